@@ -1,0 +1,42 @@
+"""The root of every error that a user may see, and the exit code it ends with.
+
+``CorralError`` says what is wrong with which thing, and the next command to run.  Its three branches are
+the three exit codes: ``Failed`` (1), ``Refused`` (2), ``CannotRun`` (3).  The rest of corral extends them
+in ``corral.errors``; they stand here because the agent may import nothing else.
+"""
+
+from __future__ import annotations
+
+
+class CorralError(Exception):
+    """Something a user can act on: what is wrong, and the next step.
+
+    Args:
+        message: one or two sentences that name the offender and the rule.
+        next_step: the command or change that helps; empty when the message says it all.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, next_step: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+
+
+class Failed(CorralError):
+    """The work was done and its result is bad: a check failed, a hash never matched (exit 1)."""
+
+    exit_code = 1
+
+
+class Refused(CorralError):
+    """The request or the configuration is wrong; nothing was touched (exit 2)."""
+
+    exit_code = 2
+
+
+class CannotRun(CorralError):
+    """The work could not be done here and now: no network, no room, a missing program (exit 3)."""
+
+    exit_code = 3

@@ -1,0 +1,49 @@
+"""Options that several commands share, each defined once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from corral import paths
+
+
+def add_catalog(parser: argparse.ArgumentParser) -> None:
+    """``--catalog DIR``."""
+    parser.add_argument(
+        "--catalog",
+        metavar="DIR",
+        type=Path,
+        help="the catalog folder (default: terraform/catalog, here or in a folder above)",
+    )
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """``--store DIR``."""
+    parser.add_argument(
+        "--store",
+        metavar="DIR",
+        type=Path,
+        help="the model store (default: store/ in the state folder, see CORRAL_STATE)",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """``--json``."""
+    parser.add_argument("--json", action="store_true", help="print JSON to stdout instead of a table")
+
+
+def catalog_dir(args: argparse.Namespace) -> Path:
+    """The catalog that *args* names, or the nearest one.
+
+    Raises:
+        Refused: there is none.
+    """
+    chosen: Path | None = args.catalog
+    return chosen.absolute() if chosen else paths.find_catalog()
+
+
+def store_dir(args: argparse.Namespace) -> Path:
+    """The store that *args* names, or the local stack's own."""
+    chosen: Path | None = args.store
+    return chosen.absolute() if chosen else paths.default_store()

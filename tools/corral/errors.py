@@ -1,0 +1,85 @@
+"""Every exception of corral in one place.
+
+CorralError
+├── Failed       exit 1   the work was done and its result is bad
+├── Refused      exit 2   the request or the configuration is wrong
+│   ├── CatalogInvalid    one or more problems in the catalog, each with file and line
+│   └── LockStale         the lock does not belong to this catalog
+└── CannotRun    exit 3   the work could not be done here and now
+    ├── HubUnavailable    the model hub did not answer
+    └── ProgramMissing    a program that corral needs is not installed
+
+Library code raises these; only ``corral.cli.main`` turns them into text and an exit code.  Anything else that
+escapes is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from corral.agent.errors import CannotRun, CorralError, Failed, Refused
+
+if TYPE_CHECKING:  # `corral --help` imports this module: keep it light
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = [
+    "CannotRun",
+    "CatalogInvalid",
+    "CorralError",
+    "ExitCode",
+    "Failed",
+    "HubUnavailable",
+    "LockStale",
+    "Problem",
+    "ProgramMissing",
+    "Refused",
+]
+
+
+class ExitCode(IntEnum):
+    """The four exit codes of every command."""
+
+    OK = 0
+    FAILED = 1
+    REFUSED = 2
+    CANNOT_RUN = 3
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong in a file: where, what, and what is allowed."""
+
+    file: Path
+    line: int
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f" {self.where}:" if self.where else ""
+        return f"{self.file}:{self.line}:{where} {self.message}"
+
+
+class CatalogInvalid(Refused):
+    """The catalog breaks at least one rule; ``problems`` lists all of them."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(sorted(problems))
+        count = len(self.problems)
+        lines = "\n".join(str(problem) for problem in self.problems)
+        super().__init__(
+            f"{lines}\nThe catalog has {count} {'problem' if count == 1 else 'problems'}.",
+            next_step="Correct the lines above, then run: corral validate",
+        )
+
+
+class LockStale(Refused):
+    """lock.json does not belong to the catalog beside it."""
+
+
+class HubUnavailable(CannotRun):
+    """The model hub could not be reached or did not answer as a hub does."""
+
+
+class ProgramMissing(CannotRun):
+    """A program that corral drives is missing, too old, or does not start."""

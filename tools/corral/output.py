@@ -1,0 +1,60 @@
+"""Where words go: data to stdout, talk to stderr.
+
+Library code never imports this module; it raises or returns.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+
+def data(text: str) -> None:
+    """Print *text* to stdout as it is, with one newline at the end."""
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+    sys.stdout.flush()
+
+
+def data_json(value: Any) -> None:
+    """Print *value* to stdout as JSON: indented, keys in the order given."""
+    data(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
+    """Print a table to stdout: boxed and coloured on a terminal, tab-separated when piped.
+
+    Args:
+        columns: the headings.
+        rows: one sequence of cells per line, each as long as *columns*.
+        title: printed above the table on a terminal.
+    """
+    if not sys.stdout.isatty():
+        data("\n".join("\t".join(cells) for cells in (columns, *rows)))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        drawn.add_column(column, overflow="fold")
+    for cells in rows:
+        drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
+    Console().print(drawn)
+
+
+def talk(text: str) -> None:
+    """Say *text* to the person at the terminal: progress, notes, questions (stderr)."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def warn(text: str) -> None:
+    """Say something that deserves a look but stops nothing (stderr)."""
+    talk(f"warning: {text}")
+
+
+_STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow", "ready": "green"}

@@ -1,0 +1,26 @@
+"""What every test may count on: no settings of the machine's user, and a state folder of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+SETTINGS = (
+    "CORRAL_API_KEY",
+    "CORRAL_ALLOW_HTTP",
+    "HF_ENDPOINT",
+    "HF_HUB_OFFLINE",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
+    "LLAMA_SERVER",
+)
+
+
+@pytest.fixture(autouse=True)
+def own_settings(monkeypatch, tmp_path_factory):
+    """The user's environment does not reach a test, and a test's state does not reach the clone."""
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    own = tmp_path_factory.mktemp("own")
+    monkeypatch.setenv("CORRAL_STATE", str(own / "state"))
+    monkeypatch.setenv("HF_HOME", str(own / "hf"))
+    monkeypatch.setenv("CHECKPOINT_DISABLE", "1")
