@@ -1,0 +1,1 @@
+"""What the operator wants (intent) and what was measured (lock): reading, checking, writing."""

@@ -1,0 +1,196 @@
+"""What the operator wants: one model, one card.
+
+These classes are the only definition of the catalog's keys.  ``corral.catalog.schema`` generates the editors' JSON
+schemas from them, and ``terraform/modules/llama-swap-config`` has the same defaults (a test compares).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+ID_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+RESERVED_IDS = ("blobs", "sets")
+"""Folders of the store: no model can be called so."""
+
+DEFAULT_IMAGE_TOKENS = 1024
+
+_Strict = ConfigDict(extra="forbid", frozen=True, strict=True)
+_Text = Annotated[str, StringConstraints(min_length=1)]
+_Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=63)]
+_Alias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$", max_length=100)]
+_Modality = Literal["text", "image"]
+_Reasoning = Literal["on", "off", "auto"]
+
+
+class Source(BaseModel):
+    """Where the files come from: a repository of the hub, or a file that is already on disk."""
+
+    model_config = _Strict
+
+    repo: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")] | None = Field(
+        None, description="repository on the hub, e.g. Qwen/Qwen3-8B-GGUF"
+    )
+    revision: Annotated[str, StringConstraints(pattern=r"^[\w./-]+$")] = Field(
+        "main", description="branch, tag or commit; the lock pins the commit it meant"
+    )
+    quant: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")] | None = Field(
+        None, description="quantisation, e.g. Q4_K_M; exactly that: UD-Q4_K_XL or i1-Q4_K_M only when named so"
+    )
+    file: _Text | None = Field(
+        None, description="exact path of the GGUF in the repository (its first shard), instead of quant"
+    )
+    path: _Text | None = Field(
+        None, description="a GGUF that is already on disk: absolute, or relative to the catalog folder"
+    )
+    mmproj: _Text = Field("auto", description="projector: auto (when the model takes images), none, or an exact file")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.repo is None) == (self.path is None):
+            raise ValueError("must have exactly one of repo (on the hub) and path (on disk).")
+        if self.path is not None:
+            extra = [key for key in ("revision", "quant", "file") if key in self.model_fields_set]
+            if extra:
+                raise ValueError(f"path names the file itself: leave out {', '.join(extra)}.")
+        elif (self.quant is None) == (self.file is None):
+            raise ValueError("must have exactly one of quant (e.g. Q4_K_M) and file (an exact path in the repository).")
+        return self
+
+    @field_validator("file", "path", "mmproj")
+    @classmethod
+    def _names_a_gguf(cls, value: str | None) -> str | None:
+        if value is None or value in ("auto", "none"):
+            return value
+        if not value.endswith(".gguf"):
+            raise ValueError(f"must name a .gguf file, not {value!r}.")
+        return value
+
+    @field_validator("file")
+    @classmethod
+    def _inside_the_repository(cls, value: str | None) -> str | None:
+        if value is not None and (value.startswith("/") or ".." in value.split("/")):
+            raise ValueError(f"must be a path inside the repository, not {value!r}.")
+        return value
+
+
+class Smoke(BaseModel):
+    """A question with a known answer."""
+
+    model_config = _Strict
+
+    prompt: _Text | None = Field(None, description="what `corral smoke` asks; a general question when left out")
+    expect: _Text | None = Field(None, description="the exact answer, white space at the ends aside")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.prompt is None and self.expect is None:
+            raise ValueError("must have prompt, expect, or both.")
+        return self
+
+
+class Model(BaseModel):
+    """One model of the catalog."""
+
+    model_config = _Strict
+
+    source: Source
+    card: _Id = Field(description="the card it runs on: the name of a file in cards/")
+    context: int = Field(gt=0, le=16_777_216, description="tokens per request slot")
+    modalities: tuple[_Modality, ...] = Field(min_length=1, description="what a request may hold; text always")
+    parallel: int = Field(1, gt=0, le=256, description="request slots, each with `context` tokens of its own")
+    reasoning: _Reasoning = Field("auto", description="thinking before the answer; auto: as the chat template has it")
+    ttl: int = Field(600, ge=0, description="seconds idle before its memory is given back; 0: never")
+    slot: _Id = Field("main", description="one model of a slot is resident at a time")
+    aliases: tuple[_Alias, ...] = Field((), description="further names that requests may use")
+    args: dict[str, Any] = Field(
+        default_factory=dict,
+        description="further llama-server flags by long name without dashes, e.g. cache-type-k: q8_0",
+    )
+    image_max_tokens: int | None = Field(
+        None, gt=0, le=65_536, description="most tokens one image may take (default: 1024, at most a third of context)"
+    )
+    cache_ram_mib: int = Field(1024, ge=0, description="MiB of host memory for cached prompts")
+    smoke: Smoke | None = None
+
+    @property
+    def vision(self) -> bool:
+        """Whether requests may hold images, so that a projector is needed."""
+        return "image" in self.modalities
+
+    @property
+    def image_tokens(self) -> int:
+        """Most tokens one image may take: as given, else 1024, but small enough for two images and an answer."""
+        return self.image_max_tokens or max(1, min(DEFAULT_IMAGE_TOKENS, self.context // 3))
+
+    @field_validator("modalities", "aliases", mode="before")
+    @classmethod
+    def _list_is_a_tuple(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("modalities")
+    @classmethod
+    def _text_and_no_repeats(cls, value: tuple[_Modality, ...]) -> tuple[_Modality, ...]:
+        if "text" not in value:
+            raise ValueError("must contain text: every model here answers in words.")
+        if len(set(value)) != len(value):
+            raise ValueError(f"names {next(v for v in value if value.count(v) > 1)} twice.")
+        return value
+
+    @model_validator(mode="after")
+    def _projector_fits_modalities(self) -> Self:
+        mmproj = self.source.mmproj
+        if self.vision and mmproj == "none":
+            raise ValueError(
+                "modalities has image, but source.mmproj is none: an image needs a projector (auto, or a file)."
+            )
+        if not self.vision and mmproj not in ("auto", "none"):
+            raise ValueError(
+                f"source.mmproj names {mmproj}, but modalities has no image: it would take memory for nothing."
+            )
+        if not self.vision and self.image_max_tokens is not None:
+            raise ValueError("image_max_tokens is set, but modalities has no image.")
+        if self.vision and self.image_tokens >= self.context:
+            raise ValueError(
+                f"image_max_tokens is {self.image_tokens}: an image would not fit into context {self.context}."
+            )
+        return self
+
+
+class Tenant(BaseModel):
+    """Something else that uses the card's memory."""
+
+    model_config = _Strict
+
+    budget_mib: int = Field(gt=0, description="MiB that it is promised")
+    namespace: _Id | None = Field(None, description="its Kubernetes namespace")
+    selector: Annotated[str, StringConstraints(pattern=r"^[\w./-]+=[\w.-]+(,[\w./-]+=[\w.-]+)*$")] | None = Field(
+        None, description="label selector of its pods, e.g. app=immich-server"
+    )
+
+
+class Card(BaseModel):
+    """One physical GPU, and everything that was promised a part of it."""
+
+    model_config = _Strict
+
+    vram_mib: int = Field(gt=0, description="MiB of memory on the card")
+    reserve_mib: int = Field(512, ge=0, description="MiB that nobody is promised")
+    compute_capability: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,2}\.[0-9]$")] | None = Field(
+        None, description='NVIDIA compute capability in quotes, e.g. "7.5"'
+    )
+    node: _Id | None = Field(None, description="the Kubernetes node that it sits in")
+    tenants: dict[_Id, Tenant] = Field(default_factory=dict, description="everything else on the card, by name")
+
+    @model_validator(mode="after")
+    def _reserve_is_on_the_card(self) -> Self:
+        if self.reserve_mib >= self.vram_mib:
+            raise ValueError(f"reserve_mib is {self.reserve_mib}: that is all of the card's {self.vram_mib} MiB.")
+        return self
+
+
+def is_id(text: str) -> bool:
+    """Whether *text* may name a model or a card: lower case, digits, dot and dash, and not a folder of the store."""
+    return text not in RESERVED_IDS and re.fullmatch(ID_PATTERN, text) is not None

@@ -1,0 +1,59 @@
+"""The JSON schemas that editors use, generated from the intent's and the lock's own classes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from corral.catalog.intent import Card, Model
+from corral.catalog.lock import Lock
+from corral.engine import flags
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schemas() -> dict[str, str]:
+    """File name to text of every schema."""
+    return {
+        "model.schema.json": _text(_model()),
+        "card.schema.json": _text(_plain(Card, "One physical GPU and its tenants (cards/<card>.yaml)")),
+        "lock.schema.json": _text(_plain(Lock, "The facts that `corral lock` found (lock.json)", inputs=False)),
+    }
+
+
+def drift(folder: Path) -> list[str]:
+    """Names of the schemas in *folder* that are missing or not what the classes say."""
+    wanted = schemas()
+    present = {name: (folder / name).read_text() if (folder / name).exists() else None for name in wanted}
+    return [name for name, text in wanted.items() if present[name] != text]
+
+
+def _model() -> dict[str, Any]:
+    schema = _plain(Model, "One model of the catalog (models/<id>.yaml)")
+    schema["properties"]["args"] |= {"properties": _args(), "additionalProperties": False}
+    return schema
+
+
+def _args() -> dict[str, Any]:
+    allowed: dict[str, Any] = {}
+    for flag in flags.table():
+        probe: flags.FlagValue = flag.choices[0] if flag.choices else "1"
+        kind: dict[str, Any] = {"type": ["string", "number"], "description": flag.value}
+        if flag.value is None:
+            probe, kind = True, {"type": "boolean"} if flag.negated else {"const": True}
+        elif flag.choices:
+            kind = {"enum": list(flag.choices)}
+        allowed |= {name: kind for name in flag.names if flags.problem_with(name, probe) is None}
+    return dict(sorted(allowed.items()))
+
+
+def _plain(kind: type[BaseModel], title: str, *, inputs: bool = True) -> dict[str, Any]:
+    schema = kind.model_json_schema(mode="validation" if inputs else "serialization")
+    return {"$schema": _DRAFT, **schema, "title": title}
+
+
+def _text(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,50 @@
+"""The catalogs in the repository: as the operator wrote them, and as editors see them."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from corral import paths
+from corral.catalog import catalog, schema, yaml_reader
+
+TERRAFORM = paths.REPOSITORY / "terraform"
+FILES = sorted(TERRAFORM.glob("catalog*/*/*.yaml"))
+
+
+def test_there_are_catalogs_to_check():
+    assert len(FILES) >= 9
+
+
+def test_the_operator_serves_four_models():
+    models = catalog.load(TERRAFORM / "catalog").models
+
+    assert {name: (model.context, model.vision) for name, model in models.items()} == {
+        "qwen3-8b": (16384, False),
+        "qwen3vl-8b": (3072, True),
+        "minicpm-v-4-5": (3072, True),
+        "qwen3vl-4b": (3072, True),
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_a_file_names_the_schema_that_it_satisfies(file):
+    first = file.read_text().splitlines()[0]
+    assert first.startswith("# yaml-language-server: $schema=")
+
+    named = json.loads((file.parent / first.split("=", 1)[1]).read_text())
+    jsonschema.validate(yaml_reader.read(file).value, named)
+
+
+def test_the_schemas_are_what_the_classes_say():
+    assert schema.drift(TERRAFORM / "catalog" / "schemas") == []
+
+
+def test_an_editor_sees_an_unknown_flag():
+    model = json.loads(schema.schemas()["model.schema.json"])
+    wrong = yaml_reader.read(TERRAFORM / "catalog/models/qwen3-8b.yaml").value | {"args": {"port": 1}}
+
+    with pytest.raises(jsonschema.ValidationError, match="port"):
+        jsonschema.validate(wrong, model)

@@ -1,0 +1,133 @@
+"""Every rule of the catalog has a fixture that breaks it, named for what is wrong.
+
+Its first line says which line must be named and with which words: ``# expect LINE: TEXT``.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from corral.catalog import catalog
+from corral.errors import CatalogInvalid, Refused
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "catalogs"
+INVALID = sorted((FIXTURES / "invalid").glob("*.yaml"))
+VALID = sorted((FIXTURES / "valid").glob("*.yaml"))
+CARD = "vram_mib: 15360\n"
+OTHER = "source: {repo: org/m, quant: Q8_0}\ncard: t4\ncontext: 1\nmodalities: [text]\naliases: [big]\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A valid catalog: card t4, and a model `a-model` with the alias `big`."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "cards").mkdir()
+    (tmp_path / "cards" / "t4.yaml").write_text(CARD)
+    # Read first, so that a clash is blamed on the fixture.
+    (tmp_path / "models" / "a-model.yaml").write_text(OTHER)
+    return tmp_path
+
+
+def place(fixture: Path, folder: Path) -> Path:
+    kind = "cards" if fixture.stem.startswith("card-") else "models"
+    target = folder / kind / fixture.name
+    shutil.copy(fixture, target)
+    return target
+
+
+def test_there_are_at_least_25_ways_to_be_wrong():
+    assert len(INVALID) >= 25
+    assert len(VALID) >= 5
+
+
+@pytest.mark.parametrize("fixture", INVALID, ids=lambda path: path.stem)
+def test_a_wrong_file_is_refused_with_file_line_and_rule(fixture, folder):
+    expected = re.match(r"# expect (\d+): (.+)\n", fixture.read_text())
+    assert expected, "the fixture's first line must say what is expected"
+    file = place(fixture, folder)
+
+    with pytest.raises(CatalogInvalid) as caught:
+        catalog.load(folder)
+
+    [problem] = caught.value.problems
+    assert problem.file == file
+    assert expected[2] in problem.message
+    assert problem.line == int(expected[1])
+
+
+@pytest.mark.parametrize("fixture", VALID, ids=lambda path: path.stem)
+def test_a_right_file_is_accepted(fixture, folder):
+    place(fixture, folder)
+
+    assert fixture.stem in catalog.load(folder).models
+
+
+def test_all_problems_are_found_in_one_pass(folder):
+    for name in ("context-zero", "unknown-card", "card-without-vram"):
+        place(FIXTURES / "invalid" / f"{name}.yaml", folder)
+
+    with pytest.raises(CatalogInvalid, match="The catalog has 3 problems") as caught:
+        catalog.load(folder)
+
+    assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("models/x.yml", "one .yaml file per entry"),
+        ("models/sub/x.yaml", "one .yaml file per entry"),
+        ("models/Upper.yaml", "must be lower case"),
+        ("models/blobs.yaml", "and not blobs or sets"),
+        ("cards/has space.yaml", "must be lower case"),
+        ("extra.yaml", "a catalog holds only"),
+    ],
+)
+def test_a_file_that_would_be_overlooked_is_refused(name, message, folder):
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(OTHER)
+
+    with pytest.raises(CatalogInvalid, match=message):
+        catalog.load(folder)
+
+
+def test_a_file_that_is_not_utf8_is_refused(folder):
+    (folder / "models" / "x.yaml").write_bytes(b"source: \xff\n")
+
+    with pytest.raises(CatalogInvalid, match="not UTF-8"):
+        catalog.load(folder)
+
+
+def test_an_empty_file_is_refused(folder):
+    (folder / "models" / "x.yaml").write_text("# nothing\n")
+
+    with pytest.raises(CatalogInvalid, match="the file is empty"):
+        catalog.load(folder)
+
+
+def test_a_folder_without_models_is_no_catalog(tmp_path):
+    with pytest.raises(Refused, match="is not a catalog"):
+        catalog.load(tmp_path)
+
+
+def test_a_catalog_without_a_model_is_refused(folder):
+    (folder / "models" / "a-model.yaml").unlink()
+
+    with pytest.raises(Refused, match="holds no model"):
+        catalog.load(folder)
+
+
+def test_an_image_takes_at_most_a_third_of_a_small_context(folder):
+    place(FIXTURES / "valid" / "vision-auto.yaml", folder)
+    small = OTHER.replace("context: 1", "context: 900").replace("[text]", "[text, image]").replace("big", "tiny")
+    (folder / "models" / "small.yaml").write_text(small)
+
+    models = catalog.load(folder).models
+
+    assert models["small"].image_tokens == 300
+    assert models["vision-auto"].image_tokens == 1024
