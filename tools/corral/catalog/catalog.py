@@ -21,7 +21,7 @@ from corral.engine import flags
 from corral.errors import CatalogInvalid, Problem, Refused
 
 _T = TypeVar("_T", Model, Card)
-_BESIDES_CATALOG = {"models", "cards", "schemas", "lock.json"}
+_FOLDERS = ("models", "cards")
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,9 @@ def load(directory: Path) -> Catalog:
             next_step="Name the folder that holds models/ and cards/ with: --catalog DIR",
         )
     reading = _Reading()
-    for entry in sorted(directory.iterdir()):
-        if entry.name not in _BESIDES_CATALOG and not entry.name.startswith(".") and entry.suffix != ".md":
-            reading.problems.append(
-                Problem(entry, 1, "", f"a catalog holds only {', '.join(sorted(_BESIDES_CATALOG))}.")
-            )
+    for stray in sorted([*directory.glob("*.y*ml"), *directory.glob("*/*.y*ml")]):
+        if stray.parent.name not in _FOLDERS:
+            reading.problems.append(Problem(stray, 1, "", "would be overlooked: it belongs in models/ or cards/."))
     cards = reading.folder(directory / "cards", Card)
     models = reading.folder(directory / "models", Model)
     _check_cards(reading, models, directory / "cards")

@@ -7,6 +7,7 @@ duplicate keys, merges), the file is refused with the line, so that what was che
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,8 @@ class _Reader:
         return result
 
     def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
-        text: str = node.value
+        # Terraform normalises every text, so the digest and the command line must be made of the same.
+        text = unicodedata.normalize("NFC", node.value)
         if node.style is not None:
             return text
         if node.tag not in _PLAIN_TAGS:

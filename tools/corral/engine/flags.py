@@ -20,6 +20,7 @@ OWNED = {
     "model": "corral chooses the file from `source`",
     "mmproj": "corral chooses the projector from `source.mmproj`",
     "mmproj-auto": "corral chooses the projector from `source.mmproj`",
+    "alias": "answers name the model by its id; write further names under `aliases`",
     "host": "llama-swap talks to the engine on loopback only",
     "port": "llama-swap gives each engine its port",
     "ctx-size": "set `context` (tokens per request slot) instead",

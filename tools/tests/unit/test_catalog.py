@@ -84,7 +84,8 @@ def test_all_problems_are_found_in_one_pass(folder):
         ("models/Upper.yaml", "must be lower case"),
         ("models/blobs.yaml", "and not blobs or sets"),
         ("cards/has space.yaml", "must be lower case"),
-        ("extra.yaml", "a catalog holds only"),
+        ("extra.yaml", "would be overlooked"),
+        ("model/x.yaml", "would be overlooked"),
     ],
 )
 def test_a_file_that_would_be_overlooked_is_refused(name, message, folder):

@@ -1,0 +1,202 @@
+"""Reading ``lock.json``: what the store must hold, as frozen dataclasses.
+
+The lock is written elsewhere, perhaps by a newer corral, and its paths become names on disk.  So everything
+is checked here, once, and what is not understood is refused: the rest of the agent trusts what it gets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn, cast
+
+from .errors import Refused
+
+VERSION = 1
+
+Role = Literal["model", "projector"]
+
+_MODEL_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+_STORE_FOLDERS = ("blobs", "sets")
+"""Names that the store uses beside the models' links: no model may be called so."""
+
+_MODEL_KEYS = {"repo", "revision", "licence", "files", "argv"}
+_MODEL_KEYS_PASSED_OVER = {"intent_sha256", "source_sha256", "vram"}
+_FILE_KEYS = {"path", "role", "size", "sha256"}
+
+
+@dataclass(frozen=True)
+class LockedFile:
+    """One file of a model: where it is, and what it must be.
+
+    Attributes:
+        path: inside the repo with ``/``; for a model already on disk its absolute path.
+        role: the weights, or the projector of a vision model.
+        size: in bytes.
+        sha256: of the content, 64 lower-case hexadecimal digits.
+    """
+
+    path: str
+    role: Role
+    size: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class LockedModel:
+    """One model: its files, shards in their order, and where they come from.
+
+    ``repo`` and ``revision`` are None for a model that is already on disk (``path:`` in the catalog).
+    """
+
+    id: str
+    repo: str | None
+    revision: str | None
+    files: tuple[LockedFile, ...]
+
+    @property
+    def links(self) -> dict[str, LockedFile]:
+        """What each file is called where a server looks for it.
+
+        llama.cpp finds the shards of a split model by their numbers, so the links carry them.
+        """
+        shards = [file for file in self.files if file.role == "model"]
+        names = {}
+        for number, file in enumerate(shards, start=1):
+            split = f"-{number:05d}-of-{len(shards):05d}" if len(shards) > 1 else ""
+            names[f"model{split}.gguf"] = file
+        for file in self.files:
+            if file.role == "projector":
+                names["mmproj.gguf"] = file
+        return names
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A whole lock file."""
+
+    path: Path
+    models: Mapping[str, LockedModel]
+
+    def select(self, ids: Sequence[str]) -> tuple[LockedModel, ...]:
+        """The models named *ids*, in the lock's order; all of them when *ids* is empty.
+
+        Raises:
+            Refused: an id that the lock does not have.
+        """
+        unknown = sorted(set(ids) - set(self.models))
+        if unknown:
+            raise Refused(
+                f"{self.path} has no model {', '.join(unknown)}; it has {', '.join(self.models) or 'none'}.",
+                next_step="Correct the name, or bring the lock up to date with: corral lock",
+            )
+        return tuple(model for model in self.models.values() if not ids or model.id in ids)
+
+
+def read_lock(path: Path) -> Lock:
+    """Read and check the lock at *path*.
+
+    Raises:
+        Refused: it is missing, is not JSON, or holds anything that is not understood.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise Refused(f"There is no lock: {path} does not exist.", next_step="Write it with: corral lock") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path} cannot be read: {error}.", next_step="Write it again with: corral lock") from error
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise Refused(f"{path} is not JSON: {error}.", next_step="Write it again with: corral lock") from error
+    reader = _Reader(path)
+    top = reader.mapping(document, "the lock")
+    if top.get("version") != VERSION:
+        reader.refuse(f"version is {top.get('version')!r}; this corral reads version {VERSION}")
+    reader.no_other_keys(top, {"version", "models"}, "the lock")
+    entries = reader.mapping(top.get("models"), "models")
+    return Lock(path=path, models={name: reader.model(name, entries[name]) for name in sorted(entries)})
+
+
+class _Reader:
+    """The checks; each one names the file, the place and the rule."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def refuse(self, what: str) -> NoReturn:
+        raise Refused(f"{self.path}: {what}.", next_step="Write the lock again with: corral lock")
+
+    def mapping(self, value: Any, where: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            self.refuse(f"{where} must be an object")
+        return cast("dict[str, Any]", value)
+
+    def no_other_keys(self, value: Mapping[str, Any], allowed: set[str], where: str) -> None:
+        others = sorted(set(value) - allowed)
+        if others:
+            self.refuse(f"{where} has {', '.join(others)}, which this corral does not know")
+
+    def model(self, name: str, value: Any) -> LockedModel:
+        where = f"models.{name}"
+        if not _MODEL_ID.fullmatch(name):
+            self.refuse(f"{where}: a model's id is made of a-z, 0-9, '.' and '-', and begins with a letter or digit")
+        if name in _STORE_FOLDERS:
+            self.refuse(f"{where}: the store itself has a folder of that name")
+        entry = self.mapping(value, where)
+        self.no_other_keys(entry, _MODEL_KEYS | _MODEL_KEYS_PASSED_OVER, where)
+        repo, revision = self._origin(entry, where)
+        listed = entry.get("files")
+        if not isinstance(listed, list):
+            self.refuse(f"{where}.files must be a list")
+        files = tuple(
+            self._file(file, f"{where}.files[{index}]", on_disk=repo is None) for index, file in enumerate(listed)
+        )
+        if not any(file.role == "model" for file in files):
+            self.refuse(f"{where}.files names no file with the role model")
+        model = LockedModel(id=name, repo=repo, revision=revision, files=files)
+        if len(model.links) != len(files):
+            self.refuse(f"{where}.files names more than one projector; a set has one mmproj.gguf")
+        return model
+
+    def _origin(self, entry: Mapping[str, Any], where: str) -> tuple[str | None, str | None]:
+        repo, revision = entry.get("repo"), entry.get("revision")
+        if repo is None and revision is None:
+            return None, None
+        if not isinstance(repo, str) or not _REPO.fullmatch(repo) or ".." in repo:
+            self.refuse(f"{where}.repo is {repo!r}; it must be like org/name, or null for a model on disk")
+        if not isinstance(revision, str) or not _COMMIT.fullmatch(revision):
+            self.refuse(f"{where}.revision is {revision!r}; it must be a commit of 40 hexadecimal digits")
+        return repo, revision
+
+    def _file(self, value: Any, where: str, *, on_disk: bool) -> LockedFile:
+        entry = self.mapping(value, where)
+        self.no_other_keys(entry, _FILE_KEYS, where)
+        path, role, size, sha256 = (entry.get(key) for key in ("path", "role", "size", "sha256"))
+        if not isinstance(path, str) or not path or _CONTROL.search(path):
+            self.refuse(f"{where}.path is {path!r}; it must be the path of a file")
+        parts = path.split("/")
+        if not on_disk and ("\\" in path or any(part in ("", ".", "..") for part in parts)):
+            self.refuse(f"{where}.path is {path!r}; it must stay inside the repo: no leading '/', no '..', no '\\'")
+        if role not in ("model", "projector"):
+            self.refuse(f"{where}.role is {role!r}; it must be model or projector")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            self.refuse(f"{where}.size is {size!r}; it must be a number of bytes above 0")
+        if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+            self.refuse(f"{where}.sha256 is {sha256!r}; it must be 64 hexadecimal digits in lower case")
+        if on_disk:
+            path = str(self.path.parent.absolute() / path)
+        return LockedFile(path=path, role=cast("Role", role), size=size, sha256=sha256)

@@ -1,0 +1,144 @@
+"""lock.json: the facts that belong to a catalog, and whether they still do.
+
+Written by `corral lock`, read by everything downstream (Terraform, the fetch Job, the tables).  The bytes are
+deterministic and one fact stands on a line, so that a diff of it reads well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from corral.agent.lock_file import LockedFile
+from corral.catalog.catalog import Catalog
+from corral.engine.argv import llama_server_argv
+from corral.errors import LockStale, Refused
+from corral.files import write_atomically
+
+_Strict = ConfigDict(extra="forbid", frozen=True)
+_Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+
+
+class LockedModel(BaseModel):
+    """The facts of one model."""
+
+    model_config = _Strict
+
+    intent_sha256: _Sha256 = Field(description="sha256 of the model's intent, as Terraform computes it from the YAML")
+    source_sha256: _Sha256 | None = Field(None, description="the same of its `source` alone: what the files depend on")
+    repo: str | None = Field(description="repository on the hub; null for a model that is already on disk")
+    revision: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40}$")] | None = Field(
+        description="the commit that the files are from; null for a model that is already on disk"
+    )
+    licence: str | None = Field(description="as the repository names it; null when it names none")
+    files: tuple[LockedFile, ...] = Field(
+        min_length=1, description="shards in order, the projector last; sizes in bytes"
+    )
+    argv: tuple[str, ...] = Field(
+        min_length=1, description="the exact llama-server command; ${STORE} and ${PORT} are filled when it is rendered"
+    )
+    vram: dict[str, Any] | None = Field(None, description="bytes that the engine measured for exactly this argv")
+
+
+class Lock(BaseModel):
+    """All facts of a catalog."""
+
+    model_config = _Strict
+
+    version: Literal[1] = 1
+    models: dict[str, LockedModel]
+
+
+@dataclass(frozen=True)
+class Stale:
+    """One model whose facts do not belong to its intent, and why."""
+
+    model: str
+    reason: str
+
+
+def read(path: Path) -> Lock | None:
+    """The lock at *path*; None when there is none.
+
+    Raises:
+        Refused: it is not a lock of this version.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        return Lock.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise Refused(
+            f"{path} is not a lock that this corral can read: {where}: {first['msg']}.",
+            next_step=f"Restore it from version control, or write it anew: rm {path} && corral lock",
+        ) from None
+
+
+def text(lock: Lock) -> str:
+    """*lock* in its one form: keys of a model in reading order, models and VRAM rows sorted."""
+    models = {model_id: _plain(lock.models[model_id]) for model_id in sorted(lock.models)}
+    return json.dumps({"version": lock.version, "models": models}, indent=2, ensure_ascii=False) + "\n"
+
+
+def write(path: Path, lock: Lock) -> None:
+    """Replace the lock at *path* at once."""
+    write_atomically(path, text(lock))
+
+
+def stale(catalog: Catalog, lock: Lock | None) -> Iterator[Stale]:
+    """Every model whose facts do not belong to *catalog*; needs no network.
+
+    An edited argv counts, and so does one that an older corral wrote otherwise.
+    """
+    locked = lock.models if lock else {}
+    for model_id, model in catalog.models.items():
+        entry = locked.get(model_id)
+        if entry is None:
+            yield Stale(model_id, "is not in the lock")
+        elif entry.intent_sha256 != catalog.digests[model_id]:
+            yield Stale(model_id, "has changed in the catalog since it was locked")
+        elif list(entry.argv) != llama_server_argv(model_id, model, entry.files):
+            yield Stale(model_id, "has another command line in the lock than its intent gives")
+    for model_id in locked:
+        if model_id not in catalog.models:
+            yield Stale(model_id, "is in the lock, but no longer in the catalog")
+
+
+def require_fresh(catalog: Catalog) -> Lock:
+    """The lock of *catalog*, which must exist and belong to it.
+
+    Raises:
+        LockStale: it does not; every model is named with its reason.
+    """
+    lock = read(catalog.lock_file)
+    if lock is None:
+        raise LockStale(f"{catalog.directory} has no lock.json.", next_step=relock_command(catalog))
+    reasons = "\n".join(f"  {item.model} {item.reason}" for item in stale(catalog, lock))
+    if reasons:
+        raise LockStale(f"{catalog.lock_file} is stale:\n{reasons}", next_step=relock_command(catalog))
+    return lock
+
+
+def relock_command(catalog: Catalog) -> str:
+    """What to run when the lock is missing or stale."""
+    return f"corral lock --catalog {catalog.directory}"
+
+
+def _plain(entry: LockedModel) -> dict[str, Any]:
+    plain = entry.model_dump(mode="json")
+    if plain["source_sha256"] is None:
+        del plain["source_sha256"]
+    if plain["vram"] is None:
+        del plain["vram"]
+    else:
+        plain["vram"] = json.loads(json.dumps(plain["vram"], sort_keys=True))
+    return plain

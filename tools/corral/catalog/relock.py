@@ -1,0 +1,170 @@
+"""Brings a lock up to its catalog: only what changed is asked of the hub again."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.agent.lock_file import LockedFile
+from corral.catalog.catalog import Catalog
+from corral.catalog.intent import Model
+from corral.catalog.lock import Lock, LockedModel
+from corral.engine.argv import llama_server_argv
+from corral.errors import CannotRun, CorralError, Refused
+from corral.hub.resolve import Resolved
+
+Resolver = Callable[..., Resolved]
+"""``corral.hub.resolve.resolve``: (model, catalog_dir, *, revision) -> Resolved."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happened to one model: ``added``, ``removed``, ``changed``, ``upgraded`` or ``unchanged``; in detail."""
+
+    model: str
+    kind: str
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Relocked:
+    """The new lock, and what is different in it."""
+
+    lock: Lock
+    changes: tuple[Change, ...]
+
+
+def relock(
+    catalog: Catalog,
+    lock: Lock | None,
+    resolver: Resolver,
+    *,
+    upgrade: Collection[str] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> Relocked:
+    """A lock for *catalog*, made from the present *lock* and, where that does not suffice, from the hub.
+
+    Args:
+        catalog: the intent.
+        lock: the present lock; None when there is none.
+        resolver: how the hub is asked.
+        upgrade: ids of models that move to the newest commit of their revision.
+        say: hears one line before each question to the hub.
+
+    Raises:
+        Refused: at least one model cannot be resolved; all of them are named.
+        CannotRun: the hub does not answer.
+    """
+    before = lock.models if lock else {}
+    after: dict[str, LockedModel] = {}
+    changes, errors = [], []
+    for model_id, model in catalog.models.items():
+        old = before.get(model_id)
+        try:
+            resolved = _resolve(catalog, model_id, model, old, resolver, model_id in upgrade, say)
+        except CorralError as error:
+            errors.append((model_id, error))
+            continue
+        after[model_id] = _entry(catalog, model_id, model, resolved, old)
+        changes.append(_compare(model_id, old, after[model_id]))
+    changes += [Change(model_id, "removed") for model_id in before if model_id not in catalog.models]
+    if errors:
+        raise _all_of(errors)
+    return Relocked(Lock(models=after), tuple(sorted(changes, key=lambda change: change.model)))
+
+
+def _resolve(
+    catalog: Catalog,
+    model_id: str,
+    model: Model,
+    old: LockedModel | None,
+    resolver: Resolver,
+    upgrade: bool,
+    say: Callable[[str], None],
+) -> Resolved:
+    pinned = None
+    if old is not None and not upgrade and old.source_sha256 == catalog.source_digests[model_id]:
+        has_projector = old.files[-1].role == "projector"
+        if has_projector == model.vision and _still_there(old, catalog.directory):
+            return Resolved(old.repo, old.revision, old.licence, old.files)
+        pinned = old.revision
+    source = model.source
+    say(f"{model_id}: {source.path or f'{source.repo}@{pinned or source.revision}'}")
+    return resolver(model, catalog.directory, revision=pinned)
+
+
+def _still_there(old: LockedModel, directory: Path) -> bool:
+    """A model on disk is hashed again when its size has changed; the hub's commits do not change."""
+    if old.repo is not None:
+        return True
+    files = [(directory / file.path, file.size) for file in old.files]
+    return all(path.is_file() and path.stat().st_size == size for path, size in files)
+
+
+def _entry(catalog: Catalog, model_id: str, model: Model, resolved: Resolved, old: LockedModel | None) -> LockedModel:
+    argv = tuple(llama_server_argv(model_id, model, resolved.files))
+    measured = old is not None and old.argv == argv and old.files == resolved.files
+    return LockedModel(
+        intent_sha256=catalog.digests[model_id],
+        source_sha256=catalog.source_digests[model_id],
+        repo=resolved.repo,
+        revision=resolved.revision,
+        licence=resolved.licence,
+        files=resolved.files,
+        argv=argv,
+        vram=old.vram if old and measured else None,
+    )
+
+
+def _compare(model_id: str, old: LockedModel | None, new: LockedModel) -> Change:
+    if old is None:
+        return Change(model_id, "added", tuple(_describe(file) for file in new.files))
+    details = []
+    for name, was, now in (("repo", old.repo, new.repo), ("licence", old.licence, new.licence)):
+        if was != now:
+            details.append(f"{name} {was} → {now}")
+    if old.revision != new.revision:
+        details.append(f"revision {(old.revision or 'none')[:12]} → {(new.revision or 'none')[:12]}")
+    details += _compare_files(old.files, new.files)
+    if old.argv != new.argv:
+        details.append(f"argv {_compare_words(old.argv, new.argv)}")
+    if old.repo == new.repo and old.revision != new.revision:
+        return Change(model_id, "upgraded", tuple(details))
+    if details or old.intent_sha256 != new.intent_sha256:
+        return Change(model_id, "changed", tuple(details))
+    return Change(model_id, "unchanged")
+
+
+def _compare_words(old: tuple[str, ...], new: tuple[str, ...]) -> str:
+    parts = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind != "equal":
+            parts.append(f"{' '.join(old[a:b]) or 'nothing'} → {' '.join(new[c:d]) or 'nothing'}")
+    return ", ".join(parts)
+
+
+def _compare_files(old: tuple[LockedFile, ...], new: tuple[LockedFile, ...]) -> list[str]:
+    was, now = {file.path: file for file in old}, {file.path: file for file in new}
+    details = [f"- {path}" for path in was if path not in now]
+    for path, file in now.items():
+        if path not in was:
+            details.append(f"+ {_describe(file)}")
+        elif file.sha256 != was[path].sha256:
+            before = was[path]
+            details.append(
+                f"~ {path}: {before.size:,} → {file.size:,} bytes, {before.sha256[:12]} → {file.sha256[:12]}"
+            )
+    return details
+
+
+def _describe(file: LockedFile) -> str:
+    return f"{file.path} ({file.role}, {file.size:,} bytes)"
+
+
+def _all_of(errors: list[tuple[str, CorralError]]) -> CorralError:
+    kind = Refused if any(isinstance(error, Refused) for _, error in errors) else CannotRun
+    lines = "\n".join(f"  {model_id}: {error.message}" for model_id, error in errors)
+    steps = dict.fromkeys(error.next_step for _, error in errors if error.next_step)
+    return kind(f"The lock was left as it was:\n{lines}", next_step="\n  → ".join(steps))

@@ -1,0 +1,88 @@
+"""Write the facts that the catalog's intent leads to: commit, files, sha256, and the exact llama-server command.
+
+Only what changed is asked of the hub again, and a pinned commit stays where it is until --upgrade moves it.
+HF_ENDPOINT names another hub, HF_TOKEN opens gated repositories.  When a model cannot be resolved, nothing is written.
+
+examples:
+  corral lock                      lock what is new or changed
+  corral lock --upgrade            move every model to the newest commit of its revision
+  corral lock --upgrade qwen3-8b   move one, and show what changed upstream
+  corral lock --check              exit 1 when the lock is stale; no network, nothing written
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from corral import output
+from corral.catalog import catalog, lock
+from corral.cli import options
+from corral.errors import ExitCode, Refused
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    options.add_catalog(parser)
+    options.add_json(parser)
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument(
+        "--upgrade", nargs="*", metavar="MODEL", help="move these models (all, when none is named) to newer commits"
+    )
+    way.add_argument("--check", action="store_true", help="only say whether the lock is stale; exit 1 when it is")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, or bring the lock up to the catalog."""
+    wanted = catalog.load(options.catalog_dir(args))
+    if args.check:
+        return _check(wanted, json=args.json)
+    return _write(wanted, args.upgrade, json=args.json)
+
+
+def _check(wanted: catalog.Catalog, *, json: bool) -> int:
+    stale = list(lock.stale(wanted, lock.read(wanted.lock_file)))
+    if json:
+        output.data_json(
+            {
+                "lock": str(wanted.lock_file),
+                "fresh": not stale,
+                "stale": [{"model": item.model, "reason": item.reason} for item in stale],
+            }
+        )
+    elif stale:
+        for item in stale:
+            output.data(f"{item.model} {item.reason}")
+        output.talk(f"The lock is stale. Run: {lock.relock_command(wanted)}")
+    else:
+        output.data(f"{wanted.lock_file} is fresh")
+    return ExitCode.FAILED if stale else ExitCode.OK
+
+
+def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) -> int:
+    from corral.catalog.relock import relock
+    from corral.hub.resolve import resolve
+
+    moved = () if upgrade is None else wanted.select(upgrade)
+    present = lock.read(wanted.lock_file)
+    result = relock(wanted, present, resolve, upgrade=moved, say=output.talk)
+    written = present is None or lock.text(present) != lock.text(result.lock)
+    if written:
+        try:
+            lock.write(wanted.lock_file, result.lock)
+        except OSError as error:
+            raise Refused(
+                f"{wanted.lock_file} cannot be written: {error.strerror}.",
+                next_step=f"Check who owns {wanted.directory}",
+            ) from None
+    if json:
+        changes = [{"model": item.model, "change": item.kind, "details": item.details} for item in result.changes]
+        output.data_json({"lock": str(wanted.lock_file), "written": written, "changes": changes})
+        return ExitCode.OK
+    for item in result.changes:
+        if item.kind != "unchanged" or sys.stdout.isatty():
+            output.data(f"{item.model}: {item.kind}")
+        for detail in item.details:
+            output.data(f"  {detail}")
+    output.talk(f"{wanted.lock_file} {'written' if written else 'is unchanged'}")
+    return ExitCode.OK

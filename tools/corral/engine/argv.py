@@ -1,0 +1,40 @@
+"""The exact llama-server command line of a model.
+
+What is written here is what is measured, rendered and run: the lock keeps it word for word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from corral.agent.lock_file import LockedFile, LockedModel
+from corral.catalog.intent import Model
+from corral.engine import flags
+
+ALL_LAYERS = 99
+"""More layers than any model has: the whole model is on the card, or the load fails."""
+
+
+def llama_server_argv(model_id: str, model: Model, files: Sequence[LockedFile]) -> list[str]:
+    """The words of the command line, ``llama-server`` first.
+
+    ``${STORE}`` stands for the model store (filled by the renderer), ``${PORT}`` for the port that llama-swap
+    chooses.  Every flag that decides memory is given, so that neither the engine's defaults nor a neighbour's
+    memory can change what was measured.
+
+    Args:
+        model_id: the catalog's name of the model.
+        model: its intent; ``context`` is tokens per request slot, ``-c`` is that times ``parallel``.
+        files: the locked files, shards in order, projector last.
+    """
+    names = list(LockedModel(model_id, repo=None, revision=None, files=tuple(files)).links)
+    folder = f"${{STORE}}/{model_id}"
+    argv = ["llama-server", "-m", f"{folder}/{names[0]}", "--alias", model_id]
+    if files[-1].role == "projector":
+        argv += ["--mmproj", f"{folder}/{names[-1]}", "--image-max-tokens", str(model.image_tokens)]
+    argv += ["-c", str(model.context * model.parallel), "-np", str(model.parallel), "-ngl", str(ALL_LAYERS)]
+    argv += ["-fa", "on", "-fit", "off", "--no-context-shift", "--cache-ram", str(model.cache_ram_mib)]
+    argv += ["--reasoning", model.reasoning, "--metrics", "--offline"]
+    argv += flags.words(model.args)
+    argv += ["--host", "127.0.0.1", "--port", "${PORT}"]
+    return argv

@@ -1,0 +1,1 @@
+"""Hugging Face: which revision, which files, which sha256."""

@@ -1,0 +1,168 @@
+"""Which files of a repository are the model that was asked for: pure functions of a listing.
+
+Close is not good enough here: ``F16`` is a substring of ``BF16``, ``Q4_K_M`` of ``UD-Q4_K_M`` and of
+``i1-Q4_K_M``, and half of a split model loads nowhere.  What is not certain is an error that lists the candidates.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from corral.errors import Refused
+
+PROJECTOR_PREFERENCE = ("F16", "BF16", "Q8_0", "F32")
+"""Precisions of a projector, best first: BF16 fails or is slow on several backends (Turing among them)."""
+
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+_PROJECTOR = re.compile(r"(?<![a-z0-9])mmproj(?![a-z0-9])", re.IGNORECASE)
+_NO_MODEL = re.compile(r"(?<![a-z0-9])(mmproj|imatrix)(?![a-z0-9])", re.IGNORECASE)
+_PRECISION = re.compile(r"(?<![A-Za-z0-9])(BF16|F16|F32|Q8_0)(?![A-Za-z0-9_])", re.IGNORECASE)
+_DYNAMIC = ("UD-", "i1-")
+
+
+def model_by_quant(listing: Iterable[str], quant: str) -> list[str]:
+    """The one model in *listing* (paths in the repository) with quantisation *quant*; all its shards, in order.
+
+    A ``UD-`` (dynamic) or ``i1-`` (imatrix) variant is meant only when *quant* says so.
+
+    Raises:
+        Refused: none, more than one, or a shard is missing.
+    """
+    models = _group_shards(path for path in listing if _is_model(path))
+    token = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(quant)}(?![A-Za-z0-9_])", re.IGNORECASE)
+    found = [stem for stem in models if _has_quant(PurePosixPath(stem).name, token, quant)]
+    if not found:
+        found = [stem for stem in models if _has_quant(PurePosixPath(stem).parent.name, token, quant)]
+    exact = [stem for stem in found if quant in PurePosixPath(stem).name]
+    found = exact if len(exact) == 1 else found
+    if not found:
+        raise Refused(
+            f"no GGUF with quant {quant}; the repository has: {_listed(models)}.",
+            next_step="Correct source.quant, or name the file itself with source.file",
+        )
+    if len(found) > 1:
+        raise Refused(
+            f"quant {quant} is ambiguous: {_listed(found)}.",
+            next_step="Name the one you mean with source.file instead of source.quant",
+        )
+    return _complete(found[0], models[found[0]])
+
+
+def model_by_file(listing: Iterable[str], file: str) -> list[str]:
+    """*file* as it stands in *listing*; when it is the first shard of a split model, all shards in order.
+
+    Raises:
+        Refused: it is not there, it is not the first shard, or a shard is missing.
+    """
+    paths = sorted(listing)
+    if file not in paths:
+        close = difflib.get_close_matches(file, [path for path in paths if path.endswith(".gguf")], n=3, cutoff=0.4)
+        raise Refused(
+            f"the repository has no file {file}; close: {_listed(close)}.",
+            next_step="Correct source.file",
+        )
+    shard = _SHARD.fullmatch(file)
+    if shard is None:
+        return [file]
+    if int(shard["number"]) != 1:
+        first = f"{shard['stem']}-00001-of-{shard['count']}.gguf"
+        raise Refused(f"{file} is not the first shard.", next_step=f"Name the first one: source.file: {first}")
+    for stem, members in _group_shards(paths).items():
+        if file in members:
+            return _complete(stem, members)
+    raise AssertionError(file)
+
+
+def projector(listing: Iterable[str], model: str, wanted: str) -> str:
+    """The projector for *model* (path of its first file): *wanted* itself, or the best one when it is ``auto``.
+
+    In the model's own folder first; F16 before BF16 before Q8_0 before F32.
+
+    Raises:
+        Refused: none, or two that are equally good.
+    """
+    paths = sorted(listing)
+    if wanted != "auto":
+        if wanted in paths:
+            return wanted
+        candidates = [path for path in paths if _is_projector(path)]
+        raise Refused(
+            f"the repository has no projector {wanted}; it has: {_listed(candidates)}.",
+            next_step="Correct source.mmproj",
+        )
+    candidates = [path for path in paths if _is_projector(path)]
+    folder = PurePosixPath(model).parent
+    candidates = [path for path in candidates if PurePosixPath(path).parent == folder] or candidates
+    if not candidates:
+        raise Refused(
+            "modalities has image, but the repository has no projector (a GGUF with mmproj in its name).",
+            next_step="Name one with source.mmproj, use another repository, or drop image from modalities",
+        )
+    for precision in PROJECTOR_PREFERENCE:
+        best = [path for path in candidates if _precision(path) == precision]
+        if len(best) == 1:
+            return best[0]
+        if best:
+            candidates = best
+            break
+    if len(candidates) == 1:
+        return candidates[0]
+    raise Refused(
+        f"several projectors are equally good: {_listed(candidates)}.",
+        next_step="Name the one you mean with source.mmproj",
+    )
+
+
+def _is_model(path: str) -> bool:
+    return path.lower().endswith(".gguf") and not _NO_MODEL.search(PurePosixPath(path).name)
+
+
+def _is_projector(path: str) -> bool:
+    return path.lower().endswith(".gguf") and _PROJECTOR.search(PurePosixPath(path).name) is not None
+
+
+def _precision(path: str) -> str | None:
+    found = _PRECISION.findall(PurePosixPath(path).name)
+    return found[-1].upper() if found else None
+
+
+def _has_quant(name: str, token: re.Pattern[str], quant: str) -> bool:
+    plain = not quant.startswith(_DYNAMIC)
+    for match in token.finditer(name):
+        before = name[: match.start()].lower()
+        if not (plain and before.endswith(tuple(prefix.lower() for prefix in _DYNAMIC))):
+            return True
+    return False
+
+
+def _group_shards(paths: Iterable[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        shard = _SHARD.fullmatch(path)
+        stem = f"{shard['stem']} (split in {int(shard['count'])})" if shard else path
+        groups.setdefault(stem, []).append(path)
+    return groups
+
+
+def _complete(stem: str, members: Sequence[str]) -> list[str]:
+    shard = _SHARD.fullmatch(members[0])
+    if shard is None:
+        return list(members)
+    count = int(shard["count"])
+    expected = [f"{shard['stem']}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
+    missing = [path for path in expected if path not in members]
+    if missing:
+        raise Refused(
+            f"{stem} is incomplete in the repository; missing: {_listed(missing)}.",
+            next_step="Choose another quant or revision",
+        )
+    return expected
+
+
+def _listed(paths: Iterable[str], most: int = 30) -> str:
+    names = sorted(paths)
+    shown = ", ".join(names[:most]) or "none"
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -1,0 +1,241 @@
+"""The lock: deterministic bytes, staleness by name, and only what changed is asked of the hub again."""
+
+import json
+
+import pytest
+
+from corral.agent.lock_file import LockedFile, read_lock
+from corral.catalog import catalog, lock
+from corral.catalog.relock import relock
+from corral.errors import CannotRun, HubUnavailable, LockStale, Refused
+from corral.hub.resolve import Resolved
+
+COMMIT, NEXT = "a" * 40, "b" * 40
+TEXT = "source: {repo: org/text, quant: Q4_K_M}\ncard: t4\ncontext: 4096\nmodalities: [text]\n"
+VISION = "source: {repo: org/vision, quant: Q4_K_M}\ncard: t4\ncontext: 4096\nmodalities: [text, image]\n"
+
+
+class Hub:
+    """Answers as the hub would, and remembers what it was asked: a resolver without a network."""
+
+    def __init__(self):
+        self.asked = []
+        self.head = COMMIT
+
+    def __call__(self, model, directory, *, revision=None):
+        self.asked.append((model.source.repo, revision))
+        commit = revision or self.head
+        files = [LockedFile(path="m-Q4_K_M.gguf", role="model", size=100, sha256=commit[0] * 64)]
+        if model.vision:
+            files.append(LockedFile(path="mmproj-F16.gguf", role="projector", size=10, sha256="c" * 64))
+        return Resolved(repo=model.source.repo, revision=commit, licence="mit", files=tuple(files))
+
+
+@pytest.fixture
+def hub():
+    return Hub()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in {"models/text": TEXT, "models/vision": VISION, "cards/t4": "vram_mib: 15360\n"}.items():
+        file = tmp_path / f"{name}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    return tmp_path
+
+
+def edit(folder, model, old, new):
+    file = folder / "models" / f"{model}.yaml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+def locked(folder, hub, **options):
+    """Lock *folder*, write it, and return the changes by model."""
+    wanted = catalog.load(folder)
+    result = relock(wanted, lock.read(wanted.lock_file), hub, **options)
+    lock.write(wanted.lock_file, result.lock)
+    return {change.model: change for change in result.changes}
+
+
+def stale(folder):
+    wanted = catalog.load(folder)
+    return {item.model: item.reason for item in lock.stale(wanted, lock.read(wanted.lock_file))}
+
+
+def test_a_lock_has_the_documented_shape(folder, hub):
+    locked(folder, hub)
+
+    entry = json.loads((folder / "lock.json").read_text())["models"]["vision"]
+    assert list(entry) == ["intent_sha256", "source_sha256", "repo", "revision", "licence", "files", "argv"]
+    assert entry["files"][1] == {"path": "mmproj-F16.gguf", "role": "projector", "size": 10, "sha256": "c" * 64}
+
+
+def test_the_agent_reads_what_was_written(folder, hub):
+    locked(folder, hub)
+
+    read = read_lock(folder / "lock.json")
+
+    assert [file.role for file in read.models["vision"].files] == ["model", "projector"]
+
+
+def test_the_same_catalog_gives_the_same_bytes(folder, hub):
+    locked(folder, hub)
+    first = (folder / "lock.json").read_bytes()
+    (folder / "lock.json").unlink()
+    locked(folder, hub)
+
+    assert (folder / "lock.json").read_bytes() == first
+
+
+def test_a_fresh_lock_asks_the_hub_nothing(folder, hub):
+    locked(folder, hub)
+    hub.asked.clear()
+
+    changes = locked(folder, hub)
+
+    assert hub.asked == []
+    assert {change.kind for change in changes.values()} == {"unchanged"}
+
+
+def test_a_comment_does_not_make_a_lock_stale(folder, hub):
+    locked(folder, hub)
+    edit(folder, "text", "card: t4", "card: t4   # the only one")
+
+    assert stale(folder) == {}
+
+
+def test_a_longer_life_changes_the_lock_without_asking_the_hub(folder, hub):
+    locked(folder, hub)
+    edit(folder, "text", "card: t4", "card: t4\nttl: 60")
+    assert stale(folder) == {"text": "has changed in the catalog since it was locked"}
+    hub.asked.clear()
+
+    changes = locked(folder, hub)
+
+    assert hub.asked == []
+    assert changes["text"].kind == "changed"
+    assert stale(folder) == {}
+
+
+def test_a_changed_context_changes_the_command_line(folder, hub):
+    locked(folder, hub)
+    edit(folder, "text", "context: 4096", "context: 8192")
+
+    assert locked(folder, hub)["text"].details == ("argv 4096 → 8192",)
+
+
+def test_only_a_changed_source_is_asked_of_the_hub_again(folder, hub):
+    locked(folder, hub)
+    hub.asked.clear()
+    edit(folder, "text", "org/text", "org/other")
+
+    changes = locked(folder, hub)
+
+    assert hub.asked == [("org/other", None)]
+    assert "repo org/text → org/other" in changes["text"].details
+
+
+def test_a_model_that_begins_to_see_stays_on_its_commit(folder, hub):
+    locked(folder, hub)
+    hub.asked.clear()
+    hub.head = NEXT
+    edit(folder, "text", "[text]", "[text, image]")
+
+    locked(folder, hub)
+
+    assert hub.asked == [("org/text", COMMIT)]
+
+
+def test_a_new_commit_is_taken_only_with_upgrade(folder, hub):
+    locked(folder, hub)
+    hub.head = NEXT
+    assert {change.kind for change in locked(folder, hub).values()} == {"unchanged"}
+
+    changes = locked(folder, hub, upgrade=["text"])
+
+    assert changes["text"].kind == "upgraded"
+    assert changes["text"].details == (
+        f"revision {COMMIT[:12]} → {NEXT[:12]}",
+        "~ m-Q4_K_M.gguf: 100 → 100 bytes, aaaaaaaaaaaa → bbbbbbbbbbbb",
+    )
+    assert changes["vision"].kind == "unchanged"
+
+
+def test_a_removed_model_leaves_the_lock(folder, hub):
+    locked(folder, hub)
+    (folder / "models" / "text.yaml").unlink()
+    assert stale(folder) == {"text": "is in the lock, but no longer in the catalog"}
+
+    assert locked(folder, hub)["text"].kind == "removed"
+    assert stale(folder) == {}
+
+
+def test_a_command_line_that_was_edited_by_hand_is_stale(folder, hub):
+    locked(folder, hub)
+    file = folder / "lock.json"
+    file.write_text(file.read_text().replace('"4096"', '"9999"', 1))
+
+    assert stale(folder) == {"text": "has another command line in the lock than its intent gives"}
+
+
+def test_a_missing_lock_is_stale_for_every_model(folder):
+    assert stale(folder) == {"text": "is not in the lock", "vision": "is not in the lock"}
+
+
+def test_what_needs_a_lock_is_refused_with_the_next_command(folder, hub):
+    with pytest.raises(LockStale) as caught:
+        lock.require_fresh(catalog.load(folder))
+    assert caught.value.next_step == f"corral lock --catalog {folder}"
+
+    locked(folder, hub)
+    edit(folder, "text", "4096", "8192")
+    with pytest.raises(LockStale, match="text has changed in the catalog"):
+        lock.require_fresh(catalog.load(folder))
+
+
+def test_measurements_survive_what_does_not_touch_the_command_line(folder, hub):
+    locked(folder, hub)
+    document = json.loads((folder / "lock.json").read_text())
+    for entry in document["models"].values():
+        entry["vram"] = {"gpu_total": 1}
+    (folder / "lock.json").write_text(json.dumps(document))
+    edit(folder, "text", "card: t4", "card: t4\nttl: 60")
+    edit(folder, "vision", "4096", "8192")
+
+    locked(folder, hub)
+
+    models = lock.read(folder / "lock.json").models
+    assert models["text"].vram == {"gpu_total": 1}
+    assert models["vision"].vram is None
+
+
+def test_one_model_that_cannot_be_resolved_leaves_the_lock_as_it_was(folder, hub):
+    locked(folder, hub)
+    before = (folder / "lock.json").read_bytes()
+    edit(folder, "text", "4096", "8192")
+    edit(folder, "vision", "org/vision", "org/gone")
+
+    def failing(model, directory, *, revision=None):
+        raise Refused("There is no repository org/gone.", next_step="Correct source.repo")
+
+    with pytest.raises(Refused, match="vision: There is no repository org/gone"):
+        locked(folder, failing)
+    assert (folder / "lock.json").read_bytes() == before
+
+
+def test_a_hub_that_is_away_is_not_the_catalogs_fault(folder):
+    def away(model, directory, *, revision=None):
+        raise HubUnavailable("the hub does not answer")
+
+    with pytest.raises(CannotRun):
+        locked(folder, away)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 2, "models": {}}', '{"version": 1, "models": {"a": {}}}'])
+def test_a_lock_that_is_not_understood_is_refused(tmp_path, text):
+    (tmp_path / "lock.json").write_text(text)
+
+    with pytest.raises(Refused, match="is not a lock that this corral can read"):
+        lock.read(tmp_path / "lock.json")
