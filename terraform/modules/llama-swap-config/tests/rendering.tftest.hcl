@@ -1,0 +1,204 @@
+# What a good catalog becomes.
+
+variables {
+  store = "/models"
+  models = {
+    text = {
+      context    = 4096
+      modalities = ["text"]
+    }
+    vision = {
+      context    = 2048
+      parallel   = 12
+      modalities = ["text", "image"]
+      reasoning  = "off"
+      slot       = "eyes"
+      ttl        = 0
+      aliases    = ["look", "see"]
+    }
+    writer = {
+      context    = 8192
+      modalities = ["text"]
+    }
+  }
+}
+
+run "locked" {
+  module {
+    source = "./tests/locked"
+  }
+}
+
+run "a_fresh_lock_is_rendered" {
+  command = plan
+
+  variables {
+    lock = run.locked.lock
+  }
+
+  assert {
+    condition     = join(" ", keys(yamldecode(output.yaml).models)) == "text vision writer"
+    error_message = "Every model must be in the configuration, and nothing else."
+  }
+}
+
+run "a_command_is_the_argv_of_the_lock" {
+  command = plan
+
+  variables {
+    lock   = run.locked.lock
+    engine = "/opt/llama.cpp/llama-server"
+    store  = "/srv/models/"
+  }
+
+  assert {
+    condition     = yamldecode(output.yaml).models.text.cmd == "/opt/llama.cpp/llama-server\n-m /srv/models/text/model.gguf\n-c 4096\n--port $${PORT}"
+    error_message = "The engine and the store must be filled in, the port left to llama-swap."
+  }
+}
+
+run "models_are_reached_on_loopback_only" {
+  command = plan
+
+  variables {
+    lock = run.locked.lock
+  }
+
+  assert {
+    condition     = alltrue([for model in values(yamldecode(output.yaml).models) : model.proxy == "http://127.0.0.1:$${PORT}"])
+    error_message = "Every model must be proxied to 127.0.0.1."
+  }
+}
+
+run "an_intent_without_options_gets_the_defaults" {
+  command = plan
+
+  variables {
+    lock = run.locked.lock
+  }
+
+  assert {
+    condition = output.models[0] == {
+      id         = "text"
+      aliases    = []
+      context    = 4096
+      parallel   = 1
+      modalities = ["text"]
+      reasoning  = "auto"
+      slot       = "main"
+      ttl        = 600
+    }
+    error_message = "What is left out must get the default of the catalog."
+  }
+}
+
+run "an_intent_with_options_keeps_them" {
+  command = plan
+
+  variables {
+    lock = run.locked.lock
+  }
+
+  assert {
+    condition = output.models[1] == {
+      id         = "vision"
+      aliases    = ["look", "see"]
+      context    = 2048
+      parallel   = 12
+      modalities = ["text", "image"]
+      reasoning  = "off"
+      slot       = "eyes"
+      ttl        = 0
+    }
+    error_message = "What is given must be kept."
+  }
+
+  assert {
+    condition = yamldecode(output.yaml).models.vision == {
+      aliases          = ["look", "see"]
+      capabilities     = { context = 2048, in = ["text", "image"], out = ["text"] }
+      checkEndpoint    = "/health"
+      cmd              = "llama-server\n-m /models/vision/model.gguf\n-c 2048\n--port $${PORT}"
+      concurrencyLimit = 12
+      proxy            = "http://127.0.0.1:$${PORT}"
+      ttl              = 0
+    }
+    error_message = "The options must reach llama-swap."
+  }
+}
+
+run "a_slot_runs_one_model_and_leaves_other_slots_alone" {
+  command = plan
+
+  variables {
+    lock = run.locked.lock
+  }
+
+  assert {
+    condition = yamldecode(output.yaml).routing.router == {
+      use = "group"
+      settings = { groups = {
+        eyes = { swap = true, exclusive = false, persistent = false, members = ["vision"] }
+        main = { swap = true, exclusive = false, persistent = false, members = ["text", "writer"] }
+      } }
+    }
+    error_message = "Every slot must be a group that swaps within itself only."
+  }
+}
+
+run "bodies_are_not_kept_and_failures_are_logged" {
+  command = plan
+
+  variables {
+    lock = run.locked.lock
+  }
+
+  assert {
+    condition     = yamldecode(output.yaml).captureBuffer == 0 && yamldecode(output.yaml).logToStdout == "both"
+    error_message = "Requests must not be kept in memory, and the reason of a failed load must be logged."
+  }
+}
+
+run "the_knobs_reach_llama_swap" {
+  command = plan
+
+  variables {
+    lock                 = run.locked.lock
+    concurrency          = 20
+    health_check_timeout = 15
+    start_port           = 6000
+  }
+
+  assert {
+    condition = (
+      yamldecode(output.yaml).healthCheckTimeout == 15
+      && yamldecode(output.yaml).startPort == 6000
+      && yamldecode(output.yaml).models.vision.concurrencyLimit == 20
+    )
+    error_message = "Each knob must be in the configuration."
+  }
+}
+
+run "every_key_is_known_to_llama_swap" {
+  command = plan
+
+  variables {
+    lock = run.locked.lock
+  }
+
+  assert {
+    condition = alltrue([
+      for path, found in {
+        ""                                 = keys(yamldecode(output.yaml))
+        "models.*"                         = distinct(flatten([for model in values(yamldecode(output.yaml).models) : keys(model)]))
+        "models.*.capabilities"            = keys(yamldecode(output.yaml).models.text.capabilities)
+        "performance"                      = keys(yamldecode(output.yaml).performance)
+        "routing"                          = keys(yamldecode(output.yaml).routing)
+        "routing.router"                   = keys(yamldecode(output.yaml).routing.router)
+        "routing.router.settings"          = keys(yamldecode(output.yaml).routing.router.settings)
+        "routing.router.settings.groups.*" = keys(yamldecode(output.yaml).routing.router.settings.groups.main)
+      } : length(setsubtract(found, jsondecode(file("tests/known-keys.json")).keys[path])) == 0
+    ])
+    error_message = "llama-swap would ignore a key that is not in known-keys.json."
+  }
+}

@@ -1,0 +1,70 @@
+variable "concurrency" {
+  description = "HTTP requests that one model takes at a time, those that wait included; one more is answered 429. Never below the model's own `parallel`."
+  type        = number
+  default     = 10
+  nullable    = false
+
+  validation {
+    condition     = var.concurrency >= 1 && floor(var.concurrency) == var.concurrency
+    error_message = "The concurrency is ${var.concurrency}; it must be a whole number of requests, 1 or more."
+  }
+}
+
+variable "engine" {
+  description = "The program that takes the place of `llama-server` in the lock's argv, a name on PATH or an absolute path, e.g. \"/usr/local/bin/llama-server\"."
+  type        = string
+  default     = "llama-server"
+  nullable    = false
+
+  validation {
+    condition     = trimspace(var.engine) != "" && !strcontains(var.engine, "$${")
+    error_message = "The engine is \"${var.engine}\"; it must name a program, and must not hold \"$${\", which llama-swap would expand."
+  }
+}
+
+variable "health_check_timeout" {
+  description = "Seconds that a model may take to load before llama-swap gives up on it; a cold read of 5 GB over NFS takes minutes."
+  type        = number
+  default     = 300
+  nullable    = false
+
+  validation {
+    condition     = var.health_check_timeout >= 15 && floor(var.health_check_timeout) == var.health_check_timeout
+    error_message = "The health check timeout is ${var.health_check_timeout} s; it must be a whole number of seconds, 15 or more: llama-swap silently raises anything below."
+  }
+}
+
+variable "lock" {
+  description = "The decoded `lock.json` of the same catalog, or null where there is none."
+  type        = any
+  default     = null
+}
+
+variable "models" {
+  description = "The intents of the catalog, decoded and untouched, by model id; the lock's digests are taken over exactly these values."
+  type        = any
+  nullable    = false
+}
+
+variable "start_port" {
+  description = "The first loopback port that llama-swap gives to a model; each further model takes the next one, in the order of the ids."
+  type        = number
+  default     = 5800
+  nullable    = false
+
+  validation {
+    condition     = var.start_port >= 1024 && var.start_port <= 65000 && floor(var.start_port) == var.start_port
+    error_message = "The start port is ${var.start_port}; it must be a whole number from 1024 to 65000."
+  }
+}
+
+variable "store" {
+  description = "The model store as the engine sees it, an absolute path, e.g. \"/models\"."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = startswith(var.store, "/") && !strcontains(var.store, "$${")
+    error_message = "The store is \"${var.store}\"; it must be an absolute path, and must not hold \"$${\", which llama-swap would expand."
+  }
+}

@@ -1,0 +1,13 @@
+output "llama_swap_config" {
+  description = "The llama-swap configuration of this machine, as YAML."
+  value       = module.llama_swap_config.yaml
+
+  depends_on = [terraform_data.models_are_yaml]
+}
+
+output "models" {
+  description = "What a gateway needs to know of each model, sorted by id."
+  value       = module.llama_swap_config.models
+
+  depends_on = [terraform_data.models_are_yaml]
+}

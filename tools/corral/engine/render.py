@@ -1,0 +1,221 @@
+"""The only place that runs Terraform: a catalog and its lock become a llama-swap configuration.
+
+``terraform/stacks/local`` needs no provider and no network.  Everything that Terraform writes lies in the state
+folder, so that the repository stays clean and several users of it do not meet.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import python_terraform
+from python_terraform import IsFlagged
+
+from corral.errors import CannotRun, ProgramMissing, Refused
+from corral.paths import REPOSITORY
+
+STACK = REPOSITORY / "terraform" / "stacks" / "local"
+MINIMUM_VERSION = (1, 9)
+_GET_IT = "Install it from https://developer.hashicorp.com/terraform/install, and see that it is on PATH."
+_PATIENCE = 60.0  # seconds to wait for another corral in the same state folder
+_RULES = {"Resource precondition failed", "Invalid value for variable"}
+_REMEDY = re.compile(r"(?P<what>.*\.)\s+(?P<remedy>[^.]*\brun: .+)", re.DOTALL | re.IGNORECASE)
+_RULE_ADDRESS = re.compile(r"\n\nThis was checked by the validation rule at .*", re.DOTALL)
+
+
+class _Finished(NamedTuple):
+    code: int
+    events: list[dict[str, Any]]
+    text: str
+    complaints: str
+
+
+def render_local(catalog: Path, store: Path, engine: Path, *, state: Path, start_port: int = 5800) -> str:
+    """Apply ``terraform/stacks/local`` and return the llama-swap configuration, as YAML.
+
+    Args:
+        catalog: folder with ``models/`` and ``lock.json``.
+        store: the model store, as llama-server will see it.
+        engine: the llama-server to run.
+        state: the state folder; ``terraform/`` below it is Terraform's, and can be deleted at any time.
+        start_port: loopback port of the first model; each further one takes the next.
+
+    Raises:
+        Refused: a rule of the modules is broken (a stale lock, …): the rule's own words.
+        ProgramMissing: Terraform is missing or too old.
+        CannotRun: the state folder is not writable or busy, or Terraform failed for another reason.
+    """
+    with _stack(catalog, store, engine, state, start_port) as terraform:
+        applied = terraform.run("apply", auto_approve=IsFlagged, **terraform.inputs)
+        # The plan announces the outputs too, without their values: the last event has them.
+        outputs = [event["outputs"] for event in applied.events if event.get("type") == "outputs"]
+        return str(outputs[-1]["llama_swap_config"]["value"])
+
+
+def plan_local(catalog: Path, store: Path, engine: Path, *, state: Path, start_port: int = 5800) -> str:
+    """What ``render_local`` with the same arguments would change since it last ran, in Terraform's words.
+
+    Raises:
+        As ``render_local``.
+    """
+    with _stack(catalog, store, engine, state, start_port) as terraform:
+        file = str(terraform.folder / "plan")
+        terraform.run("plan", out=file, **terraform.inputs)
+        return terraform.cmd("show", file, no_color=IsFlagged).text
+
+
+def find_terraform() -> str:
+    """The ``terraform`` on PATH.
+
+    Raises:
+        ProgramMissing: there is none.
+    """
+    program = shutil.which("terraform")
+    if program is None:
+        raise ProgramMissing(f"Terraform is not installed; corral needs {_minimum()} or newer.", next_step=_GET_IT)
+    return program
+
+
+def require_version(program: str) -> None:
+    """Return when *program* is a Terraform that corral's modules can use.
+
+    Raises:
+        ProgramMissing: it is too old, or does not start.
+    """
+    try:
+        answer = subprocess.run([program, "version", "-json"], capture_output=True, check=True, text=True).stdout
+        version = str(json.loads(answer)["terraform_version"])
+        numbers = tuple(int(part) for part in version.partition("-")[0].split("."))
+    except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as error:
+        raise ProgramMissing(f"{program} does not say its version: {error}", next_step=_GET_IT) from None
+    if numbers < MINIMUM_VERSION:
+        raise ProgramMissing(
+            f"{program} is Terraform {version}; corral needs {_minimum()} or newer.", next_step=_GET_IT
+        )
+
+
+class _Terraform(python_terraform.Terraform):  # type: ignore[misc]
+    """python-terraform writes the command line.
+
+    Running it is ours: the library's own way can set no environment for one call, reads states that are not asked
+    for, and reports through calls that Python deprecates.
+    """
+
+    def __init__(self, program: str, folder: Path, catalog: Path) -> None:
+        super().__init__(working_dir=str(STACK), terraform_bin_path=program)
+        self.folder = folder
+        self.inputs = {"var_file": str(folder / "inputs.tfvars.json"), "lock_timeout": f"{_PATIENCE:.0f}s"}
+        self._catalog = catalog
+        self._environment = _environment(os.environ, data=folder / "data")
+
+    def read_state_file(self, file_path: str | None = None) -> None:
+        """Nothing: apply prints the outputs."""
+
+    def run(self, command: str, **options: Any) -> _Finished:
+        """Run *command* in the stack; raise what it complains of."""
+        finished = self.cmd(command, json=IsFlagged, input=False, **options)
+        if finished.code != 0:
+            require_version(self.terraform_bin_path)
+            raise _error(finished, self._catalog, self.folder)
+        return finished
+
+    def cmd(self, cmd: str, *args: str, **options: Any) -> _Finished:
+        """Run one Terraform command in the stack; the JSON lines that it prints are the events."""
+        command = self.generate_cmd_string(cmd, *args, **options)
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.working_dir,
+                env=self._environment,
+                capture_output=True,
+                check=False,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except OSError as error:
+            raise ProgramMissing(f"{command[0]} does not start: {error.strerror}.", next_step=_GET_IT) from None
+        events = [json.loads(line) for line in done.stdout.split("\n") if line.startswith('{"@')]
+        return _Finished(done.returncode, events, done.stdout, done.stderr)
+
+
+@contextmanager
+def _stack(catalog: Path, store: Path, engine: Path, state: Path, start_port: int) -> Iterator[_Terraform]:
+    """Terraform in the local stack: initialised, its inputs written, nobody else in its folder."""
+    inputs = {
+        "catalog": str(catalog.absolute()),
+        "store": str(store.absolute()),
+        "engine": str(engine),
+        "start_port": start_port,
+    }
+    with _work_folder(state) as folder:
+        terraform = _Terraform(find_terraform(), folder, catalog)
+        (folder / "inputs.tfvars.json").write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
+        terraform.run("init", reconfigure=IsFlagged, backend_config={"path": str(folder / "terraform.tfstate")})
+        yield terraform
+
+
+def _environment(outer: Mapping[str, str], *, data: Path) -> dict[str, str]:
+    """*outer* without what would change a run behind our back, and with Terraform's folder at *data*."""
+    kept = {
+        name: value for name, value in outer.items() if not name.startswith(("TF_CLI_ARGS", "TF_VAR_", "TF_WORKSPACE"))
+    }
+    return kept | {"TF_DATA_DIR": str(data), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
+
+
+@contextmanager
+def _work_folder(state: Path) -> Iterator[Path]:
+    """Terraform's folder below *state*, for one run at a time."""
+    folder = state.absolute() / "terraform"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        gate = (folder / "lock").open("w")
+    except OSError as error:
+        raise CannotRun(
+            f"The state folder {state} cannot be used: {error.strerror}.",
+            next_step="Choose another with: CORRAL_STATE=DIR",
+        ) from None
+    with gate:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise CannotRun(
+                        f"Another corral has been rendering in {folder} for {_PATIENCE:.0f} s.",
+                        next_step="Stop it, or choose another state folder with: CORRAL_STATE=DIR",
+                    ) from None
+                time.sleep(0.05)
+        yield folder
+
+
+def _error(finished: _Finished, catalog: Path, folder: Path) -> Refused | CannotRun:
+    """What Terraform complained of, as one of our errors."""
+    found = [event["diagnostic"] for event in finished.events if event.get("diagnostic", {}).get("severity") == "error"]
+    if found and all(one["summary"] in _RULES for one in found):
+        told = [_RULE_ADDRESS.sub("", one["detail"]) for one in found]
+        parts = [_REMEDY.fullmatch(text) for text in told]
+        remedies = [f"{part['remedy']} --catalog {shlex.quote(str(catalog))}" for part in parts if part]
+        what = [part["what"] if part else text for part, text in zip(parts, told, strict=True)]
+        return Refused("\n".join(dict.fromkeys(what)), next_step=remedies[0] if remedies else "")
+    what = [f"{one['summary']}: {one['detail']}" for one in found] or [f"{finished.text}{finished.complaints}".strip()]
+    return CannotRun(
+        "\n".join(["Terraform failed.", *what]),
+        next_step=f"When the reason is in {folder}, delete that folder: the next run makes it again.",
+    )
+
+
+def _minimum() -> str:
+    return ".".join(str(number) for number in MINIMUM_VERSION)

@@ -1,0 +1,112 @@
+"""Check every Terraform module and stack: format, validity, and that each of its tests passed.
+
+`terraform test` looks at one folder only and calls zero runs a success.  This script visits every folder below
+modules/ and stacks/, and fails where it found no folder, no run, or a run that was skipped.  Nothing is written into
+the tree: Terraform's working folder is a temporary one.
+
+    python tools/dev/terraform_test.py [--root terraform] [--only check|test]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2] / "terraform"
+
+
+def folders(root: Path) -> list[Path]:
+    """Every module and stack below *root*."""
+    return sorted(folder for kind in ("modules", "stacks") for folder in (root / kind).glob("*/") if folder.is_dir())
+
+
+def terraform(folder: Path, data: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run one Terraform command in *folder* with its working folder at *data*."""
+    environment = os.environ | {"TF_DATA_DIR": data, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
+    command = ["terraform", f"-chdir={folder}", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def check(folder: Path, data: str) -> str:
+    """What is wrong with *folder* before any test runs; empty when it is fine."""
+    if not any(folder.glob("*.tf")):
+        return "holds no *.tf file"
+    for words in (("init", "-backend=false", "-input=false", "-no-color"), ("validate", "-no-color")):
+        done = terraform(folder, data, *words)
+        if done.returncode != 0:
+            return f"terraform {words[0]} failed\n{done.stdout}{done.stderr}"
+    return ""
+
+
+def test(folder: Path, data: str) -> tuple[int, str]:
+    """Run the tests of *folder*, after ``check``: how many runs passed, and what is wrong (empty when nothing is)."""
+    done = terraform(folder, data, "test", "-json")
+    events = [json.loads(line) for line in done.stdout.split("\n") if line.startswith('{"@')]
+    summary: dict[str, Any] = next((event["test_summary"] for event in events if event["type"] == "test_summary"), {})
+    passed = int(summary.get("passed", 0))
+    if done.returncode != 0 or summary.get("status") != "pass":
+        failed = [
+            f"{run['path']}: {run['run']}: {run['status']}"
+            for event in events
+            if (run := event.get("test_run", {})).get("status") in ("fail", "error")
+        ]
+        reasons = [
+            f"{one['summary']}: {one['detail']}"
+            for event in events
+            if (one := event.get("diagnostic", {})).get("severity") == "error"
+        ]
+        return passed, "\n".join(["terraform test failed", *failed, *reasons] if events else [done.stdout, done.stderr])
+    if summary.get("skipped", 0):
+        return passed, f"{summary['skipped']} runs were skipped"
+    if passed == 0:
+        return 0, "has no tests: not one run in *.tftest.hcl or tests/*.tftest.hcl"
+    return passed, ""
+
+
+def problems(root: Path, only: str) -> Iterator[str]:
+    """Visit everything below *root*, say what passed, and yield what is wrong."""
+    if only != "test":
+        unformatted = subprocess.run(
+            ["terraform", "fmt", "-check", "-recursive", str(root)], capture_output=True, text=True, check=False
+        )
+        if unformatted.returncode != 0:
+            yield f"terraform fmt would change (or cannot read):\n{unformatted.stdout}{unformatted.stderr}"
+    found = folders(root)
+    if not found:
+        yield f"no module and no stack below {root}"
+    for folder in found:
+        name = folder.relative_to(root)
+        with tempfile.TemporaryDirectory(prefix="corral-terraform-") as data:
+            wrong = check(folder, data)
+            runs = 0
+            if not wrong and only != "check":
+                runs, wrong = test(folder, data)
+        if wrong:
+            yield f"{name}: {wrong}"
+        else:
+            print(f"{name}: valid" if only == "check" else f"{name}: {runs} runs passed")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return 0 when all is well, else 1."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--root", type=Path, default=ROOT, help="folder with modules/ and stacks/ (default: terraform/)"
+    )
+    parser.add_argument("--only", choices=("check", "test"), default="", help="check: no tests; test: no fmt")
+    args = parser.parse_args(argv)
+    found = list(problems(args.root.resolve(), args.only))
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

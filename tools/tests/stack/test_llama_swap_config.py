@@ -1,0 +1,220 @@
+"""What Terraform renders, in the hands of the real llama-swap.
+
+A small program stands in for llama-server: it writes down the words it was started with and answers every request, so
+that only llama-swap's own behaviour is seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from corral.engine import binaries, render
+from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
+
+RECORDER = """\
+#!{python}
+import http.server, json, pathlib, sys
+record = pathlib.Path({folder!r}) / "words.json"
+record.write_text(json.dumps(sys.argv))
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{{}}")
+    do_POST = do_GET
+    def log_message(self, *args): pass
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Answer).serve_forever()
+"""
+
+NASTY_WORDS = [
+    "",
+    " ",
+    "two words",
+    "  spaces  around  ",
+    "tab\there",
+    "it's",
+    "'",
+    "''",
+    '"',
+    'say "hello"',
+    '{"enable_thinking": false, "note": "it\'s <b> & \\"c\\""}',
+    "\\",
+    "\\\\",
+    "ends with \\",
+    "C:\\models\\x.gguf",
+    "\\n is not a newline",
+    "#",
+    "# no comment",
+    "a#b",
+    "first line\nsecond line",
+    "\n",
+    "\n\n",
+    "eaten?\\\nno",
+    "line\n# not a comment\nline",
+    "line\n   # indented\n",
+    "carriage\r\nreturn",
+    "$HOME $(id) `id` $$ {x}",
+    "{{ jinja }} {% if x %}",
+    "%d%%",
+    "*?[a-z]~!;|&<>()",
+    "é ü 漢字 🐎",
+    "line\u2028separator \u0085 next \u00a0 space",
+    "\ufeffmark",
+    "\x01\x7f\x1b[31m",
+    "-1",
+    "--flag=with space",
+    "---\n...\n: yaml? & *anchor !tag |\n",
+    "0x10",
+    "x" * 5000,
+]
+
+
+def free_ports(count: int) -> int:
+    """The first of *count* neighbouring ports that nobody listens on now."""
+    for first in range(20000, 60000, 97):
+        with contextlib.ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture
+def engine(tmp_path):
+    program = tmp_path / "the engine" / "it's llama-server"
+    program.parent.mkdir()
+    program.write_text(RECORDER.format(python=sys.executable, folder=str(tmp_path)))
+    program.chmod(0o755)
+    return program
+
+
+@contextlib.contextmanager
+def llama_swap(config: Path, port: int):
+    """llama-swap with *config* on *port*: yields a function (path, body or None) -> decoded answer."""
+    log = (config.parent / "llama-swap.log").open("w")
+    command = [str(binaries.llama_swap()), "-config", str(config), "-listen", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def ask(path: str, body: dict | None = None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}{path}", data=data, headers={"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text = answer.read().decode()
+        return json.loads(text) if text.startswith(("{", "[")) else text
+
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                ask("/health")
+                break
+            except OSError:
+                assert process.poll() is None, Path(log.name).read_text()
+                assert time.monotonic() < deadline, "llama-swap does not answer"
+                time.sleep(0.02)
+        yield ask
+    finally:
+        process.terminate()
+        process.wait(40)
+        log.close()
+
+
+def rendered(tmp_path: Path, catalog: Path, engine: Path, start_port: int) -> Path:
+    store = tmp_path / "the store"
+    config = tmp_path / "llama-swap.yaml"
+    text = render.render_local(catalog, store, engine, state=tmp_path / "state", start_port=start_port)
+    config.write_text(text, encoding="utf-8")
+    return config
+
+
+def test_every_word_of_an_argv_reaches_the_engine_unchanged(tmp_path, engine):
+    argv = ["llama-server", "-m", "${STORE}/text/model.gguf", *NASTY_WORDS, "--port", "${PORT}", "last\n#"]
+    catalog = write_catalog(tmp_path / "catalog", {"text": SMALLEST_INTENT}, argv)
+    first = free_ports(2)
+
+    with llama_swap(rendered(tmp_path, catalog, engine, first + 1), first) as ask:
+        ask("/v1/chat/completions", {"model": "text"})
+
+    received = json.loads((tmp_path / "words.json").read_text())
+    assert received == [
+        str(engine), "-m", f"{tmp_path}/the store/text/model.gguf", *NASTY_WORDS, "--port", str(first + 1), "last\n#"
+    ]  # fmt: skip
+
+
+def test_a_slot_holds_one_model_and_slots_do_not_disturb_each_other(tmp_path, engine):
+    catalog = write_catalog(
+        tmp_path / "catalog",
+        {
+            "one": SMALLEST_INTENT,
+            "two": {**SMALLEST_INTENT, "aliases": ["second"]},
+            "eyes": {**SMALLEST_INTENT, "slot": "side"},
+        },
+    )
+    first = free_ports(4)
+    running = []
+    with llama_swap(rendered(tmp_path, catalog, engine, first + 1), first) as ask:
+        for model in ("one", "eyes", "second", "eyes", "one"):
+            ask("/v1/chat/completions", {"model": model})
+            running.append({entry["model"] for entry in ask("/running")["running"]})
+
+    assert running == [{"one"}, {"one", "eyes"}, {"two", "eyes"}, {"two", "eyes"}, {"one", "eyes"}]
+
+
+def test_the_model_list_of_llama_swap_is_the_catalog(tmp_path, engine):
+    catalog = write_catalog(
+        tmp_path / "catalog",
+        {"b": {**SMALLEST_INTENT, "aliases": ["x"]}, "a.1": {**SMALLEST_INTENT, "modalities": ["text", "image"]}},
+    )
+    first = free_ports(3)
+    with llama_swap(rendered(tmp_path, catalog, engine, first + 1), first) as ask:
+        listed = ask("/v1/models")["data"]
+
+    assert [entry["id"] for entry in listed] == ["a.1", "b"]
+    assert listed[0]["architecture"]["input_modalities"] == ["text", "image"]
+    assert listed[0]["context_length"] == SMALLEST_INTENT["context"]
+
+
+def test_every_key_of_the_configuration_is_one_that_this_llama_swap_reads(tmp_path, engine):
+    catalog = write_catalog(tmp_path / "catalog", {"one": SMALLEST_INTENT})
+    config = yaml.safe_load(rendered(tmp_path, catalog, engine, 5800).read_text())
+    # Keys that are names of the catalog, not of llama-swap, are left out of the walk.
+    named = {"one", "main"}
+
+    def keys(value) -> set[str]:
+        if not isinstance(value, dict):
+            return set()
+        return {key for key in value if key not in named}.union(*(keys(inner) for inner in value.values()))
+
+    # A Go program carries the tags of the structures that it decodes into.
+    tags = set(re.findall(rb'yaml:"([A-Za-z_]+)', Path(binaries.llama_swap()).read_bytes()))
+    assert b"cmdStop" in tags
+    assert {key for key in keys(config) if key.encode() not in tags} == set()
+
+
+def test_the_list_of_known_keys_belongs_to_the_pinned_llama_swap():
+    known = json.loads((render.REPOSITORY / "terraform/modules/llama-swap-config/tests/known-keys.json").read_text())
+    pinned = (render.REPOSITORY / "tools/engine/go.mod").read_text()
+
+    assert f"github.com/mostlygeek/llama-swap {known['llama-swap']}" in pinned
+    tags = set(re.findall(rb'yaml:"([A-Za-z_]+)', Path(binaries.llama_swap()).read_bytes()))
+    listed = {key for keys in known["keys"].values() for key in keys}
+    assert {key for key in listed if key.encode() not in tags} == set()

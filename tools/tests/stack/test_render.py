@@ -1,0 +1,252 @@
+"""The seam to Terraform, with the real Terraform."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from corral.catalog.intent import Model
+from corral.engine import render
+from corral.errors import CannotRun, ProgramMissing, Refused
+from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
+
+ENGINE = Path("/opt/llama-server")
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    return write_catalog(tmp_path / "catalog", {"text": SMALLEST_INTENT, "writer": SMALLEST_INTENT})
+
+
+def fake_terraform(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+    program = folder / "bin" / "terraform"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return program
+
+
+def test_a_locked_catalog_becomes_a_configuration(catalog, tmp_path):
+    text = render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", start_port=6100)
+
+    config = yaml.safe_load(text)
+    assert list(config["models"]) == ["text", "writer"]
+    assert config["models"]["text"]["cmd"].split() == [
+        str(ENGINE), "-m", f"{tmp_path}/store/model.gguf", "--port", "${PORT}"
+    ]  # fmt: skip
+    assert config["startPort"] == 6100
+
+
+def test_the_second_rendering_is_the_same(catalog, tmp_path):
+    first = render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state") == first
+
+
+def test_a_plan_tells_what_a_rendering_would_change(catalog, tmp_path):
+    def plan(store: str) -> str:
+        return render.plan_local(catalog, tmp_path / store, ENGINE, state=tmp_path / "state")
+
+    assert "llama_swap_config = <<-EOT" in plan("store")
+    render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert "No changes." in plan("store")
+    changed = plan("other")
+    assert f"-m {tmp_path}/other/model.gguf" in changed
+    assert "No changes." in plan("store"), "a plan must change nothing"
+
+
+def test_a_plan_refuses_what_a_rendering_refuses(catalog, tmp_path):
+    (catalog / "lock.json").unlink()
+
+    with pytest.raises(Refused, match=r"no lock\.json"):
+        render.plan_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+
+def test_the_defaults_of_terraform_are_those_of_the_catalog(catalog, tmp_path):
+    text = render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    outputs = json.loads((tmp_path / "state" / "terraform" / "terraform.tfstate").read_text())["outputs"]
+
+    rendered = outputs["models"]["value"][0]
+    intended = Model.model_validate(SMALLEST_INTENT).model_dump(mode="json", include=set(rendered))
+    assert rendered == {"id": "text", **intended}
+    assert yaml.safe_load(text)["models"]["text"]["ttl"] == intended["ttl"]
+
+
+def test_paths_with_spaces_and_quotes_are_fine(tmp_path):
+    odd = tmp_path / 'it\'s a "folder" (x) # $y'
+    catalog = write_catalog(odd / "cata log", {"text": SMALLEST_INTENT})
+
+    text = render.render_local(catalog, odd / "st ore", odd / "llama server", state=odd / "st ate")
+
+    quoted = str(odd).replace("'", "'\\''")
+    assert yaml.safe_load(text)["models"]["text"]["cmd"].splitlines() == [
+        f"'{quoted}/llama server'",
+        f"-m '{quoted}/st ore/model.gguf'",
+        "--port ${PORT}",
+    ]
+
+
+def test_nothing_is_written_beside_the_stack(catalog, tmp_path):
+    before = sorted(render.STACK.rglob("*"))
+
+    render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert sorted(render.STACK.rglob("*")) == before
+
+
+def test_renderings_in_one_state_folder_wait_for_each_other(catalog, tmp_path):
+    stores = [tmp_path / f"store-{number}" for number in range(4)]
+    with ThreadPoolExecutor(len(stores)) as pool:
+        runs = [pool.submit(render.render_local, catalog, store, ENGINE, state=tmp_path / "state") for store in stores]
+
+    for store, run in zip(stores, runs, strict=True):
+        assert f"-m {store}/model.gguf" in run.result()
+
+
+def test_a_state_folder_that_stays_busy_is_reported(catalog, tmp_path, monkeypatch):
+    monkeypatch.setattr(render, "_PATIENCE", 0.1)
+    with (
+        render._work_folder(tmp_path / "state"),
+        pytest.raises(CannotRun, match=r"Another corral has been rendering in .*/state/terraform"),
+    ):
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+
+def test_a_state_folder_that_is_a_file_is_reported(catalog, tmp_path):
+    (tmp_path / "state").write_text("")
+
+    with pytest.raises(CannotRun, match=r"state folder .* cannot be used: Not a directory") as caught:
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert "CORRAL_STATE" in caught.value.next_step
+
+
+def test_a_stale_lock_is_refused_by_name(catalog, tmp_path):
+    (catalog / "models" / "writer.yaml").write_text(json.dumps({**SMALLEST_INTENT, "context": 1024}))
+
+    with pytest.raises(Refused) as caught:
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert caught.value.message == "Stale in lock.json: writer. The intent changed after it was locked."
+    assert caught.value.next_step == f"Run: corral lock --catalog {catalog}"
+
+
+def test_a_missing_lock_is_refused_alone(catalog, tmp_path):
+    (catalog / "lock.json").unlink()
+
+    with pytest.raises(Refused) as caught:
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert caught.value.message == ("The catalog has no lock.json; nothing is served that was not resolved and pinned.")
+
+
+def test_a_lock_that_is_no_json_is_refused(catalog, tmp_path):
+    (catalog / "lock.json").write_text("<<<<<<< ours\n")
+
+    with pytest.raises(Refused, match=r"^lock\.json has version none; this module reads version 1\.$"):
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+
+def test_all_refusals_are_told_at_once(catalog, tmp_path):
+    (catalog / "models" / "writer.yaml").rename(catalog / "models" / "author.yaml")
+
+    with pytest.raises(Refused) as caught:
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert set(caught.value.message.splitlines()) == {
+        "Not in lock.json: author. Every model of the catalog must be locked.",
+        "In lock.json but no longer in the catalog: writer. The lock must name the catalog's models and no other.",
+    }
+
+
+def test_a_catalog_without_models_is_refused(tmp_path):
+    with pytest.raises(Refused, match=r"^The catalog .* has no models; it must be a folder with [^\n]*$"):
+        render.render_local(tmp_path, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+
+def test_a_catalog_path_that_terraform_takes_for_a_pattern_is_refused(tmp_path):
+    catalog = write_catalog(tmp_path / "[main]", {"text": SMALLEST_INTENT})
+
+    with pytest.raises(Refused, match="must not hold any of") as caught:
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert "has no models" not in caught.value.message
+
+
+def test_a_damaged_state_names_the_folder_to_delete(catalog, tmp_path):
+    render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    (tmp_path / "state" / "terraform" / "terraform.tfstate").write_text("{")
+
+    with pytest.raises(CannotRun, match="Terraform failed") as caught:
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert f"{tmp_path}/state/terraform, delete that folder" in caught.value.next_step
+    shutil.rmtree(tmp_path / "state" / "terraform")
+    assert render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+
+def test_what_the_shell_says_to_terraform_does_not_matter(catalog, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_CLI_ARGS_apply", "-destroy")
+    monkeypatch.setenv("TF_WORKSPACE", "elsewhere")
+    monkeypatch.setenv("TF_VAR_start_port", "7000")
+
+    text = render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert yaml.safe_load(text)["startPort"] == 5800
+
+
+def test_a_missing_terraform_is_named_with_its_version_and_source(catalog, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(ProgramMissing, match=r"Terraform is not installed; corral needs 1\.9 or newer\.") as caught:
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert "https://developer.hashicorp.com/terraform/install" in caught.value.next_step
+
+
+def test_an_old_terraform_is_named_with_its_version(catalog, tmp_path, monkeypatch):
+    program = fake_terraform(
+        tmp_path, monkeypatch, """[ "$1" = version ] && echo '{"terraform_version": "1.5.7"}' && exit; exit 1"""
+    )
+
+    with pytest.raises(ProgramMissing, match=r"is Terraform 1\.5\.7; corral needs 1\.9 or newer") as caught:
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert str(program) in caught.value.message
+
+
+def test_a_terraform_that_does_not_work_is_reported(catalog, tmp_path, monkeypatch):
+    fake_terraform(tmp_path, monkeypatch, "exit 1")
+
+    with pytest.raises(ProgramMissing, match="does not say its version"):
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+
+def test_a_terraform_that_fails_is_quoted(catalog, tmp_path, monkeypatch):
+    fake_terraform(
+        tmp_path,
+        monkeypatch,
+        """[ "$1" = version ] && echo '{"terraform_version": "1.12.0-beta1"}' && exit
+        echo 'no space left' >&2
+        exit 1""",
+    )
+
+    with pytest.raises(CannotRun, match=r"Terraform failed\.\nno space left"):
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+
+def test_every_module_asks_for_the_same_terraform():
+    files = sorted((render.REPOSITORY / "terraform").glob("*/*/versions.tf"))
+
+    assert len(files) >= 2
+    wanted = ".".join(str(number) for number in render.MINIMUM_VERSION)
+    for file in files:
+        assert f'required_version = ">= {wanted}"' in file.read_text(), file
