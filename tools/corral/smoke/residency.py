@@ -1,0 +1,52 @@
+"""Which models are in memory now, by llama-swap's own word."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from corral.smoke.endpoint import Endpoint
+
+RESIDENT_STATES = frozenset({"starting", "ready"})
+
+
+@dataclass(frozen=True)
+class Residency:
+    """A reading of /running.
+
+    Attributes:
+        states: model → llama-swap's state of it; a model that is not in it is not loaded.  None: nobody can tell.
+        why_unknown: why ``states`` is None.
+    """
+
+    states: Mapping[str, str] | None
+    why_unknown: str = ""
+
+    def holds(self, model: str) -> bool:
+        """Whether *model* is in memory or on its way there; False when nobody can tell."""
+        return self.states is not None and self.states.get(model) in RESIDENT_STATES
+
+    def is_ready(self, model: str) -> bool:
+        """Whether *model* can answer now, by llama-swap's word."""
+        return self.states is not None and self.states.get(model) == "ready"
+
+
+async def read(api: Endpoint, limit_s: float) -> Residency:
+    """Read /running, which loads nothing and resets no timer.
+
+    Raises:
+        TransportError: nobody answers at the endpoint at all.
+    """
+    try:
+        async with asyncio.timeout(limit_s):
+            reply = await api.get("/running")
+    except TimeoutError:
+        return Residency(None, f"/running gave no answer within {limit_s:g} s")
+    if reply.status != 200:
+        return Residency(None, f"/running answers HTTP {reply.status}")
+    try:
+        return Residency({entry["model"]: entry["state"] for entry in json.loads(reply.body)["running"]})
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return Residency(None, "/running is not llama-swap's")
