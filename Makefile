@@ -1,0 +1,80 @@
+# Dispatch only: what takes more than three lines lives in tools/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CATALOG ?= terraform/catalog
+CORRAL := .venv/bin/corral
+ARGS ?=
+
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(lastword $(MAKEFILE_LIST)))
+
+##@ Start here
+
+demo: setup ## From nothing to smoked answers: tiny models through the real engines (KEEP=1 leaves them running)
+	@$(CORRAL) demo $(if $(filter 1,$(KEEP)),--keep) $(ARGS)
+
+test: setup ## All tests: Python, the real engines, Terraform; no GPU, no internet beyond package registries
+	@tools/dev/test.sh $(ARGS)
+
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nVariables: CATALOG=%s, ARGS="further options"\n' "$(CATALOG)"
+
+##@ The catalog
+
+validate: setup ## Check every rule of the catalog; no network
+	@$(CORRAL) validate --catalog $(CATALOG) $(ARGS)
+
+lock: setup ## Resolve what changed against the hub into lock.json
+	@$(CORRAL) lock --catalog $(CATALOG) $(ARGS)
+
+render: setup ## Write docs/models.md, the table in the README, docs/litellm.yaml
+	@$(CORRAL) render $(ARGS)
+
+##@ The local stack
+
+plan: setup ## terraform plan of the local stack
+	@$(CORRAL) up --plan --catalog $(CATALOG) $(ARGS)
+
+up: setup ## Download what is missing and start the stack
+	@$(CORRAL) up --detach --catalog $(CATALOG) $(ARGS)
+
+smoke: setup ## Prove that every model answers, and answers right
+	@$(CORRAL) smoke --catalog $(CATALOG) $(ARGS)
+
+status: setup ## What runs
+	@$(CORRAL) status $(ARGS)
+
+logs: setup ## What the stack says
+	@$(CORRAL) logs $(ARGS)
+
+down: setup ## Stop the stack
+	@$(CORRAL) down $(ARGS)
+
+##@ The store
+
+fetch: setup ## Download what the lock names, verified
+	@$(CORRAL) fetch --catalog $(CATALOG) $(ARGS)
+
+verify: setup ## Hash what lies in the store again
+	@$(CORRAL) verify --catalog $(CATALOG) $(ARGS)
+
+##@ Development
+
+check: setup ## Format, lint, types, schemas, drift of everything generated; writes nothing
+	@tools/dev/check.sh
+
+fix: setup ## Write what check compares
+	@tools/dev/fix.sh
+
+bench: setup ## Benchmarks, each with its ratio to a reference of the same run
+	@tools/dev/bench.sh
+
+setup: ## The virtual environment; every other target calls it
+	@tools/setup.sh
+
+clean: ## Delete .venv and the local stack's state; asks first (YES=1 does not)
+	@tools/dev/clean.sh

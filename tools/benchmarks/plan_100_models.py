@@ -1,0 +1,118 @@
+"""Time `terraform plan` of the local stack with 100 generated models (goal: at most 3 s on 2 cores).
+
+Prints the median beside a plan with one model and a bare `terraform version` of the same run, so that a slow machine
+explains itself.
+
+    python tools/benchmarks/plan_100_models.py [--models 100] [--rounds 7]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from corral.catalog.digest import intent_sha256
+from corral.engine.render import STACK
+
+GOAL_SECONDS = 3.0
+
+
+def write_catalog(folder: Path, count: int) -> Path:
+    """*count* models with a fresh lock in *folder*: every fourth takes images, over three slots."""
+    (folder / "models").mkdir(parents=True)
+    entries: dict[str, Any] = {}
+    for number in range(count):
+        name, vision = f"model-{number:03}", number % 4 == 0
+        context = 1024 * (1 + number % 16)
+        intent = {
+            "source": {"repo": f"example/{name}-GGUF", "quant": "Q4_K_M", "mmproj": "auto" if vision else "none"},
+            "card": "t4",
+            "context": context,
+            "modalities": ["text", "image"] if vision else ["text"],
+            "slot": f"slot-{number % 3}",
+            "aliases": [f"alias-{number}-a", f"alias-{number}-b"],
+            "args": {"cache-type-k": "q8_0", "chat-template-kwargs": '{"enable_thinking": false}'},
+        }
+        entries[name] = {
+            "intent_sha256": intent_sha256(intent),
+            "repo": f"example/{name}-GGUF",
+            "revision": _sha256(name)[:40],
+            "licence": "apache-2.0",
+            "files": [
+                {"path": f"{role}.gguf", "role": role, "size": 5 << 30, "sha256": _sha256(f"{name} {role}")}
+                for role in (("model", "projector") if vision else ("model",))
+            ],
+            "argv": [
+                *("llama-server", "-m", f"${{STORE}}/{name}/model.gguf"),
+                *(("--mmproj", f"${{STORE}}/{name}/mmproj.gguf", "--image-max-tokens", "1024") if vision else ()),
+                *("-c", str(context), "-np", "1", "-ngl", "99", "-fa", "on", "-fit", "off", "--no-context-shift"),
+                *("--cache-ram", "1024", "--reasoning", "auto", "--metrics", "--offline", "--cache-type-k", "q8_0"),
+                *("--chat-template-kwargs", '{"enable_thinking": false}', "--host", "127.0.0.1", "--port", "${PORT}"),
+            ],
+        }  # fmt: skip
+        (folder / "models" / f"{name}.yaml").write_text(json.dumps(intent), encoding="utf-8")
+    (folder / "lock.json").write_text(json.dumps({"version": 1, "models": entries}, indent=2), encoding="utf-8")
+    return folder
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seconds(command: Sequence[str], environment: dict[str, str]) -> float:
+    """Wall-clock time of one run of *command*."""
+    start = time.perf_counter()
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    return time.perf_counter() - start
+
+
+def main() -> int:
+    """Print the medians; return 1 when the goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=7)
+    args = parser.parse_args()
+
+    with tempfile.TemporaryDirectory(prefix="corral-plan-") as scratch:
+        folder = Path(scratch)
+        environment = os.environ | {"TF_DATA_DIR": str(folder / "data"), "CHECKPOINT_DISABLE": "1"}
+        terraform = ["terraform", f"-chdir={STACK}"]
+        subprocess.run(
+            [*terraform, "init", "-input=false", f"-backend-config=path={folder / 'state'}"],
+            env=environment,
+            check=True,
+            capture_output=True,
+        )
+        plan = [*terraform, "plan", "-input=false", "-var=store=/models"]
+        commands = {
+            "terraform version": ["terraform", "version"],
+            "plan, 1 model": [*plan, f"-var=catalog={write_catalog(folder / 'one', 1)}"],
+            f"plan, {args.models} models": [*plan, f"-var=catalog={write_catalog(folder / 'many', args.models)}"],
+        }
+        times: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(args.rounds):
+            for name, command in commands.items():
+                times[name].append(seconds(command, environment))
+
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    base, one, many = medians.values()
+    print(f"{platform.machine()}, {os.cpu_count()} cores, median of {args.rounds}")
+    for name, median in medians.items():
+        print(f"{name:20} {median:6.3f} s   {median / base:5.1f} x terraform version")
+    print(f"{many / one:.1f} x the plan of one model; goal: {GOAL_SECONDS} s on 2 cores")
+    return 0 if many <= GOAL_SECONDS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""Text made from the catalog and its lock: the model tables and the LiteLLM list.
+
+All templates are in ``corral/templates``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from corral import paths
+from corral.catalog.catalog import Catalog
+from corral.catalog.intent import Model, Smoke, Source
+from corral.catalog.lock import Lock, LockedModel
+from corral.errors import Refused
+
+GENERATED = "Written by `corral render` from the catalog and its lock: do not edit."
+IN_CLUSTER = "http://llama-swap.llama-cpp.svc.cluster.local:8080/v1"
+"""The endpoint of the Service in the cluster."""
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file that is rendered: where it stands and what it must say."""
+
+    path: Path
+    text: str
+
+    @property
+    def stale(self) -> bool:
+        """Whether the file is missing or says something else."""
+        return not self.path.exists() or self.path.read_text(encoding="utf-8") != self.text
+
+
+def repository_documents(catalog: Catalog, lock: Lock | None, root: Path = paths.REPOSITORY) -> list[Document]:
+    """Every rendered file of the repository, for its own catalog.
+
+    Raises:
+        Refused: the README has lost the marks of a block.
+    """
+    readme = root / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    text = _fill(readme, text, "models", models_table(catalog, lock))
+    text = _fill(readme, text, "clients", client_snippets())
+    return [
+        Document(readme, text),
+        Document(root / "docs" / "models.md", models_page(catalog, lock, root)),
+        Document(root / "docs" / "litellm.yaml", litellm(catalog, IN_CLUSTER)),
+    ]
+
+
+def models_table(catalog: Catalog, lock: Lock | None) -> str:
+    """The Markdown table of all models."""
+    return render("models_table.md.j2", rows=list(_rows(catalog, lock)))
+
+
+def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
+    """``docs/models.md``: the table, and how to add a model."""
+    unlocked = [model_id for model_id in catalog.models if _entry(catalog, lock, model_id) is None]
+    return render(
+        "models.md.j2",
+        generated=GENERATED,
+        catalog=catalog.directory.relative_to(root),
+        table=models_table(catalog, lock).rstrip(),
+        unlocked=unlocked,
+        keys=[
+            *_keys("source.", Source.model_fields),
+            *_keys("", Model.model_fields),
+            *_keys("smoke.", Smoke.model_fields),
+        ],
+    )
+
+
+def litellm(catalog: Catalog, api_base: str) -> str:
+    """LiteLLM's ``model_list``: every id and every alias, all at *api_base* (with ``/v1``)."""
+    entries = [
+        {"name": name, "id": model_id, "context": model.context, "vision": model.vision}
+        for model_id, model in catalog.models.items()
+        for name in (model_id, *model.aliases)
+    ]
+    return render("litellm.yaml.j2", generated=GENERATED.replace("`", ""), entries=entries, api_base=api_base)
+
+
+def client_snippets(endpoint: str = "http://127.0.0.1:8080", model: str = "tiny-text") -> str:
+    """How to talk to *endpoint*, as Markdown: what `make demo` runs."""
+    parts = (("bash", "try_curl.sh.j2"), ("python", "try_openai.py.j2"))
+    return "\n".join(f"```{kind}\n{render(name, endpoint=endpoint, model=model)}```\n" for kind, name in parts)
+
+
+def _fill(file: Path, text: str, block: str, content: str) -> str:
+    marks = re.compile(rf"(<!-- {block}: begin.*?-->\n).*?(<!-- {block}: end -->)", re.DOTALL)
+    filled, count = marks.subn(lambda match: match[1] + content + match[2], text)
+    if count != 1:
+        raise Refused(
+            f"{file} must have one block between <!-- {block}: begin --> and <!-- {block}: end -->; it has {count}.",
+            next_step="Restore the two lines",
+        )
+    return filled
+
+
+def _rows(catalog: Catalog, lock: Lock | None) -> Iterator[dict[str, str]]:
+    for model_id, model in catalog.models.items():
+        source, entry = model.source, _entry(catalog, lock, model_id)
+        yield {
+            "id": model_id,
+            "repo": source.repo or f"on disk: {source.path}",
+            "quant": source.quant or source.file or "as on disk",
+            "context": f"{model.context:,}",
+            "projector": _projector(model, entry),
+            "size": f"{sum(file.size for file in entry.files) / _MIB:,.1f} MiB" if entry else "not locked",
+            "revision": f"`{entry.revision[:12]}`" if entry and entry.revision else "not locked" if not entry else "-",
+        }
+
+
+def _projector(model: Model, entry: LockedModel | None) -> str:
+    if not model.vision:
+        return "none"
+    if entry is None:
+        return model.source.mmproj
+    return Path(entry.files[-1].path).name
+
+
+def _entry(catalog: Catalog, lock: Lock | None, model_id: str) -> LockedModel | None:
+    entry = lock.models.get(model_id) if lock else None
+    return entry if entry and entry.intent_sha256 == catalog.digests[model_id] else None
+
+
+def _keys(prefix: str, fields: dict[str, FieldInfo]) -> Iterator[dict[str, str]]:
+    for name, field in fields.items():
+        if name in ("source", "smoke"):
+            continue
+        default: Any = field.get_default(call_default_factory=True)
+        shown = "**required**" if default is PydanticUndefined else "" if default is None else f"`{_yaml(default)}`"
+        yield {"name": prefix + name, "description": field.description or "", "default": shown}
+
+
+def _yaml(value: Any) -> str:
+    return "[]" if value == () else "{}" if value == {} else str(value)
+
+
+def render(template: str, **values: Any) -> str:
+    """The text of a template in ``corral/templates``; an unknown name in it is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("corral"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  Markdown and YAML, not HTML
+    )
+    return environment.get_template(template).render(**values).rstrip("\n") + "\n"

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Everything `make check` compares; writes nothing into the tree.  All steps run, all failures are shown.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+
+bin=$PWD/.venv/bin
+caches=${XDG_CACHE_HOME:-$HOME/.cache}/corral
+export MYPY_CACHE_DIR=$caches/mypy RUFF_CACHE_DIR=$caches/ruff PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
+passed=0 failed=0
+
+step() { # step NAME COMMAND...
+  local name=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    passed=$((passed + 1))
+    echo "  ok      $name"
+  else
+    failed=$((failed + 1))
+    printf '  FAILED  %s\n%s\n' "$name" "$output"
+  fi
+}
+
+in_tools() { (cd tools && "$@"); }
+
+step "format: Python" in_tools "$bin/ruff" format --check .
+step "format: Terraform" terraform fmt -check -recursive terraform
+step "lint: Python" in_tools "$bin/ruff" check .
+step "lint: shell" "$bin/shellcheck" .ci/run tools/setup.sh tools/dev/*.sh
+step "types" in_tools "$bin/mypy"
+step "catalog" "$bin/corral" validate --catalog terraform/catalog
+step "demo catalog" "$bin/corral" validate --catalog terraform/catalog-demo
+step "demo lock" "$bin/corral" lock --check --catalog terraform/catalog-demo
+step "schemas" "$bin/python" tools/dev/schemas.py
+step "engine flags" "$bin/python" tools/dev/engine_flags.py
+step "rendered documents" "$bin/corral" render --check
+step "rendered llama-swap config" "$bin/python" tools/dev/golden_config.py
+step "Terraform READMEs" "$bin/python" tools/dev/terraform_docs.py
+step "Terraform modules" "$bin/python" tools/dev/terraform_test.py --only check
+
+echo "check: $passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Deletes what was made in this clone.  The cache of built programs is shared with other clones and stays.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+state=${CORRAL_STATE:-.corral}
+if [ "${YES:-}" != 1 ]; then
+  du -sh .venv "$state" 2>/dev/null || true
+  read -r -p "Delete .venv and $state with its models? [y/N] " answer
+  [ "$answer" = y ] || exit 1
+fi
+[ ! -x .venv/bin/corral ] || .venv/bin/corral down
+rm -rf .venv "$state"

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Writes everything that `make check` compares.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+bin=$PWD/.venv/bin
+(cd tools && "$bin/ruff" check --fix-only --quiet . && "$bin/ruff" format .)
+terraform fmt -recursive terraform
+"$bin/python" tools/dev/engine_flags.py --write
+"$bin/python" tools/dev/schemas.py --write
+"$bin/corral" render
+"$bin/python" tools/dev/terraform_docs.py --write
+"$bin/python" tools/dev/golden_config.py --write

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# All tests.  Arguments go to pytest (make test ARGS="-k catalog").
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+
+export CHECKPOINT_DISABLE=1
+status=0
+.venv/bin/python -m pytest -c tools/pyproject.toml --rootdir tools tools/tests "$@" || status=1
+.venv/bin/python tools/dev/terraform_test.py --only test || status=1
+exit "$status"
