@@ -37,7 +37,7 @@ render: setup ## Write docs/models.md, the table in the README, docs/litellm.yam
 ##@ The local stack
 
 plan: setup ## terraform plan of the local stack
-	@$(CORRAL) up --plan --catalog $(CATALOG) $(ARGS)
+	@$(CORRAL) plan --catalog $(CATALOG) $(ARGS)
 
 up: setup ## Download what is missing and start the stack
 	@$(CORRAL) up --detach --catalog $(CATALOG) $(ARGS)

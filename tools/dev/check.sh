@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything `make check` compares; writes nothing into the tree.  All steps run, all failures are shown.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit
 
 bin=$PWD/.venv/bin
 caches=${XDG_CACHE_HOME:-$HOME/.cache}/corral

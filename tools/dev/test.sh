@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All tests.  Arguments go to pytest (make test ARGS="-k catalog").
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit
 
 export CHECKPOINT_DISABLE=1
 status=0

@@ -45,6 +45,7 @@ COMMANDS = {
     "lock": Entry("corral.cli.lock", "resolve the catalog against the hub into lock.json"),
     "fetch": Entry("corral.cli.fetch", "download what the lock names into the store, verified"),
     "verify": Entry("corral.cli.verify", "hash what lies in the store again"),
+    "plan": Entry("corral.cli.plan", "what Terraform makes of catalog and lock"),
     "up": Entry("corral.cli.up", "start the local stack: real llama-swap, real llama.cpp"),
     "status": Entry("corral.cli.status", "what runs in the local stack"),
     "logs": Entry("corral.cli.logs", "what the local stack says"),

@@ -1,0 +1,32 @@
+"""Show what Terraform makes of the catalog and its lock for the local stack; nothing is started or written.
+
+This is `terraform plan` of terraform/stacks/local: a stale lock or a broken rule shows here as it would in `corral up`.
+
+example:
+  corral plan --catalog terraform/catalog-demo
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from corral import output, paths
+from corral.catalog import catalog
+from corral.cli import options
+from corral.engine import binaries, render
+from corral.errors import ExitCode
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    options.add_catalog(parser)
+    options.add_store(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, and print Terraform's own words."""
+    wanted = catalog.load(options.catalog_dir(args))
+    engine = binaries.llama_server()
+    store = options.store_dir(args)
+    output.data(render.plan_local(wanted.directory, store, engine.path, state=paths.state_dir()))
+    return ExitCode.OK

@@ -1,0 +1,45 @@
+"""What stands at the top of the repository, and that the README knows every folder."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from corral import paths
+
+ALLOWED = {"terraform", "ansible", "tools", "docs", "post-mortems", "Makefile"}
+CUSTOMARY = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", ".ci", ".editorconfig", ".gitignore"}
+
+
+@pytest.fixture(scope="module")
+def tracked():
+    shown = subprocess.run(["git", "ls-files"], cwd=paths.REPOSITORY, capture_output=True, text=True, check=True)
+    files = shown.stdout.splitlines()
+    assert len(files) > 100
+    return files
+
+
+def test_the_top_level_is_what_the_design_names(tracked):
+    assert {file.split("/")[0] for file in tracked} <= ALLOWED | CUSTOMARY
+
+
+def test_the_readme_lists_every_folder_of_the_library(tracked):
+    readme = (paths.REPOSITORY / "README.md").read_text()
+    tree = readme.split("## Where things are")[1].split("## ")[0]
+    folders = {found[1] for file in tracked if (found := re.match(r"tools/(?:corral/)?([a-z-]+)/", file))}
+
+    assert folders - {"corral"} == {name for name in folders if f"    {name}/" in tree or f"  {name}/" in tree} - {
+        "corral"
+    }
+
+
+def test_relative_links_in_documents_lead_somewhere(tracked):
+    checked = 0
+    for name in (file for file in tracked if file.endswith(".md")):
+        document = paths.REPOSITORY / name
+        for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", document.read_text()):
+            assert (document.parent / link).exists(), f"{name} links to {link}"
+            checked += 1
+    assert checked > 5
