@@ -1,0 +1,41 @@
+"""Which llama-server and llama-swap `corral up` would use, and which builds they are.
+
+llama-server: LLAMA_SERVER=, then PATH, then the embedded engine (llama.cpp from a Python wheel, on the CPU).
+llama-swap: LLAMA_SWAP=, then PATH, then the cache, where it is built from the pinned version when it is missing.
+
+examples:
+  corral engine             only look
+  corral engine --build     build llama-swap now, so that the first `corral up` is quick
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from corral import output
+from corral.cli import options
+from corral.engine import binaries
+from corral.errors import ExitCode
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    options.add_json(parser)
+    parser.add_argument("--build", action="store_true", help="build llama-swap if it has to be built")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show both programs."""
+    if args.build:
+        binaries.llama_swap(output.talk)
+    engine, supervisor = binaries.llama_server(), binaries.find_llama_swap()
+    programs = {
+        "llama-server": (str(engine.path), engine.origin, engine.build),
+        "llama-swap": (str(supervisor.path), supervisor.origin, supervisor.version),
+    }
+    columns = ("path", "origin", "build")
+    if args.json:
+        output.data_json({name: dict(zip(columns, facts, strict=True)) for name, facts in programs.items()})
+    else:
+        output.table(("program", *columns), [(name, *facts) for name, facts in programs.items()])
+    return ExitCode.OK

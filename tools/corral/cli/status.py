@@ -1,0 +1,136 @@
+"""What runs in the local stack: each model's state, its process, and why the last load failed if it did.
+
+Only looks: no model is loaded by it, and none is kept loaded.  Exit code 1 when nothing runs.
+
+example:
+  corral status --json | jq -r '.models[] | select(.state == "ready") | .model'
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from corral import output, paths
+from corral.agent.progress import duration
+from corral.cli import options
+from corral.engine import llama_swap, ports, stack
+from corral.engine.llama_swap import LlamaSwap, Resident
+from corral.engine.processes import Mark
+from corral.engine.stack import Running
+from corral.engine.stack_folder import StackFolder
+from corral.errors import CannotRun, ExitCode, Failed
+
+_LOG_LINES = 20_000  # enough to find a model's last failure
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """One model: ``ready``, ``starting``, ``stopping``, ``unloaded`` or ``failed``."""
+
+    model: str
+    state: str
+    pid: int | None
+    proxy: str | None
+    ttl: int | None
+    reason: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show it; exit 1 when there is nothing, or it is dead."""
+    state = paths.state_dir()
+    try:
+        running = _require_running(state)
+        models = _models(running, state)
+    except Failed as error:
+        if args.json:
+            output.data_json({"running": False, "reason": error.message, "next_step": error.next_step})
+            return ExitCode.FAILED
+        raise
+    if args.json:
+        output.data_json(_plain(running, models))
+        return ExitCode.OK
+    engine = running.engine
+    output.talk(f"{running.endpoint}  up {duration(time.time() - running.started_at)}  llama-swap pid {running.pid}")
+    output.talk(f"engine: {engine.path} ({engine.origin}), build {engine.build}")
+    rows = [(one.model, one.state, str(one.pid or "-"), one.proxy or "-", one.reason) for one in models]
+    output.table(("model", "state", "pid", "engine at", "reason"), rows)
+    if any(one.reason for one in models):
+        output.talk("What a model's engine said last: corral logs MODEL")
+    return ExitCode.OK
+
+
+def _require_running(state: Path) -> Running:
+    recorded = stack.recorded(state)
+    if recorded is None:
+        raise Failed("No local stack is running.", next_step="corral up --detach")
+    if not recorded.is_alive:
+        left = len(recorded.members())
+        holding = f" {left} of its engines live on and hold memory." if left else ""
+        raise Failed(
+            f"llama-swap (pid {recorded.pid}) has died without being stopped.{holding}",
+            next_step="corral logs shows its last words; corral up starts anew, corral down only cleans up",
+        )
+    return recorded
+
+
+def _models(running: Running, state: Path) -> list[ModelStatus]:
+    client = LlamaSwap(running.endpoint)
+    try:
+        residents = {one.model: one for one in client.residents()}
+        ids = client.models()
+    except CannotRun as error:
+        raise Failed(
+            f"llama-swap (pid {running.pid}) is alive but does not answer: {error.message}",
+            next_step="corral logs, then: corral down --now",
+        ) from None
+    failures = llama_swap.failures(StackFolder(state).log_tail(_LOG_LINES))
+    members = running.members()
+    found = []
+    for model in ids:
+        resident = residents.get(model)
+        if resident:
+            pid = _engine_pid(resident, members)
+            found.append(ModelStatus(model, resident.state, pid, resident.proxy, resident.ttl, ""))
+        elif model in failures:
+            cause = llama_swap.cause(client.model_log(model))
+            found.append(ModelStatus(model, "failed", None, None, None, f"{failures[model]}: {cause}"))
+        else:
+            found.append(ModelStatus(model, "unloaded", None, None, None, ""))
+    return found
+
+
+def _engine_pid(resident: Resident, members: list[Mark]) -> int | None:
+    port = urlsplit(resident.proxy).port
+    return next((one.pid for one in members if port and ports.is_listening(one.pid, port)), None)
+
+
+def _plain(running: Running, models: list[ModelStatus]) -> dict[str, Any]:
+    engine = running.engine
+    return {
+        "running": True,
+        "endpoint": running.endpoint,
+        "pid": running.pid,
+        "uptime_seconds": round(time.time() - running.started_at, 1),
+        "engine": {"path": str(engine.path), "origin": engine.origin, "build": engine.build},
+        "models": [
+            {
+                "model": one.model,
+                "state": one.state,
+                "pid": one.pid,
+                "proxy": one.proxy,
+                "ttl": one.ttl,
+                "reason": one.reason,
+            }
+            for one in models
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Tiny models with known answers, a hub on loopback, and the tour that `make demo` takes."""

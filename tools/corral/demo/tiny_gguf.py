@@ -1,0 +1,166 @@
+"""Tiny GGUF models that llama.cpp loads in milliseconds and whose answers are known.
+
+They stand in for weights wherever the question is whether the path works: real engine, real HTTP, real swapping, real
+images, and an answer that is right or wrong.  ``corral.demo.tiny_weights`` explains how they know it.
+
+The bytes are the same on every machine, so their sha256 can stand in a lock.  About 650 KB each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from gguf import GGUFWriter, LlamaFileType
+
+from corral.demo import tiny_weights as weights
+from corral.demo.tiny_weights import VOCABULARY, Array
+
+CONTEXT = 4096
+"""Tokens the models claim to have been trained for."""
+DEFAULT_FF = 64
+
+_EPSILON = 1e-6
+_TEMPLATE = (
+    "{%- for m in messages %}"
+    "{{- '<|im_start|>' + m.role + '\\n' }}"
+    "%THOUGHT%"
+    "{%- if m.content is string %}{{- m.content }}"
+    "{%- else %}{%- for part in m.content %}"
+    "{%- if part.type == 'text' or part.type == 'media_marker' %}{{- part.text }}{%- endif %}"
+    "{%- endfor %}{%- endif %}"
+    "{{- '<|im_end|>\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}%NO_THOUGHT%{%- endif %}"
+)
+# llama-server separates reasoning from the answer only when the template renders reasoning_content between tags.
+_THOUGHT = (
+    "{%- if m.role == 'assistant' and m.reasoning_content %}"
+    "{{- '<think>' + m.reasoning_content + '</think>\\n\\n' }}"
+    "{%- endif %}"
+)
+_NO_THOUGHT = (
+    "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"
+)
+
+
+@dataclass(frozen=True)
+class TinyModels:
+    """Where the files of ``write_all`` are."""
+
+    text: Path
+    thinking: Path
+    vision: Path
+    projector: Path
+
+
+def write_all(folder: Path) -> TinyModels:
+    """Write every tiny model into *folder* (made when missing) and return the paths.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    models = TinyModels(
+        text=folder / "tiny-text-F16.gguf",
+        thinking=folder / "tiny-think-F16.gguf",
+        vision=folder / "tiny-vision-F16.gguf",
+        projector=folder / "mmproj-tiny-vision-F32.gguf",
+    )
+    write_text(models.text)
+    write_text(models.thinking, thinking=True)
+    write_text(models.vision, vision=True)
+    write_projector(models.projector)
+    return models
+
+
+def write_text(path: Path, *, thinking: bool = False, vision: bool = False, n_ff: int = DEFAULT_FF) -> None:
+    """Write a language model that answers ``OK``.
+
+    Args:
+        path: the file to write; an existing one is replaced.
+        thinking: reason (``hm``) before the answer, with a template that says so.
+        vision: be the language half of a vision model, for ``write_projector``: name the colour of the first image,
+            then of the last.
+        n_ff: makes the file bigger and the model slower without changing an answer: 100_000 is 190 MB and some
+            50 tokens a second on one core.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    architecture = "qwen3vl" if vision else "qwen3"
+    writer = GGUFWriter(path, architecture)
+    writer.add_type("model")
+    writer.add_name(f"tiny-{architecture}")
+    writer.add_file_type(LlamaFileType.MOSTLY_F16)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(weights.WIDTH)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(n_ff)
+    writer.add_head_count(1)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(weights.HEAD_WIDTH)
+    writer.add_value_length(weights.HEAD_WIDTH)
+    writer.add_rope_dimension_count(weights.HEAD_WIDTH)
+    writer.add_rope_freq_base(weights.ROPE_BASE)
+    writer.add_layer_norm_rms_eps(_EPSILON)
+    if vision:
+        writer.add_rope_dimension_sections(weights.ROPE_SECTIONS)
+        writer.add_num_deepstack_layers(0)
+    _add_tokenizer(writer, thinking=thinking)
+    tensors = weights.text_tensors(thinking=thinking, n_ff=n_ff)
+    _finish(writer, ((name, values.astype(np.float16) if values.ndim > 1 else values) for name, values in tensors))
+
+
+def write_projector(path: Path) -> None:
+    """Write the projector of the vision model: dynamic resolution, like Qwen3-VL's.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    writer = GGUFWriter(path, "clip")
+    writer.add_type("mmproj")
+    writer.add_name("tiny-projector")
+    writer.add_file_type(LlamaFileType.ALL_F32)
+    writer.add_bool("clip.has_vision_encoder", True)
+    writer.add_string("clip.projector_type", "qwen3vl_merger")
+    writer.add_bool("clip.use_gelu", True)
+    writer.add_uint32("clip.vision.image_size", weights.TRAINED_IMAGE)
+    writer.add_uint32("clip.vision.patch_size", weights.PATCH)
+    writer.add_uint32("clip.vision.spatial_merge_size", weights.MERGE)
+    writer.add_uint32("clip.vision.embedding_length", weights.VISION_WIDTH)
+    writer.add_uint32("clip.vision.feed_forward_length", weights.VISION_FF)
+    writer.add_uint32("clip.vision.projection_dim", weights.WIDTH)
+    writer.add_uint32("clip.vision.block_count", 1)
+    writer.add_uint32("clip.vision.attention.head_count", 2)
+    writer.add_float32("clip.vision.attention.layer_norm_epsilon", _EPSILON)
+    # A pixel of 0…255 becomes -1…1.
+    writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
+    writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
+    _finish(writer, weights.projector_tensors())
+
+
+def _add_tokenizer(writer: GGUFWriter, *, thinking: bool) -> None:
+    writer.add_vocab_size(len(VOCABULARY))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(VOCABULARY.tokens)
+    writer.add_token_types(VOCABULARY.types)
+    writer.add_token_merges(VOCABULARY.merges)
+    writer.add_eos_token_id(VOCABULARY["<|im_end|>"])
+    writer.add_pad_token_id(VOCABULARY["<|endoftext|>"])
+    writer.add_bos_token_id(VOCABULARY["<|endoftext|>"])
+    writer.add_add_bos_token(False)
+    thought, no_thought = (_THOUGHT, _NO_THOUGHT) if thinking else ("", "")
+    writer.add_chat_template(_TEMPLATE.replace("%THOUGHT%", thought).replace("%NO_THOUGHT%", no_thought))
+
+
+def _finish(writer: GGUFWriter, tensors: Iterable[tuple[str, Array | np.ndarray]]) -> None:
+    for name, values in tensors:
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

@@ -1,0 +1,170 @@
+"""Reading a running llama-swap over HTTP: what is resident, what is configured, what its logs say.
+
+Everything here only reads; nothing causes a load.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from corral.errors import CannotRun, Refused
+
+_ANSWER_LIMIT_S = 5.0
+_QUIET_S = 0.3  # a log stream sends its history at once and then waits for news
+_HISTORY_LIMIT_S = 3.0
+
+_EXITED = re.compile(r"\[WARN\] \w+: running (?P<model>\S+) exited: (?P<reason>.+)")
+_HEALTHY = re.compile(r"\[INFO\] <(?P<model>[^>]+)> Health check passed")
+_ENGINE_START = re.compile(r"\binit: initializing|^build: ", re.MULTILINE)
+_LEVEL = re.compile(r"\d+\.\d+\.\d+\.\d+ ([A-Z]) ")
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A model that has a process.
+
+    Attributes:
+        model: its id.
+        state: ``starting``, ``ready`` or ``stopping``.
+        proxy: where its engine listens.
+        ttl: seconds without a request after which it is unloaded; 0 or less: never.
+    """
+
+    model: str
+    state: str
+    proxy: str
+    ttl: int
+
+
+class LlamaSwap:
+    """The llama-swap at *endpoint* (``http://host:port``)."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+
+    def is_healthy(self) -> bool:
+        """Whether it answers at all; says nothing of any model."""
+        try:
+            return self._get("/health").status_code == 200
+        except CannotRun:
+            return False
+
+    def residents(self) -> list[Resident]:
+        """The models that have a process now.
+
+        Raises:
+            CannotRun: llama-swap does not answer, or not as llama-swap does.
+        """
+        found = self._json("/running", "running")
+        return [Resident(one["model"], one["state"], one["proxy"], int(one.get("ttl", 0))) for one in found]
+
+    def models(self) -> list[str]:
+        """The ids in its configuration, sorted.
+
+        Raises:
+            CannotRun: as ``residents``.
+        """
+        return sorted(str(one["id"]) for one in self._json("/v1/models", "data"))
+
+    def model_log(self, model: str) -> str:
+        """What *model*'s engine has said, as far back as llama-swap remembers.
+
+        Raises:
+            Refused: there is no such model.
+            CannotRun: llama-swap does not answer.
+        """
+        began = time.monotonic()
+        text = ""
+        for chunk in self._log_stream(model, quiet_s=_QUIET_S):
+            text += chunk
+            if time.monotonic() - began > _HISTORY_LIMIT_S:
+                break
+        return text
+
+    def follow_model_log(self, model: str) -> Iterator[str]:
+        """Every line that *model*'s engine says from now on, until llama-swap stops.
+
+        Raises:
+            Refused, CannotRun: as ``model_log``.
+        """
+        rest = ""
+        for chunk in self._log_stream(f"{model}?no-history", quiet_s=None):
+            *lines, rest = (rest + chunk).split("\n")
+            yield from lines
+
+    def _log_stream(self, log: str, *, quiet_s: float | None) -> Iterator[str]:
+        with _translated(self._endpoint), _client(quiet_s) as client:
+            try:
+                with client.stream("GET", f"{self._endpoint}/logs/stream/{log}") as answer:
+                    if answer.status_code == 400:
+                        model = log.partition("?")[0]
+                        raise Refused(f"There is no model {model} in the stack.", next_step="corral status")
+                    yield from answer.iter_text()
+            except (httpx2.ReadTimeout, httpx2.RemoteProtocolError):
+                return  # nothing more for now, or llama-swap was stopped
+
+    def _get(self, path: str) -> httpx2.Response:
+        with _translated(self._endpoint), _client(_ANSWER_LIMIT_S) as client:
+            return client.get(f"{self._endpoint}{path}")
+
+    def _json(self, path: str, key: str) -> list[dict[str, Any]]:
+        answer = self._get(path)
+        try:
+            found: list[dict[str, Any]] = answer.json()[key]
+        except (ValueError, KeyError, TypeError):
+            raise CannotRun(
+                f"{self._endpoint}{path} does not answer as llama-swap does: {answer.text[:200]!r}",
+                next_step="corral logs",
+            ) from None
+        return found
+
+
+def failures(log: str) -> dict[str, str]:
+    """Of each model whose last start or run ended badly, llama-swap's words for it.
+
+    Args:
+        log: llama-swap's own log, oldest line first.
+    """
+    found: dict[str, str] = {}
+    for line in log.splitlines():
+        if exited := _EXITED.search(line):
+            found[exited["model"]] = exited["reason"].removeprefix(f"[{exited['model']}] ")
+        elif healthy := _HEALTHY.search(line):
+            found.pop(healthy["model"], None)
+    return found
+
+
+def cause(engine_log: str) -> str:
+    """The line that best says why an engine ended: the first error of its last start, else its last line."""
+    starts = [match.start() for match in _ENGINE_START.finditer(engine_log)]
+    lines = [line for line in engine_log[starts[-1] if starts else 0 :].splitlines() if line.strip()]
+    chosen = next(filter(_is_error, lines), lines[-1] if lines else "")
+    return _LEVEL.sub("", chosen, count=1).strip()
+
+
+def _is_error(line: str) -> bool:
+    level = _LEVEL.match(line)
+    return level[1] == "E" if level else "error" in line.lower() or "failed" in line.lower()
+
+
+def _client(read_limit_s: float | None) -> httpx2.Client:
+    # No proxy settings of the environment: this is loopback.
+    limits = httpx2.Timeout(_ANSWER_LIMIT_S, read=read_limit_s)
+    return httpx2.Client(timeout=limits, trust_env=False)
+
+
+@contextmanager
+def _translated(endpoint: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx2.HTTPError as error:
+        raise CannotRun(
+            f"llama-swap at {endpoint} does not answer: {str(error) or type(error).__name__}.", next_step="corral logs"
+        ) from None

@@ -1,0 +1,78 @@
+"""Loopback ports: which are free, and who holds the others."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import psutil
+
+from corral.errors import CannotRun
+
+HOST = "127.0.0.1"
+_ENGINES = range(10_000, 32_000)  # the kernel hands out ports above these to anybody
+_PLACES, _APART = 199, 100
+
+
+def require_free(port: int) -> None:
+    """Return when *port* can be listened on.
+
+    Raises:
+        CannotRun: it is in use (the message names pid and command of the holder) or not allowed.
+    """
+    problem = _problem(port)
+    if problem is None:
+        return
+    held_by = holder(port)
+    what = f"is in use by {held_by}" if held_by else f"cannot be listened on: {problem.strerror}"
+    raise CannotRun(f"Port {port} {what}.", next_step=f"Stop that, or choose another: corral up --port {port + 1}")
+
+
+def for_engines(count: int, port: int) -> int:
+    """The first of *count* neighbouring free ports, for the engines of the llama-swap on *port*.
+
+    An engine listens only while its model is loaded, so a free port may still be another stack's.  Two stacks of one
+    machine have different ports of llama-swap: the search begins at a place that follows from it.
+
+    Raises:
+        CannotRun: there are none.
+    """
+    first = _ENGINES.start + (port % _PLACES) * _APART
+    while first + count <= _ENGINES.stop:
+        taken = [number for number in range(first, first + count) if _problem(number)]
+        if not taken:
+            return first
+        first = taken[-1] + 1
+    raise CannotRun(f"There are no {count} free ports in a row below {_ENGINES.stop}.", next_step="ss -ltnp")
+
+
+def holder(port: int) -> str:
+    """Pid and command of the process that listens on *port*; empty when nobody does, or it is not ours to know."""
+    try:
+        found = psutil.net_connections(kind="tcp")
+    except psutil.AccessDenied:  # macOS asks for root
+        return ""
+    holders = [one for one in found if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port]
+    for pid in (one.pid for one in holders if one.pid):
+        with contextlib.suppress(psutil.Error):
+            return f"pid {pid} ({' '.join(psutil.Process(pid).cmdline()) or 'unknown command'})"
+    return "a process of another user" if holders else ""
+
+
+def is_listening(pid: int, port: int) -> bool:
+    """Whether process *pid* is the one that listens on *port*."""
+    with contextlib.suppress(psutil.Error):
+        found = psutil.Process(pid).net_connections(kind="tcp")
+        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in found)
+    return False
+
+
+def _problem(port: int) -> OSError | None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            probe.listen(1)
+        except OSError as error:
+            return error
+    return None

@@ -1,0 +1,316 @@
+"""The local stack: one llama-swap and the engines it starts, as processes of this user.
+
+llama-swap leads a session of its own.  It gives each engine its own process group, but they stay in that session,
+so whatever is left when llama-swap was killed can be found again, and nothing else is ever touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeAlias
+
+from corral.engine import ports, processes
+from corral.engine.binaries import Engine
+from corral.engine.llama_swap import LlamaSwap
+from corral.engine.processes import Mark
+from corral.engine.stack_folder import StackFolder
+from corral.errors import CannotRun, Refused
+from corral.files import write_atomically
+
+Say: TypeAlias = Callable[[str], None]
+
+DRAIN_LIMIT_S = 36.0
+"""llama-swap lets running requests finish for 30 s, and gives up on itself after 35 s."""
+
+_START_LIMIT_S = 30.0
+_SILENT_S = 1.0  # a wait worth a word
+_ENGINE_GRACE_S = 3.0  # an engine that is left alone has nobody to answer
+_ROUNDS = 3  # a process may start another one while the first look is being acted on
+_POLL_S = 0.02
+_MARKER = "CORRAL_STACK"
+# What of the caller's environment would change an engine behind the lock's back, or is none of its business.
+_WITHHELD = ("HF_TOKEN", "LLAMA_API_KEY", "LLAMA_ARG_", "LLAMA_LOG_")
+
+_children: dict[int, subprocess.Popen[bytes]] = {}  # started by this very process, which must reap them
+
+
+@dataclass(frozen=True)
+class Running:
+    """A stack as it was started.
+
+    Attributes:
+        process: llama-swap; it leads the session of all engines.
+        token: what all processes of this stack carry in their environment.
+        port: of llama-swap, on 127.0.0.1.
+        first_engine_port: of the engines; each model has the next one.
+        config_sha256: of the configuration.
+        engine: the llama-server of all models.
+        llama_swap: the llama-swap program.
+        started_at: seconds since 1970.
+    """
+
+    process: Mark
+    token: str
+    port: int
+    first_engine_port: int
+    config_sha256: str
+    engine: Engine
+    llama_swap: Path
+    started_at: float
+
+    @property
+    def pid(self) -> int:
+        """llama-swap's."""
+        return self.process.pid
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients ask: ``http://127.0.0.1:<port>``, without ``/v1``."""
+        return f"http://{ports.HOST}:{self.port}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether llama-swap still runs."""
+        _reap(self.pid)
+        return processes.is_alive(self.process)
+
+    def members(self) -> list[Mark]:
+        """The living processes of the stack: llama-swap, its engines, and whatever these started."""
+        return processes.of_session(self.process, {_MARKER: self.token})
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """How a stack ended.
+
+    Attributes:
+        stack: what was stopped.
+        was_alive: whether llama-swap still ran.
+        drained: whether it ended by itself, so that every running request got its answer or 30 s.
+        orphans: engines that had to be ended without it.
+    """
+
+    stack: Running
+    was_alive: bool
+    drained: bool
+    orphans: int
+
+
+def running(state: Path) -> Running | None:
+    """The stack that runs from the state folder *state*; None when there is none, or its llama-swap has died.
+
+    Raises:
+        CannotRun: the record is damaged, so nobody can say.
+    """
+    found = recorded(state)
+    return found if found and found.is_alive else None
+
+
+def recorded(state: Path) -> Running | None:
+    """The stack that was started from *state* and not stopped, whether it is alive or not.
+
+    Raises:
+        CannotRun: the record is damaged, so nobody can say.
+    """
+    record = StackFolder(state).record
+    try:
+        read = json.loads(record.read_text(encoding="utf-8"))
+        engine = Engine(Path(read["engine"].pop("path")), **read.pop("engine"))
+        process = Mark(**read.pop("process"))
+        return Running(process=process, engine=engine, llama_swap=Path(read.pop("llama_swap")), **read)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise CannotRun(
+            f"{record} does not say what is running: {error}.",
+            next_step=f"Stop any llama-swap of yours by hand, then: rm {record}",
+        ) from None
+
+
+def start(
+    state: Path,
+    config: str,
+    *,
+    port: int,
+    first_engine_port: int,
+    engine: Engine,
+    llama_swap: Path,
+    say: Say = lambda _: None,
+) -> tuple[Running, bool]:
+    """Start llama-swap with *config* and return when it answers: the stack, and whether this call has started it.
+
+    One that runs already with the same *config* and port is left as it is.  What a killed predecessor left behind is
+    ended first.
+
+    Raises:
+        Refused: another configuration, or another port, is running.
+        CannotRun: the port is in use, or llama-swap did not come up; the message has its last words.
+    """
+    digest = sha256(config.encode()).hexdigest()
+    folder = StackFolder(state)
+    with folder.alone():
+        present = running(state)
+        if present and (present.config_sha256, present.port) == (digest, port):
+            return present, False
+        if present:
+            what = "another configuration" if present.port == port else f"port {present.port}"
+            raise Refused(
+                f"A local stack is already running with {what} (pid {present.pid}, {present.endpoint}).",
+                next_step="corral down, then again: corral up",
+            )
+        _clear_leftovers(state, say)
+        ports.require_free(port)
+        folder.log.parent.mkdir(parents=True, exist_ok=True)
+        if folder.log.exists():
+            folder.log.replace(folder.previous_log)
+        write_atomically(folder.config, config, mode=0o600)
+        token = secrets.token_hex(16)
+        child = _spawn(folder, llama_swap, port, token)
+        mark = processes.mark(child.pid)
+        if mark is None:
+            raise _did_not_start(folder, child)
+        started = Running(mark, token, port, first_engine_port, digest, engine, llama_swap, time.time())
+        _children[child.pid] = child
+        _write_record(folder, started)
+        try:
+            _wait_until_answering(folder, started, child)
+        except BaseException:
+            _end(started, drain_s=0)
+            folder.record.unlink()
+            raise
+        return started, True
+
+
+def stop(
+    state: Path,
+    *,
+    only: Running | None = None,
+    say: Say = lambda _: None,
+    drain_s: float = DRAIN_LIMIT_S,
+    hurry: Callable[[], bool] = lambda: False,
+) -> Stopped | None:
+    """Stop the stack of *state*: let running requests finish, then end what is left; None when there is none.
+
+    Args:
+        state: the state folder.
+        only: leave any stack but this one alone.
+        say: told when requests are being waited for.
+        drain_s: how long requests may take to finish.
+        hurry: asked all the time; when it says so, nothing is waited for any more.
+
+    Raises:
+        CannotRun: a process did not even go when killed.
+    """
+    folder = StackFolder(state)
+    with folder.alone():
+        present = recorded(state)
+        if present is None or (only and present.token != only.token):
+            return None
+        stopped = _end(present, drain_s=drain_s, hurry=hurry, say=say)
+        folder.record.unlink()
+        return stopped
+
+
+def clear_leftovers(state: Path, *, say: Say = lambda _: None) -> None:
+    """End what a llama-swap that was killed has left behind; a stack that lives is left alone.
+
+    Raises:
+        CannotRun: a process did not even go when killed.
+    """
+    with StackFolder(state).alone():
+        _clear_leftovers(state, say)
+
+
+def _clear_leftovers(state: Path, say: Say) -> None:
+    present = recorded(state)
+    if present is None or present.is_alive:
+        return
+    stopped = _end(present, drain_s=0)
+    if stopped.orphans:
+        say(f"Ended {stopped.orphans} engine(s) that a killed llama-swap (pid {present.pid}) had left behind.")
+    StackFolder(state).record.unlink()
+
+
+def _spawn(folder: StackFolder, llama_swap: Path, port: int, token: str) -> subprocess.Popen[bytes]:
+    words = [str(llama_swap), "-config", str(folder.config), "-listen", f"{ports.HOST}:{port}"]
+    with folder.log.open("ab") as log:
+        # A shell, gone before anything happens, because only a process can set its own limits: no core dumps.
+        command = ["/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh", *words]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder.state,
+            env=_environment(token),
+            start_new_session=True,
+        )
+
+
+def _environment(token: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
+    return kept | {_MARKER: token, "GGML_NO_BACKTRACE": "1"}
+
+
+def _wait_until_answering(folder: StackFolder, started: Running, child: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _START_LIMIT_S
+    client = LlamaSwap(started.endpoint)
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise _did_not_start(folder, child)
+        # Ours must be the one that listens: anybody could answer.
+        if ports.is_listening(started.pid, started.port) and client.is_healthy():
+            return
+        time.sleep(_POLL_S)
+    raise CannotRun(
+        f"llama-swap did not answer on {started.endpoint} within {_START_LIMIT_S:.0f} s.\n{folder.log_tail(10)}",
+        next_step="corral logs",
+    )
+
+
+def _did_not_start(folder: StackFolder, child: subprocess.Popen[bytes]) -> CannotRun:
+    said = folder.log_tail(10) or "It said nothing."
+    return CannotRun(f"llama-swap ended while starting (exit code {child.wait()}):\n{said}", next_step="corral logs")
+
+
+def _end(
+    present: Running, *, drain_s: float, hurry: Callable[[], bool] = lambda: False, say: Say = lambda _: None
+) -> Stopped:
+    was_alive = present.is_alive
+    if was_alive:
+        processes.send(present.process, signal.SIGTERM)
+        if not processes.wait_for_end(present.process, min(drain_s, _SILENT_S), hurry=hurry):
+            say(f"Waiting for running requests to finish, up to {drain_s:.0f} s ...")
+            processes.wait_for_end(present.process, drain_s - _SILENT_S, hurry=hurry)
+    drained = was_alive and not present.is_alive
+    left = present.members()
+    orphans = sum(one != present.process for one in left)
+    for _ in range(_ROUNDS):
+        processes.end(left, grace_s=0.0 if hurry() else _ENGINE_GRACE_S)
+        left = present.members()
+        if not left:
+            _reap(present.pid)
+            return Stopped(present, was_alive=was_alive, drained=drained, orphans=orphans)
+    pids = " ".join(str(one.pid) for one in left)
+    raise CannotRun(f"These processes do not go, not even when killed: pid {pids}.", next_step=f"ps -fp {pids}")
+
+
+def _reap(pid: int) -> None:
+    """Collect the exit code of *pid* if it is a child of this very process and has ended."""
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
+
+
+def _write_record(folder: StackFolder, started: Running) -> None:
+    plain = asdict(started)
+    write_atomically(folder.record, json.dumps(plain, indent=2, default=str) + "\n", mode=0o600)

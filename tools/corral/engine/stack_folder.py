@@ -1,0 +1,104 @@
+"""The files of the local stack in a state folder, and the right to change them."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.errors import CannotRun
+
+_BUSY_LIMIT_S = 60.0
+_POLL_S = 0.02
+_FOLLOW_POLL_S = 0.1
+_TAIL_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class StackFolder:
+    """Where the local stack of a state folder keeps its things."""
+
+    state: Path
+
+    @property
+    def config(self) -> Path:
+        """What llama-swap was started with."""
+        return self.state / "run" / "llama-swap.yaml"
+
+    @property
+    def record(self) -> Path:
+        """Which processes are ours."""
+        return self.state / "run" / "stack.json"
+
+    @property
+    def log(self) -> Path:
+        """What llama-swap and its engines said since the last start."""
+        return self.state / "logs" / "llama-swap.log"
+
+    @property
+    def previous_log(self) -> Path:
+        """The same of the start before."""
+        return self.log.with_suffix(".log.1")
+
+    def log_tail(self, lines: int, *, previous: bool = False) -> str:
+        """The last *lines* lines of the log (of its last MiB); empty when there is none."""
+        log = self.previous_log if previous else self.log
+        try:
+            with log.open("rb") as stream:
+                stream.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+                return "\n".join(stream.read().decode(errors="replace").splitlines()[-lines:])
+        except FileNotFoundError:
+            return ""
+
+    def follow_log(self, still_written: Callable[[], bool], *, from_start: bool) -> Iterator[str]:
+        """Every line that is written to the log from now on (or from its start), until nobody writes any more.
+
+        Raises:
+            FileNotFoundError: nothing was ever started.
+        """
+        with self.log.open("rb") as stream:
+            if not from_start:
+                stream.seek(0, 2)
+            rest = b""
+            while True:
+                written = still_written()  # asked before reading, so that the last words are not lost
+                if new := stream.read():
+                    *lines, rest = (rest + new).split(b"\n")
+                    yield from (line.decode(errors="replace") for line in lines)
+                elif not written:
+                    return
+                else:
+                    time.sleep(_FOLLOW_POLL_S)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the only corral that starts or stops this stack.
+
+        Raises:
+            CannotRun: the folder is not writable, or another corral is at it and does not finish.
+        """
+        try:
+            self.record.parent.mkdir(parents=True, exist_ok=True)
+            gate = (self.record.parent / "lock").open("w")
+        except OSError as error:
+            raise CannotRun(
+                f"The state folder {self.state} cannot be used: {error.strerror}.",
+                next_step="Choose another with: CORRAL_STATE=DIR",
+            ) from None
+        with gate:
+            deadline = time.monotonic() + _BUSY_LIMIT_S
+            while True:
+                try:
+                    fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise CannotRun(
+                            f"Another corral has been starting or stopping {self.state} for {_BUSY_LIMIT_S:.0f} s.",
+                            next_step="corral status",
+                        ) from None
+                    time.sleep(_POLL_S)
+            yield

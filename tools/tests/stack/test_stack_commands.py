@@ -1,0 +1,258 @@
+"""`corral up`, `status`, `logs` and `down` as a user types them: real Terraform, llama-swap and engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corral import paths
+from corral.cli.main import main
+from corral.demo import tiny_gguf
+from corral.engine import binaries, stack
+from tests.support.engine_process import Stream, chat, free_port, get, post, question, wait_for
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """About 300 tokens a second: slow enough to be stopped while it answers."""
+    path = tmp_path_factory.mktemp("model") / "slow.gguf"
+    tiny_gguf.write_text(path, n_ff=20_000)
+    return path
+
+
+@pytest.fixture
+def catalog(model, tmp_path):
+    """A locked catalog of two models on disk; ``broken`` becomes unreadable after it was locked and fetched."""
+    folder = tmp_path / "catalog"
+    (folder / "cards").mkdir(parents=True)
+    (folder / "models").mkdir()
+    (folder / "cards" / "laptop.yaml").write_text("vram_mib: 4096\n")
+    broken = tmp_path / "broken.gguf"
+    tiny_gguf.write_text(broken, thinking=True)
+    for name, path in (("good", model), ("broken", broken)):
+        intent = {
+            "source": {"path": str(path), "mmproj": "none"},
+            "card": "laptop",
+            "context": 1024,
+            "modalities": ["text"],
+        }
+        (folder / "models" / f"{name}.yaml").write_text(json.dumps(intent))
+    assert main(["lock", "--catalog", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def port():
+    yield free_port()
+    stack.stop(paths.state_dir(), drain_s=0)
+
+
+@pytest.fixture
+def up(catalog, port, capsys):
+    def run(*more: str) -> int:
+        return main(["up", "--detach", "--catalog", str(catalog), "--port", str(port), *more])
+
+    assert run() == 0
+    assert capsys.readouterr().out == f"http://127.0.0.1:{port}\n"
+    return run
+
+
+def status(capsys) -> dict:
+    capsys.readouterr()
+    code = main(["status", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == (0 if found["running"] else 1)
+    return found
+
+
+def test_up_status_down(up, port, capsys):
+    found = status(capsys)
+    assert found["endpoint"] == f"http://127.0.0.1:{port}"
+    assert found["engine"]["path"] == str(binaries.llama_server().path)
+    assert [(one["model"], one["state"]) for one in found["models"]] == [("broken", "unloaded"), ("good", "unloaded")]
+    chat(found["endpoint"], "Hello.", model="good")
+    good = status(capsys)["models"][1]
+    assert good["state"] == "ready"
+    os.kill(good["pid"], 0)
+    assert main(["down"]) == 0
+    found = status(capsys)
+    assert "No local stack" in found["reason"]
+    assert "corral up" in found["next_step"]
+
+
+def test_up_again_changes_nothing(up, capsys):
+    before = status(capsys)["pid"]
+    assert up() == 0
+    assert status(capsys)["pid"] == before
+
+
+def test_up_with_another_model_set_is_refused_while_one_runs(up, catalog, capsys):
+    intent = catalog / "models" / "good.yaml"
+    intent.write_text(intent.read_text().replace("1024", "2048"))
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+    assert up() == 2
+    assert "corral down" in capsys.readouterr().err
+
+
+def test_up_refuses_a_stale_lock_before_it_touches_anything(catalog, port, capsys):
+    intent = catalog / "models" / "good.yaml"
+    intent.write_text(intent.read_text().replace("1024", "2048"))
+    assert main(["up", "--detach", "--catalog", str(catalog), "--port", str(port)]) == 2
+    said = capsys.readouterr().err
+    assert "good" in said
+    assert "corral lock" in said
+    assert not paths.default_store().exists()
+
+
+def test_a_model_that_cannot_load_is_failed_with_its_reason(up, tmp_path, capsys):
+    (tmp_path / "broken.gguf").write_bytes(b"not a model")
+    endpoint = status(capsys)["endpoint"]
+    code, _body = post(f"{endpoint}/v1/chat/completions", question("Hello.", model="broken"))
+    assert code == 500
+    broken = status(capsys)["models"][0]
+    assert broken["state"] == "failed"
+    assert "exited prematurely" in broken["reason"]
+    assert "magic" in broken["reason"]
+    assert main(["logs", "broken"]) == 0
+    assert "magic" in capsys.readouterr().out
+
+
+def test_a_killed_llama_swap_is_reported_with_what_it_left(up, capsys):
+    found = status(capsys)
+    chat(found["endpoint"], "Hello.", model="good")
+    os.kill(found["pid"], signal.SIGKILL)
+    wait_for(lambda: stack.running(paths.state_dir()) is None, what="the death of llama-swap")
+    dead = status(capsys)
+    assert f"pid {found['pid']}" in dead["reason"]
+    assert "1 of its engines" in dead["reason"]
+    assert main(["logs"]) == 0
+    assert "llama-swap listening" in capsys.readouterr().out
+    assert main(["down"]) == 0
+    assert "had died before" in capsys.readouterr().err
+
+
+def test_a_llama_swap_that_hangs_is_no_success(up, capsys, monkeypatch):
+    monkeypatch.setattr("corral.engine.llama_swap._ANSWER_LIMIT_S", 0.3)
+    pid = status(capsys)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert main(["status"]) == 1
+        assert "does not answer" in capsys.readouterr().err
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_the_log_of_a_model_needs_a_known_model(up, capsys):
+    assert main(["logs", "nobody"]) == 2
+    assert "nobody" in capsys.readouterr().err
+
+
+class Foreground:
+    """`corral up` in the foreground, as a process."""
+
+    def __init__(self, catalog: Path, port: int, folder: Path) -> None:
+        self.out, self.err = folder / "out", folder / "err"
+        self.endpoint = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "corral.cli.main", "up", "--catalog", catalog, "--port", str(port)]
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(command, stdout=out, stderr=err)
+        wait_for(lambda: "Ctrl-C" in self.err.read_text(), what=f"the start ({self.err})")
+
+
+@pytest.fixture
+def foreground(catalog, port, tmp_path):
+    started = Foreground(catalog, port, tmp_path)
+    yield started
+    started.process.kill()
+    started.process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_in_the_foreground_a_signal_stops_everything(foreground, number):
+    chat(foreground.endpoint, "Hello.", model="good")
+    running = stack.running(paths.state_dir())
+    foreground.process.send_signal(number)
+    assert foreground.process.wait(20) == 0, foreground.err.read_text()
+    assert running.members() == []
+    assert stack.recorded(paths.state_dir()) is None
+    assert "llama-swap listening" in foreground.out.read_text()
+
+
+def test_in_the_foreground_the_first_signal_lets_an_answer_finish(foreground):
+    stream = Stream(foreground.endpoint, "good", 300)
+    foreground.process.send_signal(signal.SIGINT)
+    assert foreground.process.wait(30) == 0
+    stream.join()
+    assert stream.is_whole
+
+
+def test_in_the_foreground_a_second_signal_does_not_wait(foreground):
+    stream = Stream(foreground.endpoint, "good", 950)
+    foreground.process.send_signal(signal.SIGINT)
+    wait_for(lambda: "Stopping" in foreground.err.read_text(), what="the first signal")
+    foreground.process.send_signal(signal.SIGINT)
+    assert foreground.process.wait(30) == 0
+    stream.join()
+    assert not stream.is_whole
+
+
+def test_down_from_elsewhere_ends_the_foreground_well(foreground):
+    assert main(["down"]) == 0
+    assert foreground.process.wait(20) == 0
+    assert "Stopped from elsewhere" in foreground.err.read_text()
+
+
+def test_when_llama_swap_dies_the_foreground_fails_and_cleans_up(foreground):
+    chat(foreground.endpoint, "Hello.", model="good")
+    running = stack.running(paths.state_dir())
+    os.kill(running.pid, signal.SIGKILL)
+    assert foreground.process.wait(20) == 1
+    assert "ended by itself" in foreground.err.read_text()
+    assert running.members() == []
+    assert get(f"{foreground.endpoint}/health")[0] == 0
+
+
+def test_following_the_log_ends_with_the_stack(up, tmp_path):
+    out = tmp_path / "followed"
+    with out.open("wb") as stream:
+        follower = subprocess.Popen([sys.executable, "-m", "corral.cli.main", "logs", "--follow"], stdout=stream)
+    try:
+        wait_for(lambda: "listening" in out.read_text(), what="the log so far")
+        assert main(["down"]) == 0
+        assert follower.wait(20) == 0
+        assert "shutdown complete" in out.read_text()
+    finally:
+        follower.kill()
+        follower.wait()
+
+
+def test_following_a_models_log_shows_what_is_new(up, tmp_path, capsys):
+    endpoint = status(capsys)["endpoint"]
+    chat(endpoint, "Hello.", model="good")
+    out = tmp_path / "followed"
+    with out.open("wb") as stream:
+        command = [sys.executable, "-m", "corral.cli.main", "logs", "good", "--follow"]
+        follower = subprocess.Popen(command, stdout=stream, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: out.stat().st_size, what="what was said before")
+        before = out.stat().st_size
+
+        # Whether the follower listens yet cannot be seen, so the model speaks until it is heard.
+        def heard() -> bool:
+            chat(endpoint, "Hello.", model="good")
+            return out.stat().st_size > before
+
+        wait_for(heard, what="the model's words")
+        assert main(["down"]) == 0
+        assert follower.wait(20) == 0
+    finally:
+        follower.kill()
+        follower.wait()

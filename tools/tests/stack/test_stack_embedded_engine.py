@@ -1,0 +1,195 @@
+"""The embedded engine with the tiny models: what llama-server promises, asked of a real process."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import urllib.request
+
+import psutil
+import pytest
+
+from corral.demo import tiny_gguf
+from tests.support.engine_process import chat, engine, get, post, question, run_engine, wait_for
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return tiny_gguf.write_all(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def text(tiny, tmp_path_factory):
+    with engine(tmp_path_factory.mktemp("text"), "-m", tiny.text, "--metrics") as running:
+        running.wait_until_ready()
+        yield running.root
+
+
+@pytest.fixture(scope="module")
+def vision(tiny, tmp_path_factory):
+    flags = ("-m", tiny.vision, "--mmproj", tiny.projector, "--image-max-tokens", "64")
+    with engine(tmp_path_factory.mktemp("vision"), *flags) as running:
+        running.wait_until_ready()
+        yield running.root
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    """A model of 100 MB: slow to load, slow to answer."""
+    path = tmp_path_factory.mktemp("slow") / "slow.gguf"
+    tiny_gguf.write_text(path, n_ff=50_000)
+    return path
+
+
+def test_a_text_model_answers_ok(text):
+    choice = chat(text, "Say something.", temperature=1.0)
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("OK", "stop")
+
+
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        (["Which colours?", "red", "blue"], "red, blue"),
+        (["Which colours?", "blue", "red"], "blue, red"),
+        (["red", "and then", "blue", "?"], "red, blue"),
+        (["blue", "Which colour?"], "blue, blue"),
+        (["No image."], "OK"),
+    ],
+    ids=["red-blue", "blue-red", "text-between", "one-image", "no-image"],
+)
+def test_a_vision_model_names_the_first_and_the_last_image(vision, content, answer):
+    assert chat(vision, *content, temperature=1.0)["message"]["content"] == answer
+
+
+def test_a_thinking_model_reasons_apart_from_its_answer(tiny, tmp_path):
+    with engine(tmp_path, "-m", tiny.thinking, "--reasoning", "auto") as running:
+        running.wait_until_ready()
+        message = chat(running.root, "Think.")["message"]
+        assert (message["reasoning_content"], message["content"]) == ("hm", "OK")
+        cut = chat(running.root, "Think.", max_tokens=2)
+        assert (cut["message"]["content"], cut["finish_reason"]) == ("", "length")
+
+
+def test_reasoning_off_answers_at_once(tiny, tmp_path):
+    with engine(tmp_path, "-m", tiny.thinking, "--reasoning", "off") as running:
+        running.wait_until_ready()
+        message = chat(running.root, "Think.")["message"]
+        assert message["content"] == "OK"
+        assert not message.get("reasoning_content")
+
+
+def test_a_json_schema_is_obeyed_with_the_known_answer(vision):
+    schema = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    said = chat(vision, "Which?", "red", "blue", response_format=form)["message"]["content"]
+    assert json.loads(said) == {"colour": "red, blue"}
+
+
+def test_without_an_end_exactly_the_tokens_asked_for_come(text):
+    choice = chat(text, "Go on.", ignore_eos=True, max_tokens=50)
+    assert choice["finish_reason"] == "length"
+
+
+def test_metrics_are_llama_servers_own(text):
+    status, body = get(f"{text}/metrics")
+    assert status == 200
+    assert "llamacpp:prompt_tokens_total" in body
+
+
+def test_while_loading_it_answers_503(slow, tmp_path):
+    with engine(tmp_path, "-m", slow) as running:
+        status, body = wait_for(lambda: (answer := get(f"{running.root}/health"))[0] and answer, what="an answer")
+        assert status == 503, body
+        assert json.loads(body)["error"]["type"] == "unavailable_error"
+        running.wait_until_ready()
+
+
+def test_terminated_while_loading_it_dies_by_the_signal(slow, tmp_path):
+    with engine(tmp_path, "-m", slow) as running:
+        wait_for(lambda: get(f"{running.root}/health")[0] == 503, what="loading")
+        running.process.terminate()
+        assert running.process.wait(10) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_server_ends_well_when_asked(tiny, tmp_path, number):
+    with engine(tmp_path, "-m", tiny.text) as running:
+        running.wait_until_ready()
+        running.process.send_signal(number)
+        assert running.process.wait(10) == 0
+
+
+def test_terminated_while_answering_it_ends_at_once(slow, tmp_path):
+    with engine(tmp_path, "-m", slow) as running:
+        running.wait_until_ready()
+        body = json.dumps(question("Go on.", stream=True, ignore_eos=True, max_tokens=1500)).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{running.root}/v1/chat/completions", data=body, headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as stream:
+            assert stream.readline().startswith(b"data: ")
+            running.process.terminate()
+            assert running.process.wait(5) == 0
+            with pytest.raises(http.client.IncompleteRead):
+                stream.read()
+
+
+def test_a_missing_model_exits_1_with_the_reason():
+    done = run_engine("-m", "/nowhere/model.gguf", "--port", "0")
+    assert done.returncode == 1
+    assert "/nowhere/model.gguf" in done.stderr
+
+
+def test_a_broken_model_exits_1(tmp_path):
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF but not really")
+    assert run_engine("-m", broken, "--port", "0").returncode == 1
+
+
+def test_a_bad_flag_exits_1_in_llama_servers_words():
+    done = run_engine("--no-mmap")
+    assert (done.returncode, done.stderr.strip()) == (1, "error: invalid argument: --no-mmap")
+
+
+def test_a_port_in_use_exits_1(text, tiny):
+    done = run_engine("-m", tiny.text, "--host", "127.0.0.1", "--port", text.rpartition(":")[2])
+    assert done.returncode == 1
+    assert "couldn't bind" in done.stderr
+
+
+def test_without_a_model_it_is_refused():
+    done = run_engine("--port", "0")
+    assert done.returncode == 1
+    assert "no model given" in done.stderr
+
+
+def test_help_and_version_are_llama_servers(tmp_path):
+    assert "--mmproj" in run_engine("--help").stdout
+    version = run_engine("--version")
+    assert version.returncode == 0
+    assert "version:" in version.stdout + version.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "slots", "context"), [([], 4, 2048), (["-np", "2"], 2, 1024)], ids=["auto-shares-all", "two-halve-it"]
+)
+def test_slots_share_the_context_as_llama_server_does(tiny, tmp_path, flags, slots, context):
+    with engine(tmp_path, "-m", tiny.text, *flags) as running:
+        running.wait_until_ready()
+        props = json.loads(get(f"{running.root}/props")[1])
+        assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (slots, context)
+
+
+def test_an_image_to_a_text_model_is_an_error(text):
+    status, body = post(f"{text}/v1/chat/completions", question("Which?", "red"))
+    assert status == 500
+    assert "mmproj" in body
+
+
+def test_a_crash_would_leave_no_core(tiny, tmp_path):
+    with engine(tmp_path, "-m", tiny.text) as running:
+        running.wait_until_ready()
+        process = psutil.Process(running.process.pid)
+        assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)

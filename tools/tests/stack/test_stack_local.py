@@ -1,0 +1,335 @@
+"""The local stack with the real llama-swap and the embedded engine: start, faults, stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from corral.demo import tiny_gguf
+from corral.engine import binaries, llama_swap, ports, processes, stack
+from corral.engine.llama_swap import LlamaSwap
+from corral.engine.stack_folder import StackFolder
+from corral.errors import CannotRun, Refused
+from tests.support.engine_process import Stream, chat, free_port, get, post, question, wait_for
+
+pytestmark = pytest.mark.timeout(180)
+
+DRAIN_TOKENS = 150  # of the slow model: more than a second, less than the drain limit
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    tiny = tiny_gguf.write_all(folder)
+    tiny_gguf.write_text(folder / "slow.gguf", n_ff=60_000)
+    return {"text": tiny.text, "think": tiny.thinking, "slow": folder / "slow.gguf", "bad": folder / "missing.gguf"}
+
+
+@pytest.fixture
+def config(models):
+    def render(first_port: int, *names: str) -> str:
+        """A configuration of *names* (all of ``models`` by default) as YAML, written as JSON."""
+        entries = {
+            name: {
+                "cmd": f"{binaries.llama_server().path} -m {models[name]} -c 2048 -np 1 -fit off --cache-ram 0 "
+                "--offline --host 127.0.0.1 --port ${PORT}",
+                "proxy": "http://127.0.0.1:${PORT}",
+                "ttl": 600,
+            }
+            for name in names or models
+        }
+        return json.dumps(
+            {"startPort": first_port, "logToStdout": "both", "logTimeFormat": "rfc3339", "models": entries}
+        )
+
+    return render
+
+
+@pytest.fixture
+def up(tmp_path, config):
+    """Starts the stack in ``tmp_path``; whatever runs at the end is stopped."""
+    state = tmp_path / "state"
+    state.mkdir()
+    own_port = free_port()
+    first = ports.for_engines(4, own_port)
+
+    def start(*names: str, port: int = own_port, say=lambda _: None, program: Path | None = None) -> stack.Running:
+        running, start.fresh = stack.start(
+            state,
+            config(first, *names),
+            port=port,
+            first_engine_port=first,
+            engine=binaries.llama_server(),
+            llama_swap=program or binaries.llama_swap(),
+            say=say,
+        )
+        return running
+
+    start.state = state
+    yield start
+    stack.stop(state, drain_s=0)
+
+
+def engine_of(running: stack.Running) -> processes.Mark:
+    engines = [one for one in running.members() if one.pid != running.pid]
+    assert len(engines) == 1, engines
+    return engines[0]
+
+
+def kill(running: stack.Running) -> None:
+    os.kill(running.pid, signal.SIGKILL)
+    wait_for(lambda: not running.is_alive, what="the death of llama-swap")
+
+
+def test_it_answers_through_llama_swap_and_ends_without_a_trace(up):
+    running = up("text", "think")
+    assert chat(running.endpoint, "Hello.", model="text")["message"]["content"] == "OK"
+    assert chat(running.endpoint, "Hello.", model="think")["message"]["reasoning_content"] == "hm"
+    stopped = stack.stop(up.state)
+    assert (stopped.was_alive, stopped.drained, stopped.orphans) == (True, True, 0)
+    assert running.members() == []
+    assert stack.running(up.state) is None
+    ports.require_free(running.port)
+
+
+def test_the_record_is_read_back_as_it_was_started(up):
+    running = up("text")
+    assert stack.running(up.state) == running
+    assert running.endpoint == f"http://127.0.0.1:{running.port}"
+
+
+def test_starting_the_same_again_changes_nothing(up):
+    running = up("text")
+    assert up.fresh
+    assert up("text") == running
+    assert not up.fresh
+
+
+def test_another_configuration_is_refused_while_one_runs(up):
+    running = up("text")
+    with pytest.raises(Refused, match="another configuration") as refused:
+        up("text", "think")
+    assert "corral down" in refused.value.next_step
+    assert running.is_alive
+
+
+def test_another_port_is_refused_while_one_runs(up):
+    running = up("text")
+    with pytest.raises(Refused, match=f"port {running.port}"):
+        up("text", port=free_port())
+
+
+def test_two_starts_at_once_make_one_stack(up):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(up("text"))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    assert found[0] == found[1]
+
+
+def test_a_port_in_use_names_who_holds_it(up):
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        with pytest.raises(CannotRun, match=rf"Port {port} is in use by pid {os.getpid()} \(.*pytest") as error:
+            up("text", port=port)
+    assert f"--port {port + 1}" in error.value.next_step
+    assert not StackFolder(up.state).record.exists()
+
+
+def test_killed_llama_swap_leaves_an_engine_that_the_next_start_ends(up):
+    running = up("text")
+    chat(running.endpoint, "Hello.", model="text")
+    orphan = engine_of(running)
+    engine_port = running.first_engine_port
+    kill(running)
+    assert processes.is_alive(orphan)  # there is no parent-death signal: this is the fault
+    assert ports.is_listening(orphan.pid, engine_port)
+    heard = []
+    again = up("text", say=heard.append)
+    assert not processes.is_alive(orphan)
+    assert any("left behind" in line for line in heard), heard
+    assert chat(again.endpoint, "Hello.", model="text")["message"]["content"] == "OK"
+
+
+def test_stop_cleans_up_after_a_killed_llama_swap(up):
+    running = up("text")
+    chat(running.endpoint, "Hello.", model="text")
+    orphan = engine_of(running)
+    kill(running)
+    stopped = stack.stop(up.state)
+    assert (stopped.was_alive, stopped.orphans) == (False, 1)
+    assert not processes.is_alive(orphan)
+
+
+def test_an_innocent_engine_of_the_same_program_survives(up, models, tmp_path):
+    port = free_port()
+    command = [binaries.llama_server().path, "-m", models["text"], "--offline", "--port", str(port)]
+    innocent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        running = up("text")
+        chat(running.endpoint, "Hello.", model="text")
+        kill(running)
+        stack.stop(up.state)
+        assert innocent.poll() is None
+        wait_for(lambda: get(f"http://127.0.0.1:{port}/health")[0] == 200, what="an answer of the innocent")
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
+def test_a_stranger_with_the_recorded_pid_is_not_touched(up):
+    running = up("text")
+    stack.stop(up.state)
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        # What the record would say if the stranger had got the dead llama-swap's pid.
+        reused = replace(running, process=replace(running.process, pid=stranger.pid))
+        assert not reused.is_alive
+        stack._write_record(StackFolder(up.state), reused)
+        stopped = stack.stop(up.state)
+        assert (stopped.was_alive, stopped.orphans) == (False, 0)
+        assert stranger.poll() is None
+    finally:
+        stranger.communicate()
+
+
+def test_a_configuration_that_llama_swap_refuses_is_shown_with_its_reason(up, tmp_path):
+    with pytest.raises(CannotRun, match=r"ended while starting \(exit code 1\)[\s\S]*nonsense"):
+        stack.start(
+            up.state,
+            "models: nonsense",
+            port=free_port(),
+            first_engine_port=5800,
+            engine=binaries.llama_server(),
+            llama_swap=binaries.llama_swap(),
+        )
+    assert stack.recorded(up.state) is None
+
+
+def test_a_supervisor_that_never_listens_is_ended(up, monkeypatch, tmp_path):
+    deaf = tmp_path / "llama-swap"
+    deaf.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
+    deaf.chmod(0o755)
+    monkeypatch.setattr(stack, "_START_LIMIT_S", 0.5)
+    with pytest.raises(CannotRun, match="did not answer"):
+        up("text", program=deaf)
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    assert stack.recorded(up.state) is None
+
+
+def test_a_model_that_cannot_load_says_why(up):
+    running = up("text", "bad")
+    status, body = post(f"{running.endpoint}/v1/chat/completions", question("Hello.", model="bad"))
+    assert status == 500
+    assert "exited prematurely" in body
+    log = StackFolder(up.state).log_tail(1000)
+    assert llama_swap.failures(log) == {"bad": "upstream command exited prematurely"}
+    assert "missing.gguf" in llama_swap.cause(LlamaSwap(running.endpoint).model_log("bad"))
+    assert "missing.gguf" in log
+
+
+def test_a_failure_is_forgotten_when_the_model_loads_again(up, models):
+    running = up("text", "bad")
+    post(f"{running.endpoint}/v1/chat/completions", question("Hello.", model="bad"))
+    shutil.copy(models["text"], models["bad"])
+    try:
+        assert chat(running.endpoint, "Hello.", model="bad")["message"]["content"] == "OK"
+        assert llama_swap.failures(StackFolder(up.state).log_tail(1000)) == {}
+    finally:
+        models["bad"].unlink()
+
+
+def test_unloading_is_no_failure(up):
+    running = up("text", "think")
+    for model in ("text", "think"):
+        chat(running.endpoint, "Hello.", model=model)
+    assert [one.model for one in LlamaSwap(running.endpoint).residents()] == ["think"]
+    post(f"{running.endpoint}/api/models/unload", {})
+    assert LlamaSwap(running.endpoint).residents() == []
+    assert llama_swap.failures(StackFolder(up.state).log_tail(1000)) == {}
+
+
+def test_reading_the_state_loads_nothing(up):
+    running = up("text", "think")
+    client = LlamaSwap(running.endpoint)
+    assert client.models() == ["text", "think"]
+    assert client.residents() == []
+    assert client.model_log("text") == ""
+    assert [one.pid for one in running.members()] == [running.pid]
+
+
+def test_the_log_of_an_unknown_model_is_refused(up):
+    with pytest.raises(Refused, match="no model nobody"):
+        LlamaSwap(up("text").endpoint).model_log("nobody")
+
+
+def test_stopping_lets_a_running_stream_finish(up):
+    running = up("slow")
+    stream = Stream(running.endpoint, "slow", DRAIN_TOKENS)
+    assert not stream.is_whole
+    stopped = stack.stop(up.state)
+    stream.join()
+    assert stream.is_whole
+    assert stopped.drained
+
+
+def test_stopping_one_stack_leaves_the_next_one_alone(up):
+    first = up("text")
+    stack.stop(up.state)
+    second = up("text")
+    assert stack.stop(up.state, only=first) is None
+    assert second.is_alive
+
+
+def test_a_stop_in_a_hurry_does_not_wait_for_a_stream(up):
+    running = up("slow")
+    stream = Stream(running.endpoint, "slow", 1900)
+    began = time.monotonic()
+    stopped = stack.stop(up.state, hurry=lambda: True)
+    stream.join()
+    assert time.monotonic() - began < 8
+    assert not stream.is_whole
+    assert not stopped.drained
+    assert running.members() == []
+
+
+def test_the_callers_settings_do_not_reach_the_engine(up, monkeypatch):
+    monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "512")
+    monkeypatch.setenv("LLAMA_API_KEY", "secret")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    running = up("text")
+    assert chat(running.endpoint, "Hello.", model="text")["message"]["content"] == "OK"
+    environment = psutil.Process(engine_of(running).pid).environ()
+    assert environment["GGML_NO_BACKTRACE"] == "1"
+    assert not {"LLAMA_ARG_CTX_SIZE", "LLAMA_API_KEY", "HF_TOKEN"} & set(environment)
+
+
+def test_a_crash_would_leave_no_core(up):
+    assert psutil.Process(up("text").pid).rlimit(psutil.RLIMIT_CORE) == (0, 0)
+
+
+def test_the_log_of_the_start_before_is_kept(up):
+    first = up("text")
+    chat(first.endpoint, "Hello.", model="text")
+    stack.stop(up.state)
+    up("think")
+    folder = StackFolder(up.state)
+    assert "tiny-text" in folder.log_tail(1000, previous=True)
+    assert "tiny-text" not in folder.log_tail(1000)

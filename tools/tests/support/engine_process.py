@@ -1,0 +1,142 @@
+"""The embedded engine as a process of its own, and questions to it or to llama-swap."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.smoke.images import data_url, solid_png
+
+ENGINE = Path(sys.executable).with_name("corral-llama-server")
+PLAIN_FLAGS = ("-c", "2048", "-fit", "off", "--cache-ram", "0", "--offline", "--host", "127.0.0.1")
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition, *, limit_s: float = 20.0, what: str = "it"):
+    """Poll *condition* until it returns something true, and return that."""
+    deadline = time.monotonic() + limit_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen within {limit_s} s"
+        time.sleep(0.005)
+    return found
+
+
+def get(url: str) -> tuple[int, str]:
+    """Status and body; status 0 when nobody listens or the connection breaks."""
+    return _open(urllib.request.Request(url))
+
+
+def post(url: str, body: dict) -> tuple[int, str]:
+    """As ``get``, with a JSON body."""
+    headers = {"Content-Type": "application/json"}
+    return _open(urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers))
+
+
+def chat(root: str, *content: str, model: str = "m", **parameters) -> dict:
+    """The first choice of one answer; each of *content* is a text, or a colour's name for an image of it."""
+    status, body = post(f"{root}/v1/chat/completions", question(*content, model=model, **parameters))
+    assert status == 200, body
+    return json.loads(body)["choices"][0]
+
+
+def question(*content: str, model: str = "m", **parameters) -> dict:
+    parts = [
+        {"type": "image_url", "image_url": {"url": data_url(solid_png(part))}}
+        if part in {"red", "blue"}
+        else {"type": "text", "text": part}
+        for part in content
+    ]
+    return {"model": model, "messages": [{"role": "user", "content": parts}], "max_tokens": 40} | parameters
+
+
+class Stream(threading.Thread):
+    """A streamed answer of *tokens* tokens, read in the background; has begun when it is made."""
+
+    def __init__(self, root: str, model: str, tokens: int) -> None:
+        super().__init__()
+        body = question("Go on.", model=model, stream=True, ignore_eos=True, max_tokens=tokens)
+        headers = {"Content-Type": "application/json"}
+        self._request = urllib.request.Request(f"{root}/v1/chat/completions", json.dumps(body).encode(), headers)
+        self._lines: list[bytes] = []
+        self.start()
+        wait_for(lambda: len(self._lines) > 3, what="the first tokens")
+
+    @property
+    def is_whole(self) -> bool:
+        return b"data: [DONE]" in self._lines
+
+    def run(self) -> None:
+        with urllib.request.urlopen(self._request, timeout=60) as answer:
+            for line in answer:
+                self._lines.append(line.strip())
+
+
+@dataclass
+class EngineProcess:
+    process: subprocess.Popen[bytes]
+    root: str
+    log: Path
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_until_ready(self) -> None:
+        def ready() -> bool:
+            assert self.process.poll() is None, self.said
+            return get(f"{self.root}/health")[0] == 200
+
+        wait_for(ready, what="ready")
+
+
+@contextlib.contextmanager
+def engine(folder: Path, *arguments: object) -> Iterator[EngineProcess]:
+    """corral-llama-server with *arguments* on a free port; killed at the end if it still runs."""
+    port = free_port()
+    log = folder / f"engine-{port}.log"
+    command = [ENGINE, *map(str, arguments), *PLAIN_FLAGS, "--port", str(port)]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=stream, env=_own_environment())
+    try:
+        yield EngineProcess(process, f"http://127.0.0.1:{port}", log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run_engine(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """corral-llama-server until it ends by itself."""
+    command = [ENGINE, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, env=_own_environment())
+
+
+def _own_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
+
+
+def _open(request: urllib.request.Request) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return 0, ""

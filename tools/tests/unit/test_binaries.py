@@ -1,0 +1,150 @@
+"""Which llama-server and llama-swap are chosen, and what is never skipped."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from corral.engine import binaries, llama_server, llama_swap_build
+from corral.errors import ProgramMissing, Refused
+
+
+def program(path: Path, *, says: str = "version: 1 (abc)", code: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {code}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def own_machine(tmp_path, monkeypatch):
+    """An empty PATH folder, an empty cache, no variables."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("LLAMA_SERVER", raising=False)
+    monkeypatch.delenv("LLAMA_SWAP", raising=False)
+
+
+def test_the_variable_beats_path(tmp_path, monkeypatch):
+    mine = program(tmp_path / "mine" / "llama-server", says="version: 6789 (abcdef)")
+    program(tmp_path / "bin" / "llama-server")
+    monkeypatch.setenv("LLAMA_SERVER", str(mine))
+    assert binaries.llama_server() == binaries.Engine(mine, "LLAMA_SERVER", "6789 (abcdef)")
+
+
+def test_path_beats_the_embedded_engine(tmp_path):
+    found = program(tmp_path / "bin" / "llama-server")
+    assert binaries.llama_server() == binaries.Engine(found, "PATH", "1 (abc)")
+
+
+def test_the_embedded_engine_is_the_last_choice():
+    engine = binaries.llama_server()
+    assert engine.origin == "embedded"
+    assert engine.path.name == "corral-llama-server"
+    assert engine.build.startswith(llama_server.LLAMA_CPP_BUILD)
+
+
+def test_an_empty_variable_asks_for_the_default(monkeypatch):
+    monkeypatch.setenv("LLAMA_SERVER", "")
+    assert binaries.llama_server().origin == "embedded"
+
+
+def test_a_relative_name_in_the_variable_becomes_absolute(tmp_path, monkeypatch):
+    program(tmp_path / "here" / "llama-server")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LLAMA_SERVER", "here/llama-server")
+    assert binaries.llama_server().path == tmp_path / "here" / "llama-server"
+
+
+@pytest.mark.parametrize("variable", ["LLAMA_SERVER", "LLAMA_SWAP"])
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda path: None, "does not exist"),
+        (lambda path: path.mkdir(), "is a folder"),
+        (lambda path: path.write_text("text"), "is not executable"),
+        (lambda path: program(path, says="no libllama.so", code=127), "exit code 127: no libllama.so"),
+    ],
+    ids=["missing", "folder", "not-executable", "does-not-start"],
+)
+def test_a_variable_that_is_set_and_wrong_is_never_skipped(tmp_path, monkeypatch, variable, make, what):
+    make(tmp_path / "wrong")
+    program(tmp_path / "bin" / "llama-server")
+    program(tmp_path / "bin" / "llama-swap")
+    monkeypatch.setenv(variable, str(tmp_path / "wrong"))
+    find = binaries.llama_server if variable == "LLAMA_SERVER" else binaries.llama_swap
+    with pytest.raises(Refused, match=what) as error:
+        find()
+    assert str(tmp_path / "wrong") in error.value.message
+    assert f"unset {variable}" in error.value.next_step
+
+
+def test_a_broken_program_on_path_is_never_skipped(tmp_path):
+    broken = program(tmp_path / "bin" / "llama-server", says="illegal instruction", code=132)
+    with pytest.raises(ProgramMissing, match="illegal instruction") as error:
+        binaries.llama_server()
+    assert str(broken) in error.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("said", "build"),
+    [
+        ("version: 6789 (abcdef)\nbuilt with GNU for Linux", "6789 (abcdef)"),
+        ("ggml_cuda_init: found 1 devices\nversion: 6789 (abcdef)", "6789 (abcdef)"),
+        ("version: 0.6.0-dev (build 11434, commit abc)", "0.6.0-dev (build 11434, commit abc)"),
+        ("version: 0.6.0-dev (build 0, commit unknown)", "unknown"),
+        ("version: 0 (unknown)", "unknown"),
+        ("hello", "unknown"),
+    ],
+)
+def test_a_build_is_what_the_engine_says_or_unknown(tmp_path, said, build):
+    program(tmp_path / "bin" / "llama-server", says=said)
+    assert binaries.llama_server().build == build
+
+
+def test_a_missing_wheel_is_named_with_a_way_out(monkeypatch):
+    def missing(_name):
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(llama_server.metadata, "version", missing)
+    with pytest.raises(ProgramMissing, match="xllamacpp") as error:
+        binaries.llama_server()
+    assert "LLAMA_SERVER=" in error.value.next_step
+
+
+def test_another_wheel_than_the_pinned_is_refused(monkeypatch):
+    monkeypatch.setattr(llama_server.metadata, "version", lambda _name: "2026.11.1")
+    with pytest.raises(ProgramMissing, match=r"2026\.11\.1 is installed"):
+        binaries.llama_server()
+
+
+def test_a_cpu_without_avx2_is_told_before_anything_crashes(monkeypatch):
+    monkeypatch.setattr(llama_server, "_has_avx2", lambda: False)
+    with pytest.raises(ProgramMissing, match="AVX2"):
+        binaries.llama_server()
+
+
+def test_moved_structures_are_noticed_before_anything_is_written():
+    class Moved:
+        n_ctx, n_batch = 0, 2048
+
+    moved = Moved()
+    with pytest.raises(ProgramMissing, match="structures"):
+        llama_server._prove_layout(moved, id(moved) + 16)
+
+
+def test_the_pins_of_the_engine_agree():
+    project = (llama_swap_build.PINS.parent / "pyproject.toml").read_text()
+    assert f'"xllamacpp=={llama_server.WHEEL_VERSION} ;' in project
+    assert llama_server.WHEEL_VERSION.endswith(llama_server.LLAMA_CPP_BUILD.removeprefix("b"))
+
+
+def test_llama_swap_is_taken_from_path_then_from_the_cache(tmp_path):
+    assert binaries.find_llama_swap().origin == "to be built"
+    cached = program(llama_swap_build.cached_path())
+    assert binaries.find_llama_swap() == binaries.Supervisor(cached, "cache", llama_swap_build.pinned_version())
+    assert binaries.llama_swap() == cached
+    mine = program(tmp_path / "bin" / "llama-swap", says="version: 9 (abc), built at now")
+    assert binaries.find_llama_swap() == binaries.Supervisor(mine, "PATH", "9 (abc), built at now")

@@ -1,0 +1,51 @@
+"""Reading why a model failed from what llama-swap and the engine say."""
+
+from __future__ import annotations
+
+import pytest
+
+from corral.engine.llama_swap import cause, failures
+
+EXITED = "2026-01-01T00:00:00Z [WARN] group: running a exited: upstream command exited prematurely"
+DIED = "2026-01-01T00:00:01Z [WARN] group: running b exited: [b] upstream exited unexpectedly"
+HEALTHY = "2026-01-01T00:00:02Z [INFO] <a> Health check passed on http://127.0.0.1:5800/health"
+
+MISSING = """\
+0.00.000.347 I srv          init: initializing ...
+0.00.005.690 I srv    load_model: loading model, which failed before, '/x.gguf'
+0.00.005.690 E gguf_init_from_file: failed to open GGUF file '/x.gguf' (No such file or directory)
+0.00.006.185 E llama_model_load: error loading model: llama_model_loader: failed to load model from /x.gguf
+error: Failed to init server, please check the input params.
+"""
+
+
+def test_failures_are_named_with_llama_swaps_reason():
+    assert failures(f"{EXITED}\n{DIED}\n") == {
+        "a": "upstream command exited prematurely",
+        "b": "upstream exited unexpectedly",
+    }
+
+
+def test_a_later_success_clears_a_failure():
+    assert failures(f"{EXITED}\n{HEALTHY}\n") == {}
+
+
+def test_a_later_failure_counts():
+    assert "a" in failures(f"{HEALTHY}\n{EXITED}\n")
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (MISSING, "gguf_init_from_file: failed to open GGUF file '/x.gguf' (No such file or directory)"),
+        (MISSING.replace("/x.gguf", "/old.gguf") + MISSING, "gguf_init_from_file: failed to open GGUF file '/x.gguf'"),
+        ("error: invalid argument: --no-mmap\n", "error: invalid argument: --no-mmap"),
+        ("build: 1 (a)\nloading\nmain: error loading model\nbye\n", "main: error loading model"),
+        ("0.00.000.347 I srv init: initializing ...\n0.00.001.000 I srv loading\n", "srv loading"),
+        ("", ""),
+    ],
+    ids=["first-error", "of-the-last-start", "bad-flag", "without-levels", "last-line", "silent"],
+)
+def test_the_cause_is_the_first_error_of_the_last_start(log, expected):
+    assert cause(log).startswith(expected)
+    assert bool(cause(log)) is bool(expected)

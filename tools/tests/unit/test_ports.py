@@ -1,0 +1,56 @@
+"""Loopback ports: free, in use, and by whom."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from corral.engine import ports
+from corral.errors import CannotRun
+
+
+@pytest.fixture
+def held():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_a_port_in_use_is_refused_with_its_holder_and_the_next_command(held):
+    with pytest.raises(CannotRun, match=rf"Port {held} is in use by pid {os.getpid()} \(") as error:
+        ports.require_free(held)
+    assert f"corral up --port {held + 1}" in error.value.next_step
+
+
+def test_a_free_port_passes(held):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+    ports.require_free(port)
+    assert ports.holder(port) == ""
+
+
+def test_a_listener_is_known_by_its_process(held):
+    assert ports.is_listening(os.getpid(), held)
+    assert not ports.is_listening(1, held)
+
+
+def test_engines_of_two_stacks_do_not_meet():
+    assert abs(ports.for_engines(50, 8080) - ports.for_engines(50, 8081)) >= 50
+
+
+def test_engines_go_around_a_port_in_use():
+    first = ports.for_engines(3, 1234)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its last connections may still be closing
+        listener.bind(("127.0.0.1", first + 1))
+        listener.listen()
+        assert ports.for_engines(3, 1234) > first + 1
+
+
+def test_too_many_engines_are_refused():
+    with pytest.raises(CannotRun, match="50000 free ports"):
+        ports.for_engines(50_000, 8080)
