@@ -5,6 +5,8 @@ cd "$(dirname "$0")/../.." || exit
 
 export CHECKPOINT_DISABLE=1
 status=0
+# Built here, once and with a word about it, and not inside the first test that needs it.
+.venv/bin/corral engine --build || exit
 .venv/bin/python -m pytest -c tools/pyproject.toml --rootdir tools tools/tests "$@" || status=1
 .venv/bin/python tools/dev/terraform_test.py --only test || status=1
 exit "$status"
