@@ -23,4 +23,5 @@ def own_settings(monkeypatch, tmp_path_factory):
     own = tmp_path_factory.mktemp("own")
     monkeypatch.setenv("CORRAL_STATE", str(own / "state"))
     monkeypatch.setenv("HF_HOME", str(own / "hf"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(own / "config"))  # llama.cpp reads a config.ini there
     monkeypatch.setenv("CHECKPOINT_DISABLE", "1")

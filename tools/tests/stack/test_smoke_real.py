@@ -57,11 +57,11 @@ def commands(tmp_path_factory):
 def llama_swap(commands, tmp_path):
     """A llama-swap that holds one model at a time, with nothing loaded."""
     models = {name: {"cmd": command, "proxy": "http://127.0.0.1:${PORT}"} for name, command in commands.items()}
+    port = free_port()
+    start_port = ports.for_engines(len(models), port)
     config = tmp_path / "config.json"  # JSON is YAML
-    config.write_text(
-        json.dumps({"healthCheckTimeout": 60, "startPort": ports.free_range(len(models)), "models": models})
-    )
-    listen = f"127.0.0.1:{free_port()}"
+    config.write_text(json.dumps({"healthCheckTimeout": 60, "startPort": start_port, "models": models}))
+    listen = f"127.0.0.1:{port}"
     with (tmp_path / "log").open("wb") as log:
         program = [binaries.llama_swap(), "-config", config, "-listen", listen]
         process = subprocess.Popen(program, stdout=log, stderr=log, start_new_session=True)
