@@ -1,0 +1,158 @@
+"""HTTP connections that are kept for the next request and can be broken from another thread."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+import urllib.request
+from typing import NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+
+class Origin(NamedTuple):
+    """Who is spoken to: what a connection, and a token, belongs to."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        usual = {"http": 80, "https": 443}[self.scheme]
+        return self.host if self.port == usual else f"{self.host}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether *host*, a name or an address, is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Connection:
+    """A connection to *origin*, through the proxy that the environment names, if any.
+
+    Args:
+        origin: whom to speak to.
+        timeout: seconds without a byte, in either direction, before a ``TimeoutError``.
+    """
+
+    def __init__(self, origin: Origin, timeout: float) -> None:
+        self.origin = origin
+        self.fresh = True
+        self._socket: socket.socket | None = None
+        self._headers: dict[str, str] = {}
+        self._target_prefix = ""
+        proxy = _proxy_for(origin)
+        host, port = (proxy.hostname or "", proxy.port or 80) if proxy else (origin.host, origin.port)
+        if origin.scheme == "https":
+            self._http: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, timeout=timeout, context=_tls()
+            )
+        else:
+            self._http = http.client.HTTPConnection(host, port, timeout=timeout)
+        if proxy:
+            login = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}".encode()
+            credentials = {"Proxy-Authorization": f"Basic {base64.b64encode(login).decode()}"} if proxy.username else {}
+            if origin.scheme == "https":
+                self._http.set_tunnel(origin.host, origin.port, headers=credentials)
+            else:
+                self._headers = credentials
+                self._target_prefix = f"http://{origin}"
+
+    def ask(self, method: str, target: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        """Send one request; the answer's head is read, its body is not.
+
+        Raises:
+            OSError, http.client.HTTPException: the connection does not work (TLS included).
+        """
+        if self._http.sock is None:
+            self._http.connect()
+            # http.client forgets the socket of an answer that ends with the connection; abort() may need it.
+            self._socket = self._http.sock
+        self._http.request(method, self._target_prefix + target, headers={**headers, **self._headers})
+        return self._http.getresponse()
+
+    def abort(self) -> None:
+        """Make whatever waits for this connection fail now; from any thread."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._http.close()
+
+
+class Pool:
+    """Connections in use and waiting, for several threads."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._aborted = False
+
+    def take(self, origin: Origin) -> Connection:
+        """A connection to *origin* that nobody else has.
+
+        Raises:
+            ConnectionAbortedError: after ``abort``.
+        """
+        with self._lock:
+            if self._aborted:
+                raise ConnectionAbortedError("the download was stopped")
+            connection = next((idle for idle in self._idle if idle.origin == origin), None)
+            if connection is None:
+                connection = Connection(origin, self._timeout)
+            else:
+                self._idle.remove(connection)
+                connection.fresh = False
+            self._busy.add(connection)
+            return connection
+
+    def give_back(self, connection: Connection, *, reusable: bool) -> None:
+        """Done with *connection*; *reusable* says that nothing is left to read from it."""
+        with self._lock:
+            self._busy.discard(connection)
+            if reusable and not self._aborted:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close what waits."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def abort(self) -> None:
+        """Break what is in use, close what waits, hand out no more."""
+        with self._lock:
+            self._aborted = True
+            busy = list(self._busy)
+        for connection in busy:
+            connection.abort()
+        self.close()
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _proxy_for(origin: Origin) -> SplitResult | None:
+    if is_loopback(origin.host) or urllib.request.proxy_bypass(origin.host):
+        return None
+    proxy = urllib.request.getproxies().get(origin.scheme)
+    return urlsplit(proxy if "//" in proxy else f"http://{proxy}") if proxy else None

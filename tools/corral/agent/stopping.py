@@ -1,0 +1,31 @@
+"""Being told to stop: SIGTERM sets an event, the work notices and ends with ``Stopped``."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .errors import CannotRun
+
+
+class Stopped(CannotRun):
+    """The work was told to stop; what has arrived is kept."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Stopped before the end; what has arrived is kept.",
+            next_step="Run the same command again: it goes on where this one stopped.",
+        )
+
+
+@contextmanager
+def stop_on_sigterm() -> Iterator[threading.Event]:
+    """An event that SIGTERM sets while the block runs (main thread only)."""
+    stop = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGTERM, before)

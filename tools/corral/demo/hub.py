@@ -1,0 +1,313 @@
+"""A model hub on loopback, as far as corral, huggingface-hub and llama.cpp look at one.
+
+The API is at 127.0.0.1; large files come from ``localhost``, by redirect, so that whoever must not send a token
+to the data host really has two hosts to tell apart::
+
+    with Hub({"org/name": RepoContent(files={"a.gguf": Path("a.gguf")})}) as hub:
+        environment["HF_ENDPOINT"] = hub.endpoint
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import http.server
+import io
+import json
+import re
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from corral.demo.hub_content import RepoContent, Shelves, StoredFile, describe_repo, list_tree
+
+__all__ = ["Answer", "Hub", "LogEntry", "RepoContent", "Request", "Wire"]
+
+_API = re.compile(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree|refs)(?:/([^/]+)(?:/(.+))?)?)?")
+_RESOLVE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
+_DATA = re.compile(r"/cdn/([0-9a-f]{64})")
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_CHUNK_BYTES = 256 << 10
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: header names in lower case, *path* still quoted, without its query."""
+
+    method: str
+    path: str
+    query: Mapping[str, list[str]]
+    host: str
+    headers: Mapping[str, str]
+
+
+@dataclass
+class LogEntry:
+    """What became of a request; ``sent`` counts the bytes of the body, also while they are still being sent."""
+
+    method: str
+    path: str
+    host: str
+    authorization: str | None
+    range: str | None
+    status: int = 0
+    sent: int = 0
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it asked the data host for the bytes of a large file."""
+        return _DATA.fullmatch(self.path) is not None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the hub says: a head, and *length* bytes of *content* from *start* on."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: Path | bytes = b""
+    start: int = 0
+    length: int = 0
+
+
+class Wire:
+    """The way back to one client."""
+
+    def __init__(self, handler: _Handler, entry: LogEntry) -> None:
+        self._handler = handler
+        self.entry = entry
+
+    def send(self, answer: Answer, *, body: bool = True) -> None:
+        """Send the whole of *answer*; only its head when not *body*."""
+        self.send_head(answer)
+        if body:
+            for piece in pieces(answer):
+                self.send_piece(piece)
+
+    def send_head(self, answer: Answer) -> None:
+        """Send the status line and the header fields."""
+        self.entry.status = answer.status
+        self._handler.send_response(answer.status)
+        for name, value in {"Content-Length": str(answer.length), **answer.headers}.items():
+            self._handler.send_header(name, value)
+        self._handler.end_headers()
+
+    def send_piece(self, piece: bytes) -> None:
+        """Send some bytes of the body."""
+        self._handler.wfile.write(piece)
+        self.entry.sent += len(piece)
+
+    def hang_up(self) -> None:
+        """Close the connection after this answer, finished or not."""
+        self._handler.close_connection = True
+
+    def reset(self) -> None:
+        """Break the connection with a TCP reset."""
+        self._handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        self.hang_up()
+
+
+class Hub:
+    """The hub; it serves while its ``with`` block runs.  ``log`` has every request in the order of arrival.
+
+    Args:
+        repositories: ``org/name`` to its content.
+    """
+
+    def __init__(self, repositories: Mapping[str, RepoContent]) -> None:
+        self.log: list[LogEntry] = []
+        self.shelves = Shelves(repositories)
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="hub", daemon=True)
+
+    @property
+    def endpoint(self) -> str:
+        """The address for ``HF_ENDPOINT``."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def data_sent(self) -> int:
+        """Bytes of large files sent so far."""
+        return sum(entry.sent for entry in list(self.log) if entry.is_data)
+
+    def update(self, repo: str, content: RepoContent) -> str:
+        """A new commit on main of *repo*; the old ones stay addressable.
+
+        Returns:
+            The commit's id.
+        """
+        return self.shelves.add(repo, content)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.hang_up_all()
+        self._server.server_close()
+
+    def serve(self, request: Request, wire: Wire) -> None:
+        """Answer *request*; tests override this to misbehave."""
+        wire.send(self.answer(request), body=request.method == "GET")
+
+    def answer(self, request: Request) -> Answer:
+        """What a hub in good health says."""
+        if request.method not in ("GET", "HEAD"):
+            return _problem(405, "", "Only GET and HEAD are served here")
+        if found := _DATA.fullmatch(request.path):
+            return self._data(request, found[1])
+        if found := _API.fullmatch(request.path):
+            repo, kind, revision, folder = (unquote(part) if part else "" for part in found.groups())
+            return self._closed(request, repo) or self._api(request, repo, kind, revision or "main", folder)
+        if found := _RESOLVE.fullmatch(request.path):
+            repo, revision, path = (unquote(part) for part in found.groups())
+            return self._closed(request, repo) or self._resolve(request, repo, revision, path)
+        return _problem(404, "", "Not found")
+
+    def _closed(self, request: Request, repo: str) -> Answer | None:
+        """The refusal for a repository that is missing, or gated without the right token; else None."""
+        said = request.headers.get("authorization")
+        commit = self.shelves.commit(repo, "main")
+        if commit is None:
+            return _problem(404 if said else 401, "RepoNotFound", "Repository not found")
+        token = commit.content.token
+        if token is None or (said and hmac.compare_digest(said, f"Bearer {token}")):
+            return None
+        return _problem(403 if said else 401, "GatedRepo", f"Access to model {repo} is restricted")
+
+    def _api(self, request: Request, repo: str, kind: str, revision: str, folder: str) -> Answer:
+        commit = self.shelves.commit(repo, revision)
+        if commit is None:
+            return _problem(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        if kind == "refs":
+            main = {"name": "main", "ref": "refs/heads/main", "targetCommit": commit.id}
+            return _json({"branches": [main], "tags": [], "converts": []})
+        if kind == "tree":
+            recursive = request.query.get("recursive", [""])[0].lower() in ("1", "true")
+            entries = list_tree(commit, folder, recursive=recursive)
+            return _problem(404, "EntryNotFound", "No such folder") if entries is None else _json(entries)
+        return _json(describe_repo(repo, commit, detailed="blobs" in request.query))
+
+    def _resolve(self, request: Request, repo: str, revision: str, path: str) -> Answer:
+        commit = self.shelves.commit(repo, revision)
+        if commit is None:
+            return _problem(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        file = commit.files.get(path)
+        if file is None:
+            return _problem(404, "EntryNotFound", "Entry not found")
+        headers = {"X-Repo-Commit": commit.id}
+        if not file.large:
+            return _part(request, file, headers)
+        headers |= {
+            "X-Linked-Etag": file.etag,
+            "X-Linked-Size": str(file.size),
+            "Location": self.signed_address(file),
+        }
+        return Answer(302, headers)
+
+    def signed_address(self, file: StoredFile) -> str:
+        """Where the data host has *file*."""
+        name = quote(file.path.rsplit("/", 1)[-1])
+        return f"http://localhost:{self._server.server_port}/cdn/{file.sha256}?filename={name}&Signature=demo"
+
+    def _data(self, request: Request, sha256: str) -> Answer:
+        file = self.shelves.large(sha256)
+        return _part(request, file, {}) if file else _problem(404, "", "No such blob")
+
+
+def pieces(answer: Answer) -> Iterator[bytes]:
+    """The body of *answer*, piece by piece."""
+    source: BinaryIO = io.BytesIO(answer.content) if isinstance(answer.content, bytes) else answer.content.open("rb")
+    with source:
+        source.seek(answer.start)
+        left = answer.length
+        while left and (piece := source.read(min(left, _CHUNK_BYTES))):
+            left -= len(piece)
+            yield piece
+
+
+def _part(request: Request, file: StoredFile, headers: dict[str, str]) -> Answer:
+    """The whole of *file*, or the one range that was asked for."""
+    headers = {"ETag": file.etag, "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", **headers}
+    asked = _RANGE.fullmatch(request.headers.get("range", ""))
+    if not asked or not (asked[1] or asked[2]):
+        return Answer(200, headers, file.content, 0, file.size)
+    first = int(asked[1]) if asked[1] else max(0, file.size - int(asked[2]))
+    last = min(int(asked[2]), file.size - 1) if asked[1] and asked[2] else file.size - 1
+    if first > last:
+        return Answer(416, {**headers, "Content-Range": f"bytes */{file.size}"})
+    headers["Content-Range"] = f"bytes {first}-{last}/{file.size}"
+    return Answer(206, headers, file.content, first, last - first + 1)
+
+
+def _json(value: Any) -> Answer:
+    body = json.dumps(value).encode()
+    return Answer(200, {"Content-Type": "application/json"}, body, 0, len(body))
+
+
+def _problem(status: int, code: str, message: str) -> Answer:
+    body = json.dumps({"error": message}).encode()
+    headers = {"Content-Type": "application/json", "X-Error-Message": message}
+    return Answer(status, {**headers, **({"X-Error-Code": code} if code else {})}, body, 0, len(body))
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = False  # so that server_close() waits for them
+    request_queue_size = 64
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self._open: set[socket.socket] = set()
+        self._guard = threading.Lock()
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._guard:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up_all(self) -> None:
+        with self._guard:
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients hang up when they like; nothing else may go wrong here."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def do_GET(self) -> None:
+        address = urlsplit(self.path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        host = headers.get("host", "").rsplit(":", 1)[0]
+        request = Request(self.command, address.path, parse_qs(address.query), host, headers)
+        entry = LogEntry(self.command, address.path, host, headers.get("authorization"), headers.get("range"))
+        self.server.hub.log.append(entry)
+        self.server.hub.serve(request, Wire(self, entry))
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Nothing on stderr: the hub has its own log."""

@@ -1,0 +1,114 @@
+"""One model on a faulty hub, and a store to fetch it into."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corral.agent import hub_client
+from corral.agent.fetch import fetch
+from corral.agent.lock_file import read_lock
+from corral.agent.progress import Event, Finished
+from corral.agent.store import Store
+from corral.agent.transfer import Settings
+from tests.support.faulty_hub import FaultyHub, RepoContent
+from tests.support.locks import hub_model, write_lock
+
+REPO = "org/name"
+MIB = 1 << 20
+
+
+def weights(size: int, seed: int = 1) -> bytes:
+    """*size* bytes that no two places share; the same for the same *seed*."""
+    return random.Random(seed).randbytes(size)
+
+
+@dataclass
+class Shop:
+    """The model ``m`` (a.gguf of org/name), where it comes from and where it goes.
+
+    Impatient settings: a test of endless trouble ends soon.
+    """
+
+    hub: FaultyHub
+    folder: Path
+    content: bytes
+    settings: Settings = field(default_factory=lambda: Settings(patience=1.5, slowest_retry=0.1))
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def store(self) -> Store:
+        """Where it goes."""
+        return Store(self.folder / "store")
+
+    @property
+    def published(self) -> Path:
+        """What a server opens."""
+        return self.store.root / "m" / "model.gguf"
+
+    @property
+    def lock(self) -> Path:
+        """The lock of what the hub has on main now."""
+        return write_lock(self.folder, m=hub_model(self.hub, REPO, "a.gguf"))
+
+    def fetch(self, *, on_event: Callable[[Event], None] = lambda _event: None, **how: object) -> Finished:
+        """Fetch in this process; *how* goes to ``fetch``, ``token`` and ``timeout`` to the hub's client."""
+        client = {key: how.pop(key) for key in ("token", "timeout") if key in how}
+
+        def report(event: Event) -> None:
+            self.events.append(event)
+            on_event(event)
+
+        how.setdefault("hub", hub_client.Hub(self.hub.endpoint, **client))
+        how.setdefault("settings", self.settings)
+        return fetch(read_lock(self.lock), self.store, report=report, **how)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Fetch in a process of its own."""
+        command = [sys.executable, "-m", "corral.agent", "fetch", "--lock", str(self.lock)]
+        return subprocess.Popen(
+            [*command, "--store", str(self.store.root), *words],
+            env={**os.environ, "HF_ENDPOINT": self.hub.endpoint},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def kill_after(self, sent: int, *, by: int = signal.SIGKILL) -> tuple[int, float]:
+        """Fetch in a process that gets the signal *by* once the hub has sent *sent* more bytes.
+
+        Returns:
+            Its exit code, and the seconds it lived after the signal.
+        """
+        target = self.hub.data_sent + sent
+        with self.start() as process:
+            end = time.monotonic() + 30
+            while self.hub.data_sent < target:
+                assert time.monotonic() < end, "the hub sent too little"
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.005)
+            began = time.monotonic()
+            process.send_signal(by)
+            process.communicate(timeout=30)
+            return process.returncode, time.monotonic() - began
+
+    def leftovers(self) -> list[str]:
+        """What downloads have left behind beside the blobs."""
+        folders = (self.store.partials, self.store.leases)
+        return [entry.name for folder in folders for entry in folder.iterdir() if entry.name != "clock"]
+
+
+@contextmanager
+def shop(folder: Path, *, size: int = 4 * MIB, token: str | None = None) -> Iterator[Shop]:
+    """A shop whose hub serves until the end of the block."""
+    content = weights(size)
+    with FaultyHub({REPO: RepoContent({"a.gguf": content}, token=token)}) as hub:
+        yield Shop(hub, folder, content)

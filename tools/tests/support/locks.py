@@ -1,0 +1,40 @@
+"""Lock files for tests that need one and no resolver, made from what a demo hub has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from corral.demo.hub import Hub
+
+
+def locked_file(path: str, content: bytes, role: str = "model") -> dict:
+    """The entry of one file."""
+    return {"path": path, "role": role, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def hub_model(hub: Hub, repo: str, *paths: str, projector: str | None = None) -> dict:
+    """The entry of a model: *paths* of *repo* as it is on main now."""
+    commit = hub.shelves.commit(repo, "main")
+    files = [(path, "model") for path in paths] + ([(projector, "projector")] if projector else [])
+    return {
+        "intent_sha256": "0" * 64,
+        "repo": repo,
+        "revision": commit.id,
+        "licence": "apache-2.0",
+        "files": [
+            {"path": path, "role": role, "size": commit.files[path].size, "sha256": commit.files[path].sha256}
+            for path, role in files
+        ],
+        "argv": ["llama-server"],
+    }
+
+
+def write_lock(folder: Path, **models: dict) -> Path:
+    """``lock.json`` in *folder* with *models*; underscores in their names become dashes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "lock.json"
+    entries = {name.replace("_", "-"): entry for name, entry in models.items()}
+    path.write_text(json.dumps({"version": 1, "models": entries}), encoding="utf-8")
+    return path

@@ -1,0 +1,78 @@
+"""Leases: one of two works, the dead are replaced, the living are not."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from corral.agent.lease import Lease, LeaseLost
+
+OTHER_HOST = {"owner": "0000", "host": "elsewhere", "place": "elsewhere", "pid": 1, "born": "1"}
+
+
+def held_elsewhere(path, age):
+    path.write_text(json.dumps(list(OTHER_HOST.values())))
+    then = time.time() - age
+    os.utime(path, (then, then))
+
+
+def test_one_of_two_gets_it_until_it_is_released(tmp_path):
+    first, second = Lease(tmp_path / "x", 60), Lease(tmp_path / "x", 60)
+    assert first.take()
+    with first:
+        assert not second.take()
+        assert second.holder().pid == os.getpid()
+    assert second.take()
+
+
+def test_the_lease_of_a_dead_process_on_this_machine_is_taken_at_once(tmp_path):
+    take_and_die = "import sys, pathlib, corral.agent.lease as l; assert l.Lease(pathlib.Path(sys.argv[1]), 9e9).take()"
+    subprocess.run([sys.executable, "-c", take_and_die, str(tmp_path / "x")], check=True)
+    assert Lease(tmp_path / "x", 9e9).take()
+
+
+def test_a_live_lease_of_another_host_is_left_alone(tmp_path):
+    held_elsewhere(tmp_path / "x", age=5)
+    assert not Lease(tmp_path / "x", 60).take()
+
+
+def test_a_silent_lease_of_another_host_is_taken_after_its_ttl(tmp_path):
+    held_elsewhere(tmp_path / "x", age=61)
+    assert Lease(tmp_path / "x", 60).take()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]"])
+def test_an_unreadable_lease_is_only_taken_after_its_ttl(tmp_path, content):
+    path = tmp_path / "x"
+    path.write_text(content)
+    assert not Lease(path, 60).take()
+    os.utime(path, (time.time() - 61,) * 2)
+    assert Lease(path, 60).take()
+
+
+def test_the_heart_beats(tmp_path):
+    path = tmp_path / "x"
+    lease = Lease(path, 0.2)
+    assert lease.take()
+    os.utime(path, (1, 1))
+    with lease:
+        end = time.monotonic() + 5
+        while path.stat().st_mtime < 1000:
+            assert time.monotonic() < end, "no sign of life"
+            time.sleep(0.02)
+    assert not path.exists()
+
+
+def test_an_owner_that_was_replaced_notices_and_takes_nothing_away(tmp_path):
+    path = tmp_path / "x"
+    lease = Lease(path, 60)
+    assert lease.take()
+    with lease:
+        lease.check()
+        held_elsewhere(path, age=0)
+        with pytest.raises(LeaseLost):
+            lease.check()
+    assert path.exists()

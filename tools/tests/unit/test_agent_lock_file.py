@@ -1,0 +1,121 @@
+"""Reading lock.json: what is understood is read, everything else is refused by name."""
+
+import copy
+import json
+
+import pytest
+
+from corral.agent.lock_file import read_lock
+from corral.errors import Refused
+
+FILE = {"path": "sub/x-Q4_K_M.gguf", "role": "model", "size": 3, "sha256": "a" * 64}
+MODEL = {
+    "intent_sha256": "1" * 64,
+    "source_sha256": "2" * 64,
+    "repo": "org/name",
+    "revision": "c" * 40,
+    "licence": "apache-2.0",
+    "files": [FILE],
+    "argv": ["llama-server"],
+    "vram": {"rows": []},
+}
+
+
+def write(tmp_path, document):
+    path = tmp_path / "lock.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def lock_of(**models):
+    return {"version": 1, "models": models}
+
+
+def changed(**changes):
+    return lock_of(m={**copy.deepcopy(MODEL), **changes})
+
+
+def changed_file(**changes):
+    return changed(files=[{**FILE, **changes}])
+
+
+def test_a_good_lock_is_read(tmp_path):
+    model = read_lock(write(tmp_path, lock_of(m=MODEL))).models["m"]
+    assert (model.repo, model.revision) == ("org/name", "c" * 40)
+    assert {link: file.name for link, file in model.links.items()} == {"model.gguf": "x-Q4_K_M.gguf"}
+
+
+def test_an_empty_lock_is_read(tmp_path):
+    assert read_lock(write(tmp_path, lock_of())).models == {}
+
+
+def test_shards_keep_their_order_and_get_numbered_links(tmp_path):
+    shards = [{**FILE, "path": f"x-0000{i}-of-00003.gguf", "sha256": f"{i}" * 64} for i in (1, 2, 3)]
+    projector = {**FILE, "path": "mmproj-F16.gguf", "role": "projector"}
+    model = read_lock(write(tmp_path, changed(files=[*shards, projector]))).models["m"]
+    assert list(model.links) == [
+        "model-00001-of-00003.gguf",
+        "model-00002-of-00003.gguf",
+        "model-00003-of-00003.gguf",
+        "mmproj.gguf",
+    ]
+
+
+def test_a_model_on_disk_may_be_relative_to_the_lock(tmp_path):
+    lock = changed(repo=None, revision=None, licence=None, files=[{**FILE, "path": "weights/x.gguf"}])
+    file = read_lock(write(tmp_path, lock)).models["m"].files[0]
+    assert file.path == str(tmp_path / "weights" / "x.gguf")
+
+
+def test_selecting_keeps_the_locks_order_and_refuses_strangers(tmp_path):
+    lock = read_lock(write(tmp_path, lock_of(b=MODEL, a=MODEL)))
+    assert [model.id for model in lock.select([])] == ["a", "b"]
+    assert [model.id for model in lock.select(["b"])] == ["b"]
+    with pytest.raises(Refused, match=r"has no model c; it has a, b\."):
+        lock.select(["c", "a"])
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        pytest.param("{", "is not JSON", id="broken"),
+        pytest.param([], "the lock must be an object", id="list"),
+        pytest.param({"version": 2, "models": {}}, "version is 2; this corral reads version 1", id="newer"),
+        pytest.param({"version": 1, "models": {}, "extra": 1}, "the lock has extra", id="unknown-top-key"),
+        pytest.param({"version": 1}, "models must be an object", id="no-models"),
+        pytest.param(changed(extra=1), "models.m has extra", id="unknown-key"),
+        pytest.param(changed_file(extra=1), r"files\[0\] has extra", id="unknown-file-key"),
+        pytest.param(lock_of(**{"../m": MODEL}), "models.../m: a model's id", id="id-traversal"),
+        pytest.param(lock_of(M=MODEL), "a model's id", id="id-upper-case"),
+        pytest.param(lock_of(blobs=MODEL), "the store itself has a folder of that name", id="id-of-a-store-folder"),
+        pytest.param(changed(repo="../../etc"), "repo is '../../etc'", id="repo-traversal"),
+        pytest.param(changed(repo="name"), "repo is 'name'", id="repo-without-org"),
+        pytest.param(changed(revision="main"), "revision is 'main'", id="revision-is-a-branch"),
+        pytest.param(changed(revision=None), "revision is None", id="revision-missing"),
+        pytest.param(changed(files=[]), "names no file with the role model", id="no-files"),
+        pytest.param(
+            changed(files=[{**FILE, "role": "projector"}]), "no file with the role model", id="projector-only"
+        ),
+        pytest.param(
+            changed(files=[FILE, *[{**FILE, "role": "projector"}] * 2]), "more than one projector", id="two-projectors"
+        ),
+        pytest.param(changed_file(path="../x.gguf"), "must stay inside the repo", id="path-traversal"),
+        pytest.param(changed_file(path="a/../../x.gguf"), "must stay inside the repo", id="path-traversal-inside"),
+        pytest.param(changed_file(path="/etc/passwd"), "must stay inside the repo", id="path-absolute"),
+        pytest.param(changed_file(path="a//x.gguf"), "must stay inside the repo", id="path-empty-part"),
+        pytest.param(changed_file(path="a\\x.gguf"), "must stay inside the repo", id="path-backslash"),
+        pytest.param(changed_file(path="a\nb"), "must be the path of a file", id="path-line-end"),
+        pytest.param(changed_file(path=7), "must be the path of a file", id="path-number"),
+        pytest.param(changed_file(role="other"), "role is 'other'", id="role"),
+        pytest.param(changed_file(size=0), "size is 0", id="size-zero"),
+        pytest.param(changed_file(size=True), "size is True", id="size-bool"),
+        pytest.param(changed_file(size="3"), "size is '3'", id="size-text"),
+        pytest.param(changed_file(sha256="a" * 63), "must be 64 hexadecimal digits", id="sha256-short"),
+        pytest.param(changed_file(sha256="A" * 64), "must be 64 hexadecimal digits", id="sha256-upper-case"),
+    ],
+)
+def test_what_is_not_understood_is_refused(tmp_path, document, said):
+    with pytest.raises(Refused, match=said) as caught:
+        read_lock(write(tmp_path, document))
+    assert str(tmp_path / "lock.json") in caught.value.message
+    assert "corral lock" in caught.value.next_step

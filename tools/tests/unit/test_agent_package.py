@@ -1,0 +1,86 @@
+"""The agent's package: it must run where nothing is installed."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corral import agent
+from corral.demo.hub import Hub, RepoContent
+from tests.support.locks import hub_model, write_lock
+
+FILES = sorted(Path(agent.__file__).parent.glob("*.py"))
+BYTES_OF_A_CONFIG_MAP = 400 << 10
+
+
+def imports(file):
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.level, node.module or ""
+
+
+def test_every_import_is_the_standard_library_or_a_sibling():
+    seen = 0
+    for file in FILES:
+        for level, module in imports(file):
+            seen += 1
+            if level:
+                assert level == 1, f"{file.name} reaches out of the package: {module}"
+                assert (file.parent / f"{module}.py").is_file(), f"{file.name}: no sibling {module}"
+            else:
+                assert module.split(".")[0] in sys.stdlib_module_names, f"{file.name} imports {module}"
+    assert len(FILES) > 10
+    assert seen > 50
+
+
+def test_the_package_is_flat_and_fits_a_config_map():
+    folder = Path(agent.__file__).parent
+    assert [entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name != "__pycache__"] == []
+    assert sum(file.stat().st_size for file in FILES) < BYTES_OF_A_CONFIG_MAP
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """A folder with the package and nothing else."""
+    folder = tmp_path / "mounted" / "agent"
+    folder.mkdir(parents=True)
+    for file in FILES:
+        shutil.copy(file, folder)
+    return folder.parent
+
+
+def run_bare(bare, *words, **environment):
+    return subprocess.run(
+        [sys.executable, "-S", "-s", "-W", "error", "-m", "agent", *words],
+        env={"PYTHONPATH": str(bare), "PATH": os.environ["PATH"], "HOME": str(bare), **environment},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_it_fetches_and_verifies_with_nothing_but_its_files(bare, tmp_path):
+    with Hub({"org/name": RepoContent({"a.gguf": b"weights" * 1000})}) as hub:
+        lock = write_lock(tmp_path, one=hub_model(hub, "org/name", "a.gguf"))
+        where = ("--lock", str(lock), "--store", str(tmp_path / "store"))
+        fetched = run_bare(bare, "fetch", *where, HF_ENDPOINT=hub.endpoint)
+        assert fetched.returncode == 0, fetched.stderr
+        assert "1 model, 1 file: 7.0 kB moved" in fetched.stdout
+    verified = run_bare(bare, "verify", *where)
+    assert (verified.returncode, verified.stdout) == (0, "one/model.gguf: ok\n"), verified.stderr
+    assert (tmp_path / "store" / "one" / "model.gguf").read_bytes() == b"weights" * 1000
+
+
+def test_an_error_is_a_sentence_a_next_step_and_its_exit_code(bare, tmp_path):
+    done = run_bare(bare, "fetch", "--lock", str(tmp_path / "lock.json"), "--store", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert f"agent fetch: There is no lock: {tmp_path}/lock.json does not exist.\n  → " in done.stderr

@@ -1,0 +1,64 @@
+"""Events as words: lines, sentences, JSON."""
+
+import json
+
+import pytest
+
+from corral.agent import progress
+from corral.agent.progress import Downloading, Event, Finished, Hashing, Lines, Planned, Retrying, as_json, describe
+
+
+def test_every_event_is_json_under_its_own_name():
+    assert json.loads(as_json(Retrying("x", "the connection was reset", 0.5))) == {
+        "event": "retrying",
+        "name": "x",
+        "reason": "the connection was reset",
+        "wait_seconds": 0.5,
+    }
+    kinds = [kind for kind in vars(progress).values() if isinstance(kind, type) and issubclass(kind, Event)]
+    assert len(kinds) > 8
+    assert json.loads(as_json(progress.StartedOver("x", "a", "b")))["event"] == "started-over"
+
+
+def test_progress_is_a_line_every_few_seconds_with_rate_and_time_left(monkeypatch):
+    now, lines = [100.0], []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    report = Lines(lines.append, every=5)
+    for second in range(13):
+        report(Downloading("m/x", "a" * 64, 2_000_000_000 + second * 100_000_000, 10_000_000_000, second * 100_000_000))
+        now[0] += 1
+    assert lines == [
+        "m/x: 10.0 GB to fetch, 2.0 GB of it are here already",
+        "m/x: fetching, 25 %, 100.0 MB/s, 1 min 15 s left",
+        "m/x: fetching, 30 %, 100.0 MB/s, 1 min 10 s left",
+    ]
+
+
+def test_hashing_says_so_only_when_it_takes_a_while(monkeypatch):
+    now, lines = [0.0], []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    report = Lines(lines.append, every=5)
+    for second in range(6):
+        report(Hashing("m/x", (second + 1) * 1_000_000_000, 10_000_000_000))
+        now[0] += 1.5
+    assert lines == ["m/x: checking, 50 %, 666.7 MB/s, 7.5 s left"]
+
+
+def test_nothing_to_do_is_said_in_words():
+    assert describe(Planned(files=1, bytes_total=5, bytes_missing=0)) == "1 file, 5 B; nothing to fetch"
+    assert Finished(models=0, files=0, bytes_total=0, bytes_moved=0, seconds=0).reused == 1.0
+    assert Finished(models=1, files=1, bytes_total=10, bytes_moved=20, seconds=0).reused == 0.0
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (4.7e9, "4.7 GB"), (2e12, "2.0 TB")]
+)
+def test_sizes_read_well(size, said):
+    assert progress.human(size) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.44, "0.4 s"), (12.4, "12 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
+)
+def test_durations_read_well(seconds, said):
+    assert progress.duration(seconds) == said

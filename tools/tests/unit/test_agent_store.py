@@ -1,0 +1,164 @@
+"""The store: blobs, sets, and the one link that flips."""
+
+import os
+import threading
+
+import pytest
+
+from corral.agent.lock_file import LockedFile, LockedModel
+from corral.agent.store import Store
+from corral.errors import Refused
+from tests.support.locks import locked_file
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "store")
+    store.prepare()
+    return store
+
+
+def model_of(store, letter, *, name="a.gguf"):
+    """A model with a projector whose bytes are all *letter*, its blobs in place."""
+    files = []
+    for role in ("model", "projector"):
+        content = f"{role} {letter * 50}".encode()
+        file = LockedFile(**{**locked_file(name, content), "role": role})
+        partial = store.partials / letter
+        partial.write_bytes(content)
+        store.publish(partial, file)
+        files.append(file)
+    return LockedModel("m", "org/name", "c" * 40, tuple(files))
+
+
+def test_a_set_is_relative_links_to_verified_blobs(store):
+    model = model_of(store, "a")
+    assert store.link(model)
+    link = store.root / "m"
+    assert str(link.readlink()) == f"sets/{store.set_name(model)}"
+    assert str((link / "model.gguf").readlink()) == f"../../blobs/{model.files[0].sha256}/a.gguf"
+    assert (link / "mmproj.gguf").read_text().startswith("projector a")
+
+
+def test_linking_again_changes_nothing(store):
+    model = model_of(store, "a")
+    store.link(model)
+    before = os.lstat(store.root / "m")
+    assert not store.link(model)
+    assert os.lstat(store.root / "m").st_ino == before.st_ino
+
+
+def test_a_set_with_a_missing_file_is_never_linked(store):
+    model = model_of(store, "a")
+    store.location(model, model.files[1]).unlink()
+    with pytest.raises(FileNotFoundError):
+        store.link(model)
+    assert store.linked_set("m") is None
+
+
+def test_a_link_inside_a_set_that_went_astray_is_put_right(store):
+    model = model_of(store, "a")
+    store.link(model)
+    astray = store.root / "m" / "model.gguf"
+    astray.unlink()
+    astray.symlink_to("nowhere")
+    assert not store.link(model)
+    assert astray.read_text().startswith("model a")
+
+
+def test_a_folder_in_the_links_place_is_left_alone(store):
+    model = model_of(store, "a")
+    (store.root / "m").mkdir()
+    with pytest.raises(Refused, match="is not a link that corral made"):
+        store.link(model)
+
+
+def test_readers_never_see_a_gap_or_a_mixed_set_while_the_link_flips(store):
+    first, second = model_of(store, "a"), model_of(store, "b")
+    store.link(first)
+    seen, problems, done = set(), [], threading.Event()
+
+    def read():
+        while not done.is_set():
+            try:
+                folder = os.open(store.root / "m", os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    texts = []
+                    for name in ("model.gguf", "mmproj.gguf"):
+                        with open(os.open(name, os.O_RDONLY, dir_fd=folder), encoding="utf-8") as file:
+                            texts.append(file.read()[-1])
+                finally:
+                    os.close(folder)
+            except OSError as error:
+                problems.append(error)
+                return
+            seen.update(texts)
+            if len(set(texts)) != 1:
+                problems.append(texts)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(200):
+        store.link(second)
+        store.link(first)
+    done.set()
+    reader.join()
+    assert problems == []
+    assert seen == {"a", "b"}
+
+
+def test_two_flippers_at_once_both_end_well(store):
+    first, second = model_of(store, "a"), model_of(store, "b")
+    errors = []
+
+    def flip(model):
+        try:
+            for _ in range(100):
+                store.link(model)
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=flip, args=(model,)) for model in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert store.linked_set("m") in (store.set_name(first), store.set_name(second))
+    assert [path.name for path in (store.root / ".corral").iterdir() if path.name.startswith("flip")] == []
+
+
+def test_the_same_bytes_under_another_name_are_kept_once(store):
+    first = model_of(store, "a")
+    second = model_of(store, "b")
+    file = first.files[0]
+    renamed = LockedFile("other/name.gguf", "model", file.size, file.sha256)
+    model = LockedModel("n", "else/where", "d" * 40, (renamed,))
+    store.reuse_under_other_name(renamed)
+    store.link(model)
+    assert (store.root / "n" / "model.gguf").samefile(store.location(first, file))
+    assert not (store.root / "n" / "model.gguf").samefile(store.location(second, second.files[0]))
+
+
+def test_a_record_holds_until_the_file_is_touched(store):
+    model = model_of(store, "a")
+    file = model.files[0]
+    path = store.location(model, file)
+    assert store.recorded(path, file)
+    path.write_bytes(path.read_bytes())
+    assert not store.recorded(path, file)
+    store.record(path, file)
+    assert store.recorded(path, file)
+    store.forget(path, file)
+    assert not store.recorded(path, file)
+
+
+def test_the_fullest_partial_is_adopted_and_the_others_go(store):
+    sha256 = "a" * 64
+    for owner, lines in (("one", 3), ("two", 9), ("three", 1)):
+        folder = store.partials / f"{sha256}.{owner}"
+        folder.mkdir()
+        (folder / f"{sha256}.journal").write_text("x" * lines)
+    mine = store.adopt_partial(sha256, "me")
+    assert [folder.name for folder in store.partials.iterdir()] == [f"{sha256}.me"]
+    assert (mine / f"{sha256}.journal").read_text() == "x" * 9

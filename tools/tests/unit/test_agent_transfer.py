@@ -1,0 +1,201 @@
+"""The engine against a hub that misbehaves: what can be survived is, and nothing corrupt is ever published."""
+
+import errno
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from corral.agent import hub_client
+from corral.agent.partial import Partial
+from corral.agent.progress import Downloading, Retrying, StartedOver
+from corral.agent.stopping import Stopped
+from corral.errors import CannotRun, Failed, Refused
+from tests.support import faulty_hub as faults
+from tests.support.fetching import MIB, shop
+
+
+@pytest.fixture
+def one(tmp_path):
+    with shop(tmp_path) as made:
+        yield made
+
+
+SURVIVED = {
+    "fin-mid-body": [faults.Cut(after=300_000, times=5)],
+    "rst-mid-body": [faults.Cut(after=300_000, times=5, reset=True)],
+    "seven-cuts-after-little": [faults.Cut(after=5000, times=7)],
+    "fin-before-the-head-counts": [faults.Cut(after=0, times=3)],
+    "503-five-times": [faults.Status(times=5)],
+    "503-from-the-api": [faults.Status(on=faults.RESOLVE, times=3)],
+    "429-with-retry-after": [faults.Status(status=429, retry_after="1", times=2)],
+    "short-bodies-with-matching-length": [faults.Truncate(to=200_000, times=4)],
+    "range-ignored-once": [faults.IgnoreRange(skip=1)],
+    "range-always-ignored": [faults.IgnoreRange(times=None)],
+    "range-always-ignored-and-cut": [faults.Cut(after=MIB, times=1), faults.IgnoreRange(times=None)],
+    "signed-address-refused-once": [faults.Status(status=403)],
+    "signed-address-expires-on-the-way": [faults.Expire(skip=2)],
+    "one-flipped-bit": [faults.Flip(skip=1)],
+    "wrong-etag-in-the-metadata": [faults.Header(on=faults.RESOLVE, value='"beef"', times=None)],
+    "wrong-size-in-the-metadata": [
+        faults.Header(on=faults.RESOLVE, name="X-Linked-Size", value="7", times=None),
+    ],
+    "wrong-range-once": [faults.Header(name="Content-Range", value="bytes 5-9/4194304")],
+    "no-range-header-once": [faults.Header(name="Content-Range", value="nonsense")],
+}
+
+
+@pytest.mark.parametrize("trouble", SURVIVED.values(), ids=SURVIVED)
+def test_a_fault_that_passes_is_survived(one, trouble):
+    one.hub.faults = [replace(fault) for fault in trouble]
+    one.fetch()
+    assert any(fault.times != given.times for fault, given in zip(one.hub.faults, trouble, strict=True)) or all(
+        fault.times is None for fault in trouble
+    ), "the fault never happened"
+    assert one.published.read_bytes() == one.content
+    assert one.leftovers() == []
+
+
+def test_cuts_cost_no_byte_twice(one):
+    one.hub.faults = [faults.Cut(after=100_000, times=10)]
+    done = one.fetch()
+    assert done.bytes_moved == len(one.content)
+
+
+def test_a_range_that_is_ignored_once_costs_nothing(one):
+    one.settings = replace(one.settings, connections=1)
+    one.hub.faults = [faults.IgnoreRange(skip=3)]
+    assert one.fetch().bytes_moved == len(one.content)
+
+
+def test_a_server_that_knows_no_ranges_sends_everything_once_more_at_most(one):
+    one.settings = replace(one.settings, connections=1)
+    one.hub.faults = [faults.IgnoreRange(times=None)]
+    assert one.fetch().bytes_moved <= 2 * len(one.content)
+
+
+def test_a_connection_that_was_closed_while_it_waited_is_no_trouble(one):
+    one.settings = replace(one.settings, connections=1)
+    one.hub.faults = [faults.HangUp()]
+    one.fetch()
+    assert [event for event in one.events if isinstance(event, Retrying)] == []
+
+
+def test_all_connections_wait_when_the_server_asks_for_it(tmp_path):
+    with shop(tmp_path, size=8 * MIB) as one:
+        one.hub.faults = [faults.Status(status=429, retry_after="1")]
+        assert one.fetch().seconds >= 1
+
+
+def test_a_connection_that_waits_for_another_try_does_not_hold_up_the_end(one):
+    one.settings = replace(one.settings, slowest_retry=60, patience=600)
+    one.hub.faults = [faults.Cut(after=0, times=8)]
+    assert one.fetch().seconds < 10
+
+
+def test_a_stall_is_noticed_and_survived(one):
+    over = threading.Event()
+    one.hub.faults = [faults.Stall(after=1000, until=over)]
+    began = time.monotonic()
+    try:
+        one.fetch(timeout=0.5)
+    finally:
+        over.set()
+    assert time.monotonic() - began < 0.5 + 2
+    assert one.published.read_bytes() == one.content
+
+
+def test_a_refused_connection_is_tried_again_until_the_hub_is_back(tmp_path):
+    with shop(tmp_path) as gone:
+        where = gone.hub.endpoint
+    with pytest.raises(CannotRun, match=r"m/a\.gguf could not be fetched: .*connection refused"):
+        gone.fetch(hub=hub_client.Hub(where))
+    assert sum(isinstance(event, Retrying) for event in gone.events) > 3
+    assert not gone.published.exists()
+
+
+def test_a_bit_that_is_always_flipped_is_fetched_twice_and_never_published(one):
+    one.hub.faults = [faults.Flip(times=None)]
+    with pytest.raises(Failed) as caught:
+        one.fetch()
+    began_anew = [event for event in one.events if isinstance(event, StartedOver)]
+    assert len(began_anew) == 1
+    assert began_anew[0].expected in caught.value.message
+    assert began_anew[0].actual in caught.value.message
+    assert one.hub.data_sent == 2 * len(one.content)
+    assert not one.published.exists()
+    assert list((one.store.root / "blobs").iterdir()) == []
+    assert one.leftovers() == []
+
+
+def test_a_file_that_is_shorter_than_the_lock_says_fails_with_both_sizes(one):
+    one.hub.faults = [faults.Header(name="Content-Range", value="bytes 0-9/10", times=None)]
+    one.settings = replace(one.settings, connections=1, patience=60)
+    began = time.monotonic()
+    with pytest.raises(Failed, match="has 10 bytes, the lock says 4194304"):
+        one.fetch()
+    assert time.monotonic() - began < 10
+    assert not one.published.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(404, "does not exist"), (401, "needs a token"), (403, "needs a token")],
+)
+@pytest.mark.parametrize("where", [faults.RESOLVE, faults.DATA])
+def test_a_real_refusal_fails_at_once(one, status, said, where):
+    one.hub.faults = [faults.Status(on=where, status=status, times=None)]
+    began = time.monotonic()
+    with pytest.raises(Refused, match=said) as caught:
+        one.fetch()
+    assert time.monotonic() - began < 1
+    assert str(status) in caught.value.message
+    assert caught.value.next_step
+
+
+def test_a_server_that_asks_for_more_patience_than_there_is_is_not_waited_for(one):
+    one.hub.faults = [faults.Status(status=429, retry_after="100000", times=None)]
+    began = time.monotonic()
+    with pytest.raises(CannotRun, match="answered 429"):
+        one.fetch()
+    assert time.monotonic() - began < 5
+
+
+def test_a_full_disk_keeps_what_has_arrived(one, monkeypatch):
+    write, room = Partial.write, [MIB]
+
+    def write_while_there_is_room(partial, offset, data):
+        room[0] -= len(data)
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(partial, offset, data)
+
+    monkeypatch.setattr(Partial, "write", write_while_there_is_room)
+    with pytest.raises(CannotRun, match=r"There is no room left for .*; what has arrived is kept"):
+        one.fetch()
+    monkeypatch.undo()
+    assert not one.published.exists()
+    kept = sum(path.stat().st_blocks for path in one.store.partials.rglob("*.partial")) * 512
+    assert kept > 0
+    assert one.fetch().bytes_moved < len(one.content)
+    assert one.published.read_bytes() == one.content
+
+
+def test_stopping_is_prompt_and_the_next_run_goes_on(one):
+    one.hub.faults = [faults.Slow(rate=300_000)]
+    stop = threading.Event()
+
+    def stop_after_a_while(event):
+        if isinstance(event, Downloading) and event.moved > 500_000:
+            stop.set()
+
+    with pytest.raises(Stopped):
+        one.fetch(stop=stop, on_event=stop_after_a_while)
+    first = one.hub.data_sent
+    one.hub.faults = []
+    one.fetch()
+    assert one.published.read_bytes() == one.content
+    assert first > 400_000
+    # What was in the sockets' buffers is lost, nothing that had reached the process.
+    assert one.hub.data_sent < len(one.content) + 4 * 100_000

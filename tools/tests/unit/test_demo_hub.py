@@ -1,0 +1,121 @@
+"""The demo's hub is a hub: huggingface-hub cannot tell the difference."""
+
+import hashlib
+import urllib.request
+
+import pytest
+from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_download, hf_hub_url
+from huggingface_hub import errors as hub_errors
+
+from corral.demo.hub import Hub, RepoContent
+
+REPO = "org/name"
+WEIGHTS = b"weights" * 10_000
+FILES = {"README.md": b"hello", "a.gguf": WEIGHTS, "sub/deep/b.gguf": b"b" * 1000}
+
+
+@pytest.fixture
+def hub(tmp_path):
+    path = tmp_path / "a.gguf"
+    path.write_bytes(WEIGHTS)
+    with Hub({REPO: RepoContent({**FILES, "a.gguf": path}, licence="mit")}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def api(hub):
+    return HfApi(endpoint=hub.endpoint)
+
+
+def test_the_repository_tells_commit_licence_sizes_and_hashes(api):
+    info = api.model_info(REPO, files_metadata=True)
+    assert len(info.sha) == 40
+    assert info.card_data["license"] == "mit"
+    assert "license:mit" in info.tags
+    found = {file.rfilename: (file.size, file.lfs and file.lfs.sha256) for file in info.siblings}
+    assert found["a.gguf"] == (len(WEIGHTS), hashlib.sha256(WEIGHTS).hexdigest())
+    assert found["README.md"] == (5, None)
+
+
+def test_the_tree_can_be_listed_by_level_or_whole(api):
+    assert [entry.path for entry in api.list_repo_tree(REPO)] == ["README.md", "a.gguf", "sub"]
+    whole = [entry.path for entry in api.list_repo_tree(REPO, recursive=True)]
+    assert whole == ["README.md", "a.gguf", "sub", "sub/deep", "sub/deep/b.gguf"]
+    assert [entry.path for entry in api.list_repo_tree(REPO, "sub/deep")] == ["sub/deep/b.gguf"]
+
+
+def test_main_is_a_branch_at_the_commit(api):
+    (main,) = api.list_repo_refs(REPO).branches
+    assert (main.name, main.target_commit) == ("main", api.model_info(REPO).sha)
+
+
+def test_metadata_of_a_large_file_comes_from_the_redirect(hub, api):
+    found = get_hf_file_metadata(hf_hub_url(REPO, "a.gguf", endpoint=hub.endpoint))
+    assert found.commit_hash == api.model_info(REPO).sha
+    assert (found.etag, found.size) == (hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS))
+    assert found.location.startswith("http://localhost:")
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_files_are_downloaded_through_the_redirect(hub, tmp_path, path):
+    got = hf_hub_download(REPO, path, endpoint=hub.endpoint, cache_dir=tmp_path / "cache", token="hf_x")
+    with open(got, "rb") as file:
+        assert file.read() == FILES[path]
+    data = [entry for entry in hub.log if entry.host == "localhost"]
+    assert sum(entry.sent for entry in data) == (len(FILES[path]) if path.endswith(".gguf") else 0)
+    assert all(entry.authorization is None for entry in data)
+
+
+def test_an_update_is_a_new_commit_and_the_old_one_stays(hub, api):
+    old = api.model_info(REPO).sha
+    new = hub.update(REPO, RepoContent({"a.gguf": b"new"}))
+    assert api.model_info(REPO).sha == new != old
+    assert api.model_info(REPO, revision=old).sha == old
+    assert len(list(api.list_repo_tree(REPO, revision=old))) == 3
+
+
+def test_commits_depend_on_content_alone(hub, api):
+    with Hub({REPO: RepoContent(FILES, licence="mit")}) as other:
+        assert HfApi(endpoint=other.endpoint).model_info(REPO).sha == api.model_info(REPO).sha
+
+
+def test_what_is_missing_is_told_apart(api, hub):
+    with pytest.raises(hub_errors.RepositoryNotFoundError):
+        api.model_info("org/none")
+    with pytest.raises(hub_errors.RevisionNotFoundError):
+        api.model_info(REPO, revision="none")
+    with pytest.raises(hub_errors.EntryNotFoundError):
+        get_hf_file_metadata(hf_hub_url(REPO, "none.gguf", endpoint=hub.endpoint))
+
+
+def test_a_gated_repository_opens_with_its_token_only():
+    with Hub({REPO: RepoContent(FILES, token="hf_right")}) as hub:
+        for token, status in ((False, 401), ("hf_wrong", 403)):
+            with pytest.raises(hub_errors.GatedRepoError) as caught:
+                HfApi(endpoint=hub.endpoint, token=token).model_info(REPO)
+            assert caught.value.response.status_code == status
+        assert HfApi(endpoint=hub.endpoint, token="hf_right").model_info(REPO).id == REPO
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "expected"),
+    [
+        ("bytes=10-19", 206, WEIGHTS[10:20]),
+        ("bytes=69990-", 206, WEIGHTS[69990:]),
+        ("bytes=-5", 206, WEIGHTS[-5:]),
+        ("bytes=69990-99999999", 206, WEIGHTS[69990:]),
+        ("items=1-2", 200, WEIGHTS),
+    ],
+)
+def test_ranges_of_large_files_are_served(hub, asked, status, expected):
+    request = urllib.request.Request(f"{hub.endpoint}/{REPO}/resolve/main/a.gguf", headers={"Range": asked})
+    with urllib.request.urlopen(request) as answer:
+        assert (answer.status, answer.read()) == (status, expected)
+
+
+def test_a_range_behind_the_end_is_416(hub):
+    request = urllib.request.Request(f"{hub.endpoint}/{REPO}/resolve/main/a.gguf", headers={"Range": "bytes=70000-"})
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request)
+    with caught.value as answer:
+        assert (answer.status, answer.headers["Content-Range"]) == (416, "bytes */70000")
