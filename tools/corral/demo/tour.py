@@ -1,0 +1,133 @@
+"""The whole path with tiny models: hub → lock → fetch → Terraform → llama-swap → llama.cpp → smoke.
+
+Each step is the command that a user would type, run as a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral import documents, paths
+from corral.demo.hub import Hub, RepoContent
+from corral.demo.tiny_gguf import write_all
+from corral.engine import binaries, stack
+from corral.errors import CannotRun, Failed, Refused
+
+CATALOG = paths.REPOSITORY / "terraform" / "catalog-demo"
+MODEL = "tiny-text"
+PORT = 8080
+
+
+@dataclass(frozen=True)
+class Tour:
+    """Where a tour keeps its things.
+
+    Attributes:
+        state: the state folder of the local stack; the tour's own things are in ``demo`` below it.
+        say: hears what happens, line by line.
+    """
+
+    state: Path
+    say: Callable[[str], None]
+
+    @property
+    def catalog(self) -> Path:
+        """The tour's copy of the demo catalog: it locks it anew, and leaves the repository alone."""
+        return self.state / "demo" / "catalog"
+
+    def run(self, *, keep: bool) -> None:
+        """Take the tour; stop what it started unless *keep*.
+
+        Raises:
+            Refused: a local stack is already running.
+            Failed: a step failed; its own output says why.
+        """
+        if stack.running(self.state):
+            raise Refused("A local stack is already running here.", next_step="corral down, then: make demo")
+        binaries.llama_swap(self.say)
+        self._copy_catalog()
+        with tiny_hub(self.state / "demo" / "hub") as hub:
+            environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "CORRAL_STATE": str(self.state)}
+            environment.pop("HF_TOKEN", None)
+            self._step(
+                "Resolve the catalog against the hub: commits, sizes, hashes, command lines", environment, "lock"
+            )
+            port = _free_port(PORT)
+            try:
+                self._step(
+                    "Fetch, verify, render with Terraform, start", environment, "up", "--detach", "--port", str(port)
+                )
+                self._step("Prove that every model answers, and answers right", environment, "smoke")
+                self._try_clients(f"http://127.0.0.1:{port}")
+            finally:
+                if not keep:
+                    self._step("Stop", environment, "down", catalog=False)
+        if keep:
+            self.say("\nIt is still running. Look: corral status   Stop it: corral down")
+        else:
+            self.say("\nTo keep it running and try this yourself: make demo KEEP=1")
+
+    def _copy_catalog(self) -> None:
+        shutil.rmtree(self.catalog, ignore_errors=True)
+        for folder in ("models", "cards"):
+            shutil.copytree(CATALOG / folder, self.catalog / folder)
+
+    def _step(self, title: str, environment: dict[str, str], *words: str, catalog: bool = True) -> None:
+        command = [*words, *(["--catalog", str(self.catalog)] if catalog else [])]
+        self.say(f"\n# {title}\n$ corral {' '.join(command)}")
+        done = subprocess.run([sys.executable, "-m", "corral.cli.main", *command], env=environment, check=False)
+        if done.returncode:
+            raise Failed(
+                f"corral {words[0]} ended with exit code {done.returncode}.",
+                next_step="Read what it says above; the stack's own words: corral logs",
+            )
+
+    def _try_clients(self, endpoint: str) -> None:
+        self.say("\n# Talk to it yourself: with curl, and with the OpenAI SDK")
+        for name, interpreter in (("try_curl.sh.j2", ["bash", "-c"]), ("try_openai.py.j2", [sys.executable, "-c"])):
+            script = documents.render(name, endpoint=endpoint, model=MODEL)
+            if name == "try_curl.sh.j2" and shutil.which("curl") is None:
+                self.say(f"{script}(not run: there is no curl on this machine)")
+                continue
+            self.say(script.rstrip())
+            done = subprocess.run([*interpreter, script], capture_output=True, text=True, check=False, timeout=60)
+            if done.returncode or "OK" not in done.stdout:
+                raise Failed(f"{name.removesuffix('.j2')} did not get its answer:\n{done.stdout}{done.stderr}")
+            self.say(f"→ {done.stdout.strip()}\n")
+
+
+@contextmanager
+def tiny_hub(folder: Path) -> Iterator[Hub]:
+    """A hub on loopback with the demo's three repositories; their files are made in *folder*."""
+    repositories = {}
+    for repo, files in write_tiny_repositories(folder).items():
+        repositories[repo] = RepoContent(files=files, licence="apache-2.0")
+    with Hub(repositories) as hub:
+        yield hub
+
+
+def write_tiny_repositories(folder: Path) -> dict[str, dict[str, Path]]:
+    """The demo's repositories, their files in *folder*: repository to (path in it, file)."""
+    tiny = write_all(folder)
+    repositories = {"text": [tiny.text], "think": [tiny.thinking], "vision": [tiny.vision, tiny.projector]}
+    return {f"corral/tiny-{name}-GGUF": {file.name: file for file in files} for name, files in repositories.items()}
+
+
+def _free_port(wanted: int) -> int:
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise CannotRun("No port is free on 127.0.0.1.")

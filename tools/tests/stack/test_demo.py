@@ -1,0 +1,59 @@
+"""`make demo`: from nothing to smoked answers, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from corral import paths
+from corral.engine import stack
+
+
+@pytest.fixture
+def demo(tmp_path):
+    """Runs `corral demo` as a process of its own, with its own state folder."""
+    state = tmp_path / "state"
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "corral.cli.main", "demo", *words],
+            env={**os.environ, "CORRAL_STATE": str(state)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    run.state = state
+    yield run
+    stack.stop(state, drain_s=0)
+
+
+def changed_files():
+    return subprocess.run(["git", "status", "--short"], cwd=paths.REPOSITORY, capture_output=True, check=True).stdout
+
+
+def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo):
+    before = changed_files()
+
+    done = demo()
+
+    assert done.returncode == 0, done.stderr
+    for model in ("tiny-text", "tiny-think", "tiny-vision"):
+        assert f"\n{model}\tanswer\tpassed\t" in done.stdout
+    assert '"content":"OK"' in done.stderr
+    assert stack.running(demo.state) is None
+    assert changed_files() == before
+
+
+def test_a_kept_demo_is_the_local_stack_and_is_not_trampled_on(demo):
+    assert demo("--keep").returncode == 0
+    assert stack.running(demo.state) is not None
+
+    again = demo()
+
+    assert again.returncode == 2
+    assert "corral down, then: make demo" in again.stderr
+    assert stack.running(demo.state) is not None

@@ -1,0 +1,26 @@
+"""`corral plan`: Terraform's own words, and its refusals."""
+
+from __future__ import annotations
+
+import shutil
+
+from corral import paths
+from corral.cli.main import main
+
+DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
+
+
+def test_the_plan_shows_the_configuration_that_would_run(capsys):
+    assert main(["plan", "--catalog", str(DEMO)]) == 0
+    assert "--alias tiny-vision" in capsys.readouterr().out
+
+
+def test_a_stale_lock_is_refused_by_name(tmp_path, capsys):
+    shutil.copytree(DEMO, tmp_path / "catalog")
+    model = tmp_path / "catalog" / "models" / "tiny-text.yaml"
+    model.write_text(model.read_text().replace("context: 2048", "context: 1024"))
+
+    assert main(["plan", "--catalog", str(tmp_path / "catalog")]) == 2
+    error = capsys.readouterr().err
+    assert "Stale in lock.json: tiny-text" in error
+    assert "corral lock --catalog" in error
