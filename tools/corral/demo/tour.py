@@ -6,6 +6,7 @@ Each step is the command that a user would type, run as a process of its own.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -71,7 +72,8 @@ class Tour:
                 if not keep:
                     self._step("Stop", environment, "down", catalog=False)
         if keep:
-            self.say("\nIt is still running. Look: corral status   Stop it: corral down")
+            self.say(f"\nIt is still running. Look: {_CORRAL} status   Stop it: {_CORRAL} down")
+            self.say(f"Ask it again: {_CORRAL} smoke --catalog {_shown(self.catalog)}")
         else:
             self.say("\nTo keep it running and try this yourself: make demo KEEP=1")
 
@@ -82,7 +84,8 @@ class Tour:
 
     def _step(self, title: str, environment: dict[str, str], *words: str, catalog: bool = True) -> None:
         command = [*words, *(["--catalog", str(self.catalog)] if catalog else [])]
-        self.say(f"\n# {title}\n$ corral {' '.join(command)}")
+        shown = [_shown(Path(word)) if word.startswith("/") else word for word in command]
+        self.say(f"\n# {title}\n$ {_CORRAL} {shlex.join(shown)}")
         done = subprocess.run([sys.executable, "-m", "corral.cli.main", *command], env=environment, check=False)
         if done.returncode:
             raise Failed(
@@ -119,6 +122,14 @@ def write_tiny_repositories(folder: Path) -> dict[str, dict[str, Path]]:
     tiny = write_all(folder)
     repositories = {"text": [tiny.text], "think": [tiny.thinking], "vision": [tiny.vision, tiny.projector]}
     return {f"corral/tiny-{name}-GGUF": {file.name: file for file in files} for name, files in repositories.items()}
+
+
+def _shown(path: Path) -> str:
+    """*path* as one would type it here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+_CORRAL = _shown(Path(sys.executable).with_name("corral"))
 
 
 def _free_port(wanted: int) -> int:
