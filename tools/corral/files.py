@@ -1,22 +1,30 @@
-"""Writing files so that nobody ever sees half of one."""
+"""Files that several processes look at: written at once, and used by one at a time."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from corral.errors import CannotRun
 
-def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Replace *path* with *text* (UTF-8) at once: a reader sees the old file or the new one.
+_POLL_SECONDS = 0.05
+
+
+def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
+    """Replace *path* with *content* (text as UTF-8) at once: a reader sees the old file or the new one.
 
     Raises:
         OSError: the folder is missing or not writable; the old file is untouched.
     """
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         Path(name).chmod(mode)
@@ -24,3 +32,38 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def alone(folder: Path, *, patience_s: float, remedy: str) -> Iterator[None]:
+    """Make *folder* and be the only corral at work in it; for folders of this machine, not for a shared store.
+
+    Args:
+        folder: its file ``lock`` is what is locked; a process that dies lets go of it.
+        patience_s: seconds to wait for another corral.
+        remedy: the next step when the folder cannot be used.
+
+    Raises:
+        CannotRun: the folder is not writable, or another corral is at it for longer than *patience_s*.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        gate = (folder / "lock").open("w")
+    except OSError as error:
+        raise CannotRun(f"The folder {folder} cannot be used: {error.strerror}.", next_step=remedy) from None
+    with gate:
+        deadline = time.monotonic() + patience_s
+        while not _locked(gate.fileno()):
+            if time.monotonic() > deadline:
+                what = f"Another corral has been at work in {folder} for {patience_s:.0f} s."
+                raise CannotRun(what, next_step=remedy)
+            time.sleep(_POLL_SECONDS)
+        yield
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -8,7 +8,6 @@ appear there at once: who finds one finds it whole.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import platform
 import re
@@ -16,13 +15,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 
 from corral import paths
-from corral.errors import CannotRun, ProgramMissing
+from corral.errors import ProgramMissing
+from corral.files import alone
 
 Say = Callable[[str], None]
 Version = tuple[int, ...]
@@ -158,19 +158,9 @@ def _go_version(go: str) -> str | None:
     return None
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Make *folder* and be the only corral at work in it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        gate = (folder / ".lock").open("w")
-    except OSError as error:
-        raise CannotRun(
-            f"The cache {folder} cannot be written: {error.strerror}.", next_step="Choose another: XDG_CACHE_HOME=DIR"
-        ) from None
-    with gate:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        yield
+def _alone(folder: Path) -> AbstractContextManager[None]:
+    """Make *folder* and be the only corral at work in it; another one's build is worth waiting for."""
+    return alone(folder, patience_s=_BUILD_LIMIT_S, remedy="Choose another cache folder with: XDG_CACHE_HOME=DIR")
 
 
 @cache

@@ -6,14 +6,12 @@ folder, so that the repository stays clean and several users of it do not meet.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +21,14 @@ import python_terraform
 from python_terraform import IsFlagged
 
 from corral.errors import CannotRun, ProgramMissing, Refused
+from corral.files import alone
 from corral.paths import REPOSITORY
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 MINIMUM_VERSION = (1, 9)
 _GET_IT = "Install it from https://developer.hashicorp.com/terraform/install, and see that it is on PATH."
 _PATIENCE = 60.0  # seconds to wait for another corral in the same state folder
+_OTHER_STATE = "Stop it, or choose another state folder with: CORRAL_STATE=DIR"
 _RULES = {"Resource precondition failed", "Invalid value for variable"}
 _REMEDY = re.compile(r"(?P<what>.*\.)\s+(?P<remedy>[^.]*\brun: .+)", re.DOTALL | re.IGNORECASE)
 _RULE_ADDRESS = re.compile(r"\n\nThis was checked by the validation rule at .*", re.DOTALL)
@@ -158,7 +158,8 @@ def _stack(catalog: Path, store: Path, engine: Path, state: Path, start_port: in
         "engine": str(engine),
         "start_port": start_port,
     }
-    with _work_folder(state) as folder:
+    folder = state.absolute() / "terraform"
+    with alone(folder, patience_s=_PATIENCE, remedy=_OTHER_STATE):
         terraform = _Terraform(find_terraform(), folder, catalog)
         (folder / "inputs.tfvars.json").write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
         terraform.run("init", reconfigure=IsFlagged, backend_config={"path": str(folder / "terraform.tfstate")})
@@ -171,34 +172,6 @@ def _environment(outer: Mapping[str, str], *, data: Path) -> dict[str, str]:
         name: value for name, value in outer.items() if not name.startswith(("TF_CLI_ARGS", "TF_VAR_", "TF_WORKSPACE"))
     }
     return kept | {"TF_DATA_DIR": str(data), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
-
-
-@contextmanager
-def _work_folder(state: Path) -> Iterator[Path]:
-    """Terraform's folder below *state*, for one run at a time."""
-    folder = state.absolute() / "terraform"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        gate = (folder / "lock").open("w")
-    except OSError as error:
-        raise CannotRun(
-            f"The state folder {state} cannot be used: {error.strerror}.",
-            next_step="Choose another with: CORRAL_STATE=DIR",
-        ) from None
-    with gate:
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise CannotRun(
-                        f"Another corral has been rendering in {folder} for {_PATIENCE:.0f} s.",
-                        next_step="Stop it, or choose another state folder with: CORRAL_STATE=DIR",
-                    ) from None
-                time.sleep(0.05)
-        yield folder
 
 
 def _error(finished: _Finished, catalog: Path, folder: Path) -> Refused | CannotRun:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.errors import CannotRun
+from corral.files import alone
 
 _BUSY_LIMIT_S = 60.0
-_POLL_S = 0.02
 _FOLLOW_POLL_S = 0.1
 _TAIL_BYTES = 1 << 20
 
@@ -73,32 +71,11 @@ class StackFolder:
                 else:
                     time.sleep(_FOLLOW_POLL_S)
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """Be the only corral that starts or stops this stack.
 
         Raises:
             CannotRun: the folder is not writable, or another corral is at it and does not finish.
         """
-        try:
-            self.record.parent.mkdir(parents=True, exist_ok=True)
-            gate = (self.record.parent / "lock").open("w")
-        except OSError as error:
-            raise CannotRun(
-                f"The state folder {self.state} cannot be used: {error.strerror}.",
-                next_step="Choose another with: CORRAL_STATE=DIR",
-            ) from None
-        with gate:
-            deadline = time.monotonic() + _BUSY_LIMIT_S
-            while True:
-                try:
-                    fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise CannotRun(
-                            f"Another corral has been starting or stopping {self.state} for {_BUSY_LIMIT_S:.0f} s.",
-                            next_step="corral status",
-                        ) from None
-                    time.sleep(_POLL_S)
-            yield
+        remedy = "Wait for it (corral status), or choose another state folder with: CORRAL_STATE=DIR"
+        return alone(self.record.parent, patience_s=_BUSY_LIMIT_S, remedy=remedy)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from corral.errors import CannotRun
+from corral.files import write_atomically
 from corral.smoke.checks import Status
 
 ENDPOINT = "*"
@@ -99,19 +97,9 @@ def write(path: Path, content: bytes) -> None:
     Raises:
         CannotRun: it cannot be written there.
     """
-    temporary = None
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        write_atomically(path, content)
     except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
         raise CannotRun(
             f"The report cannot be written to {path}: {error.strerror or error}.",
             next_step="Name a file in a folder that exists and that you may write to: --junit FILE",

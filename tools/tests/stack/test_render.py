@@ -14,6 +14,7 @@ import yaml
 from corral.catalog.intent import Model
 from corral.engine import render
 from corral.errors import CannotRun, ProgramMissing, Refused
+from corral.files import alone
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
 
 ENGINE = Path("/opt/llama-server")
@@ -114,8 +115,8 @@ def test_renderings_in_one_state_folder_wait_for_each_other(catalog, tmp_path):
 def test_a_state_folder_that_stays_busy_is_reported(catalog, tmp_path, monkeypatch):
     monkeypatch.setattr(render, "_PATIENCE", 0.1)
     with (
-        render._work_folder(tmp_path / "state"),
-        pytest.raises(CannotRun, match=r"Another corral has been rendering in .*/state/terraform"),
+        alone(tmp_path / "state" / "terraform", patience_s=1, remedy=""),
+        pytest.raises(CannotRun, match=r"Another corral has been at work in .*/state/terraform"),
     ):
         render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
@@ -123,7 +124,7 @@ def test_a_state_folder_that_stays_busy_is_reported(catalog, tmp_path, monkeypat
 def test_a_state_folder_that_is_a_file_is_reported(catalog, tmp_path):
     (tmp_path / "state").write_text("")
 
-    with pytest.raises(CannotRun, match=r"state folder .* cannot be used: Not a directory") as caught:
+    with pytest.raises(CannotRun, match=r"The folder .*/state/terraform cannot be used: Not a directory") as caught:
         render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert "CORRAL_STATE" in caught.value.next_step

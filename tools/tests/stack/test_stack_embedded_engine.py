@@ -84,7 +84,7 @@ def test_reasoning_off_answers_at_once(tiny, tmp_path):
 def test_a_json_schema_is_obeyed_with_the_known_answer(vision):
     schema = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-    said = chat(vision, "Which?", "red", "blue", response_format=form)["message"]["content"]
+    said = chat(vision, "Which?", "red", "blue", response_format=form, temperature=0)["message"]["content"]
     assert json.loads(said) == {"colour": "red, blue"}
 
 

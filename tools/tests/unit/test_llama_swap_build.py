@@ -116,7 +116,7 @@ def test_a_failed_build_leaves_nothing_and_says_why(go):
     with pytest.raises(ProgramMissing, match="exit code 1") as error:
         llama_swap_build.build(lambda _: None)
     assert "LLAMA_SWAP=" in error.value.next_step
-    assert [path.name for path in llama_swap_build.cached_path().parent.iterdir()] == [".lock"]
+    assert [path.name for path in llama_swap_build.cached_path().parent.iterdir()] == ["lock"]
 
 
 @pytest.mark.parametrize("version", [OLD, None], ids=["too-old", "missing"])
