@@ -82,8 +82,15 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)
+        _accept_catalog(command)
         command.set_defaults(run=module.run)
     return parser
+
+
+def _accept_catalog(command: argparse.ArgumentParser) -> None:
+    """Every command takes ``--catalog``, so that a script may give it to all; some have no use for it."""
+    if not any("--catalog" in action.option_strings for action in command._actions):  # noqa: SLF001
+        command.add_argument("--catalog", metavar="DIR", help="accepted by every command; this one has no use for it")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

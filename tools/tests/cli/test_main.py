@@ -44,6 +44,14 @@ def test_every_command_explains_itself(name, capsys):
     assert len(capsys.readouterr().out.splitlines()) > 8
 
 
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_takes_a_catalog(name, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+
+    assert "--catalog DIR" in capsys.readouterr().out
+
+
 def test_help_imports_no_command_and_no_library():
     heavy = {"pydantic", "rich", "httpx2", "huggingface_hub", "yaml", "jinja2", "psutil", "numpy"}
     probe = f"import sys, corral.cli.main as m; m.build_parser(); print(sorted({heavy} & set(sys.modules)))"
