@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 from corral import paths
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model, Smoke, Source
-from corral.catalog.lock import Lock, LockedModel
+from corral.catalog.lock import Lock, LockEntry
 from corral.errors import Refused
 
 GENERATED = "Written by `corral render` from the catalog and its lock: do not edit."
@@ -121,7 +121,7 @@ def _rows(catalog: Catalog, lock: Lock | None) -> Iterator[dict[str, str]]:
         }
 
 
-def _projector(model: Model, entry: LockedModel | None) -> str:
+def _projector(model: Model, entry: LockEntry | None) -> str:
     if not model.vision:
         return "none"
     if entry is None:
@@ -129,7 +129,7 @@ def _projector(model: Model, entry: LockedModel | None) -> str:
     return Path(entry.files[-1].path).name
 
 
-def _entry(catalog: Catalog, lock: Lock | None, model_id: str) -> LockedModel | None:
+def _entry(catalog: Catalog, lock: Lock | None, model_id: str) -> LockEntry | None:
     entry = lock.models.get(model_id) if lock else None
     return entry if entry and entry.intent_sha256 == catalog.digests[model_id] else None
 

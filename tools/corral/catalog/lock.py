@@ -24,8 +24,8 @@ _Strict = ConfigDict(extra="forbid", frozen=True)
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
-class LockedModel(BaseModel):
-    """The facts of one model."""
+class LockEntry(BaseModel):
+    """The facts of one model, as they stand in the lock."""
 
     model_config = _Strict
 
@@ -51,7 +51,7 @@ class Lock(BaseModel):
     model_config = _Strict
 
     version: Literal[1] = 1
-    models: dict[str, LockedModel]
+    models: dict[str, LockEntry]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def relock_command(catalog: Catalog) -> str:
     return f"corral lock --catalog {catalog.directory}"
 
 
-def _plain(entry: LockedModel) -> dict[str, Any]:
+def _plain(entry: LockEntry) -> dict[str, Any]:
     plain = entry.model_dump(mode="json")
     if plain["source_sha256"] is None:
         del plain["source_sha256"]

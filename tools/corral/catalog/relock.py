@@ -10,7 +10,7 @@ from pathlib import Path
 from corral.agent.lock_file import LockedFile
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
-from corral.catalog.lock import Lock, LockedModel
+from corral.catalog.lock import Lock, LockEntry
 from corral.engine.argv import llama_server_argv
 from corral.errors import CannotRun, CorralError, Refused
 from corral.hub.resolve import Resolved
@@ -58,7 +58,7 @@ def relock(
         CannotRun: the hub does not answer.
     """
     before = lock.models if lock else {}
-    after: dict[str, LockedModel] = {}
+    after: dict[str, LockEntry] = {}
     changes, errors = [], []
     for model_id, model in catalog.models.items():
         old = before.get(model_id)
@@ -79,7 +79,7 @@ def _resolve(
     catalog: Catalog,
     model_id: str,
     model: Model,
-    old: LockedModel | None,
+    old: LockEntry | None,
     resolver: Resolver,
     upgrade: bool,
     say: Callable[[str], None],
@@ -95,7 +95,7 @@ def _resolve(
     return resolver(model, catalog.directory, revision=pinned)
 
 
-def _still_there(old: LockedModel, directory: Path) -> bool:
+def _still_there(old: LockEntry, directory: Path) -> bool:
     """A model on disk is hashed again when its size has changed; the hub's commits do not change."""
     if old.repo is not None:
         return True
@@ -103,10 +103,10 @@ def _still_there(old: LockedModel, directory: Path) -> bool:
     return all(path.is_file() and path.stat().st_size == size for path, size in files)
 
 
-def _entry(catalog: Catalog, model_id: str, model: Model, resolved: Resolved, old: LockedModel | None) -> LockedModel:
+def _entry(catalog: Catalog, model_id: str, model: Model, resolved: Resolved, old: LockEntry | None) -> LockEntry:
     argv = tuple(llama_server_argv(model_id, model, resolved.files))
     measured = old is not None and old.argv == argv and old.files == resolved.files
-    return LockedModel(
+    return LockEntry(
         intent_sha256=catalog.digests[model_id],
         source_sha256=catalog.source_digests[model_id],
         repo=resolved.repo,
@@ -118,7 +118,7 @@ def _entry(catalog: Catalog, model_id: str, model: Model, resolved: Resolved, ol
     )
 
 
-def _compare(model_id: str, old: LockedModel | None, new: LockedModel) -> Change:
+def _compare(model_id: str, old: LockEntry | None, new: LockEntry) -> Change:
     if old is None:
         return Change(model_id, "added", tuple(_describe(file) for file in new.files))
     details = []

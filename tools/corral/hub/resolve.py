@@ -15,6 +15,7 @@ from huggingface_hub import HfApi
 from huggingface_hub import errors as hub_errors
 from huggingface_hub.hf_api import ModelInfo, RepoFile
 
+from corral.agent.hub_client import DEFAULT_ENDPOINT
 from corral.agent.lock_file import LockedFile, Role
 from corral.catalog.intent import Model, Source
 from corral.errors import HubUnavailable, Refused
@@ -23,7 +24,6 @@ from corral.hub import select
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _TIMEOUT_SECONDS = 30
-PUBLIC_HUB = "https://huggingface.co"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Resolved:
 
 def endpoint() -> str:
     """The hub's address: ``HF_ENDPOINT``, else the public one."""
-    return (os.environ.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
+    return (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
 
 
 def resolve(model: Model, catalog_dir: Path, *, revision: str | None = None) -> Resolved:
