@@ -63,13 +63,14 @@ class Problem(NamedTuple):
 class CatalogInvalid(Refused):
     """The catalog breaks at least one rule; ``problems`` lists all of them."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], directory: Path | None = None) -> None:
         self.problems = tuple(sorted(problems))
         count = len(self.problems)
         lines = "\n".join(str(problem) for problem in self.problems)
+        again = f"corral validate --catalog {directory}" if directory else "corral validate"
         super().__init__(
             f"{lines}\nThe catalog has {count} {'problem' if count == 1 else 'problems'}.",
-            next_step="Correct the lines above, then run: corral validate",
+            next_step=f"Correct the lines above, then run: {again}",
         )
 
 

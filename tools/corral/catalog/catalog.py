@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from corral.catalog import yaml_reader
 from corral.catalog.digest import intent_sha256
-from corral.catalog.intent import Card, Model, is_id
+from corral.catalog.intent import FORMS, Card, Model, is_id
 from corral.catalog.yaml_reader import Document, KeyPath
 from corral.engine import flags
 from corral.errors import CatalogInvalid, Problem, Refused
@@ -93,6 +93,13 @@ def load(directory: Path) -> Catalog:
         Refused: there is no such folder, or it has no models.
         CatalogInvalid: with every problem found.
     """
+    try:
+        return _load(directory)
+    except PermissionError as error:
+        raise Refused(f"{error.filename} cannot be read: {error.strerror}.", next_step=f"ls -l {directory}") from None
+
+
+def _load(directory: Path) -> Catalog:
     if not (directory / "models").is_dir():
         raise Refused(
             f"{directory} is not a catalog: it has no folder models.",
@@ -108,7 +115,7 @@ def load(directory: Path) -> Catalog:
     _check_args(reading, models)
     _check_names(reading, models)
     if reading.problems:
-        raise CatalogInvalid(reading.problems)
+        raise CatalogInvalid(reading.problems, directory)
     if not models:
         raise Refused(f"{directory / 'models'} holds no model.", next_step="Write one: docs/models.md shows how")
     raw = {model_id: reading.documents[f"Model {model_id}"].value for model_id in models}
@@ -204,7 +211,7 @@ def _sentence(detail: Any, path: KeyPath, kind: type[BaseModel]) -> str:
             limit = next(f"{words} {context[key]}" for key, words in sign.items() if key in context)
             return f"must be {limit}, not {given}."
         case "string_pattern_mismatch":
-            return f"{_shown(given)} is not of the form {context['pattern']}."
+            return f"{_shown(given)} must be {FORMS[context['pattern']]}."
         case "too_short" | "string_too_short":
             return "must not be empty."
         case "string_too_long":

@@ -12,6 +12,22 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 ID_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+_ALIAS = r"^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$"
+_REPO = r"^[\w.-]+/[\w.-]+$"
+_REVISION = r"^[\w./-]+$"
+_QUANT = r"^[A-Za-z0-9_-]+$"
+_SELECTOR = r"^[\w./-]+=[\w.-]+(,[\w./-]+=[\w.-]+)*$"
+_CAPABILITY = r"^[0-9]{1,2}\.[0-9]$"
+FORMS = {
+    ID_PATTERN: "lower case letters, digits, dot and dash, with a letter or digit at both ends",
+    _ALIAS: "letters, digits and . _ : / -, with a letter or digit at both ends",
+    _REPO: "like org/name",
+    _REVISION: "a branch, a tag or a commit",
+    _QUANT: "like Q4_K_M",
+    _SELECTOR: "a label selector like app=name",
+    _CAPABILITY: 'like "7.5"',
+}
+"""What each pattern asks for, in words."""
 RESERVED_IDS = ("blobs", "sets")
 """Folders of the store: no model can be called so."""
 
@@ -20,7 +36,7 @@ DEFAULT_IMAGE_TOKENS = 1024
 _Strict = ConfigDict(extra="forbid", frozen=True, strict=True)
 _Text = Annotated[str, StringConstraints(min_length=1)]
 _Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=63)]
-_Alias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$", max_length=100)]
+_Alias = Annotated[str, StringConstraints(pattern=_ALIAS, max_length=100)]
 _Modality = Literal["text", "image"]
 _Reasoning = Literal["on", "off", "auto"]
 
@@ -30,13 +46,13 @@ class Source(BaseModel):
 
     model_config = _Strict
 
-    repo: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")] | None = Field(
+    repo: Annotated[str, StringConstraints(pattern=_REPO)] | None = Field(
         None, description="repository on the hub, e.g. Qwen/Qwen3-8B-GGUF"
     )
-    revision: Annotated[str, StringConstraints(pattern=r"^[\w./-]+$")] = Field(
+    revision: Annotated[str, StringConstraints(pattern=_REVISION)] = Field(
         "main", description="branch, tag or commit; the lock pins the commit it meant"
     )
-    quant: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")] | None = Field(
+    quant: Annotated[str, StringConstraints(pattern=_QUANT)] | None = Field(
         None, description="quantisation, e.g. Q4_K_M; exactly that: UD-Q4_K_XL or i1-Q4_K_M only when named so"
     )
     file: _Text | None = Field(
@@ -88,6 +104,8 @@ class Smoke(BaseModel):
     def _says_something(self) -> Self:
         if self.prompt is None and self.expect is None:
             raise ValueError("must have prompt, expect, or both.")
+        if self.expect is not None and not self.expect.strip():
+            raise ValueError("expect must not be blank: no answer would ever match.")
         return self
 
 
@@ -166,7 +184,7 @@ class Tenant(BaseModel):
 
     budget_mib: int = Field(gt=0, description="MiB that it is promised")
     namespace: _Id | None = Field(None, description="its Kubernetes namespace")
-    selector: Annotated[str, StringConstraints(pattern=r"^[\w./-]+=[\w.-]+(,[\w./-]+=[\w.-]+)*$")] | None = Field(
+    selector: Annotated[str, StringConstraints(pattern=_SELECTOR)] | None = Field(
         None, description="label selector of its pods, e.g. app=immich-server"
     )
 
@@ -178,7 +196,7 @@ class Card(BaseModel):
 
     vram_mib: int = Field(gt=0, description="MiB of memory on the card")
     reserve_mib: int = Field(512, ge=0, description="MiB that nobody is promised")
-    compute_capability: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,2}\.[0-9]$")] | None = Field(
+    compute_capability: Annotated[str, StringConstraints(pattern=_CAPABILITY)] | None = Field(
         None, description='NVIDIA compute capability in quotes, e.g. "7.5"'
     )
     node: _Id | None = Field(None, description="the Kubernetes node that it sits in")

@@ -7,6 +7,7 @@ deterministic and one fact stands on a line, so that a diff of it reads well.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,13 +73,15 @@ def read(path: Path) -> Lock | None:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {path}") from None
     try:
-        return Lock.model_validate_json(text)
+        return Lock.model_validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"])
+        where = ".".join(["", *(str(step) for step in first["loc"])])
         raise Refused(
-            f"{path} is not a lock that this corral can read: {where}: {first['msg']}.",
+            f"{path} is not a lock that this corral can read: {first['msg']}{f' at {where}' if first['loc'] else ''}.",
             next_step=f"Restore it from version control, or write it anew: rm {path} && corral lock",
         ) from None
 
@@ -90,8 +93,8 @@ def text(lock: Lock) -> str:
 
 
 def write(path: Path, lock: Lock) -> None:
-    """Replace the lock at *path* at once."""
-    write_atomically(path, text(lock))
+    """Replace the lock at *path* at once; where a link stands, the file that it names."""
+    write_atomically(path.resolve(), text(lock))
 
 
 def stale(catalog: Catalog, lock: Lock | None) -> Iterator[Stale]:
@@ -107,7 +110,10 @@ def stale(catalog: Catalog, lock: Lock | None) -> Iterator[Stale]:
         elif entry.intent_sha256 != catalog.digests[model_id]:
             yield Stale(model_id, "has changed in the catalog since it was locked")
         elif list(entry.argv) != llama_server_argv(model_id, model, entry.files):
-            yield Stale(model_id, "has another command line in the lock than its intent gives")
+            why = "has another command line in the lock than its intent gives; an edit by hand belongs in `args`"
+            yield Stale(model_id, why)
+        elif gone := _changed_on_disk(catalog, entry):
+            yield Stale(model_id, f"is not on disk as it was locked: {gone}")
     for model_id in locked:
         if model_id not in catalog.models:
             yield Stale(model_id, "is in the lock, but no longer in the catalog")
@@ -130,7 +136,18 @@ def require_fresh(catalog: Catalog) -> Lock:
 
 def relock_command(catalog: Catalog) -> str:
     """What to run when the lock is missing or stale."""
-    return f"corral lock --catalog {catalog.directory}"
+    return f"corral lock --catalog {shlex.quote(str(catalog.directory))}"
+
+
+def _changed_on_disk(catalog: Catalog, entry: LockEntry) -> str:
+    """The first file of a model on disk that is missing or of another size; its content is for a fetch to hash."""
+    for file in entry.files if entry.repo is None else ():
+        path = catalog.directory / file.path
+        if not path.is_file():
+            return f"there is no file {path}"
+        if path.stat().st_size != file.size:
+            return f"{path} has {path.stat().st_size:,} bytes, not {file.size:,}"
+    return ""
 
 
 def _plain(entry: LockEntry) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.catalog import Catalog
@@ -87,20 +86,13 @@ def _resolve(
     pinned = None
     if old is not None and not upgrade and old.source_sha256 == catalog.source_digests[model_id]:
         has_projector = old.files[-1].role == "projector"
-        if has_projector == model.vision and _still_there(old, catalog.directory):
+        # What is on disk may have changed under its name; a commit of the hub cannot.
+        if has_projector == model.vision and old.repo is not None:
             return Resolved(old.repo, old.revision, old.licence, old.files)
         pinned = old.revision
     source = model.source
     say(f"{model_id}: {source.path or f'{source.repo}@{pinned or source.revision}'}")
     return resolver(model, catalog.directory, revision=pinned)
-
-
-def _still_there(old: LockEntry, directory: Path) -> bool:
-    """A model on disk is hashed again when its size has changed; the hub's commits do not change."""
-    if old.repo is not None:
-        return True
-    files = [(directory / file.path, file.size) for file in old.files]
-    return all(path.is_file() and path.stat().st_size == size for path, size in files)
 
 
 def _entry(catalog: Catalog, model_id: str, model: Model, resolved: Resolved, old: LockEntry | None) -> LockEntry:

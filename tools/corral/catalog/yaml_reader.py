@@ -94,7 +94,11 @@ class _Reader:
         if _FLOAT.fullmatch(text) and node.tag == f"{_TAG}float":
             return float(text)
         if node.tag not in (f"{_TAG}str", f"{_TAG}merge") or _AMBIGUOUS.fullmatch(text):
-            self.complain(node, path, f'YAML readers disagree about {text} without quotes: write "{text}".')
+            self.complain(
+                node,
+                path,
+                f'YAML readers disagree about {text}: write "{text}" for text, or a plain number, true or false.',
+            )
         return text
 
 
@@ -102,7 +106,7 @@ def read(file: Path) -> Document:
     """Read *file*: exactly one document, plain data only.
 
     Raises:
-        CatalogInvalid: not UTF-8, not YAML, empty, or ambiguous; every problem with its line.
+        CatalogInvalid: not readable, not UTF-8, not YAML, empty, or ambiguous; every problem with its line.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -110,6 +114,10 @@ def read(file: Path) -> Document:
         node = None if anchors else yaml.compose(text, Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
         raise CatalogInvalid([Problem(file, 1, "", f"not UTF-8 text (byte {error.start}).")]) from None
+    except OSError as error:
+        raise CatalogInvalid([Problem(file, 1, "", f"cannot be read: {error.strerror}.")]) from None
+    except RecursionError:
+        raise CatalogInvalid([Problem(file, 1, "", "is nested too deep.")]) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1

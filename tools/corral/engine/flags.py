@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -42,6 +43,8 @@ OWNED = {
 _MODEL_ELSEWHERE = "corral runs the files that the lock names, and no others"
 _ROUTER = "one engine serves one model; llama-swap is the router"
 _PRINTS = "it prints and exits"
+_REACH = "llama-swap asks the engine over plain HTTP, without a key, at the root"
+_NO_CHAT = "the engine would answer no chat any more, and llama-swap and smoke ask for one"
 FORBIDDEN = {
     "model-url": _MODEL_ELSEWHERE,
     "mmproj-url": _MODEL_ELSEWHERE,
@@ -59,6 +62,13 @@ FORBIDDEN = {
     "cache-list": _PRINTS,
     "completion-bash": _PRINTS,
     "list-devices": _PRINTS,
+    "api-prefix": _REACH,
+    "ssl-key-file": _REACH,
+    "ssl-cert-file": _REACH,
+    "api-key-file": _REACH,
+    "reuse-port": "two engines would share a port, and answer for each other",
+    "embedding": _NO_CHAT,
+    "rerank": _NO_CHAT,
     "api-key": "llama-swap shows the whole command line at /running: keep secrets out of it",
     "log-disable": "it would also silence the reason of a failed load",
     "lora-init-without-apply": "llama-server ignores it and applies the adapters: write lora-scaled: 'FILE:0.0'",
@@ -66,6 +76,8 @@ FORBIDDEN = {
 }
 """Flags that would break a promise, by their canonical long name, and which."""
 
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_INSTEAD_OF_A_NUMBER = ("auto", "all")
 _GONE = {
     "no-mmap": "load-mode: none",
     "mmap": "load-mode: mmap",
@@ -149,6 +161,8 @@ def _value_problem(name: str, flag: Flag, value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return f"--{name} takes one value ({flag.value}), not {_kind(value)}."
     text = str(value)
+    if flag.value == "N" and not _NUMBER.fullmatch(text) and text not in _INSTEAD_OF_A_NUMBER:
+        return f"--{name} takes a number, not {text}."
     if flag.choices and text not in flag.choices:
         return f"--{name} must be one of {', '.join(flag.choices)}, not {text}."
     if not text or any(mark in text for mark in ("${", "\n", "\0")):

@@ -40,8 +40,15 @@ class Resolved:
 
 
 def endpoint() -> str:
-    """The hub's address: ``HF_ENDPOINT``, else the public one."""
-    return (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+    """The hub's address: ``HF_ENDPOINT``, else the public one.
+
+    Raises:
+        Refused: it is no address.
+    """
+    address = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+    if not address.startswith(("https://", "http://")):
+        raise Refused(f"HF_ENDPOINT is {address!r}; it must begin with https:// or http://.", next_step="Correct it")
+    return address
 
 
 def resolve(model: Model, catalog_dir: Path, *, revision: str | None = None) -> Resolved:

@@ -64,6 +64,8 @@ def model_by_file(listing: Iterable[str], file: str) -> list[str]:
             f"the repository has no file {file}; close: {_listed(close)}.",
             next_step="Correct source.file",
         )
+    if not _is_model(file):
+        raise Refused(f"{file} is no model, but a projector or an imatrix.", next_step="Name the model's own file")
     shard = _SHARD.fullmatch(file)
     if shard is None:
         return [file]

@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from corral import agent
 from corral.demo.hub import Hub, RepoContent
+from tests.support.kernel import NOBODY, run_confined
 from tests.support.locks import hub_model, write_lock
 
 FILES = sorted(Path(agent.__file__).parent.glob("*.py"))
@@ -77,6 +79,44 @@ def test_it_fetches_and_verifies_with_nothing_but_its_files(bare, tmp_path):
     verified = run_bare(bare, "verify", *where)
     assert (verified.returncode, verified.stdout) == (0, "one/model.gguf: ok\n"), verified.stderr
     assert (tmp_path / "store" / "one" / "model.gguf").read_bytes() == b"weights" * 1000
+
+
+def test_it_needs_no_rights_and_writes_nowhere_but_in_the_store():
+    """As a container runs it: a user without rights, a root that is read-only, and the store."""
+    with TemporaryDirectory() as made, Hub({"org/name": RepoContent({"a.gguf": b"weights" * 1000})}) as hub:
+        folder = Path(made)  # pytest's own folders let nobody else in
+        folder.chmod(0o755)
+        for name in ("mounted/agent", "python", "store"):
+            (folder / name).mkdir(parents=True)
+        for file in FILES:
+            shutil.copy(file, folder / "mounted" / "agent")
+        lock = write_lock(folder, one=hub_model(hub, "org/name", "a.gguf"))
+        store = folder / "store"
+        if os.geteuid() == 0:
+            os.chown(store, NOBODY, NOBODY)
+        where = ["--lock", str(lock), "--store", str(store)]
+
+        def confined(*words):
+            return run_confined(folder, *words, PYTHONPATH=str(folder / "mounted"), HF_ENDPOINT=hub.endpoint)
+
+        probe = "import os; print(os.geteuid(), [line for line in open('/proc/self/status') if 'CapEff' in line])"
+        for place in (folder, Path("/")):
+            probed = confined("-c", f"{probe}; open({str(place / 'x')!r}, 'w')")
+            assert f"{NOBODY} ['CapEff:\\t0000000000000000\\n']\n" == probed.stdout, probed.stderr
+            assert "Read-only file system" in probed.stderr
+
+        for words in (["fetch", *where], ["verify", *where, "--repair"], ["warm", *where, "one"]):
+            done = confined("-m", "agent", *words)
+            assert done.returncode == 0, done.stderr
+        assert (store / "one" / "model.gguf").read_bytes() == b"weights" * 1000
+        shown = confined("-m", "agent", "store", "--store", str(store))
+        assert shown.stdout.startswith("model\tone\t7.0 kB\t"), shown.stderr
+        (store / "one").unlink()
+        lock = write_lock(folder)
+        done = confined("-m", "agent", "prune", *where, "--grace", "0", "--yes")
+        assert done.returncode == 0, done.stderr
+        assert "Removed 2 things, 7.0 kB." in done.stderr
+        assert list((store / "blobs").iterdir()) == []
 
 
 def test_an_error_is_a_sentence_a_next_step_and_its_exit_code(bare, tmp_path):

@@ -14,6 +14,7 @@ def test_every_event_is_json_under_its_own_name():
         "name": "x",
         "reason": "the connection was reset",
         "wait_seconds": 0.5,
+        "patience_seconds": None,
     }
     kinds = [kind for kind in vars(progress).values() if isinstance(kind, type) and issubclass(kind, Event)]
     assert len(kinds) > 8
@@ -34,6 +35,40 @@ def test_progress_is_a_line_every_few_seconds_with_rate_and_time_left(monkeypatc
     ]
 
 
+def test_with_several_files_a_line_also_tells_how_far_all_of_it_is(monkeypatch):
+    now, lines = [100.0], []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    report = Lines(lines.append, every=5)
+    report(Planned(files=2, bytes_total=4_000_000_000, bytes_missing=4_000_000_000, bytes_free=9e9))
+    for second in range(6):
+        report(Downloading("m/x", "a" * 64, second * 100_000_000, 1_000_000_000, second * 100_000_000))
+        now[0] += 1
+    assert lines[-1] == "m/x: fetching, 50 %, 100.0 MB/s, 5.0 s left; of all, 12 %, 35 s left"
+
+
+def test_while_nothing_arrives_the_trouble_is_told_once_a_try_and_no_progress(monkeypatch):
+    now, lines = [100.0], []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    report = Lines(lines.append, every=5)
+    for tick in range(60):
+        report(Downloading("m/x", "a" * 64, 0, 1_000_000_000, 0))
+        if tick % 20 == 0:
+            for _connection in range(8):
+                report(Retrying("m/x", "hub: connection refused", 4.0, 60.0 - tick))
+        now[0] += 0.5
+    assert lines == [
+        "m/x: 1.0 GB to fetch",
+        "m/x: hub: connection refused; again in 4.0 s; giving up in 1 min 00 s unless bytes come",
+        "m/x: hub: connection refused; again in 4.0 s; giving up in 40 s unless bytes come",
+        "m/x: hub: connection refused; again in 4.0 s; giving up in 20 s unless bytes come",
+    ]
+
+
+def test_room_is_told_with_what_needs_it():
+    planned = Planned(files=2, bytes_total=7_000_000_000, bytes_missing=5_000_000_000, bytes_free=70_000_000_000)
+    assert describe(planned) == "2 files, 7.0 GB; 5.0 GB to fetch, 70.0 GB free"
+
+
 def test_hashing_says_so_only_when_it_takes_a_while(monkeypatch):
     now, lines = [0.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
@@ -45,7 +80,7 @@ def test_hashing_says_so_only_when_it_takes_a_while(monkeypatch):
 
 
 def test_nothing_to_do_is_said_in_words():
-    assert describe(Planned(files=1, bytes_total=5, bytes_missing=0)) == "1 file, 5 B; nothing to fetch"
+    assert describe(Planned(files=1, bytes_total=5, bytes_missing=0, bytes_free=9)) == "1 file, 5 B; nothing to fetch"
     assert Finished(models=0, files=0, bytes_total=0, bytes_moved=0, seconds=0).reused == 1.0
     assert Finished(models=1, files=1, bytes_total=10, bytes_moved=20, seconds=0).reused == 0.0
 

@@ -1,7 +1,12 @@
 """The store: blobs, sets, and the one link that flips."""
 
+import json
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -73,38 +78,53 @@ def test_a_folder_in_the_links_place_is_left_alone(store):
         store.link(model)
 
 
-def test_readers_never_see_a_gap_or_a_mixed_set_while_the_link_flips(store):
+READER = """
+import json, os, sys
+link, seen, problems, rounds = sys.argv[1], set(), [], 0
+print("reading", flush=True)
+os.set_blocking(0, False)
+while sys.stdin.buffer.raw.read(1) is None and not problems:
+    rounds += 1
+    try:
+        folder = os.open(link, os.O_RDONLY | os.O_DIRECTORY)
+        letters = ""
+        for name in ("model.gguf", "mmproj.gguf"):
+            with open(os.open(name, os.O_RDONLY, dir_fd=folder)) as file:
+                letters += file.read()[-1]
+            with open(f"{link}/{name}") as file:
+                file.read()
+        os.close(folder)
+        seen.add(letters)
+    except OSError as error:
+        problems.append(str(error))
+print(json.dumps([sorted(seen), problems, rounds]))
+"""
+
+
+@pytest.fixture
+def quick_store(tmp_path):
+    """In memory where there is such a place: ten thousand flips are thirty thousand flushes."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        store = Store(Path(folder) / "store")
+        store.prepare()
+        yield store
+
+
+def test_ten_thousand_flips_show_no_reader_a_gap_or_a_model_with_the_projector_of_another(quick_store):
+    store = quick_store
     first, second = model_of(store, "a"), model_of(store, "b")
     store.link(first)
-    seen, problems, done = set(), [], threading.Event()
-
-    def read():
-        while not done.is_set():
-            try:
-                folder = os.open(store.root / "m", os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    texts = []
-                    for name in ("model.gguf", "mmproj.gguf"):
-                        with open(os.open(name, os.O_RDONLY, dir_fd=folder), encoding="utf-8") as file:
-                            texts.append(file.read()[-1])
-                finally:
-                    os.close(folder)
-            except OSError as error:
-                problems.append(error)
-                return
-            seen.update(texts)
-            if len(set(texts)) != 1:
-                problems.append(texts)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for _ in range(200):
-        store.link(second)
-        store.link(first)
-    done.set()
-    reader.join()
+    command = [sys.executable, "-S", "-c", READER, str(store.root / "m")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout.readline() == "reading\n"
+        for _ in range(5000):
+            assert store.link(second)
+            assert store.link(first)
+        seen, problems, rounds = json.loads(reader.communicate()[0])
     assert problems == []
-    assert seen == {"a", "b"}
+    assert seen == ["aa", "bb"]
+    assert rounds > 1000
 
 
 def test_two_flippers_at_once_both_end_well(store):
@@ -162,3 +182,43 @@ def test_the_fullest_partial_is_adopted_and_the_others_go(store):
     mine = store.adopt_partial(sha256, "me")
     assert [folder.name for folder in store.partials.iterdir()] == [f"{sha256}.me"]
     assert (mine / f"{sha256}.journal").read_text() == "x" * 9
+
+
+def test_a_good_blob_that_another_process_published_first_stays(store):
+    file = model_of(store, "a").files[0]
+    place = store.root / "blobs" / file.sha256 / file.name
+    before = place.stat().st_ino
+    late = store.partials / "late"
+    late.write_bytes(place.read_bytes())
+    store.publish(late, file)
+    assert place.stat().st_ino == before
+    assert not late.exists()
+
+
+def test_a_damaged_blob_is_replaced_in_one_step_and_kept_for_who_has_it_open(store):
+    file = model_of(store, "a").files[0]
+    place = store.root / "blobs" / file.sha256 / file.name
+    good = place.read_bytes()
+    place.write_bytes(b"!" + good[1:])
+    store.forget(place, file)
+    partial = store.partials / "good"
+    partial.write_bytes(good)
+    with place.open("rb") as mapped:
+        store.publish(partial, file)
+        assert place.read_bytes() == good
+        assert mapped.read() == b"!" + good[1:]
+        (aside,) = store.replaced.glob("*/*")
+        assert os.fstat(mapped.fileno()).st_ino == aside.stat().st_ino
+
+
+def test_a_damaged_blob_with_two_names_is_mended_under_both(store):
+    file = model_of(store, "a").files[0]
+    place = store.root / "blobs" / file.sha256 / file.name
+    good = place.read_bytes()
+    other = LockedFile("else/b.gguf", "model", file.size, file.sha256)
+    store.reuse_under_other_name(other)
+    place.write_bytes(b"!" + good[1:])
+    partial = store.partials / "good"
+    partial.write_bytes(good)
+    store.publish(partial, other)
+    assert place.read_bytes() == (place.parent / "b.gguf").read_bytes() == good

@@ -1,13 +1,19 @@
 """Verify: every byte is read, and what is reported is what a server would get."""
 
 import os
+import threading
 
 import pytest
 
+from corral.agent.hub_client import Hub
 from corral.agent.lock_file import read_lock
-from corral.agent.verify import verify
+from corral.agent.stopping import Stopped
+from corral.agent.verify import repair, verify
 from corral.demo.hub import RepoContent
+from corral.errors import CannotRun, Failed
+from tests.support import faulty_hub as faults
 from tests.support.fetching import REPO, shop, weights
+from tests.support.locks import locked_file, write_lock
 
 
 @pytest.fixture
@@ -15,6 +21,24 @@ def one(tmp_path):
     with shop(tmp_path, size=100_000) as made:
         made.fetch()
         yield made
+
+
+def damage(one):
+    """One bit is another one; size and time are kept."""
+    blob = one.published.resolve()
+    before = blob.stat()
+    with blob.open("r+b") as file:
+        file.seek(70_000)
+        file.write(bytes([one.content[70_000] ^ 1]))
+    os.utime(blob, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return blob
+
+
+def mend(one, **how):
+    lock = read_lock(one.lock)
+    how.setdefault("hub", one.client)
+    (found,), trouble = repair(lock, one.store, verify(lock, one.store), **how)
+    return found, trouble
 
 
 def check(one):
@@ -28,12 +52,7 @@ def test_what_was_fetched_is_ok(one):
 
 
 def test_damage_with_size_and_time_kept_is_found_and_then_mended_by_fetch(one):
-    blob = one.published.resolve()
-    before = blob.stat()
-    with blob.open("r+b") as file:
-        file.seek(70_000)
-        file.write(bytes([one.content[70_000] ^ 1]))
-    os.utime(blob, ns=(before.st_atime_ns, before.st_mtime_ns))
+    damage(one)
     assert one.fetch().bytes_moved == 0, "the record alone cannot tell"
     found = check(one)
     assert found.state == "damaged"
@@ -78,3 +97,87 @@ def test_it_changes_nothing_where_all_is_well(one):
     before = everything()
     check(one)
     assert everything() == before
+
+
+# -- repair ----------------------------------------------------------------------------------------------------
+
+
+def test_damage_is_repaired_from_the_hub_and_whoever_has_the_old_file_open_keeps_it(one):
+    blob = damage(one)
+    with blob.open("rb") as mapped:
+        found, trouble = mend(one)
+        assert (found.state, found.is_good, trouble) == ("repaired", True, None)
+        assert found.detail.startswith("sha256 ")
+        assert one.published.read_bytes() == one.content
+        assert mapped.read() != one.content
+        (aside,) = one.store.replaced.glob("*/*")
+        assert aside.stat().st_ino == os.fstat(mapped.fileno()).st_ino
+    assert check(one).state == "ok"
+    assert one.leftovers() == []
+
+
+def test_the_name_is_never_without_a_file_while_it_is_repaired(one):
+    damage(one)
+    gone = []
+    mend(one, report=lambda _event: None if one.published.exists() else gone.append(1))
+    assert gone == []
+
+
+@pytest.mark.parametrize("gone", ["blob", "link", "set"])
+def test_what_is_missing_is_repaired(one, gone):
+    if gone == "blob":
+        one.published.resolve().unlink()
+    elif gone == "link":
+        (one.store.root / "m").unlink()
+    else:
+        one.published.unlink()
+    sent = one.hub.data_sent
+    found, trouble = mend(one)
+    assert (found.state, trouble) == ("repaired", None)
+    assert one.published.read_bytes() == one.content
+    assert one.hub.data_sent - sent == (len(one.content) if gone == "blob" else 0)
+
+
+def test_repairing_what_is_good_asks_nobody_and_changes_nothing(one):
+    asked = len(one.hub.log)
+    found, trouble = mend(one)
+    assert (found.state, trouble) == ("ok", None)
+    assert len(one.hub.log) == asked
+
+
+def test_what_the_hub_will_not_give_stays_damaged_with_the_reason(one):
+    damage(one)
+    before = one.published.read_bytes()
+    one.hub.faults = [faults.Status(on=faults.RESOLVE, status=404, times=None)]
+    found, trouble = mend(one)
+    assert found.state == "damaged"
+    assert "does not exist" in trouble.message
+    assert one.published.read_bytes() == before, "the old file is all there is"
+
+
+def test_no_network_is_a_reason_too(one):
+    damage(one)
+    found, trouble = mend(one, hub=Hub("http://127.0.0.1:9"), settings=one.settings)
+    assert found.state == "damaged"
+    assert isinstance(trouble, CannotRun)
+
+
+def test_a_model_on_disk_cannot_be_repaired_and_is_not_touched(tmp_path, one):
+    mine = tmp_path / "mine.gguf"
+    mine.write_bytes(b"my own")
+    entry = {"repo": None, "revision": None, "licence": None, "argv": [], "files": [locked_file(str(mine), b"my owN")]}
+    lock = read_lock(write_lock(tmp_path / "own", mine=entry))
+    (found,), trouble = repair(lock, one.store, verify(lock, one.store), hub=one.client)
+    assert found.state == "damaged"
+    assert isinstance(trouble, Failed)
+    assert mine.read_bytes() == b"my own"
+
+
+def test_repair_that_is_told_to_stop_stops(one):
+    damage(one)
+    lock = read_lock(one.lock)
+    checks = verify(lock, one.store)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        repair(lock, one.store, checks, hub=one.client, stop=stop)

@@ -111,6 +111,18 @@ def test_an_empty_file_is_refused(folder):
         catalog.load(folder)
 
 
+def test_a_file_that_cannot_be_read_is_named(folder):
+    (folder / "models" / "x.yaml").symlink_to(folder / "models")
+
+    with pytest.raises(CatalogInvalid, match="one .yaml file per entry"):
+        catalog.load(folder)
+
+    (folder / "models" / "x.yaml").unlink()
+    (folder / "models" / "deep.yaml").write_text("source: " + "[" * 2000 + "]" * 2000)
+    with pytest.raises(CatalogInvalid, match="nested too deep"):
+        catalog.load(folder)
+
+
 def test_a_folder_without_models_is_no_catalog(tmp_path):
     with pytest.raises(Refused, match="is not a catalog"):
         catalog.load(tmp_path)

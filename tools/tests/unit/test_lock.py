@@ -8,7 +8,7 @@ from corral.agent.lock_file import LockedFile, read_lock
 from corral.catalog import catalog, lock
 from corral.catalog.relock import relock
 from corral.errors import CannotRun, HubUnavailable, LockStale, Refused
-from corral.hub.resolve import Resolved
+from corral.hub.resolve import Resolved, resolve
 
 COMMIT, NEXT = "a" * 40, "b" * 40
 TEXT = "source: {repo: org/text, quant: Q4_K_M}\ncard: t4\ncontext: 4096\nmodalities: [text]\n"
@@ -177,7 +177,7 @@ def test_a_command_line_that_was_edited_by_hand_is_stale(folder, hub):
     file = folder / "lock.json"
     file.write_text(file.read_text().replace('"4096"', '"9999"', 1))
 
-    assert stale(folder) == {"text": "has another command line in the lock than its intent gives"}
+    assert stale(folder)["text"].startswith("has another command line in the lock than its intent gives")
 
 
 def test_a_missing_lock_is_stale_for_every_model(folder):
@@ -239,3 +239,43 @@ def test_a_lock_that_is_not_understood_is_refused(tmp_path, text):
 
     with pytest.raises(Refused, match="is not a lock that this corral can read"):
         lock.read(tmp_path / "lock.json")
+
+
+@pytest.mark.parametrize("harm", ["gone", "longer"])
+def test_a_model_on_disk_that_has_changed_is_stale_and_hashed_again(folder, harm):
+    file = folder / "m.gguf"
+    file.write_bytes(b"first")
+    edit(folder, "text", "{repo: org/text, quant: Q4_K_M}", "{path: m.gguf}")
+    (folder / "models" / "vision.yaml").unlink()
+    locked(folder, resolve)
+    assert stale(folder) == {}
+    assert locked(folder, resolve)["text"].kind == "unchanged"
+
+    if harm == "gone":
+        file.unlink()
+        assert "there is no file" in stale(folder)["text"]
+        return
+    file.write_bytes(b"second")
+    assert "has 6 bytes, not 5" in stale(folder)["text"]
+    assert locked(folder, resolve)["text"].kind == "changed"
+    assert stale(folder) == {}
+
+
+def test_a_lock_behind_a_link_is_written_where_it_is(folder, hub, tmp_path_factory):
+    kept = tmp_path_factory.mktemp("elsewhere") / "lock.json"
+    kept.write_text('{"version": 1, "models": {}}')
+    (folder / "lock.json").symlink_to(kept)
+
+    locked(folder, hub)
+
+    assert (folder / "lock.json").is_symlink()
+    assert "text" in lock.read(kept).models
+
+
+def test_a_size_in_quotes_is_not_a_size(folder, hub):
+    locked(folder, hub)
+    file = folder / "lock.json"
+    file.write_text(file.read_text().replace('"size": 100', '"size": "100"', 1))
+
+    with pytest.raises(Refused, match=r"is not a lock that this corral can read: .* at \.models\.text\.files"):
+        lock.read(file)

@@ -97,6 +97,7 @@ def test_the_first_shard_stands_for_all():
     [
         ("Qwen3-32B-Q4_K_S.gguf", "has no file Qwen3-32B-Q4_K_S.gguf; close: .*Qwen3-32B-Q4_K_M.gguf"),
         (UNSLOTH[1], "is not the first shard"),
+        ("mmproj-F16.gguf", "is no model, but a projector"),
     ],
 )
 def test_a_file_that_cannot_be_loaded_is_refused(file, reason):
