@@ -14,7 +14,7 @@ ARGS ?=
 ##@ Start here
 
 demo: setup ## From nothing to smoked answers: tiny models through the real engines (KEEP=1 leaves them running)
-	@$(CORRAL) demo $(if $(filter 1,$(KEEP)),--keep) $(ARGS)
+	@$(CORRAL) demo $(if $(filter-out 0 no,$(KEEP)),--keep) $(ARGS)
 
 test: setup ## All tests: Python, the real engines, Terraform; no GPU, no internet beyond package registries
 	@tools/dev/test.sh $(ARGS)

@@ -18,6 +18,9 @@ at_least() { # at_least HAVE FLOOR
 
 find_python() {
   local candidate version found=""
+  if [ -n "${PYTHON:-}" ] && ! "$PYTHON" -c '' 2>/dev/null; then
+    die "PYTHON names $PYTHON, which does not start; correct it, or take it away: unset PYTHON."
+  fi
   for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
     version=$("$candidate" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue
     if at_least "$version" "$python_floor"; then
@@ -32,7 +35,7 @@ find_python() {
 check_terraform() {
   local version
   command -v terraform >/dev/null || die "Terraform is missing; corral needs $terraform_floor or newer: https://developer.hashicorp.com/terraform/install"
-  version=$(CHECKPOINT_DISABLE=1 terraform version 2>/dev/null | sed -n 's/^Terraform v\([0-9.]*\).*/\1/p' | head -n 1)
+  version=$(CHECKPOINT_DISABLE=1 terraform version 2>/dev/null | sed -n '1s/^Terraform v\([0-9.]*\).*/\1/p') || version=""
   at_least "${version:-0}" "$terraform_floor" || die "Terraform is ${version:-of an unknown version}; corral needs $terraform_floor or newer: https://developer.hashicorp.com/terraform/install"
 }
 

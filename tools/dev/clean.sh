@@ -10,4 +10,6 @@ if [ "${YES:-}" != 1 ]; then
   [ "$answer" = y ] || exit 1
 fi
 [ ! -x .venv/bin/corral ] || .venv/bin/corral down
-rm -rf .venv "$state"
+# By name: CORRAL_STATE may point at a folder with other things in it.
+rm -rf .venv "$state"/{demo,logs,run,store,terraform}
+rmdir "$state" 2>/dev/null || true

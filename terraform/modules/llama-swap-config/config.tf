@@ -18,6 +18,7 @@ locals {
       aliases          = model.aliases
       ttl              = model.ttl
       concurrencyLimit = max(var.concurrency, model.parallel)
+      metadata         = local.contents[id]
       capabilities     = { in = model.modalities, out = ["text"], context = model.context }
     } }
   }

@@ -31,7 +31,7 @@ class Failed(CorralError):
 
 
 class Refused(CorralError):
-    """The request or the configuration is wrong; nothing was touched (exit 2)."""
+    """The request or the configuration is wrong (exit 2)."""
 
     exit_code = 2
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import argparse
 
-from corral import documents, output
+from corral import documents, output, paths
 from corral.catalog import catalog, lock
 from corral.cli import options
-from corral.errors import ExitCode
+from corral.errors import ExitCode, Refused
 from corral.files import write_atomically
 
 
@@ -37,6 +37,11 @@ def run(args: argparse.Namespace) -> int:
     if args.show == "litellm":
         output.data(documents.litellm(wanted, args.api_base))
         return ExitCode.OK
+    if wanted.directory.resolve() != paths.REPOSITORY / "terraform" / "catalog":
+        raise Refused(
+            f"The documents of the repository are about its own catalog, not about {wanted.directory}.",
+            next_step="For another catalog: corral render --print models",
+        )
     stale = [item for item in documents.repository_documents(wanted, present) if item.stale]
     for item in stale:
         output.data(f"{item.path} {'is stale' if args.check else 'written'}")

@@ -4,6 +4,8 @@ Text models must say something (and exactly `smoke.expect` where the catalog has
 images in order, both ways round, and a stream must come to its end.  Resident models come first, and each model is
 loaded at most once.  /health of llama-swap only shows that llama-swap lives; /v1/models must equal the catalog.
 
+Without --endpoint the local stack is asked, and by default about the catalog that it was started with.
+
 An API key is taken from CORRAL_API_KEY, never from the command line.
 
 With --resident-only, models that are not in memory are skipped, and nothing is loaded or evicted.  When nothing at all
@@ -19,13 +21,15 @@ import argparse
 import asyncio
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from corral import output, paths
 from corral.catalog import catalog
 from corral.cli import options
-from corral.engine import stack
-from corral.errors import CannotRun, ExitCode, Refused
+from corral.engine import llama_swap, stack
+from corral.engine.llama_swap import LlamaSwap
+from corral.errors import CannotRun, CorralError, ExitCode, Refused
 from corral.smoke import questions, report, runner
 from corral.smoke.endpoint import Endpoint, root_of
 from corral.smoke.report import CheckResult, Report
@@ -63,10 +67,11 @@ def run(args: argparse.Namespace) -> int:
         raise Refused(
             f"There is no folder {junit.parent} to write {junit.name} to.", next_step=f"mkdir -p {junit.parent}"
         )
-    intent = catalog.load(options.catalog_dir(args))
+    local = None if args.endpoint else stack.running(paths.state_dir())
+    intent = catalog.load(local.catalog if local and args.catalog is None else options.catalog_dir(args))
     subjects = questions.subjects(intent, args.models)
     try:
-        root = root_of(args.endpoint) if args.endpoint else _local_endpoint()
+        root = root_of(args.endpoint or _local_endpoint(local))
         result = asyncio.run(_ask(root, subjects, list(intent.models), args))
     except CannotRun as error:
         if junit:  # an old report left in place would be read as this run's
@@ -93,17 +98,27 @@ async def _ask(
             limit_s=args.timeout,
             resident_only=args.resident_only,
             is_local=not args.endpoint,
+            why_not_loaded=_engines_word(root) if not args.endpoint else lambda _model: "",
         )
 
 
-def _local_endpoint() -> str:
-    running = stack.running(paths.state_dir())
-    if running is None:
+def _engines_word(root: str) -> Callable[[str], str]:
+    def cause(model: str) -> str:
+        try:
+            return llama_swap.cause(LlamaSwap(root).model_log(model))
+        except CorralError:
+            return ""
+
+    return cause
+
+
+def _local_endpoint(local: stack.Running | None) -> str:
+    if local is None:
         raise CannotRun(
             "No local stack is running, and no --endpoint was given.",
             next_step="corral up --detach, or name one: corral smoke --endpoint URL",
         )
-    return root_of(running.endpoint)
+    return local.endpoint
 
 
 def _exit_code(result: Report) -> int:

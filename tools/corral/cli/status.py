@@ -102,7 +102,7 @@ def _models(running: Running, state: Path) -> list[ModelStatus]:
             pid = _engine_pid(resident, members)
             found.append(ModelStatus(model, resident.state, pid, resident.proxy, resident.ttl, ""))
         elif model in failures:
-            cause = llama_swap.cause(client.model_log(model))
+            cause = llama_swap.cause(client.model_log(model)) or "it said no word about it: was it killed?"
             found.append(ModelStatus(model, "failed", None, None, None, f"{failures[model]}: {cause}"))
         else:
             found.append(ModelStatus(model, "unloaded", None, None, None, ""))

@@ -1,13 +1,13 @@
 """Start the local stack: real llama-swap in front of real llama.cpp, on 127.0.0.1.
 
-Fetches what the store misses, has Terraform render the configuration from the catalog and its lock, and starts
+Has Terraform render the configuration from the catalog and its lock, fetches what the store misses, and starts
 llama-swap, which loads a model when it is first asked for.  In the foreground its log is shown and Ctrl-C stops it
 (running requests finish first; a second Ctrl-C does not wait).  Typed again, it changes nothing.
 
 examples:
   corral up                                    in the foreground, on port 8080
   corral up --detach --port 9000               in the background; stop it with: corral down
-  corral up --catalog terraform/catalog-demo   another catalog
+  corral up --catalog ~/models/catalog         another catalog
   LLAMA_SERVER=/opt/llama.cpp/llama-server corral up    an engine of your own
 """
 
@@ -56,9 +56,11 @@ def run(args: argparse.Namespace) -> int:
     port: int = args.port or (present.port if present else PORT)
     if present is None:
         ports.require_free(port)  # before anything takes long
-    _fetch_missing(wanted.lock_file, store)
     first_engine_port = present.first_engine_port if present else ports.for_engines(len(wanted.models), port)
     config = render.render_local(wanted.directory, store, engine.path, state=state, start_port=first_engine_port)
+    if present:
+        stack.require_same(present, config, port=port)
+    _fetch_missing(wanted.lock_file, store)
     running, fresh = stack.start(
         state,
         config,
@@ -66,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
         first_engine_port=first_engine_port,
         engine=engine,
         llama_swap=llama_swap,
+        catalog=wanted.directory.resolve(),
         say=output.talk,
     )
     if not fresh:

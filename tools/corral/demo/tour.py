@@ -73,14 +73,21 @@ class Tour:
                     self._step("Stop", environment, "down", catalog=False)
         if keep:
             self.say(f"\nIt is still running. Look: {_CORRAL} status   Stop it: {_CORRAL} down")
-            self.say(f"Ask it again: {_CORRAL} smoke --catalog {_shown(self.catalog)}")
+            self.say(f"Ask it again: {_CORRAL} smoke")
         else:
             self.say("\nTo keep it running and try this yourself: make demo KEEP=1")
 
     def _copy_catalog(self) -> None:
-        shutil.rmtree(self.catalog, ignore_errors=True)
-        for folder in ("models", "cards"):
-            shutil.copytree(CATALOG / folder, self.catalog / folder)
+        try:
+            if self.catalog.exists():
+                shutil.rmtree(self.catalog)
+            for folder in ("models", "cards"):
+                shutil.copytree(CATALOG / folder, self.catalog / folder)
+        except OSError as error:
+            raise CannotRun(
+                f"The state folder {self.state} cannot be used: {error.strerror or error}.",
+                next_step="Choose another with: CORRAL_STATE=DIR",
+            ) from None
 
     def _step(self, title: str, environment: dict[str, str], *words: str, catalog: bool = True) -> None:
         command = [*words, *(["--catalog", str(self.catalog)] if catalog else [])]

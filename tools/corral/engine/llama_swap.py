@@ -142,10 +142,10 @@ def failures(log: str) -> dict[str, str]:
 
 
 def cause(engine_log: str) -> str:
-    """The line that best says why an engine ended: the first error of its last start, else its last line."""
+    """The line that best says why an engine ended: the first error of its last start; empty when there is none."""
     starts = [match.start() for match in _ENGINE_START.finditer(engine_log)]
     lines = [line for line in engine_log[starts[-1] if starts else 0 :].splitlines() if line.strip()]
-    chosen = next(filter(_is_error, lines), lines[-1] if lines else "")
+    chosen = next(filter(_is_error, lines), "")
     return _LEVEL.sub("", chosen, count=1).strip()
 
 

@@ -55,6 +55,7 @@ class Running:
         config_sha256: of the configuration.
         engine: the llama-server of all models.
         llama_swap: the llama-swap program.
+        catalog: the folder of the catalog that it serves.
         started_at: seconds since 1970.
     """
 
@@ -65,6 +66,7 @@ class Running:
     config_sha256: str
     engine: Engine
     llama_swap: Path
+    catalog: Path
     started_at: float
 
     @property
@@ -126,7 +128,8 @@ def recorded(state: Path) -> Running | None:
         read = json.loads(record.read_text(encoding="utf-8"))
         engine = Engine(Path(read["engine"].pop("path")), **read.pop("engine"))
         process = Mark(**read.pop("process"))
-        return Running(process=process, engine=engine, llama_swap=Path(read.pop("llama_swap")), **read)
+        llama_swap, catalog = Path(read.pop("llama_swap")), Path(read.pop("catalog"))
+        return Running(process=process, engine=engine, llama_swap=llama_swap, catalog=catalog, **read)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
@@ -144,6 +147,7 @@ def start(
     first_engine_port: int,
     engine: Engine,
     llama_swap: Path,
+    catalog: Path,
     say: Say = lambda _: None,
 ) -> tuple[Running, bool]:
     """Start llama-swap with *config* and return when it answers: the stack, and whether this call has started it.
@@ -155,18 +159,12 @@ def start(
         Refused: another configuration, or another port, is running.
         CannotRun: the port is in use, or llama-swap did not come up; the message has its last words.
     """
-    digest = sha256(config.encode()).hexdigest()
     folder = StackFolder(state)
     with folder.alone():
         present = running(state)
-        if present and (present.config_sha256, present.port) == (digest, port):
-            return present, False
         if present:
-            what = "another configuration" if present.port == port else f"port {present.port}"
-            raise Refused(
-                f"A local stack is already running with {what} (pid {present.pid}, {present.endpoint}).",
-                next_step="corral down, then again: corral up",
-            )
+            require_same(present, config, port=port)
+            return present, False
         _clear_leftovers(state, say)
         ports.require_free(port)
         folder.log.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +176,8 @@ def start(
         mark = processes.mark(child.pid)
         if mark is None:
             raise _did_not_start(folder, child)
-        started = Running(mark, token, port, first_engine_port, digest, engine, llama_swap, time.time())
+        digest = _digest(config)
+        started = Running(mark, token, port, first_engine_port, digest, engine, llama_swap, catalog, time.time())
         _children[child.pid] = child
         _write_record(folder, started)
         try:
@@ -188,6 +187,25 @@ def start(
             folder.record.unlink()
             raise
         return started, True
+
+
+def require_same(present: Running, config: str, *, port: int) -> None:
+    """Return when *present* is what *config* on *port* would be.
+
+    Raises:
+        Refused: it is another configuration, or listens on another port.
+    """
+    if (present.config_sha256, present.port) == (_digest(config), port):
+        return
+    what = "another configuration" if present.port == port else f"port {present.port}"
+    raise Refused(
+        f"A local stack is already running with {what} (pid {present.pid}, {present.endpoint}).",
+        next_step="corral down, then again: corral up",
+    )
+
+
+def _digest(config: str) -> str:
+    return sha256(config.encode()).hexdigest()
 
 
 def stop(

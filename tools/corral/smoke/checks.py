@@ -46,11 +46,13 @@ class Verdict:
         status: ``skipped`` only where the question has no meaning.
         reason: for a failure as above; for a pass, the evidence.
         over: the model is not there any more, or never was: another question would only load it once more.
+        load_failed: llama-swap could not start its engine; it does not say why, the engine's log does.
     """
 
     status: Status
     reason: str
     over: bool = False
+    load_failed: bool = False
 
 
 def judge_health(reply: Reply, *, is_llama_swap: bool) -> Verdict:
@@ -247,7 +249,7 @@ def _refusal(reply: Reply, asked: Asked) -> Verdict | None:
             reason = f"HTTP 429: more requests at once than its concurrencyLimit ({text}); ask again when it is quiet"
             return Verdict("failed", reason)
         case 500 if _is_llama_swaps_own(_json(reply)):
-            reason = f"failed to load: {text}; see: {asked.logs}"
+            return Verdict("failed", f"failed to load: {text}; see: {asked.logs}", over=True, load_failed=True)
         case 502 if is_empty_502(reply):
             reason = f"HTTP 502 with an empty body: the model's process died after it was ready; see: {asked.logs}"
         case 503 if is_loading(reply):

@@ -56,6 +56,7 @@ async def run(
     limit_s: float,
     resident_only: bool = False,
     is_local: bool = False,
+    why_not_loaded: Callable[[str], str] = lambda _model: "",
 ) -> Report:
     """Check the endpoint, then each of *subjects*.
 
@@ -67,18 +68,30 @@ async def run(
         limit_s: seconds that each check may take.
         resident_only: ask only models that are in memory, so that nothing is loaded and nothing evicted.
         is_local: the endpoint is the local stack, so ``corral logs`` shows its logs.
+        why_not_loaded: asked, in a thread, for what an engine said when its model failed to load; may be empty.
 
     Raises:
         CannotRun: nobody listens at the endpoint, or *resident_only* and nobody can tell what is resident.
     """
-    return await _Run(api, watcher, limit_s, resident_only=resident_only, is_local=is_local).all(subjects, catalog)
+    one = _Run(api, watcher, limit_s, why_not_loaded, resident_only=resident_only, is_local=is_local)
+    return await one.all(subjects, catalog)
 
 
 class _Run:
-    def __init__(self, api: Endpoint, watcher: Watcher, limit_s: float, *, resident_only: bool, is_local: bool) -> None:
+    def __init__(
+        self,
+        api: Endpoint,
+        watcher: Watcher,
+        limit_s: float,
+        why_not_loaded: Callable[[str], str],
+        *,
+        resident_only: bool,
+        is_local: bool,
+    ) -> None:
         self._api = api
         self._watcher = watcher
         self._limit_s = limit_s
+        self._why_not_loaded = why_not_loaded
         self._supervisor_limit_s = min(limit_s, SUPERVISOR_LIMIT_S)
         self._resident_only = resident_only
         self._is_local = is_local
@@ -155,6 +168,8 @@ class _Run:
             return checks.judge_stream(reply, asked) if check == "stream" else checks.judge_answer(reply, asked)
 
         verdict = await self._within(self._limit_s, asked, self._reply(subject, check, attempt), judge, attempt)
+        if verdict.load_failed and (cause := await asyncio.to_thread(self._why_not_loaded, subject.model)):
+            return replace(verdict, reason=f"{verdict.reason} (its engine: {cause})")
         if attempt.asked_twice:
             twice = " (asked twice: the first answer was an empty 502 while llama-swap called the model ready)"
             return replace(verdict, reason=verdict.reason + twice)

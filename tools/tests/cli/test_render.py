@@ -85,6 +85,11 @@ def test_the_repositorys_own_files_are_fresh(capsys):
     assert main(["render", "--check", "--catalog", str(paths.REPOSITORY / "terraform" / "catalog")]) == 0
 
 
+def test_another_catalog_does_not_overwrite_the_repositorys_documents(capsys):
+    assert main(["render", "--catalog", str(DEMO)]) == 2
+    assert "corral render --print models" in capsys.readouterr().err
+
+
 def test_print_writes_nothing_but_stdout(capsys):
     assert main(["render", "--catalog", str(DEMO), "--print", "litellm", "--api-base", "http://h:1/v1"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["model_list"][0]["litellm_params"]["api_base"] == "http://h:1/v1"

@@ -69,6 +69,19 @@ def test_a_python_can_be_named(machine):
     assert "Python is 3.10.2" in machine(PYTHON="old").stderr
 
 
+def test_a_python_that_was_named_and_does_not_start_is_told_so(machine):
+    machine.put("python3", "3.12.1")
+
+    assert "PYTHON names /nowhere/python3, which does not start" in machine(PYTHON="/nowhere/python3").stderr
+
+
+def test_a_broken_terraform_is_told_so(machine):
+    machine.put("python3", "3.11.7")
+    machine.put("terraform", "'; exit 1; '")
+
+    assert "Terraform is of an unknown version; corral needs 1.9.0 or newer" in machine().stderr
+
+
 def test_a_missing_terraform_is_named_with_the_version_and_the_way_to_get_it(machine):
     machine.put("python3", "3.11.7")
     done = machine()

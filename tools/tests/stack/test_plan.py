@@ -22,5 +22,5 @@ def test_a_stale_lock_is_refused_by_name(tmp_path, capsys):
 
     assert main(["plan", "--catalog", str(tmp_path / "catalog")]) == 2
     error = capsys.readouterr().err
-    assert "Stale in lock.json: tiny-text" in error
+    assert "tiny-text has changed in the catalog since it was locked" in error
     assert "corral lock --catalog" in error

@@ -118,6 +118,8 @@ def test_terminated_while_loading_it_dies_by_the_signal(slow, tmp_path):
 def test_an_idle_server_ends_well_when_asked(tiny, tmp_path, number):
     with engine(tmp_path, "-m", tiny.text) as running:
         running.wait_until_ready()
+        # It answers a moment before it listens to signals; until then it dies by them, as while loading.
+        wait_for(lambda: running.catches(number), what="a signal handler")
         running.process.send_signal(number)
         assert running.process.wait(10) == 0
 

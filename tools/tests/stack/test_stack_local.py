@@ -73,6 +73,7 @@ def up(tmp_path, config):
             first_engine_port=first,
             engine=binaries.llama_server(),
             llama_swap=program or binaries.llama_swap(),
+            catalog=tmp_path,
             say=say,
         )
         return running
@@ -219,6 +220,7 @@ def test_a_configuration_that_llama_swap_refuses_is_shown_with_its_reason(up, tm
             first_engine_port=5800,
             engine=binaries.llama_server(),
             llama_swap=binaries.llama_swap(),
+            catalog=tmp_path,
         )
     assert stack.recorded(up.state) is None
 

@@ -105,6 +105,12 @@ class EngineProcess:
 
         wait_for(ready, what="ready")
 
+    def catches(self, number: int) -> bool:
+        """Whether it has a handler for this signal, by the kernel's own word."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
 
 @contextlib.contextmanager
 def engine(folder: Path, *arguments: object) -> Iterator[EngineProcess]:

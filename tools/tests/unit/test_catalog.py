@@ -114,7 +114,7 @@ def test_an_empty_file_is_refused(folder):
 def test_a_file_that_cannot_be_read_is_named(folder):
     (folder / "models" / "x.yaml").symlink_to(folder / "models")
 
-    with pytest.raises(CatalogInvalid, match="one .yaml file per entry"):
+    with pytest.raises(CatalogInvalid, match=r"one .yaml file per entry"):
         catalog.load(folder)
 
     (folder / "models" / "x.yaml").unlink()

@@ -41,10 +41,10 @@ def test_a_later_failure_counts():
         (MISSING.replace("/x.gguf", "/old.gguf") + MISSING, "gguf_init_from_file: failed to open GGUF file '/x.gguf'"),
         ("error: invalid argument: --no-mmap\n", "error: invalid argument: --no-mmap"),
         ("build: 1 (a)\nloading\nmain: error loading model\nbye\n", "main: error loading model"),
-        ("0.00.000.347 I srv init: initializing ...\n0.00.001.000 I srv loading\n", "srv loading"),
+        ("0.00.000.347 I srv init: initializing ...\n0.00.001.000 I srv loading\n", ""),
         ("", ""),
     ],
-    ids=["first-error", "of-the-last-start", "bad-flag", "without-levels", "last-line", "silent"],
+    ids=["first-error", "of-the-last-start", "bad-flag", "without-levels", "no-error", "silent"],
 )
 def test_the_cause_is_the_first_error_of_the_last_start(log, expected):
     assert cause(log).startswith(expected)

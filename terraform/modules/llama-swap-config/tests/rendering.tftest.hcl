@@ -120,6 +120,7 @@ run "an_intent_with_options_keeps_them" {
       checkEndpoint    = "/health"
       cmd              = "llama-server\n-m /models/vision/model.gguf\n-c 2048\n--port $${PORT}"
       concurrencyLimit = 12
+      metadata         = { revision = null, sha256 = [] }
       proxy            = "http://127.0.0.1:$${PORT}"
       ttl              = 0
     }
@@ -200,5 +201,25 @@ run "every_key_is_known_to_llama_swap" {
       } : length(setsubtract(found, jsondecode(file("tests/known-keys.json")).keys[path])) == 0
     ])
     error_message = "llama-swap would ignore a key that is not in known-keys.json."
+  }
+}
+
+run "new_weights_are_a_new_configuration" {
+  command = plan
+
+  variables {
+    models = { text = var.models.text }
+    lock = {
+      version = 1
+      models = { text = merge(run.locked.lock.models.text, {
+        revision = "0123456789012345678901234567890123456789"
+        files    = [{ path = "a.gguf", role = "model", size = 1, sha256 = "ab" }]
+      }) }
+    }
+  }
+
+  assert {
+    condition     = yamldecode(output.yaml).models.text.metadata == { revision = "0123456789012345678901234567890123456789", sha256 = ["ab"] }
+    error_message = "What a model is made of must be in its configuration."
   }
 }
