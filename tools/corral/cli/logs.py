@@ -48,12 +48,14 @@ def _common_log(state: Path, lines: int, *, follow: bool, previous: bool) -> Non
     log = folder.previous_log if previous else folder.log
     if not log.exists():
         raise CannotRun(f"There is no {log}: nothing was started yet.", next_step="corral up --detach")
-    tail = folder.log_tail(lines, previous=previous)
+    # Asked before anything is shown: whoever sees the first line may stop the stack, and wants the last words too.
+    running = stack.running(state) if follow and not previous else None
+    shown = log.stat().st_size
+    tail = folder.log_tail(lines, previous=previous, end=shown)
     if tail:
         output.data(tail)
-    running = stack.running(state) if follow else None
     if running:
-        for line in folder.follow_log(lambda: running.is_alive, from_start=False):
+        for line in folder.follow_log(lambda: running.is_alive, start=shown):
             output.data(line)
 
 

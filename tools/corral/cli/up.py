@@ -89,7 +89,7 @@ def _fetch_missing(lock_file: Path, store: Path) -> None:
 def _attend(running: Running, state: Path) -> int:
     """Show the log until a signal asks to stop, or the stack ends."""
     with _signals() as received:
-        for line in StackFolder(state).follow_log(lambda: running.is_alive and not received, from_start=True):
+        for line in StackFolder(state).follow_log(lambda: running.is_alive and not received):
             output.data(line)
         if received:
             output.talk("Stopping ...")

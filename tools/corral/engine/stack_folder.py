@@ -41,25 +41,25 @@ class StackFolder:
         """The same of the start before."""
         return self.log.with_suffix(".log.1")
 
-    def log_tail(self, lines: int, *, previous: bool = False) -> str:
-        """The last *lines* lines of the log (of its last MiB); empty when there is none."""
+    def log_tail(self, lines: int, *, previous: bool = False, end: int | None = None) -> str:
+        """The last *lines* lines of the log (of the last MiB before byte *end*); empty when there is none."""
         log = self.previous_log if previous else self.log
         try:
             with log.open("rb") as stream:
-                stream.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-                return "\n".join(stream.read().decode(errors="replace").splitlines()[-lines:])
+                end = log.stat().st_size if end is None else end
+                start = stream.seek(max(0, end - _TAIL_BYTES))
+                return "\n".join(stream.read(end - start).decode(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return ""
 
-    def follow_log(self, still_written: Callable[[], bool], *, from_start: bool) -> Iterator[str]:
-        """Every line that is written to the log from now on (or from its start), until nobody writes any more.
+    def follow_log(self, still_written: Callable[[], bool], *, start: int = 0) -> Iterator[str]:
+        """Every line of the log from byte *start* on, until nobody writes any more.
 
         Raises:
             FileNotFoundError: nothing was ever started.
         """
         with self.log.open("rb") as stream:
-            if not from_start:
-                stream.seek(0, 2)
+            stream.seek(start)
             rest = b""
             while True:
                 written = still_written()  # asked before reading, so that the last words are not lost

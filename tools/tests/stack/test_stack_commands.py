@@ -102,6 +102,35 @@ def test_up_with_another_model_set_is_refused_while_one_runs(up, catalog, capsys
     assert "corral down" in capsys.readouterr().err
 
 
+def test_new_weights_under_the_same_command_line_are_not_called_already_running(up, catalog, tmp_path, capsys):
+    tiny_gguf.write_text(tmp_path / "broken.gguf")
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+    before = (paths.state_dir() / "store" / "broken").readlink()
+
+    assert up() == 2
+
+    assert "already running with another configuration" in capsys.readouterr().err
+    assert (paths.state_dir() / "store" / "broken").readlink() == before
+
+
+def test_smoke_asks_the_running_stack_about_its_own_catalog(up, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # no catalog here, nor above
+    capsys.readouterr()
+
+    assert main(["smoke", "good", "--json"]) == 0
+
+    checks = {(one["model"], one["check"]): one["status"] for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks[("*", "catalog")] == checks[("good", "answer")] == "passed"
+
+
+def test_smoke_says_why_a_model_failed_to_load(up, tmp_path, capsys):
+    (tmp_path / "broken.gguf").unlink()
+
+    assert main(["smoke", "broken"]) == 1
+
+    assert "its engine: " in capsys.readouterr().err
+
+
 def test_up_refuses_a_stale_lock_before_it_touches_anything(catalog, port, capsys):
     intent = catalog / "models" / "good.yaml"
     intent.write_text(intent.read_text().replace("1024", "2048"))
