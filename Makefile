@@ -59,8 +59,17 @@ down: setup ## Stop the stack
 fetch: setup ## Download what the lock names, verified
 	@$(CORRAL) fetch --catalog $(CATALOG) $(ARGS)
 
-verify: setup ## Hash what lies in the store again
+verify: setup ## Hash what lies in the store again (ARGS=--repair mends it)
 	@$(CORRAL) verify --catalog $(CATALOG) $(ARGS)
+
+store: setup ## What lies in the store, and what nothing uses
+	@$(CORRAL) store --catalog $(CATALOG) $(ARGS)
+
+prune: setup ## What could be removed from the store (ARGS=--yes removes it)
+	@$(CORRAL) prune --catalog $(CATALOG) $(ARGS)
+
+warm: setup ## Read a model into this machine's page cache (ARGS=MODEL)
+	@$(CORRAL) warm --catalog $(CATALOG) $(ARGS)
 
 ##@ Development
 
@@ -71,7 +80,7 @@ fix: setup ## Write what check compares
 	@tools/dev/fix.sh
 
 bench: setup ## Benchmarks, each with its ratio to a reference of the same run
-	@tools/dev/bench.sh
+	@tools/dev/bench.sh $(ARGS)
 
 setup: ## The virtual environment; every other target calls it
 	@tools/setup.sh

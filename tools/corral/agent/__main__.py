@@ -1,7 +1,10 @@
 """``python3 -m agent``: the store's commands where corral itself is not installed.
 
-    python3 -m agent fetch --lock lock.json --store /models
-    python3 -m agent verify --lock lock.json --store /models
+    python3 -m agent fetch  --store /models --lock lock.json
+    python3 -m agent verify --store /models --lock lock.json --repair
+    python3 -m agent warm   --store /models --lock lock.json qwen3-8b
+    python3 -m agent prune  --store /models --lock lock.json --grace 7d --yes
+    python3 -m agent store  --store /models
 
 Progress goes to stderr as plain lines; --json writes to stdout, one object per line.  HF_TOKEN (or the file
 that HF_TOKEN_PATH names) lets it into gated repos, HF_ENDPOINT names another hub.  SIGTERM stops it within two
@@ -13,22 +16,29 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from .clock import seconds_of
 from .errors import CorralError
-from .fetch import DEFAULT_LEASE_TTL, fetch
+from .fetch import fetch
+from .lease import DEFAULT_LEASE_TTL
+from .listing import as_data, rows, summary
 from .lock_file import read_lock
 from .progress import Event, Lines, as_json, describe
+from .prune import DEFAULT_GRACE, prune
 from .stopping import stop_on_sigterm
 from .store import Store
-from .verify import verify
+from .survey import survey
+from .verify import repair, verify
+from .warm import describe_warmth, total, warm
 
 EXIT_CODES = """\
 exit codes:
   0  done
-  1  done, and something does not match the lock
+  1  done, and something does not match the lock, is not in memory, or could not be removed
   2  wrong usage or configuration; a file that the hub does not have or give
   3  could not be run: no network, no room, told to stop
 """
@@ -38,11 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; an error becomes its message and next step on stderr."""
     args = _parser().parse_args(argv)
     try:
-        return _fetch(args) if args.command == "fetch" else _verify(args)
+        run: Callable[[argparse.Namespace], int] = args.run
+        return run(args)
     except CorralError as error:
-        _say(f"agent {args.command}: {error.message}")
-        if error.next_step:
-            _say(f"  → {error.next_step}")
+        _say_error(args, error)
         return error.exit_code
     except KeyboardInterrupt:
         _say(f"agent {args.command}: interrupted")
@@ -60,13 +69,47 @@ def _fetch(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
+    report, store, trouble = Lines(_say), Store(args.store), None
     with stop_on_sigterm() as stop:
         lock = read_lock(args.lock)
-        checks = verify(lock, Store(args.store), models=args.models, report=Lines(_say), stop=stop)
+        checks = verify(lock, store, models=args.models, report=report, stop=stop)
+        if args.repair:
+            checks, trouble = repair(lock, store, checks, report=report, stop=stop)
     for check in checks:
         detail = f": {check.detail}" if check.detail else ""
-        _write(json.dumps(asdict(check)) if args.json else f"{check.model}/{check.file}: {check.state}{detail}")
-    return 0 if all(check.state == "ok" for check in checks) else 1
+        _write_one(args, asdict(check), f"{check.model}/{check.file}: {check.state}{detail}")
+    if trouble:
+        _say_error(args, trouble)
+    return 0 if all(check.is_good for check in checks) else 1
+
+
+def _warm(args: argparse.Namespace) -> int:
+    with stop_on_sigterm() as stop:
+        lock = read_lock(args.lock)
+        warmed = warm(lock, Store(args.store), models=args.models, report=Lines(_say), stop=stop)
+    for file in (*warmed, total(warmed)):
+        _write_one(args, asdict(file), describe_warmth(file))
+    return 0 if all(file.is_warm for file in warmed) else 1
+
+
+def _prune(args: argparse.Namespace) -> int:
+    pruned = prune(read_lock(args.lock), Store(args.store), grace=args.grace, delete=args.yes)
+    for removal in pruned.removals:
+        error = f": {removal.error}" if removal.error else ""
+        _write_one(args, asdict(removal), f"{removal.path}: {removal.why}{error}")
+    _say(pruned.summary())
+    return 1 if pruned.failed else 0
+
+
+def _store(args: argparse.Namespace) -> int:
+    seen = survey(Store(args.store), lease_ttl=DEFAULT_LEASE_TTL)
+    if args.json:
+        _write(json.dumps(as_data(seen)))
+    else:
+        for row in rows(seen):
+            _write("\t".join(row))
+        _say(summary(seen))
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,23 +120,37 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in (
-        ("fetch", "download what is missing, verified, and link it"),
-        ("verify", "hash what is there again"),
-    ):
-        command = commands.add_parser(name, help=summary, description=summary)
-        command.add_argument("models", nargs="*", metavar="MODEL", help="only these (default: all of the lock)")
-        command.add_argument("--lock", metavar="FILE", type=Path, required=True, help="lock.json")
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], purpose: str, *, models: str | None = None
+    ) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=purpose, description=purpose)
+        command.set_defaults(run=run)
         command.add_argument("--store", metavar="DIR", type=Path, required=True, help="the model store")
         command.add_argument("--json", action="store_true", help="one JSON object per line on stdout")
-        if name == "fetch":
-            command.add_argument(
-                "--lease-ttl",
-                metavar="SECONDS",
-                type=float,
-                default=DEFAULT_LEASE_TTL,
-                help="silence after which another downloader counts as dead (default: %(default)s)",
-            )
+        if name != "store":
+            command.add_argument("--lock", metavar="FILE", type=Path, required=True, help="lock.json")
+        if models:
+            command.add_argument("models", nargs=models, metavar="MODEL", help="only these (default: all of the lock)")
+        return command
+
+    add("fetch", _fetch, "download what is missing, verified, and link it", models="*").add_argument(
+        "--lease-ttl",
+        metavar="SECONDS",
+        type=float,
+        default=DEFAULT_LEASE_TTL,
+        help="silence after which another downloader counts as dead (default: %(default)s)",
+    )
+    add("verify", _verify, "hash what is there again", models="*").add_argument(
+        "--repair", action="store_true", help="fetch anew what is missing or damaged"
+    )
+    add("warm", _warm, "read models into this machine's page cache, and measure that they are there", models="+")
+    pruning = add("prune", _prune, "what nothing needs any more: say what it is, or remove it")
+    pruning.add_argument("--yes", action="store_true", help="remove it")
+    pruning.add_argument(
+        "--grace", metavar="DURATION", type=seconds_of, default=DEFAULT_GRACE, help="idle for so long: 90s, 24h, 7d"
+    )
+    add("store", _store, "what lies in the store")
     return parser
 
 
@@ -101,9 +158,19 @@ def _write_event(event: Event) -> None:
     _write(as_json(event))
 
 
+def _write_one(args: argparse.Namespace, fields: dict[str, Any], line: str) -> None:
+    _write(json.dumps(fields) if args.json else line)
+
+
 def _write(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def _say_error(args: argparse.Namespace, error: CorralError) -> None:
+    _say(f"agent {args.command}: {error.message}")
+    if error.next_step:
+        _say(f"  → {error.next_step}")
 
 
 def _say(line: str) -> None:

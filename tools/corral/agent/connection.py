@@ -24,7 +24,8 @@ class Origin(NamedTuple):
 
     def __str__(self) -> str:
         usual = {"http": 80, "https": 443}[self.scheme]
-        return self.host if self.port == usual else f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == usual else f"{host}:{self.port}"
 
 
 def is_loopback(host: str) -> bool:

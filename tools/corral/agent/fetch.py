@@ -6,6 +6,7 @@ verified and durable, and not before: a fetch that fails half-way leaves every s
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 import time
@@ -16,17 +17,17 @@ from pathlib import Path
 
 from .errors import CannotRun, CorralError, Failed, Refused
 from .hub_client import Hub, HubFile
-from .lease import Lease, LeaseLost
+from .lease import DEFAULT_LEASE_TTL, Lease, LeaseLost
 from .lock_file import Lock, LockedFile, LockedModel
 from .partial import length, read_journal
+from .patience import Settings
 from .progress import Finished, FoundDamaged, Hashing, Linked, Planned, Published, Report, Waiting, human
 from .stopping import Stopped
-from .store import Store, hash_file
-from .transfer import Damaged, Settings, transfer
+from .store import Store, fingerprint, hash_file
+from .transfer import Damaged, transfer
 
-DEFAULT_LEASE_TTL = 60.0
-
-_POLL_SECONDS = 0.5
+_FIRST_POLL_SECONDS = 0.05
+_LONGEST_POLL_SECONDS = 0.5
 _RESERVED_SHARE = 0.01
 """Of what is fetched: a file system needs room for its own books."""
 
@@ -55,6 +56,8 @@ class _Fetch:
     lease_ttl: float
     moved: int = 0
     present: set[Path] = field(default_factory=set)
+    damaged: dict[Path, dict[str, int]] = field(default_factory=dict)
+    """What was read and found wrong, as it was then: as long as it stays that way it is not read again."""
 
 
 def fetch(
@@ -98,6 +101,11 @@ def fetch(
             lock.select(models),
         )
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise CannotRun(
+                f"There is no room left in {store.root}; what has arrived is kept.",
+                next_step="Make room there, then run the same command again: it goes on from here.",
+            ) from error
         raise CannotRun(
             f"The store {store.root} does not work as it should: {error}.",
             next_step="Look at the file system under it, and at the rights of this user there",
@@ -155,8 +163,8 @@ def _plan(work: _Fetch, items: Sequence[_Item], models: Sequence[LockedModel]) -
             missing[item.file.sha256] = item.file.size - length(kept or [])
     needed = sum(missing.values())
     total = sum(item.file.size for item in items)
-    work.report(Planned(files=len(items), bytes_total=total, bytes_missing=needed))
     free = store.free_bytes()
+    work.report(Planned(files=len(items), bytes_total=total, bytes_missing=needed, bytes_free=free))
     reserve = int(needed * _RESERVED_SHARE)
     if needed + reserve > free:
         raise CannotRun(
@@ -178,7 +186,11 @@ def _is_present(work: _Fetch, item: _Item) -> bool:
     if size != file.size:
         return False
     if store.recorded(path, file):
+        store.keep(path, file)
         return True
+    found = fingerprint(path)
+    if work.damaged.get(path) == found:
+        return False
 
     def on_read(done: int) -> None:
         if work.stop.is_set():
@@ -186,6 +198,7 @@ def _is_present(work: _Fetch, item: _Item) -> bool:
         work.report(Hashing(item.name, done, size))
 
     if hash_file(path, on_read=on_read) != file.sha256:
+        work.damaged[path] = found
         if item.model.repo is not None:
             work.report(FoundDamaged(item.name))
         return False
@@ -204,7 +217,7 @@ def _bring(work: _Fetch, item: _Item) -> None:
     if model.repo is None or model.revision is None:
         raise _not_on_disk(path, file)
     source = partial(work.hub.file, model.repo, model.revision, file.path)
-    told = False
+    pause = 0.0
     while path not in work.present:
         if work.stop.is_set():
             raise Stopped
@@ -213,10 +226,10 @@ def _bring(work: _Fetch, item: _Item) -> None:
             with lease:
                 _bring_as_owner(work, item, source, lease)
             continue
-        if not told:
+        if not pause:
             work.report(Waiting(item.name, str(lease.holder() or "another process")))
-            told = True
-        work.stop.wait(_POLL_SECONDS)
+        pause = min(2 * pause or _FIRST_POLL_SECONDS, _LONGEST_POLL_SECONDS)
+        work.stop.wait(pause)
 
 
 def _bring_as_owner(work: _Fetch, item: _Item, source: Callable[[], HubFile], lease: Lease) -> None:

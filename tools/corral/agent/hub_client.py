@@ -1,8 +1,8 @@
 """Asking a model hub for ranges of a file, over HTTP.
 
 The hub answers ``{endpoint}/{repo}/resolve/{revision}/{path}`` with a redirect to a signed address on another
-host.  Redirects are followed by hand: the token goes to the hub alone, the signed address is asked for once and
-used for every range, and asked for again when it has expired.
+host.  Redirects are followed by hand: the token goes to the hub alone, and not even there once another host has been
+on the way; the signed address is asked for once and used for every range, and asked for again when it has expired.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.message import Message
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 from urllib.parse import quote, urljoin, urlsplit
 
 from .connection import Connection, Origin, Pool, is_loopback
@@ -33,7 +33,8 @@ _MAY_PASS = (408, 425, 429)
 _EXPIRED = (*_REDIRECTS, 401, 403, 404, 410)
 _MAX_REDIRECTS = 10
 _MAX_FRESH_REFUSALS = 3
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes[ =](\d+)-\d+(?:/(\d+|\*))?", re.IGNORECASE)
+_SAFE_IN_ADDRESSES = "%/:?#[]@!$&'()*+,;=~"
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,13 @@ class Hub:
         return HubFile(self, f"{self.endpoint}/{quote(repo)}/resolve/{quote(revision, safe='')}/{quote(path)}")
 
 
+class _Address(NamedTuple):
+    """Where a file is, and whether the way there led past the hub alone: then the token may go along."""
+
+    url: str
+    trusted: bool
+
+
 class HubFile:
     """One file of a hub: a ``Source`` (see there)."""
 
@@ -105,7 +113,7 @@ class HubFile:
         self._home = hub.origin_of(url)
         self._pool = Pool(hub.timeout)
         self._resolving = threading.Lock()
-        self._address: str | None = None
+        self._address: _Address | None = None
         self._address_worked = False
         self._fresh_refusals = 0
 
@@ -117,7 +125,7 @@ class HubFile:
                 address = self._address
                 if address is None:
                     return self._follow(start, end)
-        return self._read(address, self._get(address, start, end), start)
+        return self._read(address, self._get(address, start, end), start, end)
 
     def abort(self) -> None:
         """Break all requests under way, from any thread."""
@@ -125,63 +133,64 @@ class HubFile:
 
     def _follow(self, start: int, end: int) -> Answer:
         """Ask the hub, go where it sends us, and remember the way."""
-        url = self._url
+        address = _Address(self._url, trusted=True)
         for _ in range(_MAX_REDIRECTS):
-            answer = self._get(url, start, end)
+            answer = self._get(address, start, end)
             location = answer.headers.get("Location")
             if answer.status not in _REDIRECTS or not location:
-                if url != self._url:
-                    self._address, self._address_worked = url, False
-                return self._read(url, answer, start)
+                if address.url != self._url:
+                    self._address, self._address_worked = address, False
+                return self._read(address, answer, start, end)
             answer.close()
-            url = urljoin(url, location)
+            url = urljoin(address.url, _quoted(location))
+            address = _Address(url, address.trusted and self._hub.origin_of(url) == self._home)
         raise CannotRun(f"{_shown(self._url)} redirects more than {_MAX_REDIRECTS} times.")
 
-    def _read(self, url: str, answer: Answer, start: int) -> Answer:
+    def _read(self, address: _Address, answer: Answer, start: int, end: int) -> Answer:
         """Check the head of an answer that is no redirect."""
         try:
-            self._check(url, answer, start)
+            self._check(address, answer, start, end)
         except BaseException:
             answer.close()
             raise
         self._address_worked, self._fresh_refusals = True, 0
         return answer
 
-    def _check(self, url: str, answer: Answer, start: int) -> None:
-        status = answer.status
+    def _check(self, address: _Address, answer: Answer, start: int, end: int) -> None:
+        status, what = answer.status, _shown(address.url)
         if status == 206:
-            said = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-            if not said or int(said[1]) != start:
-                raise Hiccup(f"{_shown(url)} sent another range than the one it was asked for")
-            answer.start, answer.total = start, None if said[2] == "*" else int(said[2])
+            answer.start, answer.total = _range_of(answer, start, end, what)
         elif status == 200:
             answer.start, answer.total = 0, answer.length
         elif status == 416:
-            raise Hiccup(f"{_shown(url)} ends before byte {start}", becomes=Failed)
+            raise Hiccup(f"{what} ends before byte {start}", becomes=Failed)
         elif status in _MAY_PASS or status >= 500:
-            raise Hiccup(f"{_shown(url)} answered {status}", wait=_retry_after(answer.headers.get("Retry-After")))
-        elif url == self._url or status not in _EXPIRED:
-            raise self._refusal(url, answer)
+            raise Hiccup(f"{what} answered {status}", wait=_retry_after(answer.headers.get("Retry-After")))
+        elif address.url == self._url or status not in _EXPIRED:
+            raise self._refusal(address.url, answer)
         else:
-            self._expired(url, answer)
+            self._expired(address, answer)
+        if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise Hiccup(f"{what} comes compressed, though it was asked for as it is", becomes=Failed)
 
-    def _expired(self, address: str, answer: Answer) -> NoReturn:
+    def _expired(self, address: _Address, answer: Answer) -> NoReturn:
         """The data host refuses a signed address; it is real when it refuses several new ones in a row."""
         if self._address == address:
             self._address = None
             self._fresh_refusals = 0 if self._address_worked else self._fresh_refusals + 1
         if self._fresh_refusals >= _MAX_FRESH_REFUSALS:
-            raise self._refusal(address, answer)
+            raise self._refusal(address.url, answer)
         raise Hiccup(
-            f"{_shown(address)} answered {answer.status} to a signed address", wait=None if self._fresh_refusals else 0
+            f"{_shown(address.url)} answered {answer.status} to a signed address",
+            wait=None if self._fresh_refusals else 0,
         )
 
-    def _get(self, url: str, start: int, end: int) -> Answer:
-        origin = self._hub.origin_of(url)
-        parts = urlsplit(url)
+    def _get(self, address: _Address, start: int, end: int) -> Answer:
+        origin = self._hub.origin_of(address.url)
+        parts = urlsplit(address.url)
         target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
         headers = {"User-Agent": "corral-agent", "Accept-Encoding": "identity", "Range": f"bytes={start}-{end - 1}"}
-        if self._hub.token and origin == self._home:
+        if self._hub.token and address.trusted and origin == self._home:
             headers["Authorization"] = f"Bearer {self._hub.token}"
         while True:
             try:
@@ -230,6 +239,7 @@ class Answer:
         self._pool = pool
         self._connection = connection
         self._response = response
+        self._left = response.length
         self.start = 0
         self.total: int | None = None
 
@@ -246,22 +256,52 @@ class Answer:
     @property
     def length(self) -> int | None:
         """How many bytes are still to come; None when the other side did not say."""
-        return self._response.length
+        return self._left
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill the front of *buffer*; see ``Body.readinto``."""
         try:
-            return self._response.readinto(buffer)
+            return self._readinto(buffer)
         except (OSError, http.client.HTTPException) as error:
             raise Hiccup(f"{self._connection.origin}: {_reason(error)}") from error
+
+    def _readinto(self, buffer: memoryview) -> int:
+        if self._left is None:  # chunked, or up to the end of the connection
+            return self._response.readinto(buffer)
+        if not self._left:
+            return 0
+        # Past http.client, which waits until the buffer is full and, if something breaks meanwhile, forgets the rest.
+        count = self._response.fp.readinto1(buffer[: self._left])
+        self._left -= count
+        return count
 
     def close(self) -> None:
         """Give the connection back; a short rest is read first, so that it can be used again."""
         with contextlib.suppress(OSError, http.client.HTTPException):
-            if self.length is not None and self.length <= 1 << 14:
-                self._response.read()
+            while self._left and self._left <= 1 << 14 and self._readinto(memoryview(bytearray(self._left))):
+                pass
         self._pool.give_back(self._connection, reusable=self.length == 0 and not self._response.will_close)
         self._response.close()
+
+
+def _range_of(answer: Answer, start: int, end: int, what: str) -> tuple[int, int | None]:
+    """Where the part in *answer* begins, and the size of the whole if it is said.
+
+    Raises:
+        Hiccup: it is not the part from *start* to *end*.
+    """
+    said = answer.headers.get("Content-Range")
+    if said is None and answer.length == end - start:
+        return start, None  # against the rules, but its length says the same
+    found = _CONTENT_RANGE.fullmatch((said or "").strip())
+    if not found or int(found[1]) != start:
+        raise Hiccup(f"{what} sent another range than the one it was asked for")
+    return start, None if found[2] in (None, "*") else int(found[2])
+
+
+def _quoted(location: str) -> str:
+    """*location*, which http.client reads as Latin-1, with all escaped that may not stand in an address."""
+    return quote(location.strip().encode("latin-1"), safe=_SAFE_IN_ADDRESSES)
 
 
 def _find_token(environment: Mapping[str, str]) -> str | None:

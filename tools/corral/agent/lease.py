@@ -16,6 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from .clock import server_time
+
+DEFAULT_LEASE_TTL = 60.0
+
 _SETTLE_SECONDS = 0.2
 
 
@@ -67,7 +71,7 @@ class Lease:
             with self._path.open("x", encoding="utf-8") as file:
                 file.write(content)
         except FileExistsError:
-            if not self._is_dead():
+            if not self.is_dead():
                 return False
             mine = self._path.with_name(f"{self._path.name}.{self.owner}")
             mine.write_text(content, encoding="utf-8")
@@ -86,6 +90,16 @@ class Lease:
         """Whether this object holds the lease."""
         holder = self.holder()
         return holder is not None and holder.owner == self.owner
+
+    def is_dead(self) -> bool:
+        """Whether whoever holds the lease is gone for certain, or has shown no sign of life for its TTL."""
+        holder = self.holder()
+        if holder and holder.is_gone:
+            return True
+        now = server_time(self._path.parent)
+        with contextlib.suppress(FileNotFoundError):
+            return now - self._path.stat().st_mtime > self._ttl
+        return False
 
     def check(self) -> None:
         """Go on only as the owner.
@@ -113,17 +127,6 @@ class Lease:
             with contextlib.suppress(OSError):
                 if self.is_mine():
                     os.utime(self._path)
-
-    def _is_dead(self) -> bool:
-        holder = self.holder()
-        if holder and holder.is_gone:
-            return True
-        # Ages are told by the file server's clock alone: a machine whose own clock is off judges as well.
-        clock = self._path.with_name("clock")
-        clock.touch()
-        with contextlib.suppress(FileNotFoundError):
-            return clock.stat().st_mtime - self._path.stat().st_mtime > self._ttl
-        return False
 
 
 def _place() -> str:

@@ -27,6 +27,7 @@ class Planned(Event):
     files: int
     bytes_total: int
     bytes_missing: int
+    bytes_free: int
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,24 @@ class Hashing(Event):
 
     name: str
     done: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Warming(Event):
+    """A file is read into the page cache; *done* bytes of *size* so far."""
+
+    name: str
+    done: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Cramped(Event):
+    """What is to be cached, *size* bytes, is more than *limit*, which *where* allows: it will not stay."""
+
+    where: str
+    limit: int
     size: int
 
 
@@ -51,11 +70,12 @@ class Downloading(Event):
 
 @dataclass(frozen=True)
 class Retrying(Event):
-    """A request failed in a way that may pass."""
+    """A request failed in a way that may pass; unless bytes come, trying ends in *patience_seconds* (None: unknown)."""
 
     name: str
     reason: str
     wait_seconds: float
+    patience_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -127,10 +147,48 @@ def as_json(event: Event) -> str:
     return json.dumps({"event": kind, **fields}, ensure_ascii=False)
 
 
+class Overall:
+    """How much of everything that was missing has arrived, whatever arrived twice counted once."""
+
+    def __init__(self) -> None:
+        self.missing = 0
+        self._kept: dict[str, int] = {}
+        self._arrived: dict[str, int] = {}
+
+    @property
+    def arrived(self) -> int:
+        """Bytes."""
+        return sum(self._arrived.values())
+
+    def note(self, event: Event) -> None:
+        """Learn from *event*; to be called with all of them."""
+        if isinstance(event, Planned):
+            self.missing = event.bytes_missing
+        elif isinstance(event, Downloading):
+            kept = self._kept.setdefault(event.name, event.done - event.moved)
+            self._arrived[event.name] = max(0, event.done - kept)
+
+
+class Troubles:
+    """Several connections meet the same trouble at once; for each try it is worth one sentence."""
+
+    def __init__(self) -> None:
+        self._told_until: dict[tuple[str, str], float] = {}
+
+    def are_news(self, event: Retrying) -> bool:
+        """Whether nothing like *event* was told since the last try."""
+        now, trouble = time.monotonic(), (event.name, event.reason)
+        if now < self._told_until.get(trouble, 0.0):
+            return False
+        self._told_until[trouble] = now + event.wait_seconds
+        return True
+
+
 class Lines:
     """Turns events into plain lines: one every few seconds while bytes move, one for each thing that happens.
 
-    ``Finished`` is passed over: whoever asked for the work has it as the result.
+    While nothing moves there is no progress to tell; what is in the way has a line of its own.  ``Finished`` is
+    passed over: whoever asked for the work has it as the result.
 
     Args:
         write: gets each line, without its end.
@@ -140,23 +198,30 @@ class Lines:
     def __init__(self, write: Callable[[str], None], *, every: float = 5.0) -> None:
         self._write = write
         self._every = every
+        self._overall = Overall()
+        self._troubles = Troubles()
         self._name = ""
         self._since = 0.0
         self._from = 0
+        self._told = 0
         self._next = 0.0
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Hashing | Downloading):
+        self._overall.note(event)
+        if isinstance(event, Hashing | Downloading | Warming):
             self._progress(event)
+        elif isinstance(event, Retrying) and not self._troubles.are_news(event):
+            return
         elif not isinstance(event, Finished):
             line = describe(event)
             if line:
                 self._write(line)
 
-    def _progress(self, event: Hashing | Downloading) -> None:
+    def _progress(self, event: Hashing | Downloading | Warming) -> None:
         now = time.monotonic()
         if event.name != self._name or event.done < self._from:
-            self._name, self._since, self._from, self._next = event.name, now, event.done, now + self._every
+            self._name, self._since, self._next = event.name, now, now + self._every
+            self._from = self._told = event.done
             if isinstance(event, Downloading):
                 kept = event.done - event.moved
                 found = f", {human(kept)} of it are here already" if kept > 0 else ""
@@ -165,22 +230,37 @@ class Lines:
         if now < self._next or event.done >= event.size:
             return
         self._next = now + self._every
+        if event.done == self._told:
+            return
+        self._told = event.done
         rate = (event.done - self._from) / (now - self._since)
-        left = f", {duration((event.size - event.done) / rate)} left" if rate > 0 else ""
-        verb = "checking" if isinstance(event, Hashing) else "fetching"
-        self._write(f"{event.name}: {verb}, {100 * event.done // event.size} %, {human(rate)}/s{left}")
+        verb = {Hashing: "checking", Downloading: "fetching", Warming: "reading"}[type(event)]
+        line = f"{event.name}: {verb}, {100 * event.done // event.size} %, {human(rate)}/s"
+        line += f", {duration((event.size - event.done) / rate)} left"
+        overall = self._overall
+        if isinstance(event, Downloading) and overall.missing - overall.arrived > event.size - event.done:
+            left = (overall.missing - overall.arrived) / rate
+            line += f"; of all, {100 * overall.arrived // overall.missing} %, {duration(left)} left"
+        self._write(line)
 
 
 def describe(event: Event) -> str:
     """One sentence for *event*; empty for what goes by too often to have one."""
     match event:
         case Planned():
-            return (
-                f"{count(event.files, 'file')}, {human(event.bytes_total)}; "
-                f"{human(event.bytes_missing) if event.bytes_missing else 'nothing'} to fetch"
-            )
+            found = f"{count(event.files, 'file')}, {human(event.bytes_total)}"
+            if not event.bytes_missing:
+                return f"{found}; nothing to fetch"
+            return f"{found}; {human(event.bytes_missing)} to fetch, {human(event.bytes_free)} free"
         case Retrying():
-            return f"{event.name}: {event.reason}; again in {event.wait_seconds:.1f} s"
+            patience = event.patience_seconds
+            limit = "" if patience is None else f"; giving up in {duration(max(0.0, patience))} unless bytes come"
+            return f"{event.name}: {event.reason}; again in {event.wait_seconds:.1f} s{limit}"
+        case Cramped():
+            return (
+                f"warning: {human(event.size)} are to be cached and {event.where} allows {human(event.limit)}: "
+                "the beginning will be gone when the end is read"
+            )
         case Waiting():
             return f"{event.name}: waiting for {event.holder}, which is fetching it"
         case StartedOver():

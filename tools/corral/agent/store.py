@@ -5,7 +5,8 @@
     <store>/blobs/<sha256>/<name>                    content, verified before it appears here, never written to
     <store>/sets/<model>@<digest>/model.gguf …       links to blobs: the files of a model at one version
     <store>/<model> -> sets/<model>@<digest>         what servers follow; the only thing that ever flips
-    <store>/.corral/                                 downloads under way, leases, and what was verified when
+    <store>/.corral/                                 downloads under way, leases, what was verified when, and the
+                                                     damaged files that good ones have taken the place of
 
 Everything appears by a rename or a link made in one step, so a reader sees the old state or the new one.
 Nothing here relies on locks: two processes that do the same at once end with the same result.
@@ -26,7 +27,10 @@ from pathlib import Path
 from .errors import CannotRun, Refused
 from .lock_file import LockedFile, LockedModel
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = 128 << 10
+"""Small enough to be hashed out of a core's own cache, where it was just copied to."""
+
+_TELL_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,26 @@ class Store:
         return self.root / ".corral" / "leases"
 
     @property
-    def _records(self) -> Path:
+    def records(self) -> Path:
+        """What was verified when, one small file for each blob."""
         return self.root / ".corral" / "verified"
+
+    @property
+    def replaced(self) -> Path:
+        """Damaged files that good ones have taken the place of; servers may still have them open."""
+        return self.root / ".corral" / "replaced"
+
+    def require(self) -> None:
+        """Go on only where there is a store.
+
+        Raises:
+            Refused: there is none.
+        """
+        if not (self.root / "blobs").is_dir():
+            raise Refused(
+                f"There is no store at {self.root}.",
+                next_step="Name another folder with --store DIR, or make it with: corral fetch",
+            )
 
     def prepare(self) -> None:
         """Make the folders.
@@ -56,7 +78,7 @@ class Store:
             CannotRun: the store cannot be written.
         """
         try:
-            for folder in (self.root / "blobs", self.root / "sets", self.partials, self.leases, self._records):
+            for folder in (self.root / "blobs", self.root / "sets", self.partials, self.leases, self.records):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CannotRun(
@@ -83,15 +105,20 @@ class Store:
         """
         try:
             record = json.loads(self._record(path, file).read_text(encoding="utf-8"))
-            return bool(record == _fingerprint(path))
+            return bool(record == fingerprint(path))
         except (OSError, ValueError):
             return False
+
+    def keep(self, path: Path, file: LockedFile) -> None:
+        """Say that *path* is wanted now: ``prune`` counts its grace period from here."""
+        with contextlib.suppress(OSError):  # nothing prunes where nothing can be written
+            os.utime(self._record(path, file))
 
     def record(self, path: Path, file: LockedFile) -> None:
         """Remember that *path* was just verified as *file*."""
         target = self._record(path, file)
         written = target.with_name(f"{target.name}.{os.getpid()}")
-        written.write_text(json.dumps(_fingerprint(path)), encoding="utf-8")
+        written.write_text(json.dumps(fingerprint(path)), encoding="utf-8")
         written.replace(target)
 
     def forget(self, path: Path, file: LockedFile) -> None:
@@ -102,16 +129,33 @@ class Store:
     def publish(self, partial: Path, file: LockedFile) -> Path:
         """Move the verified, durable *partial* to its place among the blobs.
 
+        A good file that is there already stays.  A damaged one goes by the same rename, and is kept aside for
+        servers that have it open, until ``prune`` removes it.
+
         Raises:
             FileNotFoundError: *partial* has been taken over by another process.
         """
         target = self.root / "blobs" / file.sha256 / file.name
         target.parent.mkdir(exist_ok=True)
+        if target.is_symlink():  # the name that another repo has for it; both are mended
+            target = target.parent / target.readlink().name
+        if self.recorded(target, file):
+            partial.unlink()
+            return target
+        self._set_aside(target, file)
         partial.rename(target)
         sync_folder(target.parent)
         sync_folder(target.parent.parent)
         self.record(target, file)
         return target
+
+    def _set_aside(self, path: Path, file: LockedFile) -> None:
+        # A second name keeps the bytes: on a network file system, a file that is replaced under a server is gone.
+        folder = self.replaced / f"{file.sha256}.{os.urandom(4).hex()}"
+        if path.exists():
+            folder.mkdir(parents=True)
+            with contextlib.suppress(OSError):  # some file systems have no second names
+                os.link(path, folder / path.name)
 
     def reuse_under_other_name(self, file: LockedFile) -> None:
         """Give a blob that another repo calls otherwise the name of *file* too: a link beside it, no second copy."""
@@ -126,7 +170,7 @@ class Store:
 
     def _record(self, path: Path, file: LockedFile) -> Path:
         where = "" if path.is_relative_to(self.root / "blobs") else ".in-place"
-        return self._records / f"{file.sha256}{where}.json"
+        return self.records / f"{file.sha256}{where}.json"
 
     # -- one model ----------------------------------------------------------------------------------------
 
@@ -210,15 +254,18 @@ class Store:
 
 
 def hash_file(path: Path, *, on_read: Callable[[int], None] | None = None) -> str:
-    """The sha256 of the file at *path*, read in pieces; *on_read* gets the bytes done so far after each."""
+    """The sha256 of the file at *path*; *on_read* gets the bytes done so far, every few MiB and at the end."""
     digest = hashlib.sha256()
-    done = 0
+    done = told = 0
     with path.open("rb", buffering=0) as file:
         for piece in _pieces(file.readinto):
             digest.update(piece)
             done += len(piece)
-            if on_read:
+            if on_read and done - told >= _TELL_BYTES:
+                told = done
                 on_read(done)
+    if on_read:
+        on_read(done)
     return digest.hexdigest()
 
 
@@ -240,7 +287,8 @@ def _pieces(readinto: Callable[[memoryview], int | None]) -> Iterator[memoryview
         yield view[:count]
 
 
-def _fingerprint(path: Path) -> dict[str, int]:
+def fingerprint(path: Path) -> dict[str, int]:
+    """What changes when the file at *path* is written to in the usual ways."""
     found = path.stat()
     return {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
 

@@ -1,16 +1,16 @@
 """The engine: brings all bytes of one file to disk, and knows that they are the right ones.
 
-Several connections ask for ranges of the file; what arrives is written where it belongs, flushed, and noted in
-the journal, so that a later process goes on from there.  One more thread follows behind and hashes the part that
-is complete.  ``transfer`` is all that the rest of the agent calls.
+Several connections ask for ranges of the file, and what arrives is written where it belongs.  One thread follows
+behind and hashes the part that has no hole; another one makes what has arrived durable and notes it in the
+journal, so that a later process goes on from there.  ``transfer`` is all that the rest of the agent calls.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import queue
-import random
 import threading
 import time
 from collections import deque
@@ -22,32 +22,22 @@ from pathlib import Path
 from .errors import CannotRun, Failed
 from .lock_file import LockedFile
 from .partial import Partial, Span
+from .patience import Patience, Settings
 from .progress import Downloading, Event, Hashing, Report, Retrying, StartedOver
 from .source import Body, Hiccup, Source
 from .stopping import Stopped
+from .worklist import Pace, Worklist
 
-_MIB = 1 << 20
-_BUFFER_BYTES = 256 << 10
-_MAX_CONTRADICTIONS = 8
+__all__ = ["Damaged", "Settings", "Transferred", "transfer"]
+
+_KIB, _MIB = 1 << 10, 1 << 20
+_BUFFER_BYTES = 256 * _KIB
+"""What stays in a processor's own cache between the network, the page cache and the hash."""
+
+_MAX_UNHASHED_BYTES = 16 * _MIB
+_FLUSH_SECONDS = 1.0
 _TICK_SECONDS = 0.2
 _JOIN_SECONDS = 1.5
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How hard to try.
-
-    Attributes:
-        connections: ranges under way at a time.
-        patience: seconds without one new byte before giving up.
-        obedience: seconds more that a server may ask to wait (Retry-After) without one new byte.
-        slowest_retry: the longest pause between two tries that the server did not ask for, in seconds.
-    """
-
-    connections: int = 4
-    patience: float = 60.0
-    obedience: float = 900.0
-    slowest_retry: float = 8.0
 
 
 class Damaged(Failed):
@@ -141,40 +131,31 @@ class _Attempt:
         self._name = name
         self._report = report
         self._check = check
-        self._settings = settings
+        self._worklist = Worklist(partial.missing(), settings.connections)
+        self._kept = partial.frontier
+        self._patience = Patience(settings)
 
-        # What a kill can lose is at most one step a connection; what a request costs is spread over its span.
-        self._step = _between(_MIB // 2, file.size // 256, 8 * _MIB)
-        span = _between(_MIB, file.size // (4 * settings.connections), 64 * _MIB)
+        # What a kill can lose is a step of each connection and what waits to be flushed: a small part of the file.
+        self._step = _between(64 * _KIB, file.size // 512, _MIB)
+        self._batch = _between(256 * _KIB, file.size // 128, 16 * _MIB)
+        self._most_unflushed = _between(16 * _MIB, file.size // 32, 128 * _MIB)
         self._halt = threading.Event()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._actual: str | None = None
         self._hashed = 0
-        self._grown = threading.Event()
-
-        self._lock = threading.Lock()  # guards everything below
-        self._todo = deque(_cut(partial.missing(), span))
-        self._at_work = 0
-        self._whole_file = False
-        self._ranges_ignored = 0
-        self._contradictions = 0
-        self._news_at = time.monotonic()
-        self._hold_until = 0.0
-        self._ordered = 0.0
+        self._lock = threading.Lock()  # guards moved and _error
 
     def run(self, stop: threading.Event, *, moved_before: int) -> str:
         """Collect what is missing; the sha256 of the whole."""
-        workers = [self._work] * min(self._settings.connections, len(self._todo))
-        threads = [threading.Thread(target=self._guarded, args=(job,), daemon=True) for job in (self._follow, *workers)]
-        follower = threads[
-            0
-        ]  # done when all is there and hashed; a worker that still waits for another try is not needed
+        workers = [self._thread(functools.partial(self._work, number)) for number in range(self._worklist.workers)]
+        follower = self._thread(self._follow)
+        threads = [follower, self._thread(functools.partial(self._flush_behind, workers)), *workers]
         self._tell(moved_before)
         for thread in threads:
             thread.start()
         try:
-            while follower.is_alive():
+            while follower.is_alive():  # then all is there and hashed: who waits for another try is not needed
                 follower.join(_TICK_SECONDS)
                 self._tell(moved_before)
                 if self._error:
@@ -203,6 +184,9 @@ class _Attempt:
         else:
             self._report(Hashing(self._name, self._hashed, self._file.size))
 
+    def _thread(self, job: Callable[[], None]) -> threading.Thread:
+        return threading.Thread(target=self._guarded, args=(job,), daemon=True)
+
     def _guarded(self, job: Callable[[], None]) -> None:
         try:
             job()
@@ -218,82 +202,73 @@ class _Attempt:
 
     # -- moving -------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _work(self, number: int) -> None:
         buffer = memoryview(bytearray(_BUFFER_BYTES))
         failures = 0
-        while spans := self._claim():
+        pace = Pace()
+        while spans := self._claim(number, pace.part):
             left = deque(spans)
             moved = self.moved
             try:
-                self._receive(left, buffer)
+                self._receive(left, buffer, pace)
                 failures = 0
             except Hiccup as hiccup:
                 failures = 1 if self.moved > moved else failures + 1
-                self._release(left)
+                self._worklist.release(left)
                 self._pause(hiccup, failures)
             else:
-                self._release(left)
+                self._worklist.release(left)
 
-    def _claim(self) -> list[Span]:
-        """The next ranges to ask for in one request; empty when this worker is done."""
-        with self._lock:
-            hold = self._hold_until - time.monotonic()
+    def _claim(self, number: int, wanted: int) -> list[Span]:
+        """The next ranges to ask for in one request, about *wanted* bytes; empty when this worker is done."""
+        hold = self._patience.hold()
         if hold > 0:
             self._halt.wait(hold)
-        with self._lock:
-            if self._halt.is_set() or not self._todo:
-                return []
-            if not self._whole_file:
-                spans = [self._todo.popleft()]
-            elif self._at_work:
-                return []  # whoever is the last to give its ranges back goes on alone
-            else:
-                spans = sorted(self._todo)
-                self._todo.clear()
-            self._at_work += 1
-            return spans
+        # One connection more helps only while the hash waits for bytes; otherwise it takes the processor from it.
+        while number and self._unhashed() > _MAX_UNHASHED_BYTES and not self._halt.is_set():
+            self._halt.wait(_TICK_SECONDS / 10)
+        return [] if self._halt.is_set() else self._worklist.claim(wanted)
 
-    def _release(self, left: deque[Span]) -> None:
-        """Give back what was claimed and did not arrive."""
-        with self._lock:
-            self._todo.extendleft(reversed(left))
-            self._at_work -= 1
+    def _unhashed(self) -> int:
+        """How far the hash is behind what this attempt has brought."""
+        return self._partial.frontier - max(self._hashed, self._kept)
 
-    def _receive(self, left: deque[Span], buffer: memoryview) -> None:
+    def _receive(self, left: deque[Span], buffer: memoryview, pace: Pace) -> None:
         """Ask for the ranges *left*; what arrived is taken out of it, also when this ends with a ``Hiccup``."""
+        pace.asked()
         with closing(self._source.open(left[0][0], left[-1][1])) as body:
+            pace.answered()
             self._check_head(body, left[0][0])
-            position = body.start
+            position = first = body.start
             while left:
                 start, end = left[0]
                 if position < start:
                     position += self._read(body, buffer[: start - position])
                     continue
-                flushed = start
+                noted, noted_at = start, time.monotonic()
                 try:
                     while position < end:
                         count = self._read(body, buffer[: end - position])
                         self._partial.write(position, buffer[:count])
                         position += count
-                        if position - flushed >= self._step:
-                            self._finish(flushed, position)
-                            flushed = position
+                        now = time.monotonic()
+                        if position - noted >= self._step or now - noted_at >= _FLUSH_SECONDS:
+                            self._arrived(noted, position)
+                            noted, noted_at = position, now
                 finally:
-                    self._finish(flushed, position)
+                    self._arrived(noted, position)
                     left.popleft()
                     if position < end:
                         left.appendleft((position, end))
+            pace.received(position - first)
 
     def _check_head(self, body: Body, asked: int) -> None:
         if body.total is not None and body.total != self._file.size:
             raise Hiccup(
                 f"the hub says that it has {body.total} bytes, the lock says {self._file.size}", becomes=Failed
             )
-        if body.start != asked and not self._whole_file:
-            with self._lock:
-                self._ranges_ignored += 1
-                # Once may be an accident.  A server that knows no ranges gets one request for everything.
-                self._whole_file = self._ranges_ignored > 1
+        if body.start != asked and not self._worklist.in_one_piece:
+            self._worklist.note_ignored_range()
             raise Hiccup("the whole file came instead of a part of it", wait=0)
 
     def _read(self, body: Body, buffer: memoryview) -> int:
@@ -306,13 +281,12 @@ class _Attempt:
             self.moved += count
         return count
 
-    def _finish(self, start: int, end: int) -> None:
+    def _arrived(self, start: int, end: int) -> None:
         if start < end:
-            self._check()
-            self._partial.finish(start, end)
-            with self._lock:
-                self._news_at, self._ordered = time.monotonic(), 0.0
-            self._grown.set()
+            self._partial.arrived(start, end)
+            self._patience.renew()
+            while not (self._halt.is_set() or self._partial.wait_for_flushed(self._most_unflushed, _TICK_SECONDS)):
+                pass  # the disk is slower than the network: go on when it has caught up
 
     def _pause(self, hiccup: Hiccup, failures: int) -> None:
         """Wait before the next try.
@@ -322,54 +296,57 @@ class _Attempt:
         """
         if self._halt.is_set():
             return
-        settings = self._settings
-        wait = hiccup.wait
-        if wait is None:
-            wait = min(settings.slowest_retry, 0.25 * 2 ** min(failures, 16)) * random.uniform(0.5, 1)  # noqa: S311
-        now = time.monotonic()
-        with self._lock:
-            if hiccup.wait:
-                self._ordered += max(0.0, now + wait - max(now, self._hold_until))
-                self._hold_until = max(self._hold_until, now + wait)
-            self._contradictions += hiccup.becomes is Failed
-            deadline = self._news_at + settings.patience + min(self._ordered, settings.obedience)
-            hopeless = now + wait > deadline or self._contradictions >= _MAX_CONTRADICTIONS
-        if hopeless:
+        try:
+            wait = self._patience.pause_after(hiccup, failures)
+        except hiccup.becomes as error:
             raise hiccup.becomes(
-                f"{self._name} could not be fetched: {hiccup.reason}.",
+                f"{self._name} could not be fetched: {error.message}.",
                 next_step="What has arrived is kept; run the same command again when the cause is gone.",
-            )
+            ) from None
         if wait:
             self._events.put(Retrying(self._name, hiccup.reason, wait))
             self._halt.wait(wait)
 
-    # -- hashing ------------------------------------------------------------------------------------------
+    # -- following behind ---------------------------------------------------------------------------------
 
     def _follow(self) -> None:
         """Hash the file behind the workers, as far as it has no hole."""
         digest = hashlib.sha256()
-        buffer = memoryview(bytearray(_MIB))
+        buffer = memoryview(bytearray(_BUFFER_BYTES))
         while self._hashed < self._file.size:
             if self._halt.is_set():
                 return
-            ready = self._partial.frontier - self._hashed
-            if not ready:
-                self._grown.wait(_TICK_SECONDS)
-                self._grown.clear()
-                continue
-            count = self._partial.read(self._hashed, buffer[:ready])
-            digest.update(buffer[:count])
-            self._hashed += count
+            frontier = self._partial.wait_for_frontier(self._hashed, _TICK_SECONDS)
+            while self._hashed < frontier and not self._halt.is_set():
+                count = self._partial.read(self._hashed, buffer[: frontier - self._hashed])
+                digest.update(buffer[:count])
+                self._hashed += count
         self._actual = digest.hexdigest()
+
+    def _flush_behind(self, workers: list[threading.Thread]) -> None:
+        """Make durable what has arrived, again and again, and once more when no more is to come."""
+        flushed_at = time.monotonic()
+        while not self._halt.is_set() and self._partial.done < self._file.size:
+            enough = min(self._batch, self._file.size - self._partial.done)
+            if (
+                self._partial.wait_for_unflushed(enough, _TICK_SECONDS)
+                or time.monotonic() > flushed_at + _FLUSH_SECONDS
+            ):
+                self._flush()
+                flushed_at = time.monotonic()
+        end = time.monotonic() + _JOIN_SECONDS / 3
+        while self._partial.done < self._file.size and workers:
+            workers.pop().join(max(0.0, end - time.monotonic()))
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._partial.unflushed:
+            self._check()
+            self._partial.flush()
 
 
 def _between(least: int, wanted: int, most: int) -> int:
     return max(least, min(wanted, most))
-
-
-def _cut(spans: list[Span], step: int) -> list[Span]:
-    """*spans* in pieces of at most *step* bytes."""
-    return [(at, min(at + step, end)) for start, end in spans for at in range(start, end, step)]
 
 
 def _disk_error(error: OSError, path: Path) -> CannotRun:

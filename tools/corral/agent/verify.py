@@ -1,19 +1,23 @@
-"""Reading what lies in the store again, to see whether every byte is still what the lock says."""
+"""Reading what lies in the store again, to see whether every byte is still what the lock says; mending what is not."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from .errors import CorralError
+from .fetch import fetch
+from .hub_client import Hub
 from .lock_file import Lock, LockedFile, LockedModel
+from .patience import Settings
 from .progress import Hashing, Report
 from .stopping import Stopped
 from .store import Store, hash_file
 
-State = Literal["ok", "missing", "damaged"]
+State = Literal["ok", "repaired", "missing", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,11 @@ class FileCheck:
     detail: str
     size: int
 
+    @property
+    def is_good(self) -> bool:
+        """Whether a server gets now what the lock says."""
+        return self.state in ("ok", "repaired")
+
 
 def verify(
     lock: Lock,
@@ -51,10 +60,9 @@ def verify(
         Refused: an unknown model, or foreign things in the store.
         Stopped: *stop* was set.
     """
-    chosen = lock.select(models)
     hashed: dict[Path, tuple[State, str]] = {}
     checks = []
-    for model in chosen:
+    for model in lock.select(models):
         for link, file in model.links.items():
             path = store.location(model, file)
             if path not in hashed:
@@ -64,6 +72,55 @@ def verify(
                 state, detail = _reachable(store, model, link, path)
             checks.append(FileCheck(model.id, link, state, detail, file.size))
     return tuple(checks)
+
+
+def repair(
+    lock: Lock,
+    store: Store,
+    checks: Sequence[FileCheck],
+    *,
+    hub: Hub | None = None,
+    report: Report = lambda _event: None,
+    stop: threading.Event | None = None,
+    settings: Settings | None = None,
+) -> tuple[tuple[FileCheck, ...], CorralError | None]:
+    """Fetch anew what *checks* found missing or damaged, then read it once more.
+
+    A server that has a damaged file open keeps it: the good one takes its name, not its place on disk.
+
+    Args:
+        lock: what must be there.
+        store: where.
+        checks: the answer of ``verify``.
+        hub: where good copies come from; by default what the environment says.
+        report: called with each event, from this thread.
+        stop: end soon, with ``Stopped``.
+        settings: how hard to try.
+
+    Returns:
+        *checks* as they are now, and what kept the rest from being repaired.
+
+    Raises:
+        Stopped: *stop* was set.
+    """
+    bad = {check.model for check in checks if not check.is_good}
+    if not bad:
+        return tuple(checks), None
+    trouble = None
+    try:
+        fetch(lock, store, models=sorted(bad), hub=hub, report=report, stop=stop, settings=settings)
+    except Stopped:
+        raise
+    except CorralError as error:
+        trouble = error
+    again = {
+        (check.model, check.file): check for check in verify(lock, store, models=sorted(bad), report=report, stop=stop)
+    }
+    return tuple(_now(check, again.get((check.model, check.file), check)) for check in checks), trouble
+
+
+def _now(before: FileCheck, after: FileCheck) -> FileCheck:
+    return replace(before, state="repaired") if after.is_good and not before.is_good else after
 
 
 def _content(

@@ -17,7 +17,8 @@ import argparse
 from contextlib import nullcontext
 
 from corral import output
-from corral.agent.fetch import DEFAULT_LEASE_TTL, fetch
+from corral.agent.fetch import fetch
+from corral.agent.lease import DEFAULT_LEASE_TTL
 from corral.agent.lock_file import read_lock
 from corral.agent.progress import Event, as_json, describe
 from corral.agent.stopping import stop_on_sigterm

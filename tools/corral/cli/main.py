@@ -16,7 +16,7 @@ EXIT_CODES = """\
 exit codes, the same for every command:
   0  done; all checks passed
   1  done, and something failed
-  2  wrong usage or configuration; nothing was touched
+  2  wrong usage or configuration
   3  could not be run: no network, no room, a missing program
 """
 
@@ -44,7 +44,10 @@ COMMANDS = {
     "validate": Entry("corral.cli.validate", "check the catalog; needs no network"),
     "lock": Entry("corral.cli.lock", "resolve the catalog against the hub into lock.json"),
     "fetch": Entry("corral.cli.fetch", "download what the lock names into the store, verified"),
-    "verify": Entry("corral.cli.verify", "hash what lies in the store again"),
+    "verify": Entry("corral.cli.verify", "hash what lies in the store again, and repair it"),
+    "warm": Entry("corral.cli.warm", "read models into memory, and measure that they are there"),
+    "store": Entry("corral.cli.store", "what lies in the store, and what of it nothing needs"),
+    "prune": Entry("corral.cli.prune", "remove from the store what nothing needs any more"),
     "plan": Entry("corral.cli.plan", "what Terraform makes of catalog and lock"),
     "up": Entry("corral.cli.up", "start the local stack: real llama-swap, real llama.cpp"),
     "status": Entry("corral.cli.status", "what runs in the local stack"),
@@ -101,12 +104,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
-    parser = build_parser(only=chosen)
-    args = parser.parse_args(words)
-    if args.command is None:
-        parser.print_help(sys.stderr)
-        return ExitCode.REFUSED
     try:
+        parser = build_parser(only=chosen)
+        args = parser.parse_args(words)
+        if args.command is None:
+            parser.print_help(sys.stderr)
+            return ExitCode.REFUSED
         return int(args.run(args))
     except CorralError as error:
         if args.debug:
@@ -116,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  → {error.next_step}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"corral {args.command}: interrupted", file=sys.stderr)
+        print(f"corral {chosen}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader of our stdout has gone (| head): silence the interpreter's own flush.

@@ -20,7 +20,20 @@ from rich.progress import (
 )
 
 from corral import output
-from corral.agent.progress import Downloading, Event, Finished, Hashing, Lines, Planned, Report, describe
+from corral.agent.progress import (
+    Downloading,
+    Event,
+    Finished,
+    Hashing,
+    Lines,
+    Overall,
+    Planned,
+    Report,
+    Retrying,
+    Troubles,
+    Warming,
+    describe,
+)
 
 _TOTAL = "all of it"
 
@@ -49,8 +62,8 @@ class ProgressBars:
             transient=True,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._kept: dict[str, int] = {}
-        self._arrived: dict[str, int] = {}
+        self._overall = Overall()
+        self._troubles = Troubles()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -63,17 +76,21 @@ class ProgressBars:
 
     def __call__(self, event: Event) -> None:
         """Show *event*."""
+        self._overall.note(event)
         match event:
             case Planned():
                 if event.bytes_missing:
                     self._show(_TOTAL, 0, event.bytes_missing)
             case Downloading():
                 self._show(event.name, event.done, event.size)
-                kept = self._kept.setdefault(event.name, event.done - event.moved)
-                self._arrived[event.name] = max(0, event.done - kept)
-                self._show(_TOTAL, sum(self._arrived.values()), None)
+                self._show(_TOTAL, self._overall.arrived, None)
             case Hashing():
                 self._show(f"{event.name}: checking", event.done, event.size)
+            case Warming():
+                self._show(f"{event.name}: reading", event.done, event.size)
+            case Retrying():
+                if not self._troubles.are_news(event):
+                    return
             case Finished():
                 return
         line = describe(event)

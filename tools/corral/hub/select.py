@@ -19,7 +19,8 @@ PROJECTOR_PREFERENCE = ("F16", "BF16", "Q8_0", "F32")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 _PROJECTOR = re.compile(r"(?<![a-z0-9])mmproj(?![a-z0-9])", re.IGNORECASE)
 _NO_MODEL = re.compile(r"(?<![a-z0-9])(mmproj|imatrix)(?![a-z0-9])", re.IGNORECASE)
-_PRECISION = re.compile(r"(?<![A-Za-z0-9])(BF16|F16|F32|Q8_0)(?![A-Za-z0-9_])", re.IGNORECASE)
+_PRECISION = re.compile(r"(?<![A-Za-z0-9])(BF16|FP?16|FP?32|Q8_0)(?![A-Za-z0-9_])", re.IGNORECASE)
+_LONGER_QUANT = re.compile(r"(?<![a-z0-9])([it]?q\d|mxfp\d)[a-z0-9_]*_$", re.IGNORECASE)
 _DYNAMIC = ("UD-", "i1-")
 
 
@@ -32,12 +33,12 @@ def model_by_quant(listing: Iterable[str], quant: str) -> list[str]:
         Refused: none, more than one, or a shard is missing.
     """
     models = _group_shards(path for path in listing if _is_model(path))
-    token = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(quant)}(?![A-Za-z0-9_])", re.IGNORECASE)
-    found = [stem for stem in models if _has_quant(PurePosixPath(stem).name, token, quant)]
+    token = re.compile(rf"(?<![A-Za-z0-9]){re.escape(quant)}(?![A-Za-z0-9_])", re.IGNORECASE)
+    found = [stem for stem in models if _is_meant(PurePosixPath(stem), token, quant)]
     if not found:
         found = [stem for stem in models if _has_quant(PurePosixPath(stem).parent.name, token, quant)]
-    exact = [stem for stem in found if quant in PurePosixPath(stem).name]
-    found = exact if len(exact) == 1 else found
+    if len({stem.lower() for stem in found}) == 1:  # then, and only then, capitals tell them apart
+        found = [stem for stem in found if quant in stem] or found
     if not found:
         raise Refused(
             f"no GGUF with quant {quant}; the repository has: {_listed(models)}.",
@@ -128,14 +129,21 @@ def _is_projector(path: str) -> bool:
 
 def _precision(path: str) -> str | None:
     found = _PRECISION.findall(PurePosixPath(path).name)
-    return found[-1].upper() if found else None
+    return found[-1].upper().replace("FP", "F") if found else None
+
+
+def _is_meant(path: PurePosixPath, token: re.Pattern[str], quant: str) -> bool:
+    """Whether the name says so, and the folder does not say otherwise (UD-Q4_K_M/model-Q4_K_M.gguf)."""
+    folder = path.parent.name
+    return _has_quant(path.name, token, quant) and (not token.search(folder) or _has_quant(folder, token, quant))
 
 
 def _has_quant(name: str, token: re.Pattern[str], quant: str) -> bool:
     plain = not quant.startswith(_DYNAMIC)
     for match in token.finditer(name):
         before = name[: match.start()].lower()
-        if not (plain and before.endswith(tuple(prefix.lower() for prefix in _DYNAMIC))):
+        dynamic = before.endswith(tuple(prefix.lower() for prefix in _DYNAMIC))
+        if not (plain and dynamic) and not _LONGER_QUANT.search(before):
             return True
     return False
 

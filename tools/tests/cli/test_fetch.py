@@ -1,6 +1,7 @@
 """`corral fetch`: what it prints, and how it ends."""
 
 import json
+import re
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_it_ends_with_a_summary_of_bytes_seconds_and_what_was_reused(one, capsys
     out, err = capsys.readouterr()
     assert out.startswith("1 model, 1 file: 4.2 MB moved in ")
     assert out.endswith("s, 0 % reused of 4.2 MB\n")
-    assert err.splitlines()[0] == "1 file, 4.2 MB; 4.2 MB to fetch"
+    assert re.fullmatch(r"1 file, 4\.2 MB; 4\.2 MB to fetch, [\d.]+ [GT]B free", err.splitlines()[0])
     assert "m: now m@" in err
     assert one.published.read_bytes() == one.content
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import re
+import socket
+import ssl
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Self
 
 from corral.demo.hub import Answer, Hub, RepoContent, Request, Wire, pieces
 from corral.demo.hub_content import StoredFile
@@ -27,6 +34,8 @@ class Fault:
     on: str = DATA
     times: int | None = 1
     skip: int = 0
+
+    ignores_range: ClassVar[bool] = False
 
     def answer(self, answer: Answer) -> Answer:
         """Change what is said."""
@@ -137,8 +146,88 @@ class Header(Fault):
 
 
 @dataclass
+class Change(Fault):
+    """Another head: a status, fields that come in addition or in another's place, fields that are left out."""
+
+    status: int | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+
+    def answer(self, answer):
+        kept = {name: value for name, value in answer.headers.items() if name not in self.without}
+        return replace(answer, status=self.status or answer.status, headers={**kept, **self.fields})
+
+
+@dataclass
+class RangeForm(Fault):
+    """Another form of Content-Range, made of *start*, *end* (the last byte) and *size*."""
+
+    times: int | None = None
+    form: str = "bytes {start}-{end}/{size}"
+
+    def answer(self, answer):
+        start, end, size = re.split(r"[-/]", answer.headers["Content-Range"].removeprefix("bytes "))
+        said = self.form.format(start=start, end=end, size=size)
+        return replace(answer, headers={**answer.headers, "Content-Range": said})
+
+
+@dataclass
+class LowerCase(Fault):
+    """All names of header fields in lower case, as proxies pass them on."""
+
+    times: int | None = None
+
+    def send(self, wire, answer, *, body):
+        fields = {"Content-Length": str(answer.length), **answer.headers}
+        _send_bare_head(wire, answer.status, {name.lower(): value for name, value in fields.items()})
+        _send_first(wire, answer, answer.length if body else 0)
+
+
+@dataclass
+class Chunked(Fault):
+    """The body in chunks of *of* bytes, without a Content-Length."""
+
+    times: int | None = None
+    of: int = 10_000
+
+    def send(self, wire, answer, *, body):
+        _send_bare_head(wire, answer.status, {**answer.headers, "Transfer-Encoding": "chunked"})
+        for piece in pieces(answer):
+            for at in range(0, len(piece), self.of):
+                part = piece[at : at + self.of]
+                wire.send_piece(b"%x\r\n%b\r\n" % (len(part), part))
+        wire.send_piece(b"0\r\n\r\n")
+
+
+@dataclass
+class Lengthless(Fault):
+    """The whole file without a Content-Length: the body ends with the connection."""
+
+    times: int | None = None
+    ignores_range = True
+
+    def send(self, wire, answer, *, body):
+        _send_bare_head(wire, answer.status, answer.headers)
+        _send_first(wire, answer, answer.length)
+        wire.hang_up()
+
+
+@dataclass
+class Compressed(Fault):
+    """Compressed, though nobody asked for that."""
+
+    def answer(self, answer):
+        body = gzip.compress(b"".join(pieces(answer)), compresslevel=1)
+        return replace(
+            answer, headers={**answer.headers, "Content-Encoding": "gzip"}, content=body, start=0, length=len(body)
+        )
+
+
+@dataclass
 class IgnoreRange(Fault):
     """The whole file instead of the range that was asked for."""
+
+    ignores_range = True
 
 
 @dataclass
@@ -178,7 +267,7 @@ class FaultyHub(Hub):
             self.expire_addresses()
             wire.send(Answer(403))
             return
-        if isinstance(fault, IgnoreRange):
+        if fault and fault.ignores_range:
             request = replace(request, headers={k: v for k, v in request.headers.items() if k != "range"})
         answer = self.answer(request)
         if fault is None:
@@ -199,6 +288,82 @@ class FaultyHub(Hub):
                     fault.times -= 1
                     return fault
         return None
+
+
+class SecureHub(FaultyHub):
+    """The same over TLS, with the certificate and key in the PEM file *certificate*."""
+
+    def __init__(self, repositories: Mapping[str, RepoContent], certificate: Path) -> None:
+        super().__init__(repositories)
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(certificate)
+        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+
+    @property
+    def endpoint(self) -> str:
+        return super().endpoint.replace("http:", "https:")
+
+    def signed_address(self, file: StoredFile) -> str:
+        return super().signed_address(file).replace("http:", "https:")
+
+
+class Door:
+    """Another port of *hub*, where connections are refused until it is opened."""
+
+    def __init__(self, hub: Hub, host: str = "127.0.0.1") -> None:
+        self._inside = int(hub.endpoint.rpartition(":")[2])
+        self._host = f"[{host}]" if ":" in host else host
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._socket.bind((host, 0))  # bound, but nobody listens: the port is taken and refuses
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def endpoint(self) -> str:
+        """The address for ``HF_ENDPOINT``."""
+        return f"http://{self._host}:{self._socket.getsockname()[1]}"
+
+    def open(self) -> None:
+        """Let connections in from now on."""
+        self._socket.listen()
+        self._start(self._let_in)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _let_in(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                outer, _ = self._socket.accept()
+                inner = socket.create_connection(("127.0.0.1", self._inside))
+                self._start(_pass_on, outer, inner)
+                self._start(_pass_on, inner, outer)
+
+    def _start(self, target: Callable[..., None], *args: object) -> None:
+        self._threads.append(threading.Thread(target=target, args=args))
+        self._threads[-1].start()
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with source, contextlib.suppress(OSError):
+        while piece := source.recv(1 << 16):
+            target.sendall(piece)
+        target.shutdown(socket.SHUT_WR)
+
+
+def _send_bare_head(wire: Wire, status: int, fields: Mapping[str, str]) -> None:
+    """Status line and *fields* as they are: no length is added."""
+    wire.entry.status = status
+    wire._handler.send_response_only(status)
+    for name, value in fields.items():
+        wire._handler.send_header(name, value)
+    wire._handler.end_headers()
 
 
 def _send_first(wire: Wire, answer: Answer, count: int) -> None:

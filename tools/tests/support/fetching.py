@@ -55,6 +55,11 @@ class Shop:
         return self.store.root / "m" / "model.gguf"
 
     @property
+    def client(self) -> hub_client.Hub:
+        """The hub as the agent knows it."""
+        return hub_client.Hub(self.hub.endpoint)
+
+    @property
     def lock(self) -> Path:
         """The lock of what the hub has on main now."""
         return write_lock(self.folder, m=hub_model(self.hub, REPO, "a.gguf"))

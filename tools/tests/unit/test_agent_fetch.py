@@ -1,6 +1,7 @@
 """Fetching: what is there is kept, what is missing comes once, and a server never sees anything half done."""
 
 import json
+import random
 import signal
 import threading
 
@@ -17,9 +18,6 @@ from corral.errors import CannotRun, Failed, Refused
 from tests.support import faulty_hub as faults
 from tests.support.fetching import MIB, REPO, shop, weights
 from tests.support.locks import hub_model, locked_file, write_lock
-
-STEP = MIB // 2
-CONNECTIONS = 4
 
 
 @pytest.fixture
@@ -219,21 +217,26 @@ def test_one_models_trouble_does_not_stop_the_next(one, tmp_path):
 # -- kills, and others -----------------------------------------------------------------------------------------
 
 
+def disk_use(folder):
+    return sum(path.lstat().st_blocks for path in folder.rglob("*")) * 512
+
+
 def test_three_kills_and_a_sigterm_lose_little_and_leave_nothing(tmp_path):
-    with shop(tmp_path, size=24 * MIB) as one:
-        one.hub.faults = [faults.Slow(rate=6e6)]
-        for _ in range(3):
-            assert one.kill_after(4 * MIB)[0] == -signal.SIGKILL
+    with shop(tmp_path, size=32 * MIB) as one:
+        one.hub.faults = [faults.Slow(rate=3e6)]
+        for kill in (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
+            code, lived = one.kill_after(int(random.uniform(2, 7) * MIB), by=kill)
+            assert code == (3 if kill == signal.SIGTERM else -kill)
+            assert lived < 2
             assert not one.published.exists()
-        code, lived = one.kill_after(4 * MIB, by=signal.SIGTERM)
-        assert code == 3
-        assert lived < 2
+            assert disk_use(one.store.root) <= 1.01 * len(one.content)
         one.hub.faults = []
         planned = []
         done = one.fetch(on_event=lambda event: planned.append(event) if isinstance(event, Planned) else None)
         assert one.published.read_bytes() == one.content
-        assert planned[0].bytes_missing == done.bytes_moved < 14 * MIB
-        assert one.hub.data_sent - len(one.content) < 3 * CONNECTIONS * STEP + 4 * CONNECTIONS * STEP // 4
+        assert planned[0].bytes_missing == done.bytes_moved
+        assert one.hub.data_sent <= 1.1 * len(one.content)
+        assert disk_use(one.store.root) <= 1.01 * len(one.content)
         assert one.leftovers() == []
 
 
@@ -288,7 +291,7 @@ def test_an_owner_that_lost_its_lease_starts_nothing_over_and_ends_well(one):
     assert any(isinstance(event, Waiting) for event in one.events)
     assert one.published.read_bytes() == one.content
     assert one.leftovers() == []
-    assert one.hub.data_sent < len(one.content) + 2 * CONNECTIONS * STEP
+    assert one.hub.data_sent < 1.5 * len(one.content)
 
 
 def test_every_event_is_told_from_the_thread_that_asked(one):

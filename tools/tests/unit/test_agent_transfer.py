@@ -9,7 +9,7 @@ import pytest
 
 from corral.agent import hub_client
 from corral.agent.partial import Partial
-from corral.agent.progress import Downloading, Retrying, StartedOver
+from corral.agent.progress import Downloading, Planned, Retrying, StartedOver
 from corral.agent.stopping import Stopped
 from corral.errors import CannotRun, Failed, Refused
 from tests.support import faulty_hub as faults
@@ -23,8 +23,8 @@ def one(tmp_path):
 
 
 SURVIVED = {
-    "fin-mid-body": [faults.Cut(after=300_000, times=5)],
-    "rst-mid-body": [faults.Cut(after=300_000, times=5, reset=True)],
+    "fin-twenty-times-with-progress": [faults.Cut(after=100_000, times=20)],
+    "rst-mid-body": [faults.Cut(after=100_000, times=5, reset=True)],
     "seven-cuts-after-little": [faults.Cut(after=5000, times=7)],
     "fin-before-the-head-counts": [faults.Cut(after=0, times=3)],
     "503-five-times": [faults.Status(times=5)],
@@ -43,6 +43,7 @@ SURVIVED = {
     ],
     "wrong-range-once": [faults.Header(name="Content-Range", value="bytes 5-9/4194304")],
     "no-range-header-once": [faults.Header(name="Content-Range", value="nonsense")],
+    "compressed-once": [faults.Compressed()],
 }
 
 
@@ -115,6 +116,41 @@ def test_a_refused_connection_is_tried_again_until_the_hub_is_back(tmp_path):
     assert not gone.published.exists()
 
 
+def test_a_hub_that_was_away_for_a_while_is_waited_for(one):
+    with faults.Door(one.hub) as door:
+        threading.Timer(0.8, door.open).start()
+        assert 0.8 < one.fetch(hub=hub_client.Hub(door.endpoint)).seconds < 2
+    assert one.published.read_bytes() == one.content
+
+
+def test_bodies_that_are_empty_for_ever_are_never_published(one):
+    one.hub.faults = [faults.Truncate(to=0, times=None)]
+    with pytest.raises(CannotRun, match="the connection ended early"):
+        one.fetch()
+    assert not one.published.exists()
+
+
+def test_a_server_that_compresses_everything_fails_with_the_reason(one):
+    one.hub.faults = [faults.Compressed(times=None)]
+    with pytest.raises(Failed, match="comes compressed, though it was asked for as it is"):
+        one.fetch()
+    assert not one.published.exists()
+
+
+def test_what_is_on_disk_survives_a_server_that_no_longer_knows_ranges(one):
+    one.hub.faults = [faults.Cut(after=200_000, times=8), faults.Status(status=404, times=None)]
+    with pytest.raises(Refused):
+        one.fetch()
+    kept = sum(path.stat().st_blocks for path in one.store.partials.rglob("*.partial")) * 512
+    assert kept > 500_000
+    one.hub.faults = [faults.IgnoreRange(times=None), faults.Slow(rate=1e6)]
+    done = one.fetch(settings=replace(one.settings, connections=1))
+    planned = next(event for event in reversed(one.events) if isinstance(event, Planned))
+    assert planned.bytes_missing < len(one.content) - 500_000
+    assert done.bytes_moved <= 2 * len(one.content)
+    assert one.published.read_bytes() == one.content
+
+
 def test_a_bit_that_is_always_flipped_is_fetched_twice_and_never_published(one):
     one.hub.faults = [faults.Flip(times=None)]
     with pytest.raises(Failed) as caught:
@@ -185,17 +221,19 @@ def test_a_full_disk_keeps_what_has_arrived(one, monkeypatch):
 def test_stopping_is_prompt_and_the_next_run_goes_on(one):
     one.hub.faults = [faults.Slow(rate=300_000)]
     stop = threading.Event()
+    arrived = []
 
     def stop_after_a_while(event):
         if isinstance(event, Downloading) and event.moved > 500_000:
+            arrived.append(event.moved)
             stop.set()
 
     with pytest.raises(Stopped):
         one.fetch(stop=stop, on_event=stop_after_a_while)
-    first = one.hub.data_sent
     one.hub.faults = []
     one.fetch()
     assert one.published.read_bytes() == one.content
-    assert first > 400_000
     # What was in the sockets' buffers is lost, nothing that had reached the process.
-    assert one.hub.data_sent < len(one.content) + 4 * 100_000
+    planned = [event for event in one.events if isinstance(event, Planned)]
+    assert planned[-1].bytes_missing <= len(one.content) - arrived[0]
+    assert one.hub.data_sent < len(one.content) + one.settings.connections * 100_000

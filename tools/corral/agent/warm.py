@@ -1,0 +1,170 @@
+"""Bringing models into the page cache of this machine, and measuring whether they are there.
+
+A model that a server has to read over the network while it starts is slow to its first answer.  Reading the files
+beforehand, on the machine that serves and inside the server's own memory limit, takes that out of the way.  What
+counts is what the kernel says is in memory afterwards: it may have dropped the beginning while it read the end.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import CannotRun, Refused
+from .lock_file import Lock, LockedModel
+from .memory_limit import memory_limit
+from .progress import Cramped, Report, Warming, duration, human
+from .residency import cached_bytes
+from .stopping import Stopped
+from .store import Store
+
+ENOUGH = 0.99
+"""The part of a file that must be in memory for it to count as warm."""
+
+_MIB = 1 << 20
+_READ_BYTES = 4 * _MIB
+_SAMPLE_READS = 32
+
+
+@dataclass(frozen=True)
+class WarmedFile:
+    """One file, read into the page cache.
+
+    Attributes:
+        model: the model's id.
+        file: what servers call it: ``model.gguf``.
+        size: in bytes.
+        cached_before: bytes of it that were in memory before it was read.
+        cached: bytes of it that are in memory after all files were read.
+        seconds: how long reading it took.
+        again_seconds: how long it takes from memory, told by a sample of at most 128 MiB; None when it is not there.
+    """
+
+    model: str
+    file: str
+    size: int
+    cached_before: int
+    cached: int
+    seconds: float
+    again_seconds: float | None
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a server finds it in memory."""
+        return self.cached >= ENOUGH * self.size
+
+
+def warm(
+    lock: Lock,
+    store: Store,
+    *,
+    models: Sequence[str] = (),
+    report: Report = lambda _event: None,
+    stop: threading.Event | None = None,
+) -> tuple[WarmedFile, ...]:
+    """Read what servers open for *models* (all of *lock* when empty) into memory.
+
+    Raises:
+        Refused: an unknown model, or one that is not in the store.
+        CannotRun: a file cannot be read, or this user is not told what is in memory; or ``Stopped``.
+    """
+    paths = {path: model for model in lock.select(models) for path in _files(store, model)}
+    sizes = {path: path.stat().st_size for path in paths}
+    limit = memory_limit()
+    total = sum(sizes.values())
+    if limit and total > limit.size:
+        report(Cramped(limit.where, limit.size, total))
+    before = {path: _cached(path) for path in paths}
+    seconds = {}
+    for path, model in paths.items():
+        began = time.monotonic()
+        _read(path, f"{model.id}/{path.name}", sizes[path], report, stop)
+        seconds[path] = time.monotonic() - began
+    found = []
+    for path, model in paths.items():
+        size, cached = sizes[path], _cached(path)
+        again = _seconds_from_memory(path, size) if cached >= ENOUGH * size else None
+        found.append(WarmedFile(model.id, path.name, size, before[path], cached, seconds[path], again))
+    return tuple(found)
+
+
+def _files(store: Store, model: LockedModel) -> list[Path]:
+    """What a server that follows the model's link can open, whichever version that is."""
+    link = store.root / model.id
+    files = sorted(link.glob("*.gguf")) if store.linked_set(model.id) and link.is_dir() else []
+    gone = [path for path in files if not path.is_file()]
+    if not files or gone:
+        raise Refused(
+            f"{gone[0] if gone else link} is not there: nothing to warm.",
+            next_step=f"Bring it with: corral fetch {model.id}",
+        )
+    return files
+
+
+def _read(path: Path, name: str, size: int, report: Report, stop: threading.Event | None) -> None:
+    """Read all of *path*, front to back: the kernel reads ahead by itself, in large pieces."""
+    done = 0
+    try:
+        # A buffer that starts on a page: the kernel copies into it faster than into any other.
+        with path.open("rb", buffering=0) as file, mmap.mmap(-1, _READ_BYTES) as buffer:
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            while count := file.readinto(buffer):
+                done += count
+                report(Warming(name, done, size))
+                if stop and stop.is_set():
+                    raise Stopped
+    except OSError as error:
+        raise CannotRun(f"{path} cannot be read: {error.strerror}.", next_step="corral verify says more") from error
+
+
+def _cached(path: Path) -> int:
+    try:
+        return cached_bytes(path)
+    except OSError as error:
+        raise CannotRun(
+            f"What of {path} is in memory cannot be measured: {error.strerror}.",
+            next_step="Run this on the Linux machine that serves the model",
+        ) from error
+
+
+def _seconds_from_memory(path: Path, size: int) -> float:
+    """How long reading *size* bytes from memory takes, judged by reads spread over the file."""
+    buffer = bytearray(_READ_BYTES)
+    step = max(_READ_BYTES, size // _SAMPLE_READS)
+    done = 0
+    with path.open("rb", buffering=0) as file:
+        began = time.monotonic()
+        for offset in range(0, size, step):
+            done += os.preadv(file.fileno(), [buffer], offset)
+        taken = time.monotonic() - began
+    return taken * size / done if done else taken
+
+
+def total(files: Sequence[WarmedFile]) -> WarmedFile:
+    """All *files* as if they were one."""
+    size, before, now = (
+        sum(sizes) for sizes in zip(*((one.size, one.cached_before, one.cached) for one in files), strict=True)
+    )
+    again = [one.again_seconds for one in files if one.again_seconds is not None]
+    seconds = sum(one.seconds for one in files)
+    return WarmedFile("total", "", size, before, now, seconds, sum(again) if len(again) == len(files) else None)
+
+
+def describe_warmth(file: WarmedFile) -> str:
+    """One sentence about *file*."""
+    again = "" if file.again_seconds is None else f"; from memory {duration(file.again_seconds)}"
+    name = f"{file.model}/{file.file}".rstrip("/")
+    return (
+        f"{name}: {human(file.size)}, {_percent(file.cached, file.size)} in memory, "
+        f"{_percent(file.cached_before, file.size)} before; read in {duration(file.seconds)}{again}"
+    )
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part // whole if whole else 100} %"

@@ -1,0 +1,119 @@
+"""What only the kernel can show: a disk that is really full, a root that is really read-only, a memory limit.
+
+All of it is gone when its block or its process ends.  It needs root, or a kernel that lets users make name spaces.
+Where that is not permitted a test is skipped with the reason; in CI (``CI`` is set) it fails: a goal that was not shown
+is not met.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+NOBODY = 65534
+_UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+
+
+def not_permitted(reason: str) -> NoReturn:
+    """End the test: nothing can be shown here."""
+    if os.environ.get("CI"):
+        pytest.fail(f"Nothing is shown: {reason}")
+    pytest.skip(reason)
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    """A tmpfs of *size* bytes on *folder*, in a mount name space of its own.
+
+    Yields:
+        The path that leads into it from everywhere.
+    """
+    folder.mkdir()
+    mount = 'mount -t tmpfs -o "size=$2" corral "$1" && echo ready && exec cat'
+    with subprocess.Popen(
+        [*_UNSHARE, "sh", "-c", mount, "sh", str(folder), str(size)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        if holder.stdout.readline() != "ready\n":
+            not_permitted(f"a small disk cannot be mounted here: {holder.communicate()[1]}")
+        yield Path(f"/proc/{holder.pid}/root{folder}")
+        holder.communicate()
+
+
+def fill(folder: Path) -> Path:
+    """Take all room that is left in *folder*; the file to remove for getting it back."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 4096):
+                pass
+        except OSError:
+            return filler
+    raise AssertionError("the disk has no end")
+
+
+def run_confined(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as a user without any rights, where nothing but *folder*'s subfolder ``store`` can be written.
+
+    The subfolder ``python``, empty before, shows this interpreter without what was installed beside it.
+    """
+    confine = """
+        mount --bind "$1" "$1" && mount --bind "$1/store" "$1/store" && mount --bind "$2" "$1/python"
+        mount -o remount,bind,ro "$1" && mount -o remount,bind,ro / && shift 2 && exec "$@"
+    """
+    as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
+    python = folder / "python" / Path(sys._base_executable).resolve().relative_to(sys.base_prefix)
+    command = [*(as_nobody if os.geteuid() == 0 else []), str(python), "-B", "-S", "-s", "-W", "error", *words]
+    allowed = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
+    if allowed.returncode:
+        not_permitted(f"no mount name space can be made here: {allowed.stderr}")
+    return subprocess.run(
+        [*_UNSHARE, "sh", "-ec", confine, "sh", str(folder), sys.base_prefix, *command],
+        env={"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(folder / "python" / "lib"), **environment},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@contextmanager
+def memory_cgroup(limit: int) -> Iterator[list[str]]:
+    """A memory cgroup, v1 or v2, of *limit* bytes.
+
+    Yields:
+        What to put before a command so that it runs in there.
+    """
+    for parent, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = Path(parent) / f"corral-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / name).write_text(str(limit))
+            yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+        except FileNotFoundError:
+            continue
+        finally:
+            group.rmdir()
+        return
+    not_permitted("this kernel or user may make no memory cgroup; run the tests as root")
+
+
+def forget_cached(path: Path) -> None:
+    """Drop *path* from the page cache."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

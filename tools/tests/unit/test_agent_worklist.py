@@ -1,0 +1,110 @@
+"""What is asked for next, and when to try again."""
+
+import time
+
+import pytest
+
+from corral.agent.patience import Patience, Settings
+from corral.agent.source import Hiccup
+from corral.agent.worklist import Pace, Worklist
+from corral.errors import CannotRun, Failed
+
+MIB = 1 << 20
+
+
+def test_every_missing_byte_is_claimed_once_and_in_order():
+    missing = [(0, 10 * MIB), (50 * MIB, 50 * MIB + 7), (60 * MIB, 90 * MIB)]
+    worklist = Worklist(missing, 4)
+    claimed = []
+    while spans := worklist.claim(4 * MIB):
+        claimed += spans
+    assert claimed == sorted(claimed)
+    covered = []
+    for start, end in claimed:
+        if covered and covered[-1][1] == start:
+            covered[-1] = (covered[-1][0], end)
+        else:
+            covered.append((start, end))
+    assert covered == missing
+
+
+def test_parts_shrink_towards_the_end_so_that_all_are_done_together():
+    worklist = Worklist([(0, 256 * MIB)], 8)
+    sizes = []
+    while spans := worklist.claim(32 * MIB):
+        sizes.append(spans[0][1] - spans[0][0])
+    assert sizes[0] == 16 * MIB
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes[-8:]) == MIB
+
+
+def test_what_is_given_back_is_claimed_next():
+    worklist = Worklist([(0, 100 * MIB)], 2)
+    first, second = worklist.claim(4 * MIB), worklist.claim(4 * MIB)
+    worklist.release([(1 * MIB, 2 * MIB)])
+    assert worklist.claim(4 * MIB) == [(1 * MIB, 2 * MIB)]
+    assert worklist.claim(4 * MIB)[0][0] == second[0][1]
+    assert first[0][0] == 0
+
+
+def test_a_server_without_ranges_gets_one_request_at_a_time_for_everything():
+    worklist = Worklist([(0, 100 * MIB)], 2)
+    held = worklist.claim(4 * MIB)
+    worklist.note_ignored_range()
+    assert not worklist.in_one_piece  # once may be an accident
+    worklist.note_ignored_range()
+    assert worklist.claim(4 * MIB) == []
+    worklist.release(held)
+    assert sum(end - start for start, end in worklist.claim(4 * MIB)) == 100 * MIB
+
+
+def test_no_more_workers_than_there_is_work():
+    assert Worklist([], 8).workers == 0
+    assert Worklist([(0, 1)], 8).workers == 1
+    assert Worklist([(0, 100 * MIB)], 8).workers == 8
+
+
+def test_a_slow_round_trip_makes_for_larger_parts(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def after(round_trip, seconds, count):
+        pace = Pace()
+        pace.asked()
+        now[0] += round_trip
+        pace.answered()
+        now[0] += seconds
+        pace.received(count)
+        return pace.part
+
+    assert after(0.001, 0.1, 4 * MIB) == 4 * MIB
+    assert after(0.05, 0.2, 4 * MIB) == pytest.approx(20 * MIB, abs=1)
+    assert after(2.0, 0.1, 4 * MIB) == 64 * MIB
+
+
+def test_patience_ends_without_news_and_lasts_with_it():
+    patience = Patience(Settings(patience=0.3, slowest_retry=0.01))
+    for _ in range(4):
+        time.sleep(0.1)
+        assert patience.pause_after(Hiccup("cut"), 9) <= 0.01
+        patience.renew()
+    time.sleep(0.3)
+    with pytest.raises(CannotRun, match="cut"):
+        patience.pause_after(Hiccup("cut"), 9)
+
+
+def test_a_pause_that_the_server_asks_for_does_not_cost_patience():
+    patience = Patience(Settings(patience=1, obedience=100))
+    assert patience.pause_after(Hiccup("busy", wait=50), 1) == 50
+    assert 49 < patience.hold() <= 50
+    with pytest.raises(CannotRun):
+        patience.pause_after(Hiccup("busy", wait=200), 1)
+
+
+def test_contradictions_end_soon_whatever_the_patience():
+    patience = Patience(Settings(patience=1000))
+    trouble = Hiccup("too short", becomes=Failed)
+    for _ in range(7):
+        patience.pause_after(trouble, 1)
+    with pytest.raises(Failed, match="too short"):
+        patience.pause_after(trouble, 1)
