@@ -82,7 +82,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--small", action="store_true", help="a third of the rounds, as CI runs it")
     args = parser.parse_args()
+    args.rounds = max(3, args.rounds // 3) if args.small else args.rounds
 
     with tempfile.TemporaryDirectory(prefix="corral-plan-") as scratch:
         folder = Path(scratch)
