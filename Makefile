@@ -42,8 +42,8 @@ plan: setup ## terraform plan of the local stack
 up: setup ## Download what is missing and start the stack
 	@$(CORRAL) up --detach --catalog $(CATALOG) $(ARGS)
 
-smoke: setup ## Prove that every model answers, and answers right
-	@$(CORRAL) smoke --catalog $(CATALOG) $(ARGS)
+smoke: setup ## Prove that every model of the running stack answers, and answers right
+	@$(CORRAL) smoke $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
 
 status: setup ## What runs
 	@$(CORRAL) status $(ARGS)
