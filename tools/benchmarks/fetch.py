@@ -204,7 +204,7 @@ def memory(bench: Bench) -> Iterator[Row]:
 
 def killed(bench: Bench) -> Iterator[Row]:
     """Three SIGKILLs and a SIGTERM at random points, then a run to the end."""
-    rate = (4 if bench.small else 50) * MB
+    rate = (1.5 if bench.small else 50) * MB
     size = 64 * MIB if bench.small else bench.size
     with bench.serve(size, "--rate", str(rate)) as served:
         shutil.rmtree(served.store, ignore_errors=True)

@@ -136,7 +136,7 @@ class _Attempt:
         self._patience = Patience(settings)
 
         # What a kill can lose is a step of each connection and what waits to be flushed: a small part of the file.
-        self._step = _between(64 * _KIB, file.size // 512, _MIB)
+        self._step = _between(64 * _KIB, file.size // 1024, _MIB)
         self._batch = _between(256 * _KIB, file.size // 128, 16 * _MIB)
         self._most_unflushed = _between(16 * _MIB, file.size // 32, 128 * _MIB)
         self._halt = threading.Event()
@@ -150,13 +150,16 @@ class _Attempt:
         """Collect what is missing; the sha256 of the whole."""
         workers = [self._thread(functools.partial(self._work, number)) for number in range(self._worklist.workers)]
         follower = self._thread(self._follow)
-        threads = [follower, self._thread(functools.partial(self._flush_behind, workers)), *workers]
+        flusher = self._thread(functools.partial(self._flush_behind, workers))
+        threads = [follower, flusher, *workers]
         self._tell(moved_before)
         for thread in threads:
             thread.start()
         try:
-            while follower.is_alive():  # then all is there and hashed: who waits for another try is not needed
-                follower.join(_TICK_SECONDS)
+            # All is there when these two are done: a worker that still waits for another try is not needed.
+            # The kernel tells of a failed write once; were the flusher not waited for, nobody would hear of it.
+            while waited_for := [thread for thread in (follower, flusher) if thread.is_alive()]:
+                waited_for[0].join(_TICK_SECONDS)
                 self._tell(moved_before)
                 if self._error:
                     raise self._error

@@ -1,6 +1,7 @@
 """The engine against a hub that misbehaves: what can be survived is, and nothing corrupt is ever published."""
 
 import errno
+import os
 import threading
 import time
 from dataclasses import replace
@@ -216,6 +217,17 @@ def test_a_full_disk_keeps_what_has_arrived(one, monkeypatch):
     assert kept > 0
     assert one.fetch().bytes_moved < len(one.content)
     assert one.published.read_bytes() == one.content
+
+
+def test_bytes_that_the_disk_refuses_at_the_last_moment_are_not_published(one, monkeypatch):
+    def fail_late(_descriptor):
+        time.sleep(2)  # longer than everything else takes
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail_late)
+    with pytest.raises(CannotRun, match=r"cannot be written: .*Input/output error"):
+        one.fetch()
+    assert not one.published.exists()
 
 
 def test_stopping_is_prompt_and_the_next_run_goes_on(one):
