@@ -1,0 +1,16 @@
+"""The benchmark of the download still runs; its speeds are figures to read (`make bench`), not claims to test."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "fetch.py"
+NOT_SPEED = ("G4", "G8")  # G4 stands for G4 and G5
+
+
+def test_the_small_benchmark_meets_the_goals_that_are_no_speeds(tmp_path):
+    command = [sys.executable, str(BENCHMARK), "--small", "--only", *NOT_SPEED, "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    goals = {line.split()[0] for line in done.stdout.splitlines()[2:]}
+    assert goals == {"G4", "G5", "G8"}
