@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from corral import paths
@@ -31,6 +32,13 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON to stdout instead of a table")
+
+
+def again(args: argparse.Namespace, *words: str) -> str:
+    """``corral`` *words* for the catalog and the store that *args* name: a next step to be typed as it is."""
+    given = [(f"--{name}", getattr(args, name, None)) for name in ("catalog", "store")]
+    options = [part for option, value in given if value is not None for part in (option, str(value))]
+    return shlex.join(["corral", *words, *options])
 
 
 def catalog_dir(args: argparse.Namespace) -> Path:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         output.table(("path", "size", "idle", "what"), rows)
     output.talk(pruned.summary())
     if pruned.removals and not args.yes:
-        output.talk("Let it go with: corral prune --yes")
+        output.talk(f"Let it go with: {options.again(args, 'prune', '--yes')}")
     if pruned.failed:
         output.talk(f"{count(len(pruned.failed), 'thing')} could not be removed.")
         return ExitCode.FAILED

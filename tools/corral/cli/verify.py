@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if trouble:
         output.talk(f"{trouble.message}\n  → {trouble.next_step}" if trouble.next_step else trouble.message)
     if bad:
-        remedy = "" if args.repair else "  Mend it with: corral verify --repair"
+        remedy = "" if args.repair else f"  Mend it with: {options.again(args, 'verify', '--repair')}"
         output.talk(f"{count(len(bad), 'file')} of {len(checks)} not as the lock says.{remedy}")
         return ExitCode.FAILED
     return ExitCode.OK

@@ -186,7 +186,8 @@ def _error(finished: _Finished, catalog: Path, folder: Path) -> Refused | Cannot
     what = [f"{one['summary']}: {one['detail']}" for one in found] or [f"{finished.text}{finished.complaints}".strip()]
     return CannotRun(
         "\n".join(["Terraform failed.", *what]),
-        next_step=f"When the reason is in {folder}, delete that folder: the next run makes it again.",
+        next_step=f"Check the catalog: corral validate --catalog {shlex.quote(str(catalog))}; "
+        f"when the reason is in {folder}, delete that folder: the next run makes it again",
     )
 
 

@@ -101,7 +101,7 @@ def judge_images(reply: Reply, asked: Asked, shown: tuple[str, str]) -> Verdict:
         return Verdict(
             "failed",
             f"the server runs without a projector (HTTP {reply.status}: {_error_text(reply)}), but the catalog says "
-            f"that {asked.model} takes images; write the lock and start again: corral lock && corral up",
+            f"that {asked.model} takes images; write the lock and start again: corral lock && corral down && corral up",
         )
     message = _message(reply, asked)
     if isinstance(message, Verdict):
@@ -213,7 +213,7 @@ def _empty(content: str, reasoning: str, finish_reason: Any, asked: Asked) -> Ve
         return Verdict(
             "failed",
             f"empty answer: all tokens went to thinking (finish_reason {finish_reason}); raise max_tokens where you "
-            f'ask, or set reasoning: "off" for {asked.model} and run: corral lock && corral up',
+            f'ask, or set reasoning: "off" for {asked.model} and run: corral lock && corral down && corral up',
         )
     if content:
         return Verdict(
@@ -243,7 +243,7 @@ def _refusal(reply: Reply, asked: Asked) -> Verdict | None:
             )
         case 404:
             reason = (
-                f"HTTP 404: the endpoint does not know {asked.model} ({text}); render and start it again: corral up"
+                f"HTTP 404: the endpoint does not know {asked.model} ({text}); start it again: corral down && corral up"
             )
         case 429:
             reason = f"HTTP 429: more requests at once than its concurrencyLimit ({text}); ask again when it is quiet"

@@ -104,7 +104,10 @@ class Endpoint:
         }
         if api_key:
             if not (api_key.isascii() and api_key.isprintable()):
-                raise Refused("CORRAL_API_KEY holds a character that no HTTP header can carry (a newline, an accent).")
+                raise Refused(
+                    "CORRAL_API_KEY holds a character that no HTTP header can carry (a newline, an accent).",
+                    next_step="export CORRAL_API_KEY=<the key, and nothing else>",
+                )
             headers["Authorization"] = f"Bearer {api_key}"
         self._client = httpx2.AsyncClient(
             headers=headers,

@@ -220,11 +220,14 @@ def test_a_full_disk_keeps_what_has_arrived(one, monkeypatch):
 
 
 def test_bytes_that_the_disk_refuses_at_the_last_moment_are_not_published(one, monkeypatch):
+    went_on = threading.Event()
+
     def fail_late(_descriptor):
-        time.sleep(2)  # longer than everything else takes
+        went_on.wait(2)  # an engine that does not wait for the flush is past its end by then
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fdatasync", fail_late)
+    monkeypatch.setattr(Partial, "sync", lambda _partial: went_on.set())
     with pytest.raises(CannotRun, match=r"cannot be written: .*Input/output error"):
         one.fetch()
     assert not one.published.exists()

@@ -139,7 +139,7 @@ def test_thoughts_without_an_answer_have_their_own_reason():
     reason = reason_of(answers("", reasoning_content="hm", finish_reason="length"))
     assert reason == (
         "empty answer: all tokens went to thinking (finish_reason length); raise max_tokens where you ask, "
-        'or set reasoning: "off" for text and run: corral lock && corral up'
+        'or set reasoning: "off" for text and run: corral lock && corral down && corral up'
     )
 
 
