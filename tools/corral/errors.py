@@ -4,7 +4,9 @@ CorralError
 ├── Failed       exit 1   the work was done and its result is bad
 ├── Refused      exit 2   the request or the configuration is wrong
 │   ├── CatalogInvalid    one or more problems in the catalog, each with file and line
-│   └── LockStale         the lock does not belong to this catalog
+│   ├── LockStale         the lock does not belong to this catalog
+│   ├── UnreadableHeader  a file is no GGUF that this corral reads
+│   └── EngineCannotMeasure   the engine could not say what a model takes
 └── CannotRun    exit 3   the work could not be done here and now
     ├── HubUnavailable    the model hub did not answer
     └── ProgramMissing    a program that corral needs is not installed
@@ -28,6 +30,7 @@ __all__ = [
     "CannotRun",
     "CatalogInvalid",
     "CorralError",
+    "EngineCannotMeasure",
     "ExitCode",
     "Failed",
     "HubUnavailable",
@@ -35,6 +38,7 @@ __all__ = [
     "Problem",
     "ProgramMissing",
     "Refused",
+    "UnreadableHeader",
 ]
 
 
@@ -76,6 +80,14 @@ class CatalogInvalid(Refused):
 
 class LockStale(Refused):
     """lock.json does not belong to the catalog beside it."""
+
+
+class UnreadableHeader(Refused):
+    """A file is not a GGUF, is damaged, or is of a kind that this corral does not read."""
+
+
+class EngineCannotMeasure(Refused):
+    """The engine could not say what a model takes with its command line; the message has its reason."""
 
 
 class HubUnavailable(CannotRun):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 _LARGE = (".gguf", ".safetensors", ".bin")
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -21,11 +20,13 @@ class RepoContent:
         files: path in the repository to the file that has its bytes, or the bytes themselves.
         licence: as its card names it.
         token: the only token that opens a gated repository; None for one that is open to all.
+        digests: sha256 of files by path, where it is known: gigabytes need not be read to compute it.
     """
 
     files: Mapping[str, Path | bytes]
     licence: str | None = "apache-2.0"
     token: str | None = field(default=None, repr=False)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Shelves:
         """Put *content* on the main branch of *repo*; the new commit's id."""
         if repo.count("/") != 1:
             raise ValueError(f"a repository is called org/name, not {repo!r}")
-        files = {path: _stored(path, file) for path, file in sorted(content.files.items())}
+        files = {path: _stored(path, file, content.digests.get(path)) for path, file in sorted(content.files.items())}
         described = [repo, str(content.licence), *(f"{path} {file.sha256}" for path, file in files.items())]
         commit = Commit(hashlib.sha1("\n".join(described).encode()).hexdigest(), content, files)  # noqa: S324
         with self._lock:
@@ -147,21 +148,20 @@ def list_tree(commit: Commit, under: str, *, recursive: bool) -> list[dict[str, 
     return list(entries.values()) if entries or not under else None
 
 
-def _stored(path: str, content: Path | bytes) -> StoredFile:
-    sha256 = hashlib.sha256()
-    if isinstance(content, bytes):
-        size = len(content)
-        sha256.update(content)
-    else:
-        size = content.stat().st_size
-        with content.open("rb") as file:
-            while piece := file.read(_READ_BYTES):
-                sha256.update(piece)
-    digest = sha256.hexdigest()
+def _stored(path: str, content: Path | bytes, digest: str | None) -> StoredFile:
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    digest = digest or _sha256(content)
     large = path.endswith(_LARGE)
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {size}\n".encode()
     body = pointer if large else content if isinstance(content, bytes) else content.read_bytes()
     return StoredFile(path, content, size, digest, _git_oid("blob", body), large)
+
+
+def _sha256(content: Path | bytes) -> str:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    with content.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _git_oid(kind: str, body: bytes) -> str:

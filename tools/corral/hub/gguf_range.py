@@ -1,0 +1,189 @@
+"""Reads the header of a locked GGUF file, and no more of it: from the hub by ranges, or from disk.
+
+A header is 20 KB for a projector and some 10 MB for a model, nearly all of it tokenizer, and it cannot be told how
+long it is before it has been read.  So the reader asks for what must be there at least, and a little more each time;
+no byte is asked for twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from corral.agent.hub_client import Hub
+from corral.agent.lock_file import LockedFile
+from corral.agent.patience import Patience, Settings
+from corral.agent.source import Body, Hiccup, Source
+from corral.errors import CorralError, Failed, HubUnavailable, Refused, UnreadableHeader
+from corral.hub.resolve import Resolved
+from corral.vram.gguf_header import GgufHeader, HeaderIncomplete, parse
+
+FIRST_BYTES = 256 << 10
+"""All of a projector's header, and the hyperparameters of any model."""
+STEP_BYTES = 1 << 20
+"""What is asked for at once when nothing better is known: what may be read in vain, at most."""
+MOST_BYTES = 128 << 20
+"""Ten times the largest header of today."""
+
+_READ_BYTES = 256 << 10
+_MB = 1_000_000
+
+Say = Callable[[str], None]
+
+
+def read_headers(
+    model_id: str, resolved: Resolved, catalog: Path, *, say: Say, settings: Settings | None = None
+) -> list[GgufHeader]:
+    """The headers of all files of a model, in their order.
+
+    Args:
+        model_id: for what is said.
+        resolved: the files, and the commit of the hub that they are from.
+        catalog: what the path of a file on disk starts from.
+        say: hears a line for each file and each hiccup.
+        settings: how hard to try; only ``patience`` and the pauses count.
+
+    Raises:
+        UnreadableHeader: a file is no GGUF that this corral reads, or its header is absurdly long.
+        Refused: a file has another size than the locked one, or the hub does not give it.
+        HubUnavailable: the hub did not bring it.
+    """
+    if resolved.repo is None or resolved.revision is None:
+        return [_on_disk(catalog / file.path, file) for file in resolved.files]
+    hub = Hub.from_environment()
+    headers = []
+    for file in resolved.files:
+        name = f"{model_id}: {file.name}"
+        source = hub.file(resolved.repo, resolved.revision, file.path)
+        headers.append(from_source(source, file, name=name, say=say, settings=settings or Settings()))
+    return headers
+
+
+def from_source(source: Source, file: LockedFile, *, name: str, say: Say, settings: Settings) -> GgufHeader:
+    """The header of *file*, read from the front of *source*.
+
+    Raises:
+        UnreadableHeader: it is no GGUF that this corral reads, or its header is absurdly long.
+        Refused: it has another size, or the hub does not give it.
+        HubUnavailable: patience ended.
+    """
+    say(f"{name}: reading the header")
+    front = _Front(source, file, name=name, say=say, settings=settings)
+    try:
+        header = _grow(front.up_to, file, name)
+    finally:
+        front.close()
+        source.abort()  # nothing more will be asked of it: its connections go
+    say(f"{name}: {front.received / _MB:.1f} MB of {file.size / _MB:,.1f} MB read")
+    return header
+
+
+def _on_disk(path: Path, file: LockedFile) -> GgufHeader:
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, 2)
+            if size != file.size:
+                raise Refused(f"{path} has {size:,} bytes, and was locked with {file.size:,}.", next_step="corral lock")
+            data = bytearray()
+
+            def up_to(end: int) -> bytearray:
+                stream.seek(len(data))
+                data.extend(stream.read(end - len(data)))
+                return data
+
+            return _grow(up_to, file, str(path))
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error.strerror}.", next_step=f"ls -l {path}") from None
+
+
+def _grow(up_to: Callable[[int], bytearray], file: LockedFile, name: str) -> GgufHeader:
+    """Parse longer and longer beginnings of *file* until one holds the header."""
+    wanted = min(FIRST_BYTES, file.size)
+    while True:
+        data = up_to(wanted)
+        try:
+            return parse(data, file_size=file.size)
+        except HeaderIncomplete as error:
+            if error.needed_at_least > MOST_BYTES:
+                raise UnreadableHeader(
+                    f"{name}: its header claims to have at least {error.needed_at_least:,} bytes, "
+                    f"and {MOST_BYTES:,} is the most that is read.",
+                    next_step="Use another file: no known model has a header of that size",
+                ) from None
+            wanted = min(max(error.needed_at_least, len(data) + STEP_BYTES), file.size)
+        except UnreadableHeader as error:
+            raise UnreadableHeader(f"{name}: {error.message}", next_step=error.next_step) from None
+
+
+class _Front:
+    """The front of a file of the hub, as far as it has been asked for."""
+
+    def __init__(self, source: Source, file: LockedFile, *, name: str, say: Say, settings: Settings) -> None:
+        self.received = 0
+        self._source = source
+        self._file = file
+        self._name = name
+        self._say = say
+        self._patience = Patience(settings)
+        self._data = bytearray()
+        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._body: Body | None = None
+        self._at = 0  # where the body is in the file
+
+    def up_to(self, end: int) -> bytearray:
+        """At least the first *end* bytes."""
+        failures = 0
+        while len(self._data) < end:
+            before = len(self._data)
+            try:
+                self._receive(end)
+            except Hiccup as hiccup:
+                self.close()
+                failures = 1 if len(self._data) > before else failures + 1
+                self._pause(hiccup, failures)
+        return self._data
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._body is not None:
+            self._body.close()
+            self._body = None
+
+    def _receive(self, end: int) -> None:
+        asked = len(self._data)
+        body = self._body or self._open(asked, end)
+        while len(self._data) < end:
+            count = body.readinto(self._buffer[: end - self._at])
+            if not count:
+                raise Hiccup("the connection ended early")
+            self._data += self._buffer[max(0, len(self._data) - self._at) : count]
+            self._at += count
+            self.received += count
+            self._patience.renew()
+        if body.start == asked:  # else ranges are ignored there, and this answer goes on to the end of the file
+            self.close()
+
+    def _open(self, start: int, end: int) -> Body:
+        self._body = body = self._source.open(start, end)
+        self._at = body.start
+        if body.total is not None and body.total != self._file.size:
+            raise Refused(
+                f"{self._name} has {body.total:,} bytes on the hub, and was locked with {self._file.size:,}.",
+                next_step="corral lock --upgrade",
+            )
+        return body
+
+    def _pause(self, hiccup: Hiccup, failures: int) -> None:
+        try:
+            wait = self._patience.pause_after(hiccup, failures)
+        except CorralError as error:
+            if isinstance(error, Failed):
+                raise Refused(f"{self._name}: {error.message}.", next_step="corral lock --upgrade") from None
+            raise HubUnavailable(
+                f"{self._name}: its header could not be read: {error.message}.",
+                next_step="Check the network and HF_ENDPOINT, then: corral lock",
+            ) from None
+        if wait:
+            self._say(f"{self._name}: {hiccup.reason}; trying again in {wait:.1f} s")
+            time.sleep(wait)
