@@ -68,7 +68,7 @@ def _entry(block: list[str]) -> dict[str, Any]:
 
 def table() -> str:
     """The file's text, made from the pinned engine."""
-    from corral.engine.llama_server import LLAMA_CPP_BUILD
+    from corral.engine.embedded import LLAMA_CPP_BUILD
 
     server = Path(sys.executable).with_name("corral-llama-server")
     shown = subprocess.run([server, "--help"], capture_output=True, text=True, check=True).stdout

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.engine import llama_server as embedded
-from corral.engine import llama_swap_build
+from corral.engine import embedded, llama_swap_build
 from corral.errors import ProgramMissing, Refused
 
 Say = Callable[[str], None]
@@ -64,14 +63,26 @@ def llama_server() -> Engine:
         Refused: ``LLAMA_SERVER`` does not name a program that starts.
         ProgramMissing: the one on PATH does not start, or there is none and the embedded engine cannot run here.
     """
+    path, origin = find_llama_server()
+    if origin == "embedded":
+        return Engine(path, origin, f"{embedded.LLAMA_CPP_BUILD} (xllamacpp {embedded.WHEEL_VERSION})")
+    return Engine(path, origin, _llama_cpp_build(_version_text(path, "--version", origin)))
+
+
+def find_llama_server() -> tuple[Path, str]:
+    """Where the llama-server of this machine is, and its origin; as ``llama_server``, but starts nothing.
+
+    Raises:
+        Refused: ``LLAMA_SERVER`` does not name a program.
+        ProgramMissing: there is none, and the embedded engine cannot run here.
+    """
     if own := _own("LLAMA_SERVER", "llama-server"):
-        path, origin = own
-        return Engine(path, origin, _llama_cpp_build(_version_text(path, "--version", origin)))
+        return own
     embedded.require_available()
     path = Path(sysconfig.get_path("scripts")) / EMBEDDED
     if not _is_program(path):
         raise ProgramMissing(f"The embedded engine's command is missing: {path}.", next_step="make setup")
-    return Engine(path, "embedded", f"{embedded.LLAMA_CPP_BUILD} (xllamacpp {embedded.WHEEL_VERSION})")
+    return path, "embedded"
 
 
 def llama_swap(say: Say = lambda _: None) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.engine import binaries, llama_server, llama_swap_build
+from corral.engine import binaries, embedded, llama_swap_build
 from corral.errors import ProgramMissing, Refused
 
 
@@ -43,7 +43,7 @@ def test_the_embedded_engine_is_the_last_choice():
     engine = binaries.llama_server()
     assert engine.origin == "embedded"
     assert engine.path.name == "corral-llama-server"
-    assert engine.build.startswith(llama_server.LLAMA_CPP_BUILD)
+    assert engine.build.startswith(embedded.LLAMA_CPP_BUILD)
 
 
 def test_an_empty_variable_asks_for_the_default(monkeypatch):
@@ -108,20 +108,20 @@ def test_a_missing_wheel_is_named_with_a_way_out(monkeypatch):
     def missing(_name):
         raise metadata.PackageNotFoundError
 
-    monkeypatch.setattr(llama_server.metadata, "version", missing)
+    monkeypatch.setattr(metadata, "version", missing)
     with pytest.raises(ProgramMissing, match="xllamacpp") as error:
         binaries.llama_server()
     assert "LLAMA_SERVER=" in error.value.next_step
 
 
 def test_another_wheel_than_the_pinned_is_refused(monkeypatch):
-    monkeypatch.setattr(llama_server.metadata, "version", lambda _name: "2026.11.1")
+    monkeypatch.setattr(metadata, "version", lambda _name: "2026.11.1")
     with pytest.raises(ProgramMissing, match=r"2026\.11\.1 is installed"):
         binaries.llama_server()
 
 
 def test_a_cpu_without_avx2_is_told_before_anything_crashes(monkeypatch):
-    monkeypatch.setattr(llama_server, "_has_avx2", lambda: False)
+    monkeypatch.setattr(embedded, "_has_avx2", lambda: False)
     with pytest.raises(ProgramMissing, match="AVX2"):
         binaries.llama_server()
 
@@ -132,13 +132,13 @@ def test_moved_structures_are_noticed_before_anything_is_written():
 
     moved = Moved()
     with pytest.raises(ProgramMissing, match="structures"):
-        llama_server._prove_layout(moved, id(moved) + 16)
+        embedded._prove_layout(moved, id(moved) + 16)
 
 
 def test_the_pins_of_the_engine_agree():
     project = (llama_swap_build.PINS.parent / "pyproject.toml").read_text()
-    assert f'"xllamacpp=={llama_server.WHEEL_VERSION} ;' in project
-    assert llama_server.WHEEL_VERSION.endswith(llama_server.LLAMA_CPP_BUILD.removeprefix("b"))
+    assert f'"xllamacpp=={embedded.WHEEL_VERSION} ;' in project
+    assert embedded.WHEEL_VERSION.endswith(embedded.LLAMA_CPP_BUILD.removeprefix("b"))
 
 
 def test_llama_swap_is_taken_from_path_then_from_the_cache(tmp_path):

@@ -1,0 +1,193 @@
+"""The process that asks the engine: a job as JSON on stdin, one line of JSON on stdout for each command line.
+
+    {"gpu": true, "argvs": [["-m", "/tmp/…/model.gguf", "-c", "4096", …], …]}
+
+llama.cpp ends the process when it is given something that it does not like (an unknown architecture is a C++ exception
+that nobody catches), so it is asked here and not in the process that wants to know.  ``corral.vram.oracle`` starts this
+one, fills in the paths, and makes an error of its death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+from corral.engine import embedded
+from corral.errors import CorralError
+from corral.vram.native import LayoutUnproven, LogCallback, Native, prove
+from corral.vram.pretend_gpu import FREE, NAME, TOTAL, PretendGpu, memory_of
+from corral.vram.projector_memory import ProjectorMemory, Projectors
+
+_ERRORS_ONLY = 1  # of common/log.h: output 0, errors 1
+_LOG_LEVEL_ERROR = 4  # GGML_LOG_LEVEL_ERROR
+_F16 = 1  # GGML_TYPE_F16
+_NO_POOLING = (-1, 0)  # unspecified, none
+_CANARY = b"\xa5"
+_ROW = 5 * 8  # common_device_memory_data: total, free, model, context, compute
+
+
+def _write_errors(level: int, text: bytes, _: None) -> None:
+    """Write an error at once: the engine's own log has a thread that dies with the process, and the reason with it."""
+    if level == _LOG_LEVEL_ERROR:
+        os.write(sys.stderr.fileno(), text)
+
+
+_ERROR_LOG = LogCallback(_write_errors)
+
+
+class Refusal(Exception):
+    """The engine does not take this command line or this model, and says why."""
+
+
+class Engine:
+    """The embedded engine, with a pretend GPU or without one; ``embedded.require_available`` has returned before."""
+
+    def __init__(self, *, gpu: bool) -> None:
+        self._native = Native()
+        self._native.set_verbosity(_ERRORS_ONLY)
+        self._native.log_to(_ERROR_LOG, None)
+        self._gpu = PretendGpu(self._native) if gpu else None
+        self._devices = self._native.devices()
+        self._projectors = Projectors(self._native, self._devices, NAME if gpu else None)
+
+    def measure(self, argv: list[str], *, cuda: bool) -> dict[str, Any]:
+        """Bytes that llama-server would take with *argv*; with *cuda* or a cache that is not f16, also on CUDA.
+
+        Raises:
+            LayoutUnproven: the engine's answer is not what this build gives.
+            Refusal: the engine does not take it.
+        """
+        # On a machine with a GPU that the wheel can use (macOS), that one must stay out of it.
+        line = embedded.parse([*argv, *(("--device", NAME) if self._gpu else ("--device", "none", "--no-repack"))])
+        if line is None:
+            raise Refusal("llama-server refuses the command line")
+        params = line.params
+        _as_llama_server_does(params)
+        rows, trained = self._rows(line)
+        if not self._gpu:
+            rows = [dict.fromkeys(rows[0], 0), *rows]
+        card, host = rows
+        projector = self._projector(params)
+        padded, copies = None, 0
+        if self._gpu and (cuda or not _f16_cache(params)):
+            padded, copies = self._like_cuda(line, self._gpu)
+        if self._gpu:
+            self._gpu.require_intact()
+        return {
+            "gpu": card | {"projector": projector.gpu},
+            "host": host | {"projector": projector.host},
+            "cuda": padded,
+            "f16_copies": copies,
+            "context_trained": trained,
+            "ubatch": params.n_ubatch,
+            "image_tokens": projector.image_tokens,
+            "projector_growth": projector.growth,
+            "image_batch": params.mtmd_batch_max_tokens,
+        }
+
+    def _like_cuda(self, line: embedded.CommandLine, gpu: PretendGpu) -> tuple[dict[str, int], int]:
+        """The card's row when its buffers are as large as CUDA's, and the largest f16 copies among them."""
+        gpu.like_cuda, gpu.f16_copies = True, 0
+        try:
+            rows, _ = self._rows(line)
+            copies = gpu.f16_copies
+            return rows[0] | {"projector": self._projector(line.params).gpu}, copies
+        finally:
+            gpu.like_cuda = False
+
+    def _rows(self, line: embedded.CommandLine) -> tuple[list[dict[str, int]], int]:
+        """Weights, context and compute of each device, the host last; and the trained context."""
+        native, params = self._native, line.params
+        model, context = (ctypes.create_string_buffer(_CANARY * 4096) for _ in range(2))
+        prove(ctypes.addressof(model), native.model_params(model, line.address), "common_model_params_to_llama")
+        prove(ctypes.addressof(context), native.context_params(context, line.address), "common_context_params_to_llama")
+        _prove_params(params, model, context)
+        answer, devices = (ctypes.c_uint64 * 4)(), (ctypes.c_uint64 * 3)()
+        answer[3] = 0xA5A5A5A5
+        layers, trained, experts = ctypes.c_uint32(), ctypes.c_uint32(), ctypes.c_uint32()
+        counts = ctypes.byref(layers), ctypes.byref(trained), ctypes.byref(experts)
+        path = params.model.path.encode()
+        returned = native.memory(answer, path, model, context, devices, *counts, _LOG_LEVEL_ERROR)
+        prove(ctypes.addressof(answer), returned, "common_get_device_memory_data")
+        prove(0xA5A5A5A5, answer[3], "std::vector of common_get_device_memory_data")
+        own = [self._gpu.address] if self._gpu else []
+        begin, end, _ = devices
+        found = list((ctypes.c_uint64 * len(own)).from_address(begin)) if end - begin == 8 * len(own) and own else []
+        prove((own, 8 * len(own)), (found, end - begin), "the devices that the model is on")
+        begin, end = answer[:2]
+        prove(_ROW * (len(own) + 1), end - begin, "std::vector<common_device_memory_data>")
+        rows = [(ctypes.c_int64 * 5).from_address(begin + _ROW * number) for number in range(len(own) + 1)]
+        for row in rows[:-1]:
+            prove((TOTAL, FREE), tuple(row[:2]), "struct common_device_memory_data")
+        self._prove_host(rows[-1][0])
+        return [{"weights": row[2], "context": row[3], "compute": row[4]} for row in rows], trained.value
+
+    def _prove_host(self, total: int) -> None:
+        (cpu,) = [address for address, name in self._devices.items() if name == "CPU"]
+        prove(memory_of(self._native, cpu)[1], total, "the host's row of common_device_memory_data")
+
+    def _projector(self, params: Any) -> ProjectorMemory:
+        cuda = self._gpu is not None and self._gpu.like_cuda
+        try:
+            return self._projectors.measure(params, variant=cuda, growth=not cuda)
+        except ValueError as error:
+            raise Refusal(str(error)) from None
+
+
+def _f16_cache(params: Any) -> bool:
+    return {int(params.cache_type_k), int(params.cache_type_v)} == {_F16}
+
+
+def _as_llama_server_does(params: Any) -> None:
+    """What llama-server's ``main`` and ``server_output_limits`` make of a command line, where memory is concerned."""
+    if params.embedding and params.n_batch > params.n_ubatch:
+        params.n_batch = params.n_ubatch
+    if params.n_parallel < 0:
+        params.n_parallel, params.kv_unified = 4, True
+    whole_batch = params.embedding or int(params.pooling_type) not in _NO_POOLING
+    params.n_outputs_max = params.n_batch if whole_batch else params.n_parallel
+
+
+def _prove_params(params: Any, model: Any, context: Any) -> None:
+    """Find in the structures for llama.cpp what was parsed, and nothing written behind their ends."""
+    first = (ctypes.c_uint32 * 6).from_buffer(context)
+    known = (params.n_ctx, params.n_batch, params.n_ubatch, params.n_parallel, params.n_outputs_max)
+    prove(known, (*first[:4], first[5]), "struct llama_context_params")
+    for buffer, name in ((model, "struct llama_model_params"), (context, "struct llama_context_params")):
+        prove(_CANARY * 2048, buffer.raw[2048:4096], f"the end of {name}")
+
+
+def main() -> None:
+    """Answer one job."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # What the engine prints must not end up between the answers.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    job = json.load(sys.stdin)
+
+    def say(**line: Any) -> None:
+        answers.write(json.dumps(line) + "\n")
+        answers.flush()
+
+    try:
+        engine = Engine(gpu=job["gpu"])
+        for number, argv in enumerate(job["argvs"]):
+            say(**engine.measure(argv, cuda=number == 0))
+    except LayoutUnproven as error:
+        say(layout=str(error))
+    except Refusal as error:
+        say(refusal=str(error))
+    except CorralError as error:
+        say(missing=error.message, next_step=error.next_step)
+    sys.stderr.flush()
+    os._exit(0)  # past the destructors of llama.cpp
+
+
+if __name__ == "__main__":
+    main()

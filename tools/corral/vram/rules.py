@@ -1,0 +1,125 @@
+"""What a model takes on the card beyond what the engine counts, each as a row of its own with its source.
+
+The engine counts what it reserves when it loads.  It does not see the CUDA driver, it was asked over a pretend card
+that is not CUDA's, and it reserves for one image of warm-up size.  Every row errs to the side of too much; one that is
+0 is left out.  Functions and files are those of llama.cpp (https://github.com/ggml-org/llama.cpp), as of b11434.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from corral.vram.gguf_header import GgufHeader
+from corral.vram.oracle import Breakdown, Bytes
+
+CONTEXT_AND_POOLS = 150 << 20
+"""Bytes for the CUDA context, its memory pools and cuBLAS's workspace."""
+
+_FLOAT = 4
+_BATCHED = frozenset({"gemma4v", "internvl", "deepseekocr", "deepseekocr2"})
+"""Projector types whose graph takes several images at once (``support_batch`` in ``tools/mtmd/models/models.h``)."""
+_TILE_TOKENS = 256
+"""Tokens of one tile, of the types among them that cut an image into tiles of one size."""
+_ROUTER_TENSORS = 4  # probabilities, order, selected, weights
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row: bytes on the card, and why."""
+
+    name: str
+    bytes: int
+    source: str
+
+
+def rules(
+    headers: Sequence[GgufHeader], argv: Sequence[str], breakdown: Breakdown, *, padding: int | None = None
+) -> tuple[Rule, ...]:
+    """The rows for *breakdown*, the largest cause last; their sum and ``breakdown.gpu`` are the model's seat.
+
+    Args:
+        headers: the model's shards, and its projector last when *argv* names one.
+        argv: the command line that was measured.
+        breakdown: what the engine said of it.
+        padding: bytes of ``cuda-row-padding`` from another context of the same model, where it was not measured again.
+    """
+    del argv  # all that a rule needs of it, the engine has parsed
+    found = (
+        *_projector(headers, breakdown),
+        _f16_copies(breakdown),
+        _padding(breakdown, padding or 0),
+        _moe(headers[0], breakdown),
+        Rule(
+            "cuda-context-and-pools",
+            CONTEXT_AND_POOLS,
+            "CUDA context, memory pools, cuBLAS: 116.6 MiB were left over of 6996 MiB measured for Qwen3-8B on a "
+            "Tesla T4; HAMi-core reckons with 100 MiB, gguf-parser-go with 250 MiB",
+        ),
+    )
+    return tuple(rule for rule in found if rule.bytes > 0)
+
+
+def _projector(headers: Sequence[GgufHeader], breakdown: Breakdown) -> Iterator[Rule]:
+    yield Rule(
+        "projector-at-image-limit",
+        breakdown.projector_growth,
+        f"an image of {breakdown.image_tokens} tokens; the engine reserves for a smaller one at load ('avoid OOM on "
+        "warmup', tools/mtmd/clip.cpp); continued from its own figures for small images",
+    )
+    header = headers[-1]
+    kind = header.metadata.get("clip.projector_type") or header.metadata.get("clip.vision.projector_type")
+    if header.architecture != "clip" or kind not in _BATCHED:
+        return
+    at_once = breakdown.image_batch // (breakdown.image_tokens or _TILE_TOKENS)
+    one = breakdown.gpu.projector + breakdown.projector_growth - sum(tensor.size for tensor in header.tensors)
+    yield Rule(
+        "projector-image-batch",
+        max(0, at_once - 1) * max(0, one),
+        f"up to {at_once} images or tiles of one size are encoded at once (--mtmd-batch-max-tokens); the engine "
+        "reserves for one at load (mtmd_batch_add_chunk, tools/mtmd/mtmd.cpp)",
+    )
+
+
+def _f16_copies(breakdown: Breakdown) -> Rule:
+    more = _difference(breakdown.cuda, breakdown.gpu, "compute") if breakdown.f16_copies else 0
+    return Rule(
+        "f16-scratch-for-quantised-kv",
+        max(breakdown.f16_copies, more),
+        "f16 copies of K and V of one layer, which CUDA's attention makes of a cache of another type "
+        "(ggml_cuda_flash_attn_ext_get_f16_extra_data, ggml/src/ggml-cuda/fattn-common.cuh)",
+    )
+
+
+def _padding(breakdown: Breakdown, instead: int) -> Rule:
+    return Rule(
+        "cuda-row-padding",
+        padding_of(breakdown) if breakdown.cuda else instead,
+        "rows of quantised tensors padded to 512 values, buffers aligned to 128 bytes "
+        "(ggml_backend_cuda_buffer_type_get_alloc_size, ggml/src/ggml-cuda/ggml-cuda.cu)",
+    )
+
+
+def padding_of(breakdown: Breakdown) -> int:
+    """Bytes by which CUDA's buffers are larger than those that were counted, f16 copies aside."""
+    kinds = ["weights", "context", "projector"] + ([] if breakdown.f16_copies else ["compute"])
+    return sum(_difference(breakdown.cuda, breakdown.gpu, kind) for kind in kinds)
+
+
+def _difference(larger: Bytes | None, smaller: Bytes, kind: str) -> int:
+    return max(0, getattr(larger, kind) - getattr(smaller, kind)) if larger else 0
+
+
+def _moe(header: GgufHeader, breakdown: Breakdown) -> Rule:
+    """An upper bound: what one layer's fused operations keep alive, had it all been given back before."""
+    prefix = header.architecture
+    width, used, experts = (
+        int(header.metadata.get(f"{prefix}.{key}", 0))
+        for key in ("embedding_length", "expert_used_count", "expert_count")
+    )
+    return Rule(
+        "moe-graph-dependencies",
+        (width * used + _ROUTER_TENSORS * experts) * breakdown.ubatch * _FLOAT if used else 0,
+        "at most: the experts' outputs and the router's results of one layer, kept until CUDA's fused operations are "
+        "done (ggml_backend_cuda_graph_optimize, ggml/src/ggml-cuda/ggml-cuda.cu)",
+    )

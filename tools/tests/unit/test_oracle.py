@@ -1,0 +1,310 @@
+"""What a command line takes, as the embedded engine says over header-only models; the golden figures are in bytes."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from corral.errors import CannotRun, EngineCannotMeasure, ProgramMissing
+from corral.vram import oracle
+from corral.vram.gguf_header import canonical, parse
+from corral.vram.oracle import measure
+from tests.support import gguf_models
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "fixtures" / "vram-golden-b11549.json").read_text())
+MIB = 1 << 20
+ARGV = ["llama-server", "-m", "${STORE}/m/model.gguf", "--alias", "m", "-c", "8192", "-np", "1", "-ngl", "99"]
+ARGV += ["-fa", "on", "-fit", "off", "--offline", "--host", "127.0.0.1", "--port", "${PORT}"]
+
+
+def with_projector(limit):
+    return [*ARGV, "--mmproj", "${STORE}/m/mmproj.gguf", *([] if limit is None else ["--image-max-tokens", str(limit)])]
+
+
+def parts(found):
+    return {"model": found.weights, "context": found.context, "compute": found.compute}
+
+
+@pytest.fixture
+def child(monkeypatch, tmp_path):
+    """Puts another program in the place of the child."""
+
+    def replace(program):
+        path = tmp_path / "child.py"
+        path.write_text(textwrap.dedent(program))
+        monkeypatch.setattr(oracle, "_CHILD", ("-I", str(path)))
+
+    return replace
+
+
+@pytest.mark.parametrize("name", GOLDEN["models"])
+def test_every_golden_cell_is_equal_in_bytes(name):
+    cells = GOLDEN["models"][name]
+    found = measure([gguf_models.header(name)], [cell["argv"] for cell in cells])
+    assert [(parts(one.gpu), parts(one.host)) for one in found] == [(cell["gpu"], cell["host"]) for cell in cells]
+    assert len(cells) == 15
+
+
+@pytest.mark.parametrize("name", GOLDEN["mmproj"])
+def test_every_golden_projector_is_equal_in_bytes(name):
+    cells = GOLDEN["mmproj"][name]
+    language = {"mmproj-qwen3vl-8b-f16": "qwen3vl-8b-q4km", "mmproj-qwen3vl-4b-f16": "qwen3vl-4b-q4km"}[name]
+    headers = [gguf_models.header(language), gguf_models.header(name)]
+    found = measure(headers, [with_projector(cell["image_max_tokens"]) for cell in cells])
+    expected = [(cell["bytes"]["SIM0"], cell["bytes"]["CPU"]) for cell in cells]
+    assert [(one.gpu.projector, one.host.projector) for one in found] == expected
+    assert len(cells) == 4
+
+
+def test_the_engine_that_answers_is_the_golden_one():
+    assert GOLDEN["engine"] == oracle.ENGINE
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b-q4km", "gpt-oss-20b-mxfp4", "qwen3.6-27b-q2k", "gemma3-4b-q4km"])
+def test_the_token_list_has_no_influence(name):
+    bare, whole = gguf_models.header(name), gguf_models.header(name, tokenizer=True)
+    assert measure([bare], [ARGV]) == measure([canonical(whole)], [ARGV])
+
+
+# From the model cards' configurations: weights on the card, and per token of context, in MiB.
+@pytest.mark.parametrize(
+    ("name", "weights", "context"),
+    [
+        ("llama-3.1-8b-q4km", 4403.5, 8192 * 32 * 2 * 8 * 128 * 2 / MIB),
+        ("qwen2.5-7b-q4km", 4168.1, 8192 * 28 * 2 * 4 * 128 * 2 / MIB),
+        ("gpt-oss-20b-mxfp4", 10949.4, (8192 + 768) * 12 * 2 * 8 * 64 * 2 / MIB),
+        ("deepseek-v2-lite-q4km", 9774.7, 8192 * 27 * (512 + 64) * 2 / MIB),
+        ("qwen3.6-27b-q2k", 9807.1, 8192 * 16 * 2 * 4 * 256 * 2 / MIB + 48 * (48 * 128 * 128 + 3 * 10240) * 4 / MIB),
+    ],
+)
+def test_models_of_many_kinds_take_what_their_shapes_say(name, weights, context):
+    (found,) = measure([gguf_models.header(name)], [ARGV])
+    assert found.gpu.weights / MIB == pytest.approx(weights, abs=0.05)
+    assert found.gpu.context / MIB == context
+
+
+def test_an_encoder_computes_its_whole_batch_at_once():
+    argvs = [[*ARGV, "-ub", ubatch, "--embedding"] for ubatch in ("512", "2048")]
+    small, large = measure([gguf_models.header("nomic-embed-1.5-f16")], argvs)
+    assert small.gpu.context == large.gpu.context == 0
+    assert large.gpu.compute > 3 * small.gpu.compute
+
+
+def test_a_split_model_takes_what_the_whole_one_takes(tmp_path):
+    shards = [parse(path.read_bytes()[: 1 << 20]) for path in gguf_models.write_shards("qwen3-0.6b-q8", tmp_path, 3)]
+    argv = [word.replace("model.gguf", "model-00001-of-00003.gguf") for word in ARGV]
+    assert measure(shards, [argv]) == measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"attention__sliding_window": 512}, "context"),
+        ({"feed_forward_length": 10_240}, None),
+        ({"context_length": 4096}, "context_trained"),
+    ],
+)
+def test_another_hyperparameter_gives_another_figure(changes, part):
+    (before,) = measure([gguf_models.header("gemma3-4b-q4km")], [ARGV])
+    (after,) = measure([gguf_models.header("gemma3-4b-q4km", **changes)], [ARGV])
+    moved = {
+        "context": before.gpu.context != after.gpu.context,
+        "context_trained": before.context_trained != after.context_trained,
+    }
+    assert [name for name, has in moved.items() if has] == ([part] if part else [])
+
+
+def test_without_a_card_everything_is_on_the_host():
+    header = gguf_models.header("qwen3-0.6b-q8")
+    (alone,) = measure([header], [ARGV], gpu=False)
+    (beside,) = measure([header], [ARGV])
+    assert alone.gpu.total == 0
+    assert alone.cuda is None
+    assert alone.host.context == beside.gpu.context
+    # With a card, the tied output is there once more.
+    assert alone.host.weights == beside.gpu.weights
+
+
+def test_weights_that_stay_on_the_host_are_counted_there():
+    header = gguf_models.header("qwen3-30b-a3b-q4km")
+    everything, shared = measure([header], [ARGV, [*ARGV, "--cpu-moe"]])
+    assert shared.gpu.weights < everything.gpu.weights / 10
+    assert shared.gpu.weights + shared.host.weights == everything.gpu.weights + everything.host.weights
+    # CUDA copies a layer's experts over for a large batch, so its buffers grow.
+    assert shared.gpu.compute > everything.gpu.compute
+
+
+def test_without_a_number_of_slots_there_are_the_four_of_llama_server():
+    header = gguf_models.header("qwen3-0.6b-q8")
+    automatic = [word for word in ARGV if word not in ("-np", "1")]
+    four = [*automatic, "-np", "4", "--kv-unified"]
+    assert measure([header], [automatic]) == measure([header], [four])
+
+
+def test_the_callers_environment_does_not_reach_the_engine(monkeypatch, tmp_path):
+    header = gguf_models.header("qwen3-0.6b-q8")
+    before = measure([header], [ARGV])
+    (tmp_path / "llama.cpp").mkdir()
+    (tmp_path / "llama.cpp" / "config.ini").write_text("[*]\nubatch-size = 2048\n")
+    (tmp_path / "corral").mkdir()
+    (tmp_path / "corral" / "__init__.py").write_text("raise SystemExit(3)")
+    monkeypatch.setenv("LLAMA_ARG_UBATCH", "2048")
+    monkeypatch.setenv("LLAMA_ARG_CACHE_TYPE_K", "q8_0")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert measure([header], [ARGV]) == before
+
+
+def test_nothing_stays_behind(monkeypatch, tmp_path):
+    monkeypatch.setattr(oracle.tempfile, "tempdir", str(tmp_path))
+    measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+    with pytest.raises(EngineCannotMeasure):
+        measure([canonical(gguf_models.header("qwen3-0.6b-q8")).replace(b"qwen3", b"qwenX")], [ARGV])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_child_writes_no_core(child):
+    child(
+        """
+        import resource
+        from corral.vram import oracle_child
+
+        def engine(*, gpu):
+            raise oracle_child.Refusal(f"cores of {resource.getrlimit(resource.RLIMIT_CORE)} bytes")
+
+        oracle_child.Engine = engine
+        oracle_child.main()
+        """
+    )
+    with pytest.raises(EngineCannotMeasure, match=r"cores of \(0, 0\) bytes"):
+        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+
+
+@pytest.mark.parametrize(
+    ("headers", "argv", "reason"),
+    [
+        (
+            lambda: [canonical(gguf_models.header("qwen3-0.6b-q8")).replace(b"qwen3", b"qwenX")],
+            ARGV,
+            "unknown model arch",
+        ),
+        (
+            lambda: [gguf_models.header("qwen3-0.6b-q8", attention__head_count=7)],
+            ARGV,
+            r"blk\.0\.attn_q\.weight.*wrong shape",
+        ),
+        (lambda: [gguf_models.header("qwen3-0.6b-q8")], [*ARGV, "--nonsense"], "invalid argument: --nonsense"),
+        (lambda: [gguf_models.header("qwen3-0.6b-q8")], with_projector(1024), "there is no header for"),
+        (lambda: [gguf_models.header("qwen3-0.6b-q8")] * 2, with_projector(1024), "projector cannot be loaded"),
+        (
+            lambda: [gguf_models.header("qwen3vl-8b-q4km"), gguf_models.header("mmproj-qwen3vl-8b-f16")],
+            with_projector(4),
+            "does not take --image-max-tokens 4",
+        ),
+    ],
+)
+def test_what_the_engine_does_not_take_is_named_with_its_words_and_a_way_out(headers, argv, reason):
+    with pytest.raises(EngineCannotMeasure, match=reason) as error:
+        measure(headers(), [argv])
+    assert "m/model.gguf" in error.value.message
+    assert "vram: {declared_mib: N, why:" in error.value.next_step
+
+
+def test_the_first_answers_are_kept_when_a_later_one_fails():
+    header = gguf_models.header("qwen3-0.6b-q8")
+    assert len(measure([header], [ARGV, [*ARGV, "--nonsense"], ARGV], at_least=1)) == 1
+    with pytest.raises(EngineCannotMeasure):
+        measure([header], [ARGV, [*ARGV, "--nonsense"]])
+
+
+def test_a_child_that_crashes_is_an_error_with_its_signal(child):
+    child("import os, signal, sys\nsys.stdin.read()\nos.kill(os.getpid(), signal.SIGSEGV)")
+    with pytest.raises(EngineCannotMeasure, match="was ended by SIGSEGV"):
+        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+
+
+def test_a_child_that_hangs_is_an_error(child, monkeypatch):
+    child("import signal\nsignal.pause()")
+    monkeypatch.setattr(oracle, "_LIMIT_S", 0.2)
+    with pytest.raises(EngineCannotMeasure, match="had not answered"):
+        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+
+
+def test_a_missing_engine_is_no_matter_of_the_model(monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda _name: "2026.11.1")
+    with pytest.raises(ProgramMissing, match=r"2026\.11\.1"):
+        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+
+
+def test_a_wheel_without_the_functions_is_no_matter_of_the_model(child):
+    child(
+        """
+        from corral.vram import native, oracle_child
+        native._FUNCTIONS["nbytes"] = ("ggml_gone", None, ())
+        oracle_child.main()
+        """
+    )
+    with pytest.raises(ProgramMissing, match="ggml_gone"):
+        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+
+
+def test_a_folder_that_takes_no_files_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(oracle.tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(CannotRun, match="gone") as error:
+        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+    assert "TMPDIR=" in error.value.next_step
+
+
+# Each stands for another build: something of it lies elsewhere, or is answered otherwise.
+@pytest.mark.parametrize(
+    ("moved", "what"),
+    [
+        ("oracle_child._ROW = 48", "std::vector<common_device_memory_data>"),
+        ("oracle_child.TOTAL += 1", "struct common_device_memory_data"),
+        ("oracle_child.memory_of = lambda *_: (0, 1)", "the host's row"),
+        ("answers(context_params=lambda one: one.model_params)", "struct llama_context_params"),
+        ("answers(projector_params=lambda one: native.ProjectorParams)", "struct mtmd_context_params"),
+        ("answers(projector_memory=lambda one: lambda at, *_: at)", "mtmd_get_memory_usage"),
+        ("answers(buffer_size=lambda one: lambda _: 1)", "ggml_backend_buffer_i"),
+        ("answers(alloc_size=lambda one: lambda *_: 1)", "ggml_backend_buffer_type_i"),
+        ("answers(device_type=lambda one: lambda _: 2)", "get_type"),
+        ("shift(projector_memory._Answer)", "struct mtmd_memory_usage"),
+        ("shift(pretend_gpu._Props)", "ggml_backend_dev_props"),
+        ("native.Tensor.NE_AT = 24", "struct ggml_tensor"),
+        ("native.Tensor.OP_AT = 84", "ggml_tensor.op"),
+        ("native.Tensor.SRC_AT = 160", "ggml_tensor.src"),
+        ("native.Tensor.VIEW_SRC_AT = 224", "ggml_tensor.view_src"),
+        ("pretend_gpu.PretendGpu._offloads = lambda *_: 1 / 0", "could not be answered"),
+    ],
+)
+def test_an_engine_that_is_laid_out_otherwise_is_an_error_and_never_a_number(child, moved, what):
+    child(
+        f"""
+        import ctypes
+        from corral.vram import native, oracle_child, pretend_gpu, projector_memory
+
+        def answers(**functions):
+            begin = native.Native.__init__
+            def init(self):
+                begin(self)
+                for name, make in functions.items():
+                    setattr(self, name, make(self))
+            native.Native.__init__ = init
+
+        def shift(structure):
+            fields = (("before", ctypes.c_uint64), *structure._fields_)
+            setattr(__import__("sys").modules[structure.__module__], structure.__name__,
+                    type(structure.__name__, (ctypes.Structure,), {{"_fields_": fields}}))
+
+        {moved}
+        oracle_child.main()
+        """
+    )
+    headers = [gguf_models.header("qwen3vl-8b-q4km"), gguf_models.header("mmproj-qwen3vl-8b-f16")]
+    with pytest.raises(EngineCannotMeasure, match=what):
+        measure(headers, [with_projector(1024)])

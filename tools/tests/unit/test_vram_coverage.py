@@ -1,0 +1,90 @@
+"""Which flags the engine's count covers: a flag that takes memory elsewhere is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from corral.engine import flags
+from corral.errors import EngineCannotMeasure
+from corral.vram.coverage import uncounted, without_side_effects
+from corral.vram.oracle import measure
+
+PLAIN = ["llama-server", "-m", "${STORE}/m/model.gguf", "-c", "4096", "-np", "1", "-ngl", "99", "-fa", "on"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--lora", "/a.gguf"], "--lora"),
+        (["--lora-scaled", "/a.gguf:0.5"], "--lora-scaled"),
+        (["--control-vector", "/a.gguf"], "--control-vector"),
+        (["--spec-draft-model", "/a.gguf"], "--spec-draft-model"),
+        (["-md", "/a.gguf"], "-md"),
+        (["--spec-type", "draft-mtp"], "--spec-type"),
+        (["--spec-default"], "--spec-default"),
+        (["--spec-ngram-size-n", "4"], "--spec-ngram-size-n"),
+        (["--rpc", "host:1"], "--rpc"),
+        (["--device", "CUDA1"], "--device"),
+        (["-dev", "CUDA1"], "-dev"),
+        (["--split-mode", "row"], "--split-mode"),
+        (["-ts", "1,1"], "-ts"),
+        (["--main-gpu", "1"], "--main-gpu"),
+        (["--backend-sampling"], "--backend-sampling"),
+        (["--moe-cache-mib", "64"], "--moe-cache-mib"),
+    ],
+)
+def test_a_flag_that_takes_memory_of_its_own_is_refused_by_name(words, named):
+    assert uncounted([*PLAIN, *words]).startswith(f"{named} is not counted")
+    with pytest.raises(EngineCannotMeasure, match=f"{named} is not counted") as error:
+        measure([], [[*PLAIN, *words]])
+    assert "declared_mib" in error.value.next_step
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--spec-type", "none"],
+        ["--split-mode", "none"],
+        ["-sm", "layer"],
+        ["--main-gpu", "0"],
+        ["--cpu-moe"],
+        ["-ub", "1024"],
+    ],
+)
+def test_a_flag_that_the_engine_counts_itself_is_left_to_it(words):
+    assert uncounted([*PLAIN, *words]) is None
+    assert without_side_effects([*PLAIN, *words]) == [*PLAIN, *words]
+
+
+def test_the_value_of_a_flag_is_not_taken_for_a_flag():
+    assert uncounted([*PLAIN, "--alias", "--lora"]) is None
+
+
+def test_flags_that_only_touch_other_files_do_not_reach_the_parser():
+    others = ["--chat-template-file", "/none.jinja", "--log-file", "/log", "--slot-save-path", "/none", "--verbose"]
+    assert without_side_effects([*PLAIN, *others, "--jinja"]) == [*PLAIN, "--jinja"]
+
+
+def test_every_flag_that_names_a_draft_an_adapter_or_another_device_is_known():
+    """So that a flag of a later build does not slip through."""
+    suspicious = (
+        "spec-",
+        "draft",
+        "lora",
+        "control-vector",
+        "rpc",
+        "device",
+        "split",
+        "main-gpu",
+        "cache-mib",
+        "backend-",
+    )
+    found = [flag for flag in flags.table() if any(part in name for name in flag.names for part in suspicious)]
+    passed = {
+        flag.names[0]
+        for flag in found
+        if not flag.removed and uncounted([*PLAIN, f"--{flag.names[0]}", *(["x"] if flag.value else [])]) is None
+    }
+    # It prints and exits, and it does nothing in llama-server: the catalog refuses both.
+    assert passed == {"list-devices", "lora-init-without-apply"}
+    assert len(found) > 40
