@@ -17,8 +17,9 @@ from pydantic_core import PydanticUndefined
 
 from corral import paths
 from corral.catalog.catalog import Catalog
-from corral.catalog.intent import Model, Smoke, Source
+from corral.catalog.intent import DeclaredVram, Model, Smoke, Source
 from corral.catalog.lock import Lock, LockEntry
+from corral.catalog.vram_rows import mib
 from corral.errors import Refused
 
 GENERATED = "Written by `corral render` from the catalog and its lock: do not edit."
@@ -75,6 +76,7 @@ def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
         keys=[
             *_keys("source.", Source.model_fields),
             *_keys("", Model.model_fields),
+            *_keys("vram.", DeclaredVram.model_fields),
             *_keys("smoke.", Smoke.model_fields),
         ],
     )
@@ -117,8 +119,17 @@ def _rows(catalog: Catalog, lock: Lock | None) -> Iterator[dict[str, str]]:
             "context": f"{model.context:,}",
             "projector": _projector(model, entry),
             "size": f"{sum(file.size for file in entry.files) / _MIB:,.1f} MiB" if entry else "not locked",
+            "vram": _vram(entry),
             "revision": f"`{entry.revision[:12]}`" if entry and entry.revision else "not locked" if not entry else "-",
         }
+
+
+def _vram(entry: LockEntry | None) -> str:
+    if entry is None:
+        return "not locked"
+    if entry.vram is None:
+        return "not measured"
+    return f"{mib(entry.vram.gpu_total):,} MiB{' *declared*' if entry.vram.is_declared else ''}"
 
 
 def _projector(model: Model, entry: LockEntry | None) -> str:
@@ -136,7 +147,7 @@ def _entry(catalog: Catalog, lock: Lock | None, model_id: str) -> LockEntry | No
 
 def _keys(prefix: str, fields: dict[str, FieldInfo]) -> Iterator[dict[str, str]]:
     for name, field in fields.items():
-        if name in ("source", "smoke"):
+        if name in ("source", "vram", "smoke"):
             continue
         default: Any = field.get_default(call_default_factory=True)
         shown = "**required**" if default is PydanticUndefined else "" if default is None else f"`{_yaml(default)}`"

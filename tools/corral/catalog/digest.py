@@ -1,6 +1,6 @@
-"""The digest that ties a lock entry to the intent it was made from.
+"""The digests that tie a lock entry to the intent it was made from, and its VRAM rows to their command line.
 
-It is ``sha256(jsonencode(yamldecode(file(…))))`` as Terraform computes it, so that ``terraform plan`` can refuse a
+Each is ``sha256(jsonencode(…))`` as Terraform computes it, so that ``terraform plan`` can refuse a
 stale lock without Python: keys sorted, no spaces, and Go's escapes for ``< > &`` and U+2028/U+2029.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -31,3 +32,8 @@ def terraform_json(value: Any) -> str:
 def intent_sha256(value: Any) -> str:
     """Hex sha256 of *value* in Terraform's JSON."""
     return hashlib.sha256(terraform_json(value).encode()).hexdigest()
+
+
+def argv_sha256(argv: Sequence[str]) -> str:
+    """Hex sha256 of a command line, ``sha256(jsonencode(argv))`` in Terraform."""
+    return intent_sha256(list(argv))

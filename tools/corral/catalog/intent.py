@@ -109,6 +109,22 @@ class Smoke(BaseModel):
         return self
 
 
+class DeclaredVram(BaseModel):
+    """The operator's own figure for what a model takes: where the engine cannot measure, or where it takes more."""
+
+    model_config = _Strict
+
+    declared_mib: int = Field(gt=0, le=16_777_216, description="MiB on the card; never less than what was measured")
+    why: _Text = Field(description="where the figure is from, e.g. nvidia-smi on 2026-11-02, b11549")
+
+    @field_validator("why")
+    @classmethod
+    def _gives_a_reason(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("must say where the figure is from.")
+        return value
+
+
 class Model(BaseModel):
     """One model of the catalog."""
 
@@ -131,6 +147,7 @@ class Model(BaseModel):
         None, gt=0, le=65_536, description="most tokens one image may take (default: 1024, at most a third of context)"
     )
     cache_ram_mib: int = Field(1024, ge=0, description="MiB of host memory for cached prompts")
+    vram: DeclaredVram | None = None
     smoke: Smoke | None = None
 
     @property

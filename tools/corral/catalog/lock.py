@@ -17,7 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.catalog import Catalog
+from corral.catalog.digest import argv_sha256
+from corral.catalog.intent import Model
+from corral.catalog.vram_rows import Declared, Vram
 from corral.engine.argv import llama_server_argv
+from corral.engine.embedded import ENGINE
 from corral.errors import LockStale, Refused
 from corral.files import write_atomically
 
@@ -43,7 +47,7 @@ class LockEntry(BaseModel):
     argv: tuple[str, ...] = Field(
         min_length=1, description="the exact llama-server command; ${STORE} and ${PORT} are filled when it is rendered"
     )
-    vram: dict[str, Any] | None = Field(None, description="bytes that the engine measured for exactly this argv")
+    vram: Vram | None = Field(None, description="what it takes on the card, as the engine measured it for this argv")
 
 
 class Lock(BaseModel):
@@ -87,7 +91,7 @@ def read(path: Path) -> Lock | None:
 
 
 def text(lock: Lock) -> str:
-    """*lock* in its one form: keys of a model in reading order, models and VRAM rows sorted."""
+    """*lock* in its one form: keys of a model in reading order, models sorted."""
     models = {model_id: _plain(lock.models[model_id]) for model_id in sorted(lock.models)}
     return json.dumps({"version": lock.version, "models": models}, indent=2, ensure_ascii=False) + "\n"
 
@@ -114,6 +118,8 @@ def stale(catalog: Catalog, lock: Lock | None) -> Iterator[Stale]:
             yield Stale(model_id, why)
         elif gone := _changed_on_disk(catalog, entry):
             yield Stale(model_id, f"is not on disk as it was locked: {gone}")
+        elif wrong := _wrong_with_vram(model, entry):
+            yield Stale(model_id, wrong)
     for model_id in locked:
         if model_id not in catalog.models:
             yield Stale(model_id, "is in the lock, but no longer in the catalog")
@@ -139,6 +145,25 @@ def relock_command(catalog: Catalog) -> str:
     return f"corral lock --catalog {shlex.quote(str(catalog.directory))}"
 
 
+def declared_by(model: Model) -> Declared | None:
+    """The operator's figure in *model*, in the form that the lock has."""
+    return Declared(mib=model.vram.declared_mib, why=model.vram.why) if model.vram else None
+
+
+def _wrong_with_vram(model: Model, entry: LockEntry) -> str:
+    """Why the VRAM rows of *entry* cannot be relied on, as the end of a sentence; empty when they can."""
+    rows = entry.vram
+    if rows is None:
+        return "has no measurement of its VRAM in the lock"
+    if rows.argv_sha256 != argv_sha256(entry.argv):
+        return "has VRAM rows in the lock that were measured for another command line"
+    if rows.engine != ENGINE:
+        return f"was measured by {rows.engine}, and this corral has {ENGINE}"
+    if rows.declared != declared_by(model):
+        return "declares other VRAM in the lock than in the catalog"
+    return next((f"has VRAM rows in the lock that {problem}" for problem in rows.problems()), "")
+
+
 def _changed_on_disk(catalog: Catalog, entry: LockEntry) -> str:
     """The first file of a model on disk that is missing or of another size; its content is for a fetch to hash."""
     for file in entry.files if entry.repo is None else ():
@@ -157,5 +182,7 @@ def _plain(entry: LockEntry) -> dict[str, Any]:
     if plain["vram"] is None:
         del plain["vram"]
     else:
-        plain["vram"] = json.loads(json.dumps(plain["vram"], sort_keys=True))
+        absent = [key for key in ("gpu", "host", "declared", "unmeasured") if plain["vram"][key] is None]
+        for key in absent:
+            del plain["vram"][key]
     return plain

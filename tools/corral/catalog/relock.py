@@ -1,15 +1,17 @@
-"""Brings a lock up to its catalog: only what changed is asked of the hub again."""
+"""Brings a lock up to its catalog: only what changed is asked of the hub, and measured, again."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
 from corral.catalog.lock import Lock, LockEntry
+from corral.catalog.measure import Measured, Measurer
+from corral.catalog.vram_rows import Vram, mib
 from corral.engine.argv import llama_server_argv
 from corral.errors import CannotRun, CorralError, Refused
 from corral.hub.resolve import Resolved
@@ -29,49 +31,56 @@ class Change:
 
 @dataclass(frozen=True)
 class Relocked:
-    """The new lock, and what is different in it."""
+    """The new lock, what is different in it, and headers by sha256 that it refers to and that were made for it."""
 
     lock: Lock
     changes: tuple[Change, ...]
+    headers: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def relock(
     catalog: Catalog,
     lock: Lock | None,
     resolver: Resolver,
+    measurer: Measurer,
     *,
     upgrade: Collection[str] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Relocked:
-    """A lock for *catalog*, made from the present *lock* and, where that does not suffice, from the hub.
+    """A lock for *catalog*, made from the present *lock* and, where that does not suffice, from hub and engine.
 
     Args:
         catalog: the intent.
         lock: the present lock; None when there is none.
         resolver: how the hub is asked.
+        measurer: how the engine is asked.
         upgrade: ids of models that move to the newest commit of their revision.
         say: hears one line before each question to the hub.
 
     Raises:
-        Refused: at least one model cannot be resolved; all of them are named.
-        CannotRun: the hub does not answer.
+        Refused: at least one model cannot be resolved or measured; all of them are named.
+        CannotRun: the hub does not answer, or the engine is missing.
     """
     before = lock.models if lock else {}
     after: dict[str, LockEntry] = {}
+    headers: dict[str, bytes] = {}
     changes, errors = [], []
     for model_id, model in catalog.models.items():
         old = before.get(model_id)
         try:
             resolved = _resolve(catalog, model_id, model, old, resolver, model_id in upgrade, say)
+            argv = tuple(llama_server_argv(model_id, model, resolved.files))
+            measured = _measure(model_id, model, resolved, argv, old, measurer)
         except CorralError as error:
             errors.append((model_id, error))
             continue
-        after[model_id] = _entry(catalog, model_id, model, resolved, old)
+        headers |= measured.headers
+        after[model_id] = _entry(catalog, model_id, resolved, argv, measured.vram)
         changes.append(_compare(model_id, old, after[model_id]))
     changes += [Change(model_id, "removed") for model_id in before if model_id not in catalog.models]
     if errors:
         raise _all_of(errors)
-    return Relocked(Lock(models=after), tuple(sorted(changes, key=lambda change: change.model)))
+    return Relocked(Lock(models=after), tuple(sorted(changes, key=lambda change: change.model)), headers)
 
 
 def _resolve(
@@ -95,9 +104,17 @@ def _resolve(
     return resolver(model, catalog.directory, revision=pinned)
 
 
-def _entry(catalog: Catalog, model_id: str, model: Model, resolved: Resolved, old: LockEntry | None) -> LockEntry:
-    argv = tuple(llama_server_argv(model_id, model, resolved.files))
-    measured = old is not None and old.argv == argv and old.files == resolved.files
+def _measure(
+    model_id: str, model: Model, resolved: Resolved, argv: tuple[str, ...], old: LockEntry | None, measurer: Measurer
+) -> Measured:
+    if old is not None and old.vram is not None and old.files == resolved.files:
+        if measurer.is_current(model, old.vram, argv):
+            return Measured(old.vram)
+        return measurer.measure(model_id, model, resolved, argv, known=old.vram.headers)
+    return measurer.measure(model_id, model, resolved, argv)
+
+
+def _entry(catalog: Catalog, model_id: str, resolved: Resolved, argv: tuple[str, ...], vram: Vram) -> LockEntry:
     return LockEntry(
         intent_sha256=catalog.digests[model_id],
         source_sha256=catalog.source_digests[model_id],
@@ -106,7 +123,7 @@ def _entry(catalog: Catalog, model_id: str, model: Model, resolved: Resolved, ol
         licence=resolved.licence,
         files=resolved.files,
         argv=argv,
-        vram=old.vram if old and measured else None,
+        vram=vram,
     )
 
 
@@ -122,11 +139,19 @@ def _compare(model_id: str, old: LockEntry | None, new: LockEntry) -> Change:
     details += _compare_files(old.files, new.files)
     if old.argv != new.argv:
         details.append(f"argv {_compare_words(old.argv, new.argv)}")
+    if old.vram != new.vram:
+        details.append(f"vram {_shown(old.vram)} → {_shown(new.vram)}")
     if old.repo == new.repo and old.revision != new.revision:
         return Change(model_id, "upgraded", tuple(details))
     if details or old.intent_sha256 != new.intent_sha256:
         return Change(model_id, "changed", tuple(details))
     return Change(model_id, "unchanged")
+
+
+def _shown(rows: Vram | None) -> str:
+    if rows is None:
+        return "not measured"
+    return f"{mib(rows.gpu_total):,} MiB{' declared' if rows.is_declared else ''}"
 
 
 def _compare_words(old: tuple[str, ...], new: tuple[str, ...]) -> str:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from corral.catalog.intent import Card, Model
 from corral.catalog.lock import Lock
 from corral.engine import flags
+from corral.vram.ledger import Ledger
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -21,6 +22,7 @@ def schemas() -> dict[str, str]:
         "model.schema.json": _text(_model()),
         "card.schema.json": _text(_plain(Card, "One physical GPU and its tenants (cards/<card>.yaml)")),
         "lock.schema.json": _text(_plain(Lock, "The facts that `corral lock` found (lock.json)", inputs=False)),
+        "measured.schema.json": _text(_plain(Ledger, "What `corral measure` saw (measured.json)", inputs=False)),
     }
 
 

@@ -1,7 +1,10 @@
-"""Write the facts that the catalog's intent leads to: commit, files, sha256, and the exact llama-server command.
+"""Write the facts that the catalog's intent leads to: commit, files, sha256, exact llama-server command, and its VRAM.
 
-Only what changed is asked of the hub again, and a pinned commit stays where it is until --upgrade moves it.
-HF_ENDPOINT names another hub, HF_TOKEN opens gated repositories.  When a model cannot be resolved, nothing is written.
+The engine itself says what the command line takes on the card, in bytes, without weights and without a GPU.
+Only what changed is asked of the hub again, and a pinned commit stays where it is until --upgrade moves it.  Of a GGUF
+only its header is read, once: another context, cache type or number of slots is measured offline.
+HF_ENDPOINT names another hub, HF_TOKEN opens gated repositories.  When one model cannot be resolved or measured,
+nothing is written.
 
 examples:
   corral lock                      lock what is new or changed
@@ -16,9 +19,10 @@ import argparse
 import sys
 
 from corral import output
-from corral.catalog import catalog, lock
-from corral.cli import options
+from corral.catalog import catalog, headers, lock
+from corral.cli import options, vram_table
 from corral.errors import ExitCode, Refused
+from corral.vram import ledger
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +45,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(wanted: catalog.Catalog, *, json: bool) -> int:
-    stale = list(lock.stale(wanted, lock.read(wanted.lock_file)))
+    present = lock.read(wanted.lock_file)
+    stale = list(lock.stale(wanted, present))
+    gone = headers.missing(wanted.directory, present) if present else {}
+    named = {item.model for item in stale}
+    stale += [
+        lock.Stale(model, f"has no sound header {sha256[:12]} in headers/")
+        for model, sha256 in gone.items()
+        if model not in named
+    ]
     if json:
         output.data_json(
             {
@@ -60,29 +72,36 @@ def _check(wanted: catalog.Catalog, *, json: bool) -> int:
 
 
 def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) -> int:
+    from corral.catalog.measure import EngineMeasurer
     from corral.catalog.relock import relock
     from corral.hub.resolve import resolve
 
     moved = () if upgrade is None else wanted.select(upgrade)
     present = lock.read(wanted.lock_file)
-    result = relock(wanted, present, resolve, upgrade=moved, say=output.talk)
+    seen = ledger.read(wanted.directory)
+    measurer = EngineMeasurer(wanted.directory, output.talk)
+    result = relock(wanted, present, resolve, measurer, upgrade=moved, say=output.talk)
     written = present is None or lock.text(present) != lock.text(result.lock)
-    if written:
-        try:
+    try:
+        headers.write(wanted.directory, result.headers)
+        if written:
             lock.write(wanted.lock_file, result.lock)
-        except OSError as error:
-            raise Refused(
-                f"{wanted.lock_file} cannot be written: {error.strerror}.",
-                next_step=f"Check who owns {wanted.directory}",
-            ) from None
+        headers.prune(wanted.directory, result.lock)
+    except OSError as error:
+        raise Refused(
+            f"{error.filename or wanted.lock_file} cannot be written: {error.strerror}.",
+            next_step=f"Check who owns {wanted.directory}",
+        ) from None
     if json:
         changes = [{"model": item.model, "change": item.kind, "details": item.details} for item in result.changes]
-        output.data_json({"lock": str(wanted.lock_file), "written": written, "changes": changes})
+        rows = {model_id: vram_table.as_json(one, model_id, seen) for model_id, one in result.lock.models.items()}
+        output.data_json({"lock": str(wanted.lock_file), "written": written, "changes": changes, "vram": rows})
         return ExitCode.OK
     for item in result.changes:
         if item.kind != "unchanged" or sys.stdout.isatty():
             output.data(f"{item.model}: {item.kind}")
         for detail in item.details:
             output.data(f"  {detail}")
+    vram_table.show(result.lock, seen)
     output.talk(f"{wanted.lock_file} {'written' if written else 'is unchanged'}")
     return ExitCode.OK

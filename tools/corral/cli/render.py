@@ -1,19 +1,24 @@
-"""Write what is made from the catalog: docs/models.md, the table in the README, docs/litellm.yaml.
+"""Write what is made from the catalogs: docs/models.md, docs/litellm.yaml, docs/seating-demo.svg, the README's table.
 
-With --print, nothing is written: one of them goes to stdout, for any catalog.
+With --print, nothing is written: one of them goes to stdout, for any catalog; so does the llama-swap configuration of
+another machine, whose store and engine are named as that machine sees them.
 
 examples:
   corral render --check
   corral render --print litellm --api-base http://127.0.0.1:8080/v1
+  corral render --print llama-swap --store /srv/models --engine /opt/llama-server --preflight /opt/preflight.sh
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+from pathlib import Path
 
 from corral import documents, output, paths
 from corral.catalog import catalog, lock
 from corral.cli import options
+from corral.engine import render
 from corral.errors import ExitCode, Refused
 from corral.files import write_atomically
 
@@ -24,7 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api-base", metavar="URL", default=documents.IN_CLUSTER, help="endpoint in the LiteLLM list")
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--check", action="store_true", help="only say which files are stale; exit 1 when one is")
-    way.add_argument("--print", choices=("models", "litellm"), dest="show", help="print this one to stdout")
+    way.add_argument(
+        "--print", choices=("models", "litellm", "llama-swap"), dest="show", help="print this one to stdout"
+    )
+    options.add_store(parser)
+    parser.add_argument(
+        "--engine", metavar="PATH", type=Path, default=Path("llama-server"), help="llama-server of that machine"
+    )
+    parser.add_argument("--preflight", metavar="PATH", type=Path, help="preflight.sh on that machine")
+    parser.add_argument(
+        "--first-engine-port", metavar="PORT", type=int, default=5800, help="loopback port of its first model"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,12 +52,16 @@ def run(args: argparse.Namespace) -> int:
     if args.show == "litellm":
         output.data(documents.litellm(wanted, args.api_base))
         return ExitCode.OK
+    if args.show == "llama-swap":
+        output.data(_llama_swap(args, wanted))
+        return ExitCode.OK
     if wanted.directory.resolve() != paths.REPOSITORY / "terraform" / "catalog":
         raise Refused(
             f"The documents of the repository are about its own catalog, not about {wanted.directory}.",
             next_step="For another catalog: corral render --print models",
         )
-    stale = [item for item in documents.repository_documents(wanted, present) if item.stale]
+    rendered = [*documents.repository_documents(wanted, present), _seating_picture()]
+    stale = [item for item in rendered if item.stale]
     for item in stale:
         output.data(f"{item.path} {'is stale' if args.check else 'written'}")
         if not args.check:
@@ -53,3 +72,29 @@ def run(args: argparse.Namespace) -> int:
     if not stale:
         output.talk("All rendered files are fresh.")
     return ExitCode.OK
+
+
+def _seating_picture() -> documents.Document:
+    """The seating chart of the demo, as the README shows it."""
+    from corral.seating import svg
+
+    demo = catalog.load(paths.REPOSITORY / "terraform" / "catalog-demo")
+    lock.require_fresh(demo)
+    with tempfile.TemporaryDirectory(prefix="corral-") as state:
+        chart = render.seating(demo.directory, state=Path(state))
+    return documents.Document(paths.REPOSITORY / "docs" / "seating-demo.svg", svg.draw(chart))
+
+
+def _llama_swap(args: argparse.Namespace, wanted: catalog.Catalog) -> str:
+    """The configuration of a llama-swap elsewhere; nothing of it is kept here."""
+    lock.require_fresh(wanted)
+    with tempfile.TemporaryDirectory(prefix="corral-") as state:
+        return render.render_local(
+            wanted.directory,
+            options.store_dir(args),
+            args.engine,
+            state=Path(state),
+            start_port=args.first_engine_port,
+            preflight=args.preflight,
+            warn=output.warn,
+        ).rstrip()

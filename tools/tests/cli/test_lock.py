@@ -9,6 +9,8 @@ import socket
 import pytest
 
 from corral import paths
+from corral.catalog import headers
+from corral.catalog import lock as locks
 from corral.cli.main import main
 from corral.demo.hub import RepoContent
 from corral.demo.tour import tiny_hub
@@ -40,9 +42,22 @@ def lock(catalog, *words):
     return main(["lock", "--catalog", str(catalog), *words])
 
 
+def edit(catalog, old, new, model="tiny-text"):
+    file = catalog / "models" / f"{model}.yaml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+def kept(catalog):
+    """The headers beside the lock."""
+    return {file.name: file.read_bytes() for file in (catalog / "headers").iterdir()}
+
+
 def test_the_demo_lock_is_what_the_hub_says(catalog, hub):
     assert lock(catalog) == 0
     assert (catalog / "lock.json").read_text() == (DEMO / "lock.json").read_text()
+    assert kept(catalog) == kept(DEMO)
+    assert len(kept(DEMO)) >= 3
 
 
 def test_check_needs_no_network_and_says_who_is_stale(catalog, hub, capsys, monkeypatch):
@@ -67,7 +82,7 @@ def test_upgrade_moves_to_the_newest_commit_and_prints_what_changed(catalog, hub
     newer.write_bytes((hub_files / "tiny-think-F16.gguf").read_bytes())
     hub.update("corral/tiny-text-GGUF", RepoContent(files={"tiny-text-F16.gguf": newer}))
     assert lock(catalog) == 0
-    assert capsys.readouterr().out == ""
+    assert "tiny-text:" not in capsys.readouterr().out
 
     assert lock(catalog, "--upgrade", "tiny-text") == 0
 
@@ -122,3 +137,198 @@ def test_a_model_on_disk_is_hashed_where_it_lies(catalog, hub_files, hub, capsys
     assert [item["sha256"] for item in entry["files"]] == [item["sha256"] for item in demo["files"]]
     assert entry["files"][0]["path"] == str(source)
     assert entry["argv"] == demo["argv"]
+
+
+# -- what it takes on the card -------------------------------------------------------------------------------
+
+
+def test_what_every_model_takes_is_shown_in_mib(catalog, hub, capsys):
+    lock(catalog)
+
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert ["model", "weights", "context", "compute", "projector", "rules", "total"] in lines
+    [vision] = [line for line in lines if line[0] == "tiny-vision"]
+    assert len(vision) == 7
+    assert int(vision[4]) > 0
+    assert abs(sum(map(int, vision[1:6])) - int(vision[6])) <= 3
+
+
+def test_and_in_bytes_as_json(catalog, hub, capsys):
+    lock(catalog, "--json")
+
+    shown = json.loads(capsys.readouterr().out)["vram"]
+    entries = json.loads((catalog / "lock.json").read_text())["models"]
+    assert list(shown) == ["tiny-text", "tiny-think", "tiny-vision"]
+    for model, rows in shown.items():
+        assert rows["gpu"] == entries[model]["vram"]["gpu"]
+        assert rows["gpu_total"] == sum(rows["gpu"].values()) + sum(rows["rules"].values())
+        assert (rows["declared"], rows["unmeasured"], rows["seen_on_card"]) == (False, None, None)
+
+
+def test_what_was_seen_on_a_card_stands_beside_the_prediction(catalog, hub, capsys):
+    lock(catalog)
+    rows = locks.read(catalog / "lock.json").models["tiny-text"].vram
+    seen = {
+        "model": "tiny-text",
+        "argv_sha256": rows.argv_sha256,
+        "engine": "b11549",
+        "device": "Tesla T4",
+        "source": "nvidia-smi",
+        "date": "2026-11-21T00:00:00Z",
+        "gpu_bytes": rows.gpu_total * 2,
+        "host_bytes": None,
+        "predicted_gpu_bytes": rows.gpu_total,
+        "predicted_host_bytes": None,
+    }
+    (catalog / "measured.json").write_text(json.dumps({"version": 1, "measurements": [seen]}))
+    capsys.readouterr()
+
+    lock(catalog)
+
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    cells = {line[0]: line[-1] for line in lines}
+    assert cells["model"] == "seen on a card"
+    assert cells["tiny-text"].endswith("(+100.0%)")
+    assert cells["tiny-think"] == "-"
+
+
+def test_a_declaration_is_shown_as_one_and_not_as_a_measurement(catalog, hub, capsys):
+    edit(catalog, "card: laptop", 'card: laptop\nvram: {declared_mib: 900, why: "seen under load"}')
+
+    lock(catalog)
+
+    shown = capsys.readouterr().out
+    assert "tiny-text: added" in shown
+    assert any(line.startswith("tiny-text\t") and line.endswith("\t900 declared") for line in shown.splitlines())
+    entry = json.loads((catalog / "lock.json").read_text())["models"]["tiny-text"]["vram"]
+    assert entry["declared"] == {"mib": 900, "why": "seen under load"}
+    assert entry["gpu_total"] == 900 << 20
+
+
+def test_a_changed_context_is_measured_without_the_hub(catalog, hub, capsys, monkeypatch):
+    lock(catalog)
+    before = kept(catalog)
+    hub.log.clear()
+    edit(catalog, "context: 2048", "context: 4096\nparallel: 2\nargs: {cache-type-k: q8_0}")
+    capsys.readouterr()
+
+    assert lock(catalog) == 0
+
+    assert hub.log == []
+    assert kept(catalog) == before
+    assert " MiB → " in capsys.readouterr().out
+    assert lock(catalog, "--check") == 0
+
+
+def test_a_context_beyond_the_trained_one_is_refused_with_the_remedy(catalog, hub, capsys):
+    edit(catalog, "context: 2048", "context: 8192")
+
+    assert lock(catalog) == 2
+
+    said = capsys.readouterr().err
+    assert "tiny-text: its context is 8,192, and it was trained for 4,096 tokens" in said
+    assert "Set context to 4096 or less" in said
+    assert not (catalog / "lock.json").exists()
+    assert not (catalog / "headers").exists()
+
+
+def test_every_model_that_cannot_be_measured_is_named_at_once(catalog, hub, capsys):
+    edit(catalog, "context: 2048", "context: 8192")
+    edit(catalog, "context: 2048", "context: 2048\nargs: {lora: /adapter.gguf}", model="tiny-think")
+
+    assert lock(catalog) == 2
+
+    said = capsys.readouterr().err
+    assert "tiny-text: its context is 8,192" in said
+    assert "tiny-think: The engine cannot measure" in said
+
+
+def test_the_headers_of_a_removed_model_go_and_the_others_stay(catalog, hub):
+    lock(catalog)
+    before = set(kept(catalog))
+    (catalog / "models" / "tiny-vision.yaml").unlink()
+
+    lock(catalog)
+
+    left = {sha256 for entry in locks.read(catalog / "lock.json").models.values() for sha256 in entry.vram.headers}
+    assert set(kept(catalog)) == {f"{sha256}.gguf.gz" for sha256 in left} < before
+
+
+def test_a_missing_header_is_reported_and_brought_back(catalog, hub, capsys):
+    lock(catalog)
+    before = kept(catalog)
+    lost = next((catalog / "headers").iterdir())
+    lost.unlink()
+    capsys.readouterr()
+
+    assert lock(catalog, "--check") == 1
+    assert f"has no sound header {lost.name[:12]} in headers/" in capsys.readouterr().out
+
+    assert lock(catalog) == 0
+    assert kept(catalog) == before
+    assert lock(catalog, "--check") == 0
+
+
+def test_the_headers_are_there_before_the_lock_that_names_them(catalog, hub, monkeypatch):
+    written = []
+
+    def watching(path, new, write=locks.write):
+        assert headers.missing(catalog, new) == {}
+        written.append(path)
+        write(path, new)
+
+    monkeypatch.setattr(locks, "write", watching)
+
+    assert lock(catalog) == 0
+    assert written == [catalog / "lock.json"]
+
+
+def test_a_lock_that_cannot_be_written_keeps_the_headers_that_it_names(catalog, hub, capsys, monkeypatch):
+    lock(catalog)
+    (catalog / "models" / "tiny-vision.yaml").unlink()
+
+    def full(path, new):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(locks, "write", full)
+    assert lock(catalog) == 2
+
+    assert "No space left on device" in capsys.readouterr().err
+    assert headers.missing(catalog, locks.read(catalog / "lock.json")) == {}
+
+
+def test_a_lock_of_an_older_corral_is_read_and_measured(catalog, hub, capsys):
+    lock(catalog)
+    whole = (catalog / "lock.json").read_text()
+    document = json.loads(whole)
+    for entry in document["models"].values():
+        del entry["vram"]
+    (catalog / "lock.json").write_text(json.dumps(document))
+    shutil.rmtree(catalog / "headers")
+    capsys.readouterr()
+
+    assert lock(catalog, "--check") == 1
+    assert "tiny-text has no measurement of its VRAM in the lock" in capsys.readouterr().out
+
+    assert lock(catalog) == 0
+    assert (catalog / "lock.json").read_text() == whole
+
+
+def test_an_argv_that_was_edited_by_hand_is_stale_and_so_are_its_rows(catalog, hub, capsys):
+    lock(catalog)
+    document = json.loads((catalog / "lock.json").read_text())
+    document["models"]["tiny-text"]["vram"]["argv_sha256"] = "0" * 64
+    (catalog / "lock.json").write_text(json.dumps(document))
+    capsys.readouterr()
+
+    assert lock(catalog, "--check") == 1
+    assert "tiny-text has VRAM rows in the lock that were measured for another command line" in capsys.readouterr().out
+
+
+def test_a_token_for_the_hub_does_not_reach_the_data_host(catalog, hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+
+    lock(catalog)
+
+    assert {entry.authorization for entry in hub.log if entry.is_data} == {None}
+    assert {entry.authorization for entry in hub.log if not entry.is_data} == {"Bearer hf_secret"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 from corral import documents, paths
 from corral.catalog import catalog, lock
+from corral.catalog.vram_rows import mib
 from corral.cli.main import main
 from corral.errors import Refused
 
@@ -37,7 +39,7 @@ def write(clone):
 def test_a_table_row_says_what_the_lock_says(clone):
     write(clone)
 
-    commit = lock.read(DEMO / "lock.json").models["tiny-vision"].revision[:12]
+    entry = lock.read(DEMO / "lock.json").models["tiny-vision"]
     cells = [
         "`tiny-vision`",
         "corral/tiny-vision-GGUF",
@@ -45,7 +47,8 @@ def test_a_table_row_says_what_the_lock_says(clone):
         "2,048",
         "mmproj-tiny-vision-F32.gguf",
         "1.1 MiB",
-        f"`{commit}`",
+        f"{mib(entry.vram.gpu_total)} MiB",
+        f"`{entry.revision[:12]}`",
     ]
     row = f"| {' | '.join(cells)} |"
     assert row in (clone / "docs" / "models.md").read_text()
@@ -60,7 +63,27 @@ def test_what_was_rendered_is_fresh_until_the_catalog_changes(clone):
     model.write_text(model.read_text().replace("context: 2048", "context: 1024"))
 
     assert [item.path.name for item in rendered(clone) if item.stale] == ["README.md", "models.md", "litellm.yaml"]
-    assert "| 1,024 | none | not locked | not locked |" in rendered(clone)[1].text
+    assert "| 1,024 | none | not locked | not locked | not locked |" in rendered(clone)[1].text
+
+
+@pytest.mark.parametrize(
+    ("harm", "cell"),
+    [
+        (lambda entry: entry.pop("vram"), "| not measured |"),
+        (
+            lambda entry: entry["vram"].update(declared={"mib": 9000, "why": "seen"}, gpu_total=9000 << 20),
+            "| 9,000 MiB *declared* |",
+        ),
+    ],
+    ids=["not measured", "declared"],
+)
+def test_what_was_not_measured_does_not_look_as_if_it_were(clone, harm, cell):
+    file = clone / "terraform" / "catalog" / "lock.json"
+    document = json.loads(file.read_text())
+    harm(document["models"]["tiny-text"])
+    file.write_text(json.dumps(document))
+
+    assert cell in rendered(clone)[1].text
 
 
 def test_the_litellm_list_has_every_name_a_request_may_use(clone):

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from corral import paths
-from corral.catalog import catalog, schema, yaml_reader
+from corral.catalog import catalog, headers, lock, schema, yaml_reader
 
 TERRAFORM = paths.REPOSITORY / "terraform"
 FILES = sorted(TERRAFORM.glob("catalog*/*/*.yaml"))
@@ -40,6 +40,15 @@ def test_a_file_names_the_schema_that_it_satisfies(file):
 
 def test_the_schemas_are_what_the_classes_say():
     assert schema.drift(TERRAFORM / "catalog" / "schemas") == []
+
+
+def test_the_demo_lock_satisfies_its_schema_and_has_its_headers():
+    named = json.loads((TERRAFORM / "catalog" / "schemas" / "lock.schema.json").read_text())
+    present = lock.read(TERRAFORM / "catalog-demo" / "lock.json")
+
+    jsonschema.validate(json.loads((TERRAFORM / "catalog-demo" / "lock.json").read_text()), named)
+    assert headers.missing(TERRAFORM / "catalog-demo", present) == {}
+    assert all(entry.vram and entry.vram.measured for entry in present.models.values())
 
 
 def test_an_editor_sees_an_unknown_flag():

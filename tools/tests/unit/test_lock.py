@@ -1,4 +1,4 @@
-"""The lock: deterministic bytes, staleness by name, and only what changed is asked of the hub again."""
+"""The lock: deterministic bytes, staleness by name, and only what changed is asked of hub and engine again."""
 
 import json
 
@@ -6,8 +6,12 @@ import pytest
 
 from corral.agent.lock_file import LockedFile, read_lock
 from corral.catalog import catalog, lock
+from corral.catalog.digest import argv_sha256
+from corral.catalog.measure import EngineMeasurer, Measured
 from corral.catalog.relock import relock
-from corral.errors import CannotRun, HubUnavailable, LockStale, Refused
+from corral.catalog.vram_rows import MemoryParts, Vram
+from corral.engine.embedded import ENGINE
+from corral.errors import CannotRun, EngineCannotMeasure, HubUnavailable, LockStale, Refused
 from corral.hub.resolve import Resolved, resolve
 
 COMMIT, NEXT = "a" * 40, "b" * 40
@@ -31,9 +35,29 @@ class Hub:
         return Resolved(repo=model.source.repo, revision=commit, licence="mit", files=tuple(files))
 
 
+class Engine(EngineMeasurer):
+    """Answers for files that are made of nothing: 1 byte of weights, and remembers for whom it was asked."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.asked = []
+
+    def measure(self, model_id, model, resolved, argv, known=()):
+        self.asked.append(model_id)
+        declared = lock.declared_by(model)
+        parts = MemoryParts(weights=1, context=0, compute=0, projector=0)
+        rows = {"gpu": parts, "host": parts, "declared": declared, "gpu_total": declared.bytes if declared else 1}
+        return Measured(Vram(engine=ENGINE, argv_sha256=argv_sha256(argv), headers=(), **rows))
+
+
 @pytest.fixture
 def hub():
     return Hub()
+
+
+@pytest.fixture
+def engine(folder):
+    return Engine(folder)
 
 
 @pytest.fixture
@@ -51,10 +75,10 @@ def edit(folder, model, old, new):
     file.write_text(file.read_text().replace(old, new))
 
 
-def locked(folder, hub, **options):
+def locked(folder, hub, engine=None, **options):
     """Lock *folder*, write it, and return the changes by model."""
     wanted = catalog.load(folder)
-    result = relock(wanted, lock.read(wanted.lock_file), hub, **options)
+    result = relock(wanted, lock.read(wanted.lock_file), hub, engine or Engine(folder), **options)
     lock.write(wanted.lock_file, result.lock)
     return {change.model: change for change in result.changes}
 
@@ -68,7 +92,7 @@ def test_a_lock_has_the_documented_shape(folder, hub):
     locked(folder, hub)
 
     entry = json.loads((folder / "lock.json").read_text())["models"]["vision"]
-    assert list(entry) == ["intent_sha256", "source_sha256", "repo", "revision", "licence", "files", "argv"]
+    assert list(entry) == ["intent_sha256", "source_sha256", "repo", "revision", "licence", "files", "argv", "vram"]
     assert entry["files"][1] == {"path": "mmproj-F16.gguf", "role": "projector", "size": 10, "sha256": "c" * 64}
 
 
@@ -123,7 +147,7 @@ def test_a_changed_context_changes_the_command_line(folder, hub):
     locked(folder, hub)
     edit(folder, "text", "context: 4096", "context: 8192")
 
-    assert locked(folder, hub)["text"].details == ("argv 4096 → 8192",)
+    assert locked(folder, hub)["text"].details[0] == "argv 4096 → 8192"
 
 
 def test_only_a_changed_source_is_asked_of_the_hub_again(folder, hub):
@@ -195,20 +219,101 @@ def test_what_needs_a_lock_is_refused_with_the_next_command(folder, hub):
         lock.require_fresh(catalog.load(folder))
 
 
-def test_measurements_survive_what_does_not_touch_the_command_line(folder, hub):
-    locked(folder, hub)
-    document = json.loads((folder / "lock.json").read_text())
-    for entry in document["models"].values():
-        entry["vram"] = {"gpu_total": 1}
-    (folder / "lock.json").write_text(json.dumps(document))
+def test_what_does_not_touch_the_command_line_is_not_measured_again(folder, hub, engine):
+    locked(folder, hub, engine)
+    assert engine.asked == ["text", "vision"]
+    engine.asked.clear()
     edit(folder, "text", "card: t4", "card: t4\nttl: 60")
-    edit(folder, "vision", "4096", "8192")
 
+    locked(folder, hub, engine)
+
+    assert engine.asked == []
+    assert stale(folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("4096", "8192"),
+        ("card: t4", "card: t4\nparallel: 2"),
+        ("card: t4", "card: t4\nargs: {cache-type-k: q8_0}"),
+        ("card: t4", "card: t4\nvram: {declared_mib: 9, why: seen}"),
+        ("org/text", "org/other"),
+    ],
+    ids=["context", "parallel", "cache type", "declared", "source"],
+)
+def test_what_changes_what_is_taken_is_measured_again(folder, hub, engine, old, new):
+    locked(folder, hub, engine)
+    engine.asked.clear()
+    hub.head = NEXT
+    edit(folder, "text", old, new)
+
+    locked(folder, hub, engine)
+
+    assert engine.asked == ["text"]
+    assert stale(folder) == {}
+
+
+def test_files_of_a_new_commit_are_measured_again(folder, hub, engine):
+    locked(folder, hub, engine)
+    engine.asked.clear()
+    hub.head = NEXT
+
+    locked(folder, hub, engine, upgrade=["text"])
+
+    assert engine.asked == ["text"]
+
+
+HARM = {
+    "not there": (lambda entry: entry.pop("vram"), "has no measurement of its VRAM"),
+    "of another command line": (lambda entry: entry["vram"].update(argv_sha256="0" * 64), "for another command line"),
+    "by another engine": (lambda entry: entry["vram"].update(engine="b1"), "was measured by b1, and this corral has"),
+    "declared by hand": (
+        lambda entry: entry["vram"].update(declared={"mib": 5, "why": "felt right"}, gpu_total=5 << 20),
+        "declares other VRAM in the lock than in the catalog",
+    ),
+    "with another total": (lambda entry: entry["vram"].update(gpu_total=2), "do not add up to their gpu_total of 2"),
+    "half gone": (lambda entry: entry["vram"].pop("host"), "must have gpu and host, or say why"),
+    "gone": (lambda entry: [entry["vram"].pop(side) for side in ("gpu", "host")], "must have gpu and host"),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_rows_that_cannot_be_relied_on_are_stale_and_measured_again(folder, hub, engine, harm):
+    locked(folder, hub, engine)
+    document = json.loads((folder / "lock.json").read_text())
+    HARM[harm][0](document["models"]["text"])
+    (folder / "lock.json").write_text(json.dumps(document))
+    engine.asked.clear()
+
+    assert list(stale(folder)) == ["text"]
+    assert HARM[harm][1] in stale(folder)["text"]
+    with pytest.raises(LockStale, match="text "):
+        lock.require_fresh(catalog.load(folder))
+
+    locked(folder, hub, engine)
+    assert engine.asked == ["text"]
+    assert stale(folder) == {}
+
+
+def test_a_row_that_is_not_known_is_refused(folder, hub):
     locked(folder, hub)
+    file = folder / "lock.json"
+    file.write_text(file.read_text().replace('"gpu_total"', '"gpu_totally"', 1))
 
-    models = lock.read(folder / "lock.json").models
-    assert models["text"].vram == {"gpu_total": 1}
-    assert models["vision"].vram is None
+    with pytest.raises(Refused, match=r"is not a lock that this corral can read: .* at \.models\.text\.vram"):
+        lock.read(file)
+
+
+def test_all_models_that_cannot_be_measured_are_named_at_once(folder, hub):
+    class Broken(Engine):
+        def measure(self, model_id, model, resolved, argv, known=()):
+            raise EngineCannotMeasure(f"no {model_id}", next_step="declare it")
+
+    with pytest.raises(Refused, match="text: no text\n  vision: no vision") as caught:
+        locked(folder, hub, Broken(folder))
+    assert caught.value.next_step == "declare it"
+    assert not (folder / "lock.json").exists()
 
 
 def test_one_model_that_cannot_be_resolved_leaves_the_lock_as_it_was(folder, hub):

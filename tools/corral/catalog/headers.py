@@ -1,0 +1,78 @@
+"""The folder ``headers/`` beside the lock: the beginnings of the locked files, without tokenizers.
+
+With them every later question about memory is answered offline.  A header is called by the sha256 of its content
+(uncompressed), so it never changes; `corral lock` writes what a new lock needs before the lock flips, and removes
+what no lock needs after.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from corral.catalog.lock import Lock
+from corral.files import write_atomically
+
+_MOST_BYTES = 64 << 20
+"""No header without its tokenizer comes near; a damaged file must not fill the memory."""
+_NAME = re.compile(r"([0-9a-f]{64})\.gguf\.gz")
+
+
+def folder(catalog: Path) -> Path:
+    """Where the headers of the catalog in *catalog* are; beside the lock itself when ``lock.json`` is a link."""
+    return (catalog / "lock.json").resolve().parent / "headers"
+
+
+def sha256_of(header: bytes) -> str:
+    """The name of *header*."""
+    return hashlib.sha256(header).hexdigest()
+
+
+def read(catalog: Path, sha256: str) -> bytes | None:
+    """The header called *sha256*; None when it is not there, or is not what its name says."""
+    try:
+        packed = (folder(catalog) / f"{sha256}.gguf.gz").read_bytes()
+        unpacking = zlib.decompressobj(wbits=31)
+        header = unpacking.decompress(packed, _MOST_BYTES)
+    except (OSError, zlib.error):
+        return None
+    return header if sha256_of(header) == sha256 else None
+
+
+def missing(catalog: Path, lock: Lock) -> dict[str, str]:
+    """Models whose headers are not all there and sound, with the first that is not."""
+    found: dict[str, str] = {}
+    for model_id, entry in lock.models.items():
+        for sha256 in entry.vram.headers if entry.vram else ():
+            if read(catalog, sha256) is None:
+                found.setdefault(model_id, sha256)
+    return found
+
+
+def write(catalog: Path, new: Mapping[str, bytes]) -> None:
+    """Put the headers *new* (by sha256) where ``read`` finds them; the same header has the same bytes on disk.
+
+    Raises:
+        OSError: the folder is not writable.
+    """
+    target = folder(catalog)
+    for sha256, header in new.items():
+        target.mkdir(exist_ok=True)
+        write_atomically(target / f"{sha256}.gguf.gz", gzip.compress(header, mtime=0))
+
+
+def prune(catalog: Path, lock: Lock) -> None:
+    """Remove every header that *lock* does not name; other files are left alone.
+
+    Raises:
+        OSError: the folder is not writable.
+    """
+    keep = {sha256 for entry in lock.models.values() if entry.vram for sha256 in entry.vram.headers}
+    for file in folder(catalog).glob("*.gguf.gz"):
+        named = _NAME.fullmatch(file.name)
+        if named and named[1] not in keep:
+            file.unlink()
