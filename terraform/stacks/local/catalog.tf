@@ -1,11 +1,17 @@
 locals {
-  _model_files = { for path in fileset(var.catalog, "models/*.yaml") : trimsuffix(basename(path), ".yaml") => "${var.catalog}/${path}" }
-  _lock_file   = "${var.catalog}/lock.json"
+  _model_files   = { for path in fileset(var.catalog, "models/*.yaml") : trimsuffix(basename(path), ".yaml") => "${var.catalog}/${path}" }
+  _card_files    = { for path in fileset(var.catalog, "cards/*.yaml") : trimsuffix(basename(path), ".yaml") => "${var.catalog}/${path}" }
+  _lock_file     = "${var.catalog}/lock.json"
+  _measured_file = "${var.catalog}/measured.json"
 
   _unreadable = [for id, path in local._model_files : path if !can(yamldecode(file(path)))]
 
   models = { for id, path in local._model_files : id => yamldecode(file(path)) if can(yamldecode(file(path))) }
   lock   = fileexists(local._lock_file) ? try(jsondecode(file(local._lock_file)), {}) : null
+
+  # The text of a card: decoding it would hide a key that stands twice.
+  cards    = { for name, path in local._card_files : name => try(file(path), "") }
+  measured = fileexists(local._measured_file) ? try(jsondecode(file(local._measured_file)), {}) : null
 }
 
 resource "terraform_data" "models_are_yaml" {

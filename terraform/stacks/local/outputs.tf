@@ -11,3 +11,10 @@ output "models" {
 
   depends_on = [terraform_data.models_are_yaml]
 }
+
+output "seating" {
+  description = "The seating chart: who sits where on each card, in MiB."
+  value       = module.seating.chart
+
+  depends_on = [terraform_data.models_are_yaml]
+}

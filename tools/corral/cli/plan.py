@@ -1,6 +1,7 @@
 """Show what Terraform makes of the catalog and its lock for the local stack; nothing is fetched or started.
 
-This is `terraform plan` of terraform/stacks/local, and it refuses what `corral up` would: a stale lock, a broken rule.
+This is `terraform plan` of terraform/stacks/local, and it refuses what `corral up` would: a stale lock, a set
+that does not fit its card, a broken rule.
 
 example:
   corral plan --catalog terraform/catalog-demo
@@ -29,5 +30,5 @@ def run(args: argparse.Namespace) -> int:
     lock.require_fresh(wanted)
     engine = binaries.llama_server()
     store = options.store_dir(args)
-    output.data(render.plan_local(wanted.directory, store, engine.path, state=paths.state_dir()))
+    output.data(render.plan_local(wanted.directory, store, engine.path, state=paths.state_dir(), warn=output.warn))
     return ExitCode.OK

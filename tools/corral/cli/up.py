@@ -57,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
     if present is None:
         ports.require_free(port)  # before anything takes long
     first_engine_port = present.first_engine_port if present else ports.for_engines(len(wanted.models), port)
-    config = render.render_local(wanted.directory, store, engine.path, state=state, start_port=first_engine_port)
+    config = render.render_local(
+        wanted.directory, store, engine.path, state=state, start_port=first_engine_port, warn=output.warn
+    )
     if present:
         stack.require_same(present, config, port=port)
     _fetch_missing(wanted.lock_file, store)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+
+import yaml
 
 from corral import paths
 from corral.cli.main import main
@@ -24,3 +27,15 @@ def test_a_stale_lock_is_refused_by_name(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "tiny-text has changed in the catalog since it was locked" in error
     assert "corral lock --catalog" in error
+
+
+def test_the_configuration_of_another_machine_names_what_lies_there(capsys):
+    there = ["--store=/srv/models", "--engine=/opt/llama-server", "--preflight=/opt/preflight.sh"]
+    words = ["render", "--print=llama-swap", f"--catalog={DEMO}", "--first-engine-port=6000", *there]
+    assert main(words) == 0
+    config = yaml.safe_load(capsys.readouterr().out)
+    command = " ".join(config["models"]["tiny-vision"]["cmd"].split())
+    assert re.match(
+        r"/opt/preflight\.sh --model tiny-vision --need-mib \d+ -- /opt/llama-server -m /srv/models/", command
+    )
+    assert config["startPort"] == 6000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from corral.catalog.intent import Model
+from corral.catalog.intent import Card, Model
 from corral.engine import render
 from corral.errors import CannotRun, ProgramMissing, Refused
 from corral.files import alone
@@ -39,9 +39,9 @@ def test_a_locked_catalog_becomes_a_configuration(catalog, tmp_path):
 
     config = yaml.safe_load(text)
     assert list(config["models"]) == ["text", "writer"]
-    assert config["models"]["text"]["cmd"].split() == [
-        str(ENGINE), "-m", f"{tmp_path}/store/model.gguf", "--port", "${PORT}"
-    ]  # fmt: skip
+    before, _, command = config["models"]["text"]["cmd"].partition(" -- ")
+    assert before.split()[1:] == ["--model", "text", "--need-mib", "100"]
+    assert command.split() == [str(ENGINE), "-m", f"{tmp_path}/store/model.gguf", "--port", "${PORT}"]
     assert config["startPort"] == 6100
 
 
@@ -81,6 +81,68 @@ def test_the_defaults_of_terraform_are_those_of_the_catalog(catalog, tmp_path):
     assert yaml.safe_load(text)["models"]["text"]["ttl"] == intended["ttl"]
 
 
+def test_the_seating_has_the_defaults_of_the_catalog(catalog, tmp_path):
+    chart = render.seating(catalog, state=tmp_path / "state")
+
+    assert chart["models"]["text"]["slot"] == Model.model_validate(SMALLEST_INTENT).slot
+    assert chart["cards"]["laptop"]["reserve_mib"] == Card(vram_mib=8192).reserve_mib
+
+
+def test_a_set_that_does_not_fit_has_a_chart_and_no_configuration(catalog, tmp_path):
+    (catalog / "cards" / "laptop.yaml").write_text("vram_mib: 600\ntenants: {desktop: {budget_mib: 300}}\n")
+
+    card = render.seating(catalog, state=tmp_path / "state")["cards"]["laptop"]
+    assert (card["fits"], card["free_mib"], card["short_mib"]) == (False, -312, 312)
+
+    with pytest.raises(Refused, match="Card laptop is short of 312 MiB") as caught:
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    assert caught.value.message == (
+        "Card laptop is short of 312 MiB: desktop 300, slot main 100 (text, writer), the reserve 512 add up to 912 of "
+        "its 600 MiB. No single change of a context, a slot or a budget would do: the largest are desktop 300, "
+        "slot main 100 (text, writer)."
+    )
+    assert caught.value.next_step == f"For the chart and the exact edit run: corral seat --catalog {catalog}"
+
+
+def test_a_catalog_that_no_chart_is_true_of_has_none(catalog, tmp_path):
+    (catalog / "models" / "writer.yaml").write_text(json.dumps({**SMALLEST_INTENT, "context": 1024}))
+
+    with pytest.raises(Refused, match=r"^Stale in lock\.json: writer\.") as caught:
+        render.seating(catalog, state=tmp_path / "state")
+
+    assert caught.value.next_step == f"Run: corral lock --catalog {catalog}"
+
+
+def test_a_catalog_without_models_has_no_chart(tmp_path):
+    with pytest.raises(Refused, match=r"^The catalog .* has no models; it must be a folder with [^\n]*$"):
+        render.seating(tmp_path, state=tmp_path / "state")
+
+
+@pytest.mark.parametrize("broken", ["[", "{}", '{"version": 1, "measurements": [{}]}'])
+def test_a_ledger_that_cannot_be_read_is_refused(broken, catalog, tmp_path):
+    (catalog / "measured.json").write_text(broken)
+
+    with pytest.raises(Refused, match=r"^measured\.json is not a ledger of version 1"):
+        render.seating(catalog, state=tmp_path / "state")
+
+
+def test_a_card_that_is_not_utf_8_is_refused(catalog, tmp_path):
+    (catalog / "cards" / "laptop.yaml").write_bytes(b"vram_mib: 8192 # \xff\n")
+
+    with pytest.raises(Refused, match=r"^Cards that cannot be read: laptop"):
+        render.seating(catalog, state=tmp_path / "state")
+
+
+def test_advice_is_passed_on_once_and_stops_nothing(tmp_path):
+    catalog = write_catalog(tmp_path / "catalog", {"text": SMALLEST_INTENT}, ["llama-server", "--port", "${PORT}"])
+    heard: list[str] = []
+
+    assert render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", warn=heard.append)
+    render.plan_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", warn=heard.append)
+
+    assert [text.split(".")[0] for text in heard] == ["Flash attention is not on: text"] * 2
+
+
 def test_paths_with_spaces_and_quotes_are_fine(tmp_path):
     odd = tmp_path / 'it\'s a "folder" (x) # $y'
     catalog = write_catalog(odd / "cata log", {"text": SMALLEST_INTENT})
@@ -88,7 +150,8 @@ def test_paths_with_spaces_and_quotes_are_fine(tmp_path):
     text = render.render_local(catalog, odd / "st ore", odd / "llama server", state=odd / "st ate")
 
     quoted = str(odd).replace("'", "'\\''")
-    assert yaml.safe_load(text)["models"]["text"]["cmd"].splitlines() == [
+    command = yaml.safe_load(text)["models"]["text"]["cmd"].partition(" -- ")[2]
+    assert command.splitlines() == [
         f"'{quoted}/llama server'",
         f"-m '{quoted}/st ore/model.gguf'",
         "--port ${PORT}",
@@ -138,6 +201,16 @@ def test_a_stale_lock_is_refused_by_name(catalog, tmp_path):
 
     assert caught.value.message == "Stale in lock.json: writer. The intent changed after it was locked."
     assert caught.value.next_step == f"Run: corral lock --catalog {catalog}"
+
+
+def test_what_is_stale_is_told_in_one_sentence_by_two_modules(catalog, tmp_path):
+    for model in ("text", "writer"):
+        (catalog / "models" / f"{model}.yaml").write_text(json.dumps({**SMALLEST_INTENT, "context": 1024}))
+
+    with pytest.raises(Refused) as caught:
+        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert caught.value.message.count("\n") == 0
 
 
 def test_a_missing_lock_is_refused_alone(catalog, tmp_path):

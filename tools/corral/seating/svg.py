@@ -1,0 +1,80 @@
+"""The chart as a picture: the same bars and letters as on the terminal, legible on a light and on a dark page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from textwrap import shorten
+
+from corral.documents import render
+from corral.seating.chart import Chart, Part, cells, parts, wanted_or_there
+from corral.seating.terminal import letters
+
+_WIDTH = 860
+_ROW = 22
+_BAR_AT, _LEGEND_AT, _GAP = 34, 94, 26
+_LETTER_FITS = 16  # pixels
+_NOTE_LENGTH = 50
+_COLOURS = 6
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A part with its place: pixels of the bar, and the line of its legend."""
+
+    part: Part
+    letter: str
+    style: str
+    x: int
+    width: int
+    y: int
+
+    @property
+    def label(self) -> str:
+        return f"slot {self.part.name}" if self.part.kind == "slot" else self.part.name
+
+    @property
+    def note(self) -> str:
+        """What stands beside the numbers, as far as it fits."""
+        return shorten(self.part.note, _NOTE_LENGTH, placeholder=" …")
+
+    @property
+    def lettered(self) -> bool:
+        """Whether the letter fits into the bar."""
+        return self.width >= _LETTER_FITS
+
+
+@dataclass(frozen=True)
+class _Card:
+    name: str
+    verdict: str
+    short: bool
+    y: int
+    end: int | None
+    shapes: list[_Shape]
+
+
+def draw(chart: Chart) -> str:
+    """The SVG of every card in *chart*."""
+    cards = list(_cards(chart))
+    height = cards[-1].shapes[-1].y + _ROW if cards else _ROW
+    return render("seating.svg.j2", cards=cards, width=_WIDTH, height=height, bar_at=_BAR_AT)
+
+
+def _cards(chart: Chart) -> Iterator[_Card]:
+    y = 0
+    for name, card in chart["cards"].items():
+        whole = wanted_or_there(card)
+        found = parts(name, chart)
+        shapes, x = [], 0
+        for at, (part, letter, width) in enumerate(
+            zip(found, letters(found), cells(found, whole, _WIDTH), strict=True)
+        ):
+            style = part.kind if part.kind in ("reserve", "free") else f"c{at % _COLOURS}"
+            shapes.append(_Shape(part, letter, style, x, width, y + _LEGEND_AT + at * _ROW))
+            x += width
+        short = card["short_mib"]
+        verdict = f"{short:,} MiB short" if short else f"{card['free_mib']:,} MiB free"
+        end = _WIDTH * card["vram_mib"] // whole if short else None
+        yield _Card(name, f"{card['vram_mib']:,} MiB, {verdict}", bool(short), y, end, shapes)
+        y = shapes[-1].y + _ROW + _GAP
