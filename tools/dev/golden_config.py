@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="corral-golden-") as state:
             rendered = render_local(args.catalog, Path("/models"), Path("llama-server"), state=Path(state))
+            rendered = rendered.replace(str(REPOSITORY), "/corral")  # wherever this clone is
     except CorralError as error:
         print(f"{error.message}\n  → {error.next_step}", file=sys.stderr)
         return error.exit_code

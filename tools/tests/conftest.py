@@ -7,6 +7,7 @@ import pytest
 SETTINGS = (
     "CORRAL_API_KEY",
     "CORRAL_ALLOW_HTTP",
+    "CORRAL_VRAM_SOURCE",
     "HF_ENDPOINT",
     "HF_HUB_OFFLINE",
     "HF_TOKEN",

@@ -17,6 +17,7 @@ locals {
 
   # argv[0] is quoted like any word, and the program may be a path with spaces.
   _words = { for id, argv in local._argv : id => concat(
+    local._preflight[id],
     [var.engine],
     [for word in slice(argv, min(1, length(argv)), length(argv)) : replace(word, "$${STORE}", trimsuffix(var.store, "/"))],
   ) }

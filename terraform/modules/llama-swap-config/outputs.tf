@@ -33,6 +33,7 @@ output "yaml" {
     terraform_data.argv_is_llama_server,
     terraform_data.argv_takes_its_port,
     terraform_data.catalog_covers_the_lock,
+    terraform_data.every_model_has_a_seat,
     terraform_data.lock_covers_the_catalog,
     terraform_data.lock_exists,
     terraform_data.lock_is_fresh,

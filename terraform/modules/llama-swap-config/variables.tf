@@ -46,6 +46,24 @@ variable "models" {
   nullable    = false
 }
 
+variable "preflight" {
+  description = "`preflight.sh` of this module, as the engine's machine sees it, an absolute path: it refuses a load for which the card has no room. Null: nothing stands in front of the engine."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.preflight == null ? true : startswith(var.preflight, "/") && !strcontains(var.preflight, "$${")
+    error_message = "The preflight is \"${coalesce(var.preflight, "null")}\"; it must be an absolute path, and must not hold \"$${\", which llama-swap would expand."
+  }
+}
+
+variable "seats" {
+  description = "What each model needs of its card, in whole MiB, by model id: output `seats` of the module seating. Read only with a preflight."
+  type        = map(number)
+  default     = {}
+  nullable    = false
+}
+
 variable "start_port" {
   description = "The first loopback port that llama-swap gives to a model; each further model takes the next one, in the order of the ids."
   type        = number

@@ -5,5 +5,7 @@ module "llama_swap_config" {
   lock       = local.lock
   store      = var.store
   engine     = var.engine
+  preflight  = var.preflight == null ? null : abspath(var.preflight)
+  seats      = module.seating.seats
   start_port = var.start_port
 }

@@ -21,6 +21,12 @@ variable "engine" {
   nullable    = false
 }
 
+variable "preflight" {
+  description = "The script that stands in front of every engine and refuses a load for which the card has no room, absolute or relative to this stack. Null: nothing stands there."
+  type        = string
+  default     = "../../modules/llama-swap-config/preflight.sh"
+}
+
 variable "start_port" {
   description = "The first loopback port for a model; each further model takes the next one."
   type        = number

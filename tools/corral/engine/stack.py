@@ -12,7 +12,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -39,6 +39,10 @@ _POLL_S = 0.02
 _MARKER = "CORRAL_STACK"
 # What of the caller's environment would change an engine behind the lock's back, or is none of its business.
 _WITHHELD = ("HF_TOKEN", "LLAMA_API_KEY", "LLAMA_ARG_", "LLAMA_LOG_")
+# The preflight asks a card in vain for an engine that cannot use it.  The caller's own source comes first.
+_VRAM_SOURCE = "CORRAL_VRAM_SOURCE"
+_NO_CARD = "echo the embedded engine uses no NVIDIA card"
+_SAYS_ITS_BUFFERS = "4"  # the verbosity from which llama.cpp tells how large its buffers are; never what was asked
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # started by this very process, which must reap them
 
@@ -172,7 +176,7 @@ def start(
             folder.log.replace(folder.previous_log)
         write_atomically(folder.config, config, mode=0o600)
         token = secrets.token_hex(16)
-        child = _spawn(folder, llama_swap, port, token)
+        child = _spawn(folder, llama_swap, port, _environment(token, engine))
         mark = processes.mark(child.pid)
         if mark is None:
             raise _did_not_start(folder, child)
@@ -258,7 +262,7 @@ def _clear_leftovers(state: Path, say: Say) -> None:
     StackFolder(state).record.unlink()
 
 
-def _spawn(folder: StackFolder, llama_swap: Path, port: int, token: str) -> subprocess.Popen[bytes]:
+def _spawn(folder: StackFolder, llama_swap: Path, port: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     words = [str(llama_swap), "-config", str(folder.config), "-listen", f"{ports.HOST}:{port}"]
     with folder.log.open("ab") as log:
         # A shell, gone before anything happens, because only a process can set its own limits: no core dumps.
@@ -269,14 +273,16 @@ def _spawn(folder: StackFolder, llama_swap: Path, port: int, token: str) -> subp
             stdout=log,
             stderr=log,
             cwd=folder.state,
-            env=_environment(token),
+            env=environment,
             start_new_session=True,
         )
 
 
-def _environment(token: str) -> dict[str, str]:
+def _environment(token: str, engine: Engine) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
-    return kept | {_MARKER: token, "GGML_NO_BACKTRACE": "1"}
+    if engine.origin == "embedded":
+        kept = {_VRAM_SOURCE: _NO_CARD} | kept
+    return kept | {_MARKER: token, "GGML_NO_BACKTRACE": "1", "LLAMA_ARG_LOG_VERBOSITY": _SAYS_ITS_BUFFERS}
 
 
 def _wait_until_answering(folder: StackFolder, started: Running, child: subprocess.Popen[bytes]) -> None:

@@ -27,12 +27,56 @@ run "the_variables_reach_the_configuration" {
   }
 
   assert {
-    condition     = startswith(yamldecode(output.llama_swap_config).models.chat.cmd, "/opt/llama.cpp/llama-server\n-m /mnt/models/chat/model.gguf\n")
+    condition     = strcontains(yamldecode(output.llama_swap_config).models.chat.cmd, " -- /opt/llama.cpp/llama-server\n-m /mnt/models/chat/model.gguf\n")
     error_message = "The engine and the store must be in every command."
   }
 
   assert {
     condition     = yamldecode(output.llama_swap_config).startPort == 6100
     error_message = "The first port must be the one asked for."
+  }
+}
+
+run "the_preflight_of_this_clone_stands_in_front_of_every_engine" {
+  command = plan
+
+  assert {
+    condition = alltrue([
+      for model in values(yamldecode(output.llama_swap_config).models) :
+      startswith(model.cmd, abspath("../../modules/llama-swap-config/preflight.sh"))
+    ])
+    error_message = "Every command must begin with the preflight, by an absolute path."
+  }
+
+  assert {
+    condition     = strcontains(yamldecode(output.llama_swap_config).models.chat.cmd, "\n--model chat\n--need-mib 640 -- llama-server\n")
+    error_message = "The preflight must compare with the model's seat."
+  }
+}
+
+run "without_a_preflight_nothing_stands_in_front" {
+  command = plan
+
+  variables {
+    preflight = null
+  }
+
+  assert {
+    condition     = startswith(yamldecode(output.llama_swap_config).models.chat.cmd, "llama-server\n")
+    error_message = "Null must take the preflight away."
+  }
+}
+
+run "everyone_on_the_card_is_seated" {
+  command = plan
+
+  assert {
+    condition     = output.seating.cards.laptop.tenants == { desktop = 800 } && output.seating.cards.laptop.slots.eyes == { mib = 700, models = { "look.1" = 700 } }
+    error_message = "The cards of the catalog must be read, and its models seated on them."
+  }
+
+  assert {
+    condition     = output.seating.models.chat.basis == "measured" && output.seating.models.chat.mib == 640
+    error_message = "What measured.json says must count."
   }
 }

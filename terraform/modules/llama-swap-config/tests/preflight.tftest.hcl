@@ -1,0 +1,127 @@
+# The preflight in front of the engine.  What the script does is shown by tools/tests/unit/test_preflight.py.
+
+variables {
+  store     = "/models"
+  engine    = "/opt/llama.cpp/llama-server"
+  preflight = "/opt/corral/preflight.sh"
+  models = {
+    text = {
+      context    = 4096
+      modalities = ["text"]
+    }
+    vision = {
+      context    = 2048
+      modalities = ["text", "image"]
+    }
+  }
+  seats = {
+    text   = 6996
+    vision = 0
+  }
+}
+
+run "locked" {
+  module {
+    source = "./tests/locked"
+  }
+}
+
+run "every_engine_has_the_preflight_in_front" {
+  command = plan
+
+  variables {
+    lock = run.locked.lock
+  }
+
+  assert {
+    condition = [for model in yamldecode(output.yaml).models : model.cmd] == [
+      "/opt/corral/preflight.sh\n--model text\n--need-mib 6996 -- /opt/llama.cpp/llama-server\n-m /models/text/model.gguf\n-c 4096\n--port $${PORT}",
+      "/opt/corral/preflight.sh\n--model vision\n--need-mib 0 -- /opt/llama.cpp/llama-server\n-m /models/vision/model.gguf\n-c 2048\n--port $${PORT}",
+    ]
+    error_message = "A command must be the preflight, its model's seat, and then the engine as it would be without."
+  }
+}
+
+run "a_preflight_in_a_path_with_spaces_is_quoted" {
+  command = plan
+
+  variables {
+    lock      = run.locked.lock
+    preflight = "/opt/it's here/preflight.sh"
+  }
+
+  assert {
+    condition     = startswith(yamldecode(output.yaml).models.text.cmd, "'/opt/it'\\''s here/preflight.sh'\n--model text\n")
+    error_message = "The script's path is a word like any other."
+  }
+}
+
+run "without_a_preflight_no_seat_is_asked_for" {
+  command = plan
+
+  variables {
+    lock      = run.locked.lock
+    preflight = null
+    seats     = {}
+  }
+
+  assert {
+    condition     = startswith(yamldecode(output.yaml).models.text.cmd, "/opt/llama.cpp/llama-server\n-m /models/text/model.gguf")
+    error_message = "Nothing may stand in front of the engine."
+  }
+}
+
+run "a_model_without_seat_is_refused" {
+  command = plan
+
+  variables {
+    lock  = run.locked.lock
+    seats = { text = 6996 }
+  }
+
+  expect_failures = [terraform_data.every_model_has_a_seat]
+}
+
+run "a_seat_of_half_a_mib_is_refused" {
+  command = plan
+
+  variables {
+    lock  = run.locked.lock
+    seats = { text = 6996.5, vision = 0 }
+  }
+
+  expect_failures = [terraform_data.every_model_has_a_seat]
+}
+
+run "a_seat_below_nothing_is_refused" {
+  command = plan
+
+  variables {
+    lock  = run.locked.lock
+    seats = { text = 6996, vision = -1 }
+  }
+
+  expect_failures = [terraform_data.every_model_has_a_seat]
+}
+
+run "a_relative_preflight_is_refused" {
+  command = plan
+
+  variables {
+    lock      = run.locked.lock
+    preflight = "preflight.sh"
+  }
+
+  expect_failures = [var.preflight]
+}
+
+run "a_preflight_that_llama_swap_would_expand_is_refused" {
+  command = plan
+
+  variables {
+    lock      = run.locked.lock
+    preflight = "/opt/$${USER}/preflight.sh"
+  }
+
+  expect_failures = [var.preflight]
+}

@@ -1,0 +1,65 @@
+"""Time what the preflight adds to the start of an engine, and how soon it refuses (goals: 50 ms, 1 s).
+
+The bare start and the one behind the preflight alternate, so that a busy moment of the machine hits both.  The ratio is
+to the start of the embedded engine, before it loads anything.
+
+    python tools/benchmarks/preflight.py [--rounds 41]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "terraform" / "modules" / "llama-swap-config" / "preflight.sh"
+GOAL_ADDED_MS, GOAL_REFUSED_S = 50.0, 1.0
+
+
+def seconds(command: list[str], source: str, code: int) -> float:
+    """Wall-clock time of one run of *command*, with *source* in the place of nvidia-smi."""
+    environment = os.environ | {"CORRAL_VRAM_SOURCE": source}
+    start = time.perf_counter()
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    took = time.perf_counter() - start
+    if done.returncode != code:
+        raise SystemExit(f"{command} ended with {done.returncode}: {done.stderr.decode()}")
+    return took
+
+
+def main() -> int:
+    """Print the medians; return 1 when a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--small", action="store_true", help="a third of the rounds, as CI runs it")
+    args = parser.parse_args()
+    args.rounds = max(5, args.rounds // 3) if args.small else args.rounds
+
+    bare = ["true"]
+    front = [str(SCRIPT), "--model", "bench", "--need-mib", "1000", "--", *bare]
+    room, none = "echo 9000, 16000", "echo 100, 16000"
+    for warm in (bare, front):
+        seconds(warm, room, 0)
+    pairs = [(seconds(bare, room, 0), seconds(front, room, 0)) for _ in range(args.rounds)]
+    added = statistics.median(behind - alone for alone, behind in pairs)
+    engine = [str(Path(sys.executable).with_name("corral-llama-server")), "--version"]
+    engine_start = statistics.median(seconds(engine, room, 0) for _ in range(5))
+    refused = max(seconds(front, none, 75) for _ in range(5))
+    hung = max(seconds(front, "sleep 60", 0) for _ in range(3))
+
+    print(f"{platform.machine()}, {os.cpu_count()} cores, {Path('/bin/sh').resolve().name}, median of {args.rounds}")
+    print(f"start of the embedded engine  {engine_start * 1000:7.1f} ms")
+    ratio = added / engine_start
+    print(f"added by the preflight        {added * 1000:7.1f} ms   {ratio:.2f} x; goal: {GOAL_ADDED_MS:g} ms")
+    print(f"refusal, the slowest of 5     {refused * 1000:7.1f} ms   goal: {GOAL_REFUSED_S * 1000:g} ms")
+    print(f"a source that hangs, of 3     {hung * 1000:7.1f} ms")
+    return 0 if added * 1000 <= GOAL_ADDED_MS and refused <= GOAL_REFUSED_S else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
