@@ -104,10 +104,17 @@ class Store:
         A change that keeps all three is for ``verify`` to find.
         """
         try:
-            record = json.loads(self._record(path, file).read_text(encoding="utf-8"))
-            return bool(record == fingerprint(path))
-        except (OSError, ValueError):
+            return self.verified(path, file) == fingerprint(path)
+        except OSError:
             return False
+
+    def verified(self, path: Path, file: LockedFile) -> dict[str, int] | None:
+        """The ``fingerprint`` that *path* had when it was verified as *file*; None when there is no record of it."""
+        try:
+            record = json.loads(self._record(path, file).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return record if isinstance(record, dict) else None
 
     def keep(self, path: Path, file: LockedFile) -> None:
         """Say that *path* is wanted now: ``prune`` counts its grace period from here."""

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [(one.model, one.state, str(one.pid or "-"), one.proxy or "-", one.reason) for one in models]
     output.table(("model", "state", "pid", "engine at", "reason"), rows)
     if any(one.reason for one in models):
-        output.talk("What a model's engine said last: corral logs MODEL")
+        output.talk("What is behind it, and what to do: corral why MODEL")
     return ExitCode.OK
 
 

@@ -1,15 +1,17 @@
 """Reading a running llama-swap over HTTP: what is resident, what is configured, what its logs say.
 
-Everything here only reads; nothing causes a load.
+Nothing here causes a load, and only ``unload`` changes anything.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import httpx2
@@ -17,12 +19,16 @@ import httpx2
 from corral.errors import CannotRun, Refused
 
 _ANSWER_LIMIT_S = 5.0
+_UNLOAD_LIMIT_S = 30.0  # an engine that is busy is killed after 10 s
 _QUIET_S = 0.3  # a log stream sends its history at once and then waits for news
 _HISTORY_LIMIT_S = 3.0
 
+_EXCHANGES = 500  # llama-swap keeps 1000 and gives 999 at most
+_IN_FLIGHT = re.compile(r'data: ?\{"type":"inflight","data":("(?:[^"\\]|\\.)*")\}')
+
 _EXITED = re.compile(r"\[WARN\] \w+: running (?P<model>\S+) exited: (?P<reason>.+)")
 _HEALTHY = re.compile(r"\[INFO\] <(?P<model>[^>]+)> Health check passed")
-_ENGINE_START = re.compile(r"\binit: initializing|^build: ", re.MULTILINE)
+_ENGINE_START = re.compile(r"\binit: initializing|^build: |^preflight: ", re.MULTILINE)
 _LEVEL = re.compile(r"\d+\.\d+\.\d+\.\d+ ([A-Z]) ")
 
 
@@ -43,11 +49,34 @@ class Resident:
     ttl: int
 
 
-class LlamaSwap:
-    """The llama-swap at *endpoint* (``http://host:port``)."""
+@dataclass(frozen=True)
+class InFlight:
+    """A request without a complete answer, waiting or served: its model, and when it came (seconds since 1970)."""
 
-    def __init__(self, endpoint: str) -> None:
+    model: str
+    since: float
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request that is over: its model, when it ended (seconds since 1970), and the HTTP status of the answer."""
+
+    model: str
+    ended: float
+    status: int
+
+
+class LlamaSwap:
+    """The llama-swap at *endpoint* (``http://host:port``).
+
+    Args:
+        endpoint: where it listens.
+        limit_s: how long it may take to answer a question; by default long enough for a busy machine.
+    """
+
+    def __init__(self, endpoint: str, *, limit_s: float | None = None) -> None:
         self._endpoint = endpoint
+        self._limit_s = limit_s
 
     def is_healthy(self) -> bool:
         """Whether it answers at all; says nothing of any model."""
@@ -72,6 +101,57 @@ class LlamaSwap:
             CannotRun: as ``residents``.
         """
         return sorted(str(one["id"]) for one in self._json("/v1/models", "data"))
+
+    def contents(self) -> dict[str, list[str]]:
+        """The sha256 of each model's files, as its configuration has them.
+
+        Raises:
+            CannotRun: as ``residents``.
+        """
+        found = {}
+        for one in self._json("/v1/models", "data"):
+            metadata = one.get("meta", {}).get("llamaswap", {})
+            found[str(one["id"])] = [str(digest) for digest in metadata.get("sha256", [])]
+        return found
+
+    def unload(self, model: str) -> None:
+        """Unload *model*, whatever it is doing; returns when its process has gone.
+
+        Raises:
+            CannotRun: llama-swap does not answer, or does not do it.
+        """
+        with _translated(self._endpoint), _client(_UNLOAD_LIMIT_S) as client:
+            answer = client.post(f"{self._endpoint}/api/models/unload/{model}")
+        if answer.status_code != 200:
+            raise CannotRun(
+                f"llama-swap did not unload {model} (HTTP {answer.status_code}): {answer.text[:200].strip()}",
+                next_step="corral status",
+            )
+
+    def exchanges(self) -> list[Exchange]:
+        """The last requests that are over, the newest first; 429 is one that was refused over the limit.
+
+        Raises:
+            CannotRun: as ``residents``.
+        """
+        found = self._json(f"/api/metrics/activity?limit={_EXCHANGES}", "data")
+        return [Exchange(one["model"], _seconds(one["timestamp"]), int(one["resp_status_code"])) for one in found]
+
+    def in_flight(self) -> list[InFlight]:
+        """The requests that have no complete answer yet, oldest first.
+
+        Raises:
+            CannotRun: llama-swap does not answer, or does not say it.
+        """
+        # The stream of events begins with the state of everything.
+        limit_s = self._limit_s or _ANSWER_LIMIT_S
+        events = f"{self._endpoint}/api/events"
+        with _translated(self._endpoint), _client(limit_s) as client, client.stream("GET", events) as answer:
+            for line in answer.iter_lines():
+                if found := _IN_FLIGHT.fullmatch(line):
+                    requests = json.loads(json.loads(found[1]))["requests"]
+                    return [InFlight(one["model"], _seconds(one["timestamp"])) for one in requests]
+        raise CannotRun(f"llama-swap at {self._endpoint} does not say what is in flight.", next_step="corral logs")
 
     def model_log(self, model: str) -> str:
         """What *model*'s engine has said, as far back as llama-swap remembers.
@@ -111,7 +191,7 @@ class LlamaSwap:
                 return  # nothing more for now, or llama-swap was stopped
 
     def _get(self, path: str) -> httpx2.Response:
-        with _translated(self._endpoint), _client(_ANSWER_LIMIT_S) as client:
+        with _translated(self._endpoint), _client(self._limit_s or _ANSWER_LIMIT_S) as client:
             return client.get(f"{self._endpoint}{path}")
 
     def _json(self, path: str, key: str) -> list[dict[str, Any]]:
@@ -149,15 +229,21 @@ def cause(engine_log: str) -> str:
     return _LEVEL.sub("", chosen, count=1).strip()
 
 
+def _seconds(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()
+
+
 def _is_error(line: str) -> bool:
     level = _LEVEL.match(line)
-    return level[1] == "E" if level else "error" in line.lower() or "failed" in line.lower()
+    if level:
+        return level[1] == "E"
+    return line.startswith("preflight: no ") or "error" in line.lower() or "failed" in line.lower()
 
 
 def _client(read_limit_s: float | None) -> httpx2.Client:
-    # No proxy settings of the environment: this is loopback.
+    # This is loopback: no proxy settings of the environment, and no certificates, which take 30 ms to read.
     limits = httpx2.Timeout(_ANSWER_LIMIT_S, read=read_limit_s)
-    return httpx2.Client(timeout=limits, trust_env=False)
+    return httpx2.Client(timeout=limits, trust_env=False, verify=False)
 
 
 @contextmanager

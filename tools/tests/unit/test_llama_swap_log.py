@@ -18,6 +18,8 @@ MISSING = """\
 error: Failed to init server, please check the input params.
 """
 
+NO_ROOM = "preflight: no room for a: it needs 7030 MiB, 2210 MiB of 15360 MiB are free\n"
+
 
 def test_failures_are_named_with_llama_swaps_reason():
     assert failures(f"{EXITED}\n{DIED}\n") == {
@@ -42,9 +44,20 @@ def test_a_later_failure_counts():
         ("error: invalid argument: --no-mmap\n", "error: invalid argument: --no-mmap"),
         ("build: 1 (a)\nloading\nmain: error loading model\nbye\n", "main: error loading model"),
         ("0.00.000.347 I srv init: initializing ...\n0.00.001.000 I srv loading\n", ""),
+        (MISSING + NO_ROOM, NO_ROOM.strip()),
+        ("preflight: room for a: it needs 1 MiB\n" + MISSING, "gguf_init_from_file: failed to open"),
         ("", ""),
     ],
-    ids=["first-error", "of-the-last-start", "bad-flag", "without-levels", "no-error", "silent"],
+    ids=[
+        "first-error",
+        "of-the-last-start",
+        "bad-flag",
+        "without-levels",
+        "no-error",
+        "no-room",
+        "failed-with-room",
+        "silent",
+    ],
 )
 def test_the_cause_is_the_first_error_of_the_last_start(log, expected):
     assert cause(log).startswith(expected)

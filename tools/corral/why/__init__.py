@@ -1,0 +1,1 @@
+"""Why a request failed: evidence from several sources, and one answer."""

@@ -1,0 +1,86 @@
+"""What llama-swap was told to start for each model, read from the configuration that it was started with."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from corral.errors import CannotRun
+
+_MODEL_FLAGS = ("-m", "--model")
+_FILE_FLAGS = (*_MODEL_FLAGS, "-mm", "--mmproj")
+_DEFAULT_LIMIT = 10  # llama-swap's own
+_DEFAULT_LOAD_LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a model is served.
+
+    Attributes:
+        words: the command line; llama-swap fills in ``${PORT}``.
+        engine: the llama-server in it.
+        files: the paths that it opens, the weights first.
+        port: where it listens.
+        limit: requests that it takes at a time; one more is answered 429.
+        load_limit_s: seconds that a load may take.
+        rivals: the models that take turns with it: of one slot, one is loaded at a time.
+        sha256: of its files, as the lock had them when the stack was started.
+    """
+
+    words: tuple[str, ...]
+    engine: str
+    files: tuple[Path, ...]
+    port: int
+    limit: int
+    load_limit_s: int
+    rivals: tuple[str, ...]
+    sha256: tuple[str, ...]
+
+    @property
+    def store(self) -> Path | None:
+        """The store that its files lie in; None when it does not look like one."""
+        return self.files[0].parent.parent if self.files else None
+
+
+def read(config: Path) -> dict[str, Command]:
+    """The command of every model in the llama-swap configuration *config*.
+
+    Raises:
+        CannotRun: it is missing, or is not what corral renders.
+    """
+    try:
+        document = yaml.load(config.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+        return {model: _command(document, model) for model in sorted(document["models"])}
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CannotRun(f"{config} is not what corral renders: {error}.", next_step="corral down") from None
+
+
+def _command(document: dict[str, Any], model: str) -> Command:
+    entry = document["models"][model]
+    words = shlex.split(entry["cmd"])
+    engine = words[words.index("--") + 1 :] if "--" in words else words
+    slots = document.get("routing", {}).get("router", {}).get("settings", {}).get("groups", {}).values()
+    members: list[str] = next((slot["members"] for slot in slots if model in slot["members"]), [])
+    return Command(
+        words=tuple(words),
+        engine=engine[0],
+        files=tuple(Path(path) for path in _values(engine, _FILE_FLAGS)),
+        port=int(document["startPort"]) + sorted(document["models"]).index(model),
+        limit=int(entry.get("concurrencyLimit") or _DEFAULT_LIMIT),
+        load_limit_s=int(document.get("healthCheckTimeout", _DEFAULT_LOAD_LIMIT_S)),
+        rivals=tuple(other for other in members if other != model),
+        sha256=tuple(entry.get("metadata", {}).get("sha256", ())),
+    )
+
+
+def _values(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The values of *flags* in *words*, those of the model first."""
+    found = [(word not in _MODEL_FLAGS, value) for word, value in pairwise(words) if word in flags]
+    return [value for _, value in sorted(found, key=lambda one: one[0])]

@@ -1,0 +1,102 @@
+"""`corral why` where nothing runs, and where it cannot know."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from corral import paths
+from corral.cli.main import main
+from corral.engine.stack_folder import StackFolder
+
+CATALOG = paths.REPOSITORY / "terraform" / "catalog-demo"
+
+
+@pytest.fixture
+def why(capsys):
+    def ask(*words: str) -> tuple[int, dict]:
+        code = main(["why", *words, "--catalog", str(CATALOG), "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return ask
+
+
+def test_without_a_stack_every_model_is_down_and_the_next_command_starts_it(why):
+    code, answer = why()
+
+    assert code == 1
+    assert {one["class"] for one in answer["answers"]} == {"stack-down"}
+    assert [one["model"] for one in answer["answers"]] == ["tiny-text", "tiny-think", "tiny-vision"]
+    assert answer["next"] == [f"corral up --detach --catalog {CATALOG}"]
+
+
+def test_an_alias_and_a_name_that_nobody_knows_are_told_apart(why):
+    assert why("tiny")[1]["class"] == "stack-down"
+    code, answer = why("tiny-txt")
+
+    assert (code, answer["class"]) == (1, "not-in-catalog")
+    assert answer["next"][0] == "corral why tiny-text"
+
+
+def test_an_engine_that_the_user_named_wrongly_comes_first(why, monkeypatch):
+    monkeypatch.setenv("LLAMA_SERVER", "/nowhere/llama-server")
+
+    code, answer = why("tiny-text")
+
+    assert (code, answer["class"]) == (1, "engine-missing")
+    assert answer["next"][0] == "unset LLAMA_SERVER"
+
+
+def test_a_lock_that_is_missing_is_part_of_it(tmp_path, capsys):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "cards").mkdir()
+    (tmp_path / "cards" / "laptop.yaml").write_text((CATALOG / "cards" / "laptop.yaml").read_text())
+    (tmp_path / "models" / "a.yaml").write_text((CATALOG / "models" / "tiny-think.yaml").read_text())
+
+    assert main(["why", "--catalog", str(tmp_path), "--json"]) == 1
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["class"] == "stack-down"
+    assert any("no lock" in line for line in answer["evidence"])
+    assert f"corral lock --catalog {tmp_path}" in answer["next"]
+
+
+def test_a_catalog_without_a_model_is_refused(tmp_path, capsys):
+    assert main(["why", "--catalog", str(tmp_path)]) == 2
+    assert "has no model" in capsys.readouterr().err
+
+
+def test_an_intent_that_is_just_being_edited_is_no_obstacle(tmp_path, capsys):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "a.yaml").write_text("aliases: [")
+
+    assert main(["why", "a", "--catalog", str(tmp_path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["class"] == "stack-down"
+
+
+def test_a_record_that_nobody_can_read_is_no_answer(capsys):
+    record = StackFolder(paths.state_dir()).record
+    record.parent.mkdir(parents=True)
+    record.write_text("?")
+
+    assert main(["why", "--catalog", str(CATALOG)]) == 3
+    assert str(record) in capsys.readouterr().err
+
+
+def test_a_person_gets_a_table_the_worst_answer_and_the_commands(capsys):
+    assert main(["why", "--catalog", str(CATALOG)]) == 1
+
+    told = capsys.readouterr().out
+    assert "tiny-vision\tstack-down\t" in told
+    assert "tiny-text: the stack is down" in told
+    assert "  → corral up --detach" in told
+
+
+def test_the_help_names_every_class(capsys):
+    with pytest.raises(SystemExit):
+        main(["why", "--help"])
+
+    told = capsys.readouterr().out.split()
+    for name in ("healthy", "not-in-catalog", "stack-down", "over-concurrency", "unknown."):
+        assert name in told

@@ -1,0 +1,434 @@
+"""`corral why`: every reason produced for real, by the real llama-swap and the embedded engine.
+
+One stack serves a model for each fault.  The load that takes too long is one that is stopped: the real engine cannot be
+made to load slowly, and llama-swap's shortest time limit is 15 s, so it runs beside the other tests and is judged last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+
+import psutil
+import pytest
+
+from corral.cli.main import main
+from corral.demo import tiny_gguf
+from corral.engine import binaries
+from corral.engine.stack_folder import StackFolder
+from tests.support.engine_process import Stream, chat, post, question, wait_for
+from tests.support.served import Served, served
+
+pytestmark = pytest.mark.timeout(120)
+
+CLASSES = {
+    "healthy", "not-in-catalog", "stack-down", "engine-missing", "file-missing", "file-damaged", "bad-argument",
+    "out-of-memory", "port-in-use", "load-timeout", "crashed", "hung", "over-concurrency", "unknown",
+}  # fmt: skip
+LITTLE_MEMORY = ["sh", "-c", 'ulimit -v 1000000; exec "$@"', "sh", str(binaries.llama_server().path)]
+seen: set[str] = set()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("why")
+    text, think, slow = (folder / f"{name}.gguf" for name in ("text", "think", "slow"))
+    tiny_gguf.write_text(text)
+    tiny_gguf.write_text(think, thinking=True)
+    tiny_gguf.write_text(slow, n_ff=20_000)
+    models = {
+        "good": Served(text),
+        "idle": Served(text),
+        "gone": Served(text),
+        "cut": Served(text),
+        "scratched": Served(text),
+        "overwritten": Served(think),
+        "flagged": Served(text, more=["--no-mmap"]),
+        "greedy": Served(text, need_mib=20_000),
+        "swollen": Served(text, engine=LITTLE_MEMORY, more=["-c", "6000000"]),
+        "unported": Served(text),
+        "sleeper": Served(text),
+        "victim": Served(slow),
+        "frozen": Served(text),
+        "crowded": Served(slow, limit=2),
+        "no-engine": Served(text, engine=["/nowhere/llama-server"]),
+        "tenant": Served(slow, slot="shared"),
+        "waiting": Served(text, slot="shared"),
+        "odd": Served(text, engine=["sh", "-c", "echo the engine has its own idea >&2; exit 3", "sh"]),
+    }
+    run = folder / "run"
+    run.mkdir()
+    with served(run, models, card="echo 9000, 16000") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def too_slow(stack):
+    """A load of ``sleeper`` that cannot end in time; the status and the answer of its request once it is over."""
+    answers: list[tuple[int, str]] = []
+    request = threading.Thread(target=lambda: answers.append(ask(stack, "sleeper")))
+    request.start()
+    os.kill(wait_for(lambda: engine_of(stack, "sleeper"), what="the start of the engine"), signal.SIGSTOP)
+    yield lambda: (request.join(), *answers)[1]
+    request.join()
+
+
+@pytest.fixture(autouse=True)
+def at_the_stack(stack, too_slow, monkeypatch, tmp_path):
+    monkeypatch.setenv("CORRAL_STATE", str(stack.state))
+    monkeypatch.chdir(tmp_path)  # no catalog here: the one that the stack was started with counts
+
+
+@pytest.fixture
+def why(capsys):
+    def ask_why(*words: str) -> dict:
+        capsys.readouterr()
+        code = main(["why", *words, "--json"])
+        answer = json.loads(capsys.readouterr().out)
+        assert set(answer) - {"answers"} == {"model", "class", "culprit", "evidence", "next"}
+        assert answer["class"] in CLASSES
+        assert code == {"healthy": 0, "unknown": 3}.get(answer["class"], 1)
+        seen.add(answer["class"])
+        return answer
+
+    return ask_why
+
+
+def ask(stack, model: str) -> tuple[int, str]:
+    return post(f"{stack.endpoint}/v1/chat/completions", question("Hello.", model=model))
+
+
+def engine_of(stack, model: str) -> int:
+    """The pid of the engine of *model*, once its preflight has become it; 0 before."""
+    for one in stack.running.members():
+        try:
+            if psutil.Process(one.pid).environ().get("CORRAL_SEAT", "").startswith(f"{model}:"):
+                return one.pid
+        except psutil.Error:
+            continue
+    return 0
+
+
+def unload(stack, model: str) -> None:
+    """End what it is doing, too."""
+    assert post(f"{stack.endpoint}/api/models/unload/{model}", {})[0] == 200
+
+
+def fails(stack, model: str, status: int = 500) -> None:
+    assert ask(stack, model)[0] == status
+
+
+def test_a_load_that_hangs_is_hung_while_it_does(why):
+    answer = why("sleeper")
+
+    assert answer["class"] == "hung"
+    assert "SIGSTOP" in answer["evidence"][0]
+    assert answer["next"][0].startswith("kill -CONT ")
+
+
+def test_a_model_that_answers_is_healthy(stack, why):
+    chat(stack.endpoint, "Hello.", model="good")
+
+    answer = why("good")
+
+    assert (answer["class"], answer["culprit"]) == ("healthy", None)
+    assert "loaded and answers" in answer["evidence"][0]
+
+
+def test_a_model_that_nobody_asked_for_yet_is_healthy(why):
+    answer = why("idle")
+
+    assert answer["class"] == "healthy"
+    assert "not loaded" in answer["evidence"][0]
+
+
+def test_an_alias_is_its_model(stack, why):
+    chat(stack.endpoint, "Hello.", model="good")
+
+    assert why("good-alias")["class"] == "healthy"
+
+
+def test_a_name_that_nobody_knows_is_not_in_the_catalog(why):
+    answer = why("goood")
+
+    assert answer["class"] == "not-in-catalog"
+    assert answer["next"][0] == "corral why good"
+
+
+def test_a_model_that_was_added_after_the_start_is_not_served(stack, why):
+    added = stack.catalog / "models" / "late.yaml"
+    added.write_text((stack.catalog / "models" / "good.yaml").read_text().replace("good", "late"))
+    try:
+        answer = why("late")
+    finally:
+        added.unlink()
+
+    assert answer["class"] == "not-in-catalog"
+    assert "running stack" in answer["culprit"]
+    assert answer["next"][0] == "corral down"
+
+
+def test_a_missing_file_is_seen_before_anybody_asks_for_the_model(stack, why):
+    stack.weights("gone").resolve().unlink()
+
+    answer = why("gone")
+
+    assert answer["class"] == "file-missing"
+    assert answer["culprit"].endswith("gone/model.gguf")
+    assert answer["next"][0].startswith("corral fetch gone ")
+
+
+def test_a_missing_file_is_the_reason_of_a_failed_load(stack, why):
+    stack.weights("gone").resolve().unlink(missing_ok=True)
+    fails(stack, "gone")
+
+    answer = why("gone")
+
+    assert answer["class"] == "file-missing"
+    assert "No such file" in answer["evidence"][0]
+
+
+def test_a_file_that_was_cut_short_is_damaged(stack, why):
+    path = stack.weights("cut").resolve()
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(whole[: len(whole) // 2])
+    fails(stack, "cut")
+
+    answer = why("cut")
+
+    assert answer["class"] == "file-damaged"
+    assert any("the lock says" in line for line in answer["evidence"])
+    assert answer["next"][0].startswith("corral verify cut ")
+
+
+def test_a_file_with_another_content_of_the_same_size_is_damaged_by_the_engines_word(stack, why):
+    path = stack.weights("scratched").resolve()
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(b"????" + whole[4:])
+    fails(stack, "scratched")
+
+    answer = why("scratched")
+
+    assert answer["class"] == "file-damaged"
+    assert answer["culprit"].endswith("scratched/model.gguf")
+    assert "magic" in answer["evidence"][0]
+    assert any("was not read" in line for line in answer["evidence"])
+
+
+def test_a_file_that_was_written_to_after_it_was_verified_is_damaged_though_the_model_answers(stack, why):
+    chat(stack.endpoint, "Hello.", model="overwritten")
+    path = stack.weights("overwritten").resolve()
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))  # what writing does
+
+    answer = why("overwritten")
+
+    assert answer["class"] == "file-damaged"
+    assert "written to" in answer["evidence"][0]
+
+
+def test_an_argument_that_the_engine_does_not_take_is_named(stack, why):
+    fails(stack, "flagged")
+
+    answer = why("flagged")
+
+    assert (answer["class"], answer["culprit"]) == ("bad-argument", "--no-mmap")
+
+
+def test_a_load_that_the_preflight_refused_is_out_of_memory_and_names_who_has_a_seat(stack, why):
+    chat(stack.endpoint, "Hello.", model="good")
+    fails(stack, "greedy")
+
+    answer = why("greedy")
+
+    assert answer["class"] == "out-of-memory"
+    assert "needs 20000 MiB, 9000 MiB of 16000 MiB are free" in answer["evidence"][0]
+    assert f"good (pid {engine_of(stack, 'good')}, seat of 64 MiB)" in answer["culprit"]
+    assert "corral seat" in answer["next"]
+
+
+def test_an_engine_that_gets_no_memory_is_out_of_memory(stack, why):
+    fails(stack, "swollen")
+
+    answer = why("swollen")
+
+    assert answer["class"] == "out-of-memory"
+    assert "memory" in answer["culprit"]
+
+
+def test_a_port_that_a_stranger_holds_is_in_use(stack, why):
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", stack.ports["unported"]))
+        stranger.listen()
+        assert why("unported")["class"] == "port-in-use"  # before anybody asks for the model
+        # The stranger accepts and is silent, and llama-swap may wait for its word without end.
+        request = threading.Thread(target=ask, args=(stack, "unported"))
+        request.start()
+        log = StackFolder(stack.state)
+        wait_for(lambda: "couldn't bind" in log.log_tail(1000), what="the end of the engine")
+
+        answer = wait_for(
+            lambda: (found := why("unported"))["evidence"][0].startswith("The engine said") and found, what="its word"
+        )
+    request.join()
+
+    assert answer["class"] == "port-in-use"
+    assert f"pid {os.getpid()}" in answer["culprit"]
+    assert "couldn't bind" in answer["evidence"][0]
+
+
+def test_an_engine_that_is_killed_while_it_answers_has_crashed_until_it_is_loaded_again(stack, why):
+    stream = Stream(stack.endpoint, "victim", 400)
+    os.kill(engine_of(stack, "victim"), signal.SIGKILL)
+    stream.join()
+    wait_for(lambda: "running victim exited" in StackFolder(stack.state).log_tail(200), what="the notice of it")
+
+    answer = why("victim")
+
+    assert answer["class"] == "crashed"
+    assert "victim" in answer["culprit"]
+    assert not stream.is_whole
+    chat(stack.endpoint, "Hello.", model="victim")
+    assert why("victim")["class"] == "healthy"
+
+
+def test_an_engine_that_is_stopped_hangs_until_it_goes_on(stack, why):
+    chat(stack.endpoint, "Hello.", model="frozen")
+    pid = engine_of(stack, "frozen")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        answer = why("frozen")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+    assert answer["class"] == "hung"
+    assert f"pid {pid}" in answer["culprit"]
+    assert answer["next"][0] == f"kill -CONT {pid}"
+    assert why("frozen")["class"] == "healthy"
+
+
+def test_requests_over_the_limit_are_named_with_the_limit(stack, why):
+    stream = Stream(stack.endpoint, "crowded", 400)
+    answers: list[int] = []
+    others = [threading.Thread(target=lambda: answers.append(ask(stack, "crowded")[0])) for _ in range(2)]
+    for other in others:
+        other.start()
+    wait_for(lambda: 429 in answers, what="the refusal of the third")
+
+    answer = why("crowded")
+
+    unload(stack, "crowded")
+    for thread in (stream, *others):
+        thread.join()
+    assert answer["class"] == "over-concurrency"
+    assert "answered 429" in answer["evidence"][0]
+    assert "2 requests" in answer["culprit"]
+
+
+def test_a_request_that_waits_for_the_slot_is_explained_by_the_model_that_has_it(stack, why):
+    stream = Stream(stack.endpoint, "tenant", 400)
+    waiting = threading.Thread(target=ask, args=(stack, "waiting"))
+    waiting.start()
+    answer = wait_for(lambda: (found := why("waiting"))["class"] != "healthy" and found, what="a request that waits")
+    unload(stack, "tenant")
+    stream.join()
+    waiting.join()
+
+    assert answer["class"] == "over-concurrency"
+    assert answer["culprit"].startswith("tenant")
+
+
+def test_an_engine_that_is_not_there_is_missing(stack, why):
+    assert why("no-engine")["class"] == "engine-missing"  # before anybody asks for the model
+    fails(stack, "no-engine")
+
+    answer = why("no-engine")
+
+    assert (answer["class"], answer["culprit"]) == ("engine-missing", "/nowhere/llama-server")
+
+
+def test_an_end_that_nothing_explains_is_unknown_and_quotes_the_engine(stack, why):
+    # The real engine gives a known reason for everything that it can be made to refuse: a script stands in.
+    fails(stack, "odd")
+
+    answer = why("odd")
+
+    assert (answer["class"], answer["culprit"]) == ("unknown", None)
+    assert "its own idea" in answer["evidence"][0]
+
+
+def test_without_a_model_the_worst_comes_first_and_all_are_told(stack, why):
+    fails(stack, "flagged")
+
+    def all_answers() -> dict:
+        answer = why()
+        told = {one["model"]: one["class"] for one in answer["answers"]}
+        return answer if told["flagged"] != "unknown" else {}  # a busy machine may not hear all engines in time
+
+    answer = wait_for(all_answers, what="an answer for every model")
+    told = {one["model"]: one["class"] for one in answer["answers"]}
+    assert answer["answers"][0] == {key: value for key, value in answer.items() if key != "answers"}
+    assert len(told) == 18
+    assert (told["flagged"], told["idle"]) == ("bad-argument", "healthy")
+
+
+def test_a_person_reads_a_sentence_and_commands(stack, capsys):
+    fails(stack, "flagged")
+    capsys.readouterr()
+
+    assert main(["why", "flagged"]) == 1
+
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "flagged: the engine does not take an argument (--no-mmap)."
+    assert any(line.startswith("  → corral lock") for line in told)
+
+
+def test_a_llama_swap_that_is_stopped_hangs(stack, why):
+    os.kill(stack.running.pid, signal.SIGSTOP)
+    try:
+        answer = why("good")
+    finally:
+        os.kill(stack.running.pid, signal.SIGCONT)
+
+    assert answer["class"] == "hung"
+    assert answer["next"] == [f"kill -CONT {stack.running.pid}"]
+
+
+def test_a_load_that_took_too_long_is_named_with_the_limit(too_slow, why):
+    status, body = too_slow()
+    assert (status, "timed out" in body) == (500, True)
+
+    answer = why("sleeper")
+
+    assert answer["class"] == "load-timeout"
+    assert "15 s" in answer["culprit"]
+    assert any(step.startswith("corral warm sleeper ") for step in answer["next"])
+
+
+def test_a_dead_stack_is_down_and_says_what_it_left(stack, why):
+    chat(stack.endpoint, "Hello.", model="good")
+    os.kill(stack.running.pid, signal.SIGKILL)
+    wait_for(lambda: not stack.running.is_alive, what="the death of llama-swap")
+
+    answer = why("good")
+
+    assert answer["class"] == "stack-down"
+    assert "live on" in answer["evidence"][0]
+    assert answer["next"][-1].startswith("corral up --detach ")
+
+
+def test_without_an_engine_a_dead_stack_cannot_be_started(why, monkeypatch):
+    monkeypatch.setenv("LLAMA_SERVER", "/nowhere/llama-server")
+
+    answer = why("good")
+
+    assert answer["class"] == "engine-missing"
+    assert "/nowhere/llama-server" in answer["evidence"][0]
+
+
+def test_every_class_was_produced():
+    assert seen == CLASSES

@@ -1,0 +1,178 @@
+"""A local stack of real llama-swap and real engines, with catalog, lock, store, and a preflight before each engine.
+
+For tests that need models which go wrong in a way of their own; `corral up` would refuse, or mend, most of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from corral.agent.fetch import fetch
+from corral.agent.lock_file import read_lock
+from corral.agent.store import Store
+from corral.engine import binaries, ports, stack
+from corral.paths import REPOSITORY
+from tests.support.engine_process import free_port
+
+PREFLIGHT = REPOSITORY / "terraform" / "modules" / "llama-swap-config" / "preflight.sh"
+_LARGE = 10 << 20  # bytes; such a file is one for all models, and no test may write to it
+
+
+@dataclass(frozen=True)
+class Served:
+    """One model: its weights, and what is special about the way it is served.
+
+    Attributes:
+        weights: a GGUF file.
+        need_mib: its seat.
+        more: words added to the engine's command line.
+        engine: words that take the engine's place.
+        slot: models of one slot take turns; by default each has its own.
+        limit: requests at a time.
+    """
+
+    weights: Path
+    need_mib: int = 64
+    more: Sequence[str] = ()
+    engine: Sequence[str] = ()
+    slot: str = ""
+    limit: int = 10
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The stack as it runs."""
+
+    state: Path
+    catalog: Path
+    store: Path
+    running: stack.Running
+    ports: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def endpoint(self) -> str:
+        return self.running.endpoint
+
+    def weights(self, model: str) -> Path:
+        """The file that the engine of *model* opens."""
+        return self.store / model / "model.gguf"
+
+
+@contextlib.contextmanager
+def served(folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15, card: str = "") -> Iterator[Stack]:
+    """Start a stack that serves *models*; everything lies in *folder*.
+
+    Args:
+        folder: exists, and is empty.
+        models: by id.
+        load_limit_s: llama-swap's time limit of a load; it raises anything below 15.
+        card: a command that prints "free, total" of the pretended card; by default none can be read.
+    """
+    state, catalog, store = (folder / name for name in ("state", "catalog", "store"))
+    state.mkdir()
+    copies = _own_copies(folder / "weights", models)
+    _write_catalog(catalog, copies)
+    fetch(read_lock(catalog / "lock.json"), Store(store))
+    own_port = free_port()
+    first = ports.for_engines(len(models), own_port)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORRAL_VRAM_SOURCE", card or "false")
+        running, _ = stack.start(
+            state,
+            _config(models, copies, store, first, load_limit_s),
+            port=own_port,
+            first_engine_port=first,
+            engine=binaries.llama_server(),
+            llama_swap=binaries.llama_swap(),
+            catalog=catalog,
+        )
+    try:
+        yield Stack(state, catalog, store, running, {model: first + at for at, model in enumerate(sorted(models))})
+    finally:
+        stack.stop(state, drain_s=0)
+
+
+def _own_copies(folder: Path, models: Mapping[str, Served]) -> dict[str, Path]:
+    folder.mkdir()
+    copies = {}
+    for model, one in models.items():
+        copies[model] = folder / f"{model}.gguf"
+        (os.link if one.weights.stat().st_size > _LARGE else shutil.copyfile)(one.weights, copies[model])
+    return copies
+
+
+def _write_catalog(catalog: Path, copies: Mapping[str, Path]) -> None:
+    (catalog / "models").mkdir(parents=True)
+    (catalog / "cards").mkdir()
+    (catalog / "cards" / "laptop.yaml").write_text("vram_mib: 4096\n")
+    entries = {}
+    for model, path in copies.items():
+        intent = {
+            "source": {"path": str(path), "mmproj": "none"},
+            "card": "laptop",
+            "context": 512,
+            "modalities": ["text"],
+            "aliases": [f"{model}-alias"],
+        }
+        (catalog / "models" / f"{model}.yaml").write_text(json.dumps(intent))
+        entries[model] = {
+            "repo": None,
+            "revision": None,
+            "licence": None,
+            "argv": ["llama-server"],
+            "files": [_file(path)],
+        }
+    (catalog / "lock.json").write_text(json.dumps({"version": 1, "models": entries}))
+
+
+def _file(path: Path) -> dict[str, object]:
+    content = path.read_bytes()
+    return {"path": str(path), "role": "model", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _config(
+    models: Mapping[str, Served], copies: Mapping[str, Path], store: Path, first_port: int, load_limit_s: int
+) -> str:
+    slots: dict[str, dict[str, object]] = {}
+    for model, one in models.items():
+        slot = slots.setdefault(
+            one.slot or model, {"swap": True, "exclusive": False, "persistent": False, "members": []}
+        )
+        slot["members"].append(model)
+    entries = {
+        model: {
+            "cmd": _command(model, one, store),
+            "proxy": "http://127.0.0.1:${PORT}",
+            "concurrencyLimit": one.limit,
+            "metadata": {"sha256": [_file(copies[model])["sha256"]]},
+        }
+        for model, one in models.items()
+    }
+    return json.dumps(
+        {
+            "startPort": first_port,
+            "healthCheckTimeout": load_limit_s,
+            "logToStdout": "both",
+            "logTimeFormat": "rfc3339",
+            "captureBuffer": 0,
+            "models": entries,
+            "routing": {"router": {"use": "group", "settings": {"groups": slots}}},
+        }
+    )
+
+
+def _command(model: str, one: Served, store: Path) -> str:
+    engine = [*(one.engine or [str(binaries.llama_server().path)]), "-m", f"{store}/{model}/model.gguf", "-c", "512"]
+    plain = ["-np", "1", "-fit", "off", "--cache-ram", "0", "--offline", "--host", "127.0.0.1"]
+    front = [str(PREFLIGHT), "--model", model, "--need-mib", str(one.need_mib), "--"]
+    return f"{shlex.join([*front, *engine, *plain, *one.more])} --port ${{PORT}}"
