@@ -1,0 +1,153 @@
+"""Record what a loaded model really takes, beside what the lock predicted, in measured.json of the catalog.
+
+The model is measured in the running local stack, with the lock's own command line; it is loaded first when it is not
+resident (which unloads the other models of its slot).  Without MODEL all models are measured, one after the other.
+
+Where the engine uses a card, NVIDIA's driver is asked (nvidia-smi): it counts buffers, CUDA context and pools.  A large
+request is sent before, because pools and projectors grow with use.  Elsewhere the engine's own report is read, the
+buffers that it names while it loads.  What nobody can tell is an error, never 0.
+
+`corral seat` and Terraform take the larger of prediction and measurement.  A measurement belongs to one command line:
+when that changes, it counts no more.  One without a card shows whether predictions hold on such a machine; no seat
+depends on it.
+
+examples:
+  corral measure qwen3-8b               measure, and write it down
+  corral measure qwen3-8b --reload      load it anew first; what it is answering is cut off
+  corral measure --check                exit 1 when a measurement is more than 3 % off; needs no stack
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+from corral import output, paths
+from corral.catalog import catalog, lock
+from corral.catalog.vram_rows import mib
+from corral.cli import options
+from corral.engine import stack
+from corral.engine.stack import Running
+from corral.errors import CannotRun, ExitCode, Refused
+from corral.vram import ledger
+from corral.vram.ledger import Measurement, Source
+
+_COLUMNS = ("model", "device", "source", "predicted MiB", "measured MiB", "difference")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="ids of models (default: all of the catalog)")
+    options.add_catalog(parser)
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--check", action="store_true", help="only compare what was measured with what the lock predicts")
+    way.add_argument("--dry-run", action="store_true", help="measure and show, but do not write it down")
+    parser.add_argument("--source", choices=get_args(Source), help="whom to ask (default: as said above)")
+    parser.add_argument("--reload", action="store_true", help="unload the model first, so that its report is fresh")
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, or compare."""
+    return _check(args) if args.check else _measure(args)
+
+
+def _measure(args: argparse.Namespace) -> int:
+    from corral.vram import comparison
+    from corral.vram.live import LiveModel
+
+    running = _require_running()
+    wanted = catalog.load(running.catalog if args.catalog is None else options.catalog_dir(args))
+    locked = lock.require_fresh(wanted)
+    found: list[Measurement] = []
+    for model_id in wanted.select(args.models):
+        entry = locked.models[model_id]
+        live = LiveModel(running, model_id, wanted.models[model_id], entry, say=output.talk)
+        reading = live.read(args.source, reload=args.reload)
+        date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        one = comparison.record(
+            model_id, entry, reading, catalog=wanted.directory, engine=running.engine.build, date=date
+        )
+        found.append(one)
+        if not args.dry_run:  # one by one: the next model may fail
+            ledger.write(wanted.directory, ledger.read(wanted.directory).with_newest(one))
+    return _show(found, wanted, written=not args.dry_run, json=args.json)
+
+
+def _show(found: list[Measurement], wanted: catalog.Catalog, *, written: bool, json: bool) -> int:
+    path = ledger.path_of(wanted.directory)
+    if json:
+        records = [one.model_dump() | {"deviation": one.deviation} for one in found]
+        output.data_json({"ledger": str(path), "written": written, "measurements": records})
+    else:
+        output.table(_COLUMNS, [_row(one, one.predicted, one.deviation) for one in found])
+        output.talk(f"{path} written" if written else f"{path} is unchanged (--dry-run)")
+    return ExitCode.OK
+
+
+def _check(args: argparse.Namespace) -> int:
+    from corral.vram import comparison
+
+    if args.models or args.source or args.reload:
+        raise Refused("--check compares all that was measured.", next_step="corral measure --check")
+    wanted = catalog.load(options.catalog_dir(args))
+    present = lock.read(wanted.lock_file)
+    path = ledger.path_of(wanted.directory)
+    compared, outdated = comparison.compare(present, ledger.read(wanted.directory)) if present else ([], [])
+    problems = [item.problem for item in compared if item.problem]
+    if args.json:
+        output.data_json(
+            {
+                "ledger": str(path),
+                "limit": comparison.LIMIT,
+                "agree": not problems,
+                "measurements": [_plain(item) for item in compared],
+                "outdated": [one.model_dump() for one in outdated],
+            }
+        )
+        return ExitCode.FAILED if problems else ExitCode.OK
+    if compared:
+        output.table(_COLUMNS, [_row(item.measurement, item.predicted, item.deviation) for item in compared])
+    else:
+        output.data(f"Nothing was measured yet for what {wanted.lock_file} has. Measure with: corral measure")
+    for one in outdated:
+        output.talk(f"{one.model}: the measurement of {one.date[:10]} on {one.device} is for another command line.")
+    for problem in problems:
+        output.talk(problem)
+    if problems:
+        output.talk(
+            f"  → Measure again: {options.again(args, 'measure', 'MODEL')}. If it takes more for good, say so in "
+            "the model's file: vram: {declared_mib: N, why: …}"
+        )
+    return ExitCode.FAILED if problems else ExitCode.OK
+
+
+def _require_running() -> Running:
+    running = stack.running(paths.state_dir())
+    if running is None:
+        raise CannotRun(
+            "A model is measured where it runs, and no local stack is running.", next_step="corral up --detach"
+        )
+    return running
+
+
+def _row(one: Measurement, predicted: int | None, deviation: float | None) -> tuple[str, ...]:
+    said = f"{mib(predicted):,}" if predicted is not None else "-"
+    difference = f"{round(deviation, 3) + 0.0:+.1%}" if deviation is not None else "-"  # no -0.0%
+    return one.model, one.device, one.source, said, f"{mib(one.measured):,}", difference
+
+
+def _plain(item: Any) -> dict[str, Any]:
+    one: Measurement = item.measurement
+    return {
+        "model": one.model,
+        "device": one.device,
+        "source": one.source,
+        "date": one.date,
+        "predicted_bytes": item.predicted,
+        "declared_bytes": item.declared,
+        "measured_bytes": one.measured,
+        "deviation": item.deviation,
+        "agrees": not item.problem,
+    }

@@ -1,0 +1,134 @@
+"""Whether what was predicted is what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.catalog import headers
+from corral.catalog.digest import argv_sha256
+from corral.catalog.lock import Lock, LockEntry
+from corral.catalog.vram_rows import Vram, mib
+from corral.errors import LockStale
+from corral.vram import oracle
+from corral.vram.ledger import CPU, Ledger, Measurement
+from corral.vram.live import Reading
+
+LIMIT = 0.03
+"""By how much of the prediction a measurement may differ from it."""
+
+_RESERVED_AT_LOAD = frozenset({"f16-scratch-for-quantised-kv", "cuda-row-padding", "moe-graph-dependencies"})
+"""Rules (``corral.vram.rules``) whose bytes are in the buffers that an engine names; others come later."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A measurement that belongs to the lock's command line, beside what the lock says now.
+
+    Attributes:
+        measurement: the ledger's record.
+        predicted: bytes; None when nothing predicts what was measured.
+        declared: bytes that the operator states for the card; None when they state nothing.
+    """
+
+    measurement: Measurement
+    predicted: int | None
+    declared: int | None
+
+    @property
+    def deviation(self) -> float | None:
+        """How much more (below 0: less) was measured, as a part of the prediction; None without one."""
+        return (self.measurement.measured - self.predicted) / self.predicted if self.predicted else None
+
+    @property
+    def problem(self) -> str:
+        """Why they do not agree, as a sentence; empty when they do."""
+        one = self.measurement
+        if self.declared is not None and one.on_card and one.measured <= self.declared:
+            return ""
+        where = f"measured {mib(one.measured):,} MiB on {one.device} ({one.source}, {one.date[:10]})"
+        if self.declared is not None and one.on_card:
+            return f"{one.model}: declared {mib(self.declared):,} MiB, {where}: a declared figure must cover it."
+        if self.deviation is None or abs(self.deviation) <= LIMIT:
+            return ""
+        return (
+            f"{one.model}: predicted {mib(self.predicted or 0):,} MiB, {where}: "
+            f"{abs(self.deviation):.1%} {'more' if self.deviation > 0 else 'less'}, and {LIMIT:.0%} is allowed."
+        )
+
+
+def compare(lock: Lock, ledger: Ledger) -> tuple[list[Compared], list[Measurement]]:
+    """Every measurement beside its prediction, and those left over: of models or command lines that are not locked."""
+    compared: list[Compared] = []
+    for model_id, entry in sorted(lock.models.items()):
+        for one in ledger.of(model_id, argv_sha256(entry.argv)):
+            # Without a card the engine would have to be asked again, so what it said then stands in the record.
+            predicted = predicted_on_card(entry.vram, one.source) if one.on_card else one.predicted
+            declared = entry.vram.declared.bytes if entry.vram and entry.vram.declared else None
+            compared.append(Compared(one, predicted, declared))
+    taken = [item.measurement for item in compared]
+    return compared, [one for one in ledger.measurements if one not in taken]
+
+
+def record(model_id: str, entry: LockEntry, reading: Reading, *, catalog: Path, engine: str, date: str) -> Measurement:
+    """*reading* as the ledger keeps it, beside what the lock predicts of it.
+
+    Args:
+        model_id: whose.
+        entry: its facts in the lock.
+        reading: what was seen.
+        catalog: the catalog folder, for the headers that the engine is asked about.
+        engine: the build that ran.
+        date: UTC, ISO 8601 with a Z.
+
+    Raises:
+        EngineCannotMeasure: as ``oracle.measure``.
+    """
+    gpu, host = _predicted(entry, reading, catalog)
+    return Measurement(
+        model=model_id,
+        argv_sha256=argv_sha256(entry.argv),
+        engine=engine,
+        device=reading.device,
+        source=reading.source,
+        date=date,
+        gpu_bytes=reading.gpu_bytes,
+        host_bytes=reading.host_bytes,
+        predicted_gpu_bytes=gpu,
+        predicted_host_bytes=host,
+    )
+
+
+def predicted_on_card(rows: Vram | None, source: str) -> int | None:
+    """The bytes on the card that *source* should find: the driver sees all, the engine only its own buffers."""
+    if rows is None or rows.gpu is None:
+        return None
+    if source == "nvidia-smi":
+        return rows.measured
+    return rows.gpu.total + sum(rule.bytes for rule in rows.rules if rule.name in _RESERVED_AT_LOAD)
+
+
+def _predicted(entry: LockEntry, reading: Reading, catalog: Path) -> tuple[int | None, int | None]:
+    rows = entry.vram
+    if rows is None or rows.host is None:
+        return None, None
+    if reading.device != CPU:
+        return predicted_on_card(rows, reading.source), rows.host.total
+    return 0, predicted_without_card(rows.headers, entry.argv, catalog)
+
+
+def predicted_without_card(digests: Sequence[str], argv: Sequence[str], catalog: Path) -> int:
+    """The bytes of host memory when there is no card, by the engine's own word.
+
+    Raises:
+        LockStale: the headers of its files are not beside the lock.
+        EngineCannotMeasure: as ``oracle.measure``.
+    """
+    fixtures = [headers.read(catalog, digest) for digest in digests]
+    if None in fixtures:
+        raise LockStale(
+            f"{headers.folder(catalog)} does not hold the headers that the lock names.", next_step="corral lock"
+        )
+    (breakdown,) = oracle.measure([header for header in fixtures if header is not None], [argv], gpu=False)
+    return breakdown.host.total

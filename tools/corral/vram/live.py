@@ -1,0 +1,213 @@
+"""Measures a model where it runs: in the local stack, loaded by llama-swap, with the lock's own command line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import psutil
+
+from corral.catalog.intent import Model
+from corral.catalog.lock import LockEntry
+from corral.engine import llama_swap, ports
+from corral.engine.llama_swap import LlamaSwap, Resident
+from corral.engine.stack import Running
+from corral.errors import CannotRun, Failed, Refused
+from corral.smoke.images import data_url, solid_png
+from corral.vram import engine_report, nvidia_smi
+from corral.vram.engine_report import Report
+from corral.vram.ledger import CPU, Source
+
+Say = Callable[[str], None]
+
+LOAD_LIMIT_S = 600.0
+_CONNECT_LIMIT_S = 10.0
+_UBATCH_CHARACTERS = 640  # digits, which tokenizers take one at a time or three: a whole micro-batch where it fits
+_PX_PER_TOKEN_SIDE = 64  # no vision encoder makes more of an image than a token for 28 by 28 pixels
+_MOST_PX = 4096
+_MOST_IMAGES = 4  # some projectors encode several at once
+_OTHER_COMMAND = "Start what is locked: corral down, then: corral up --detach"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one model takes now.
+
+    Attributes:
+        device: the card by its driver's name, or ``ledger.CPU``.
+        source: who says so.
+        gpu_bytes: on the card.
+        host_bytes: the engine's own buffers in host memory; None when its log does not hold its load any more.
+    """
+
+    device: str
+    source: Source
+    gpu_bytes: int
+    host_bytes: int | None
+
+
+class LiveModel:
+    """One model of the running local stack."""
+
+    def __init__(
+        self,
+        running: Running,
+        model_id: str,
+        model: Model,
+        entry: LockEntry,
+        *,
+        limit_s: float = LOAD_LIMIT_S,
+        say: Say = lambda _: None,
+    ) -> None:
+        self._id, self._model, self._entry = model_id, model, entry
+        self._limit_s, self._say = limit_s, say
+        self._running, self._client = running, LlamaSwap(running.endpoint)
+
+    def read(self, source: Source | None = None, *, reload: bool = False) -> Reading:
+        """What it takes, loading it first when it is not resident.
+
+        Args:
+            source: who is asked; by default the driver where the engine uses a card and there is an ``nvidia-smi``,
+                else the engine.
+            reload: unload it first (what it is answering is cut off), so that its log holds its load.
+
+        Raises:
+            Refused: what runs is not what the lock has.
+            Failed: it could not be loaded, or gave no answer.
+            CannotRun: nobody can say what it takes; the message has the reason, and is never a number.
+        """
+        self._require_locked_files()
+        if reload:
+            self._client.unload(self._id)
+        resident = self._loaded()
+        pid = self._pid(resident)
+        self._require_locked_command(pid, resident)
+        report = engine_report.parse(self._client.model_log(self._id))
+        if (source or _best_source(report)) == "nvidia-smi":
+            nvidia_smi.held_by(pid)  # nothing large is asked for an answer that nobody can give
+            # Pools and the projector grow with use: a seat must hold the largest request, not the first.
+            self._ask(largest_request(self._id, self._model), "gave no answer to its largest request")
+            held = nvidia_smi.held_by(pid)
+            return Reading(held.card, "nvidia-smi", held.size, report.host if report else None)
+        return self._as_reported(report)
+
+    def _as_reported(self, report: Report | None) -> Reading:
+        if report is None:
+            raise CannotRun(
+                f"The log of {self._id} does not hold the sizes of its buffers: it was loaded too long ago, "
+                "or its `args` set a verbosity below 4.",
+                next_step=f"Load it anew (what it answers now is cut off): corral measure {self._id} --reload",
+            )
+        if len(report.cards) > 1:
+            raise CannotRun(
+                f"{self._id} is on {len(report.cards)} cards ({', '.join(report.cards)}), and a seat is on one.",
+                next_step="Choose one with CUDA_VISIBLE_DEVICES=0 before corral up, then measure again",
+            )
+        device, size = next(iter(report.cards.items()), (CPU, 0))
+        return Reading(device, "engine-report", size, report.host)
+
+    def _loaded(self) -> Resident:
+        """The model's entry among the residents; asks it something first when it is not ready."""
+        if not self._is_ready():
+            self._say(f"{self._id} is not loaded: asking it for a word, so that llama-swap loads it ...")
+            self._ask(_request(self._id, "Hello."), "could not be loaded")
+        for resident in self._client.residents():
+            if resident.model == self._id and resident.state == "ready":
+                return resident
+        raise CannotRun(
+            f"{self._id} was unloaded again at once: other requests want its slot.",
+            next_step=f"corral measure {self._id}",
+        )
+
+    def _is_ready(self) -> bool:
+        return any(one.model == self._id and one.state == "ready" for one in self._client.residents())
+
+    def _pid(self, resident: Resident) -> int:
+        port = urlsplit(resident.proxy).port
+        for member in self._running.members():
+            if port and ports.is_listening(member.pid, port):
+                return member.pid
+        raise CannotRun(f"No process of the stack listens at {resident.proxy}.", next_step="corral status")
+
+    def _require_locked_files(self) -> None:
+        contents = self._client.contents()
+        if self._id not in contents:
+            raise Refused(f"The running stack has no model {self._id}.", next_step=_OTHER_COMMAND)
+        if contents[self._id] != [file.sha256 for file in self._entry.files]:
+            raise Refused(f"The running stack has other files for {self._id} than the lock.", next_step=_OTHER_COMMAND)
+
+    def _require_locked_command(self, pid: int, resident: Resident) -> None:
+        try:
+            words = psutil.Process(pid).cmdline()
+        except psutil.Error as error:
+            raise CannotRun(
+                f"The command line of {self._id} (pid {pid}) cannot be read: {error}.", next_step="corral status"
+            ) from None
+        if not is_command(words, self._entry.argv, port=urlsplit(resident.proxy).port):
+            raise Refused(
+                f"{self._id} runs with another command line than the lock has, so nothing is learned about the lock's.",
+                next_step=_OTHER_COMMAND,
+            )
+
+    def _ask(self, body: dict[str, Any], failure: str) -> None:
+        limits = httpx2.Timeout(self._limit_s, connect=_CONNECT_LIMIT_S)
+        try:
+            with httpx2.Client(timeout=limits, trust_env=False) as http:
+                answer = http.post(f"{self._running.endpoint}/v1/chat/completions", json=body)
+        except httpx2.HTTPError as error:
+            why = f"no answer within {self._limit_s:.0f} s" if isinstance(error, httpx2.TimeoutException) else error
+            raise Failed(f"{self._id} {failure}: {why}.", next_step=f"corral why {self._id}") from None
+        if answer.status_code != 200:
+            cause = llama_swap.cause(self._client.model_log(self._id)) or answer.text[:300].strip()
+            raise Failed(
+                f"{self._id} {failure} (HTTP {answer.status_code}): {cause}", next_step=f"corral why {self._id}"
+            )
+
+
+def largest_request(model_id: str, model: Model) -> dict[str, Any]:
+    """A question that makes an engine take all that it ever will: a whole micro-batch, and the largest images.
+
+    Args:
+        model_id: who is asked.
+        model: its intent; the question fits into its context.
+    """
+    if not model.vision:
+        return _request(model_id, _digits(model.context))
+    side = min(_MOST_PX, _PX_PER_TOKEN_SIDE * math.isqrt(model.image_tokens - 1) + _PX_PER_TOKEN_SIDE)
+    image = {"type": "image_url", "image_url": {"url": data_url(solid_png("red", side))}}
+    count = max(1, min(_MOST_IMAGES, model.context * 7 // 8 // model.image_tokens))
+    text = {"type": "text", "text": _digits(model.context - count * model.image_tokens)}
+    return _request(model_id, [image] * count + [text])
+
+
+def is_command(words: Sequence[str], argv: Sequence[str], *, port: int | None) -> bool:
+    """Whether a process with the command line *words* runs the locked *argv*, listening on *port*.
+
+    Programs that run the engine (an interpreter, a wrapper) may stand before it; ``${STORE}`` stands for any folder.
+    """
+    locked = [word.replace("${PORT}", str(port)) for word in argv[1:]]
+    own = words[-len(locked) :]
+    return len(own) == len(locked) and all(map(_is_word, own, locked))
+
+
+def _is_word(word: str, locked: str) -> bool:
+    before, store, after = locked.partition("${STORE}")
+    return word.startswith(before) and word.endswith(after) if store else word == locked
+
+
+def _best_source(report: Report | None) -> Source:
+    on_cpu = report is not None and not report.cards
+    return "nvidia-smi" if nvidia_smi.is_installed() and not on_cpu else "engine-report"
+
+
+def _digits(room: int) -> str:
+    """Digits for at most half of *room* tokens: the template and the answer need some too."""
+    return ("3141592653" * 64)[: max(1, min(_UBATCH_CHARACTERS, room // 2))]
+
+
+def _request(model_id: str, content: Any) -> dict[str, Any]:
+    return {"model": model_id, "messages": [{"role": "user", "content": content}], "max_tokens": 4}

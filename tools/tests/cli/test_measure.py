@@ -1,0 +1,120 @@
+"""`corral measure --check`, and what the command refuses; measuring itself is in tests/stack/test_measure.py."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from corral import paths
+from corral.catalog import lock
+from corral.catalog.digest import argv_sha256
+from corral.cli.main import main
+from corral.vram import ledger
+from corral.vram.ledger import Ledger, Measurement
+
+MODEL = "tiny-text"
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    """The demo's catalog with its lock, and with nothing measured."""
+    folder = tmp_path / "catalog"
+    shutil.copytree(paths.REPOSITORY / "terraform" / "catalog-demo", folder)
+    ledger.path_of(folder).unlink(missing_ok=True)
+    return folder
+
+
+@pytest.fixture
+def seen(catalog):
+    """Writes a ledger that has found *part* of what the lock predicts for one model on a card."""
+
+    def write(part: float, **changes) -> Measurement:
+        entry = lock.read(catalog / "lock.json").models[MODEL]
+        facts = {
+            "model": MODEL,
+            "argv_sha256": argv_sha256(entry.argv),
+            "engine": "11549 (abcdef)",
+            "device": "Tesla T4",
+            "source": "nvidia-smi",
+            "date": "2026-11-21T14:42:47Z",
+            "gpu_bytes": round(entry.vram.measured * part),
+            "host_bytes": None,
+            "predicted_gpu_bytes": entry.vram.measured,
+            "predicted_host_bytes": None,
+        }
+        one = Measurement(**facts | changes)
+        ledger.write(catalog, Ledger(measurements=(one,)))
+        return one
+
+    return write
+
+
+def check(catalog, capsys, *words):
+    code = main(["measure", "--check", "--catalog", str(catalog), *words])
+    return code, *capsys.readouterr()
+
+
+def test_nothing_measured_is_no_failure_and_is_said(catalog, capsys):
+    code, out, _ = check(catalog, capsys)
+    assert code == 0
+    assert "Nothing was measured yet" in out
+
+
+def test_a_measurement_that_agrees_is_shown_beside_the_prediction(catalog, seen, capsys):
+    one = seen(1.02)
+    code, out, _ = check(catalog, capsys)
+    assert code == 0
+    mib = -(-one.gpu_bytes // 2**20)
+    assert f"{MODEL}\tTesla T4\tnvidia-smi\t" in out
+    assert out.rstrip().endswith(f"{mib}\t+2.0%")
+
+
+@pytest.mark.parametrize("part", [0.9, 1.1])
+def test_a_measurement_that_is_off_fails_and_names_the_next_command(catalog, seen, capsys, part):
+    seen(part)
+    code, _, said = check(catalog, capsys)
+    assert code == 1
+    assert f"{MODEL}: predicted " in said
+    assert f"corral measure MODEL --catalog {catalog}" in said
+    assert "declared_mib" in said
+
+
+def test_a_measurement_of_another_command_line_is_said_and_does_not_count(catalog, seen, capsys):
+    seen(2.0, argv_sha256="f" * 64)
+    code, out, said = check(catalog, capsys)
+    assert code == 0
+    assert "Nothing was measured yet" in out
+    assert "2026-11-21" in said
+    assert "another command line" in said
+
+
+def test_json_has_bytes_and_a_verdict_for_each(catalog, seen, capsys):
+    one = seen(1.1)
+    code, out, _ = check(catalog, capsys, "--json")
+    found = json.loads(out)
+    assert (code, found["agree"], found["limit"]) == (1, False, 0.03)
+    (item,) = found["measurements"]
+    assert (item["model"], item["measured_bytes"], item["agrees"]) == (MODEL, one.gpu_bytes, False)
+    assert item["deviation"] == pytest.approx(0.1, abs=1e-6)
+
+
+def test_without_a_lock_there_is_nothing_to_compare(catalog, seen, capsys):
+    seen(2.0)
+    (catalog / "lock.json").unlink()
+    assert check(catalog, capsys)[0] == 0
+
+
+def test_a_damaged_ledger_is_refused(catalog, capsys):
+    ledger.path_of(catalog).write_text("{}}")
+    code, _, said = check(catalog, capsys)
+    assert code == 2
+    assert "not a ledger" in said
+
+
+@pytest.mark.parametrize("words", [[MODEL], ["--reload"], ["--source", "nvidia-smi"]])
+def test_the_check_takes_nothing_that_is_for_measuring(catalog, capsys, words):
+    code, _, said = check(catalog, capsys, *words)
+    assert code == 2
+    assert "compares all" in said

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from corral.errors import Refused
+from corral.vram import ledger
+from corral.vram.ledger import Ledger, Measurement
+
+ARGV, OTHER_ARGV = "a" * 64, "b" * 64
+
+
+def measurement(**changes) -> Measurement:
+    facts = {
+        "model": "qwen3-8b",
+        "argv_sha256": ARGV,
+        "engine": "11549 (abcdef)",
+        "device": "Tesla T4",
+        "source": "nvidia-smi",
+        "date": "2026-11-21T14:42:47Z",
+        "gpu_bytes": 6996 << 20,
+        "host_bytes": None,
+        "predicted_gpu_bytes": 6997 << 20,
+        "predicted_host_bytes": 350 << 20,
+    }
+    return Measurement(**facts | changes)
+
+
+def on_cpu(**changes) -> Measurement:
+    facts = {"device": "CPU", "source": "engine-report", "gpu_bytes": 0, "host_bytes": 7, "predicted_gpu_bytes": 0}
+    return measurement(**facts | changes)
+
+
+def test_without_a_file_nothing_was_measured(tmp_path):
+    assert ledger.read(tmp_path) == Ledger()
+
+
+def test_what_is_written_is_read_and_its_bytes_do_not_depend_on_the_order(tmp_path):
+    one, two = measurement(), on_cpu()
+    ledger.write(tmp_path, Ledger(measurements=(two, one)))
+    first = ledger.path_of(tmp_path).read_bytes()
+    assert set(ledger.read(tmp_path).measurements) == {one, two}
+    ledger.write(tmp_path, Ledger(measurements=(one, two)))
+    assert ledger.path_of(tmp_path).read_bytes() == first
+
+
+def test_a_newer_measurement_takes_the_place_of_the_same_kind_only():
+    old = measurement()
+    kept = [measurement(source="engine-report"), measurement(argv_sha256=OTHER_ARGV), measurement(device="A2")]
+    book = Ledger(measurements=(old, *kept))
+    new = measurement(date="2026-12-01T00:00:00Z", gpu_bytes=7000 << 20)
+    assert set(book.with_newest(new).measurements) == {new, *kept}
+
+
+def test_only_the_same_command_line_counts_and_of_those_the_largest():
+    largest = measurement(device="A2", gpu_bytes=7100 << 20)
+    older = measurement(argv_sha256=OTHER_ARGV, gpu_bytes=9000 << 20)
+    other = measurement(model="other", gpu_bytes=9000 << 20)
+    assert Ledger(measurements=(measurement(), older, other, largest)).on_card("qwen3-8b", ARGV) == largest
+
+
+def test_a_measurement_without_a_card_never_decides_a_seat():
+    assert Ledger(measurements=(on_cpu(host_bytes=9000 << 20),)).on_card("qwen3-8b", ARGV) is None
+
+
+def test_what_is_compared_is_the_cards_memory_or_without_a_card_the_hosts():
+    assert measurement().deviation == pytest.approx(-1 / 6997)
+    assert on_cpu(host_bytes=110, predicted_host_bytes=100).deviation == pytest.approx(0.1)
+    assert measurement(predicted_gpu_bytes=None).deviation is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("argv_sha256", "A" * 64),
+        ("date", "yesterday"),
+        ("date", "2026-11-21T14:42:47+01:00"),
+        ("gpu_bytes", -1),
+        ("gpu_bytes", "6996"),
+        ("gpu_bytes", None),
+        ("source", "guess"),
+        ("device", ""),
+        ("model", "No Id"),
+        ("surprise", 1),
+    ],
+)
+def test_a_ledger_with_anything_else_in_it_is_refused_with_its_place(tmp_path, key, value):
+    entry = measurement().model_dump() | {key: value}
+    ledger.path_of(tmp_path).write_text(json.dumps({"version": 1, "measurements": [entry]}))
+    with pytest.raises(Refused, match=rf"measurements\.0\.{key}") as error:
+        ledger.read(tmp_path)
+    assert "corral measure" in error.value.next_step
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2, "measurements": []}'])
+def test_a_file_that_is_no_ledger_is_refused(tmp_path, text):
+    ledger.path_of(tmp_path).write_text(text)
+    with pytest.raises(Refused, match="not a ledger"):
+        ledger.read(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_leaves_the_old_ledger(tmp_path):
+    with pytest.raises(Refused, match="cannot be written"):
+        ledger.write(tmp_path / "missing", Ledger())
+
+
+def test_a_link_stays_a_link(tmp_path):
+    real = tmp_path / "elsewhere.json"
+    real.write_text(ledger.text_of(Ledger()))
+    folder = tmp_path / "catalog"
+    folder.mkdir()
+    ledger.path_of(folder).symlink_to(real)
+    ledger.write(folder, Ledger(measurements=(measurement(),)))
+    assert ledger.path_of(folder).is_symlink()
+    assert ledger.read(folder).measurements == (measurement(),)

@@ -1,0 +1,107 @@
+"""nvidia-smi's answers, as driver 570 gives them, from a program of that name on PATH: there is no card here."""
+
+from __future__ import annotations
+
+import pytest
+
+from corral.errors import CannotRun
+from corral.vram import nvidia_smi
+from tests.support.fake_nvidia_smi import UUID, install
+
+PID = 4242
+NO_DRIVER = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+    "Make sure that the latest NVIDIA driver is installed and running."
+)
+
+
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvidia_smi, "pid_namespace", lambda: nvidia_smi._FIRST_PID_NAMESPACE)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def say(out: str = "", *, err: str = "", code: int = 0) -> None:
+        install(tmp_path, out, err=err, code=code)
+
+    return say
+
+
+def test_the_engine_is_found_among_other_tenants_by_its_pid(answers):
+    answers(f"{UUID}, Tesla T4, 911, 10726\n{UUID}, Tesla T4, {PID}, 6996\n{UUID}, Tesla T4, 42, 152\n")
+    assert nvidia_smi.held_by(PID) == nvidia_smi.Held("Tesla T4", 6996 << 20)
+
+
+def test_the_engine_is_found_on_the_second_of_two_cards(answers):
+    answers(f"{UUID}, Tesla T4, 911, 10726\nGPU-2, NVIDIA GeForce RTX 3090, {PID}, 7010\n")
+    assert nvidia_smi.held_by(PID) == nvidia_smi.Held("NVIDIA GeForce RTX 3090", 7010 << 20)
+
+
+def test_an_engine_on_two_cards_is_refused(answers):
+    answers(f"{UUID}, Tesla T4, {PID}, 3500\nGPU-2, Tesla T4, {PID}, 3600\n")
+    with pytest.raises(CannotRun, match="a seat is on one") as error:
+        nvidia_smi.held_by(PID)
+    assert "CUDA_VISIBLE_DEVICES" in error.value.next_step
+
+
+@pytest.mark.parametrize("used", ["[N/A]", "[Insufficient Permissions]", "[Unknown Error]", "[Not Supported]", "", "0"])
+def test_an_answer_that_is_no_number_is_an_error_and_never_0(answers, used):
+    answers(f"{UUID}, Tesla T4, {PID}, {used}\n")
+    with pytest.raises(CannotRun) as error:
+        nvidia_smi.held_by(PID)
+    assert repr(used) in error.value.message
+    assert "--source engine-report" in error.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [("", "lists none at all"), (f"{UUID}, Tesla T4, 911, 10726\n", "lists 911")],
+    ids=["none", "others"],
+)
+def test_a_process_that_is_not_listed_holds_nobody_knows_how_much(answers, rows, said):
+    answers(rows)
+    with pytest.raises(CannotRun, match=f"pid {PID}") as error:
+        nvidia_smi.held_by(PID)
+    assert said in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "code"),
+    [
+        ("No devices were found\n", "", 6),
+        (f"{NO_DRIVER}\n\n", "", 9),
+        ("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.195\n", "", 18),
+        ("", "", 255),
+    ],
+    ids=["no-devices", "no-driver", "version-mismatch", "silent"],
+)
+def test_a_driver_that_fails_is_quoted(answers, out, err, code):
+    answers(out, err=err, code=code)
+    with pytest.raises(CannotRun, match=f"exit code {code}") as error:
+        nvidia_smi.held_by(PID)
+    assert (out.strip() or "says nothing") in error.value.message
+
+
+@pytest.mark.parametrize("out", ["No devices were found\n", f"{UUID}, Tesla T4, {PID}\n", "6996\n"])
+def test_an_answer_in_another_form_is_refused_also_with_exit_code_0(answers, out):
+    answers(out)
+    with pytest.raises(CannotRun, match="does not answer as nvidia-smi does"):
+        nvidia_smi.held_by(PID)
+
+
+def test_without_nvidia_smi_it_is_said(answers):
+    assert not nvidia_smi.is_installed()
+    with pytest.raises(CannotRun, match="no nvidia-smi on PATH"):
+        nvidia_smi.held_by(PID)
+
+
+def test_inside_a_container_no_pid_is_trusted(answers, monkeypatch):
+    """The driver would list another process under our number."""
+    answers(f"{UUID}, Tesla T4, {PID}, 6996\n")
+    monkeypatch.setattr(nvidia_smi, "pid_namespace", lambda: 4026532198)
+    with pytest.raises(CannotRun, match="outside of this container") as error:
+        nvidia_smi.held_by(PID)
+    assert "--pid=host" in error.value.next_step
+
+
+def test_the_pid_namespace_is_the_kernels_number():
+    assert nvidia_smi.pid_namespace() > 0
