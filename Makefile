@@ -31,8 +31,11 @@ validate: setup ## Check every rule of the catalog; no network
 lock: setup ## Resolve what changed against the hub into lock.json
 	@$(CORRAL) lock --catalog $(CATALOG) $(ARGS)
 
-render: setup ## Write docs/models.md, the table in the README, docs/litellm.yaml
+render: setup ## Write docs/models.md, docs/litellm.yaml, docs/seating-demo.svg, the table in the README
 	@$(CORRAL) render $(ARGS)
+
+seat: setup ## Who sits where on each card, and what is left (ARGS="--what-if context=32768 MODEL" asks)
+	@$(CORRAL) seat --catalog $(CATALOG) $(ARGS)
 
 ##@ The local stack
 
@@ -47,6 +50,12 @@ smoke: setup ## Prove that every model of the running stack answers, and answers
 
 status: setup ## What runs
 	@$(CORRAL) status $(ARGS)
+
+measure: setup ## Record what a loaded model really takes (ARGS=MODEL)
+	@$(CORRAL) measure $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
+
+why: setup ## Why a request failed, and what to type next (ARGS=MODEL)
+	@$(CORRAL) why $(ARGS)
 
 logs: setup ## What the stack says
 	@$(CORRAL) logs $(ARGS)

@@ -25,11 +25,13 @@ in_tools() { (cd tools && "$@"); }
 step "format: Python" in_tools "$bin/ruff" format --check .
 step "format: Terraform" terraform fmt -check -recursive terraform
 step "lint: Python" in_tools "$bin/ruff" check .
-step "lint: shell" "$bin/shellcheck" .ci/run tools/setup.sh tools/dev/*.sh
+step "lint: shell" "$bin/shellcheck" .ci/run tools/setup.sh tools/dev/*.sh terraform/modules/*/*.sh
 step "types" in_tools "$bin/mypy"
 step "catalog" "$bin/corral" validate --catalog terraform/catalog
 step "demo catalog" "$bin/corral" validate --catalog terraform/catalog-demo
 step "demo lock" "$bin/corral" lock --check --catalog terraform/catalog-demo
+step "predictions against measurements" "$bin/corral" measure --check --catalog terraform/catalog
+step "demo predictions against measurements" "$bin/corral" measure --check --catalog terraform/catalog-demo
 step "schemas" "$bin/python" tools/dev/schemas.py
 step "engine flags" "$bin/python" tools/dev/engine_flags.py
 step "rendered documents" "$bin/corral" render --check
