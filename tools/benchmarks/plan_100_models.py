@@ -22,15 +22,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from corral.catalog.digest import intent_sha256
+from corral.catalog.digest import argv_sha256, intent_sha256
 from corral.engine.render import STACK
 
 GOAL_SECONDS = 3.0
+CARD = """\
+vram_mib: 65536
+tenants: {immich-ml: {budget_mib: 2100}, immich-server: {budget_mib: 1200}, frigate: {budget_mib: 2300}}
+"""
 
 
 def write_catalog(folder: Path, count: int) -> Path:
     """*count* models with a fresh lock in *folder*: every fourth takes images, over three slots."""
     (folder / "models").mkdir(parents=True)
+    (folder / "cards").mkdir()
+    (folder / "cards" / "t4.yaml").write_text(CARD, encoding="utf-8")
     entries: dict[str, Any] = {}
     for number in range(count):
         name, vision = f"model-{number:03}", number % 4 == 0
@@ -44,6 +50,13 @@ def write_catalog(folder: Path, count: int) -> Path:
             "aliases": [f"alias-{number}-a", f"alias-{number}-b"],
             "args": {"cache-type-k": "q8_0", "chat-template-kwargs": '{"enable_thinking": false}'},
         }
+        argv = [
+            *("llama-server", "-m", f"${{STORE}}/{name}/model.gguf"),
+            *(("--mmproj", f"${{STORE}}/{name}/mmproj.gguf", "--image-max-tokens", "1024") if vision else ()),
+            *("-c", str(context), "-np", "1", "-ngl", "99", "-fa", "on", "-fit", "off", "--no-context-shift"),
+            *("--cache-ram", "1024", "--reasoning", "auto", "--metrics", "--offline", "--cache-type-k", "q8_0"),
+            *("--chat-template-kwargs", '{"enable_thinking": false}', "--host", "127.0.0.1", "--port", "${PORT}"),
+        ]  # fmt: skip
         entries[name] = {
             "intent_sha256": intent_sha256(intent),
             "repo": f"example/{name}-GGUF",
@@ -53,17 +66,29 @@ def write_catalog(folder: Path, count: int) -> Path:
                 {"path": f"{role}.gguf", "role": role, "size": 5 << 30, "sha256": _sha256(f"{name} {role}")}
                 for role in (("model", "projector") if vision else ("model",))
             ],
-            "argv": [
-                *("llama-server", "-m", f"${{STORE}}/{name}/model.gguf"),
-                *(("--mmproj", f"${{STORE}}/{name}/mmproj.gguf", "--image-max-tokens", "1024") if vision else ()),
-                *("-c", str(context), "-np", "1", "-ngl", "99", "-fa", "on", "-fit", "off", "--no-context-shift"),
-                *("--cache-ram", "1024", "--reasoning", "auto", "--metrics", "--offline", "--cache-type-k", "q8_0"),
-                *("--chat-template-kwargs", '{"enable_thinking": false}', "--host", "127.0.0.1", "--port", "${PORT}"),
-            ],
-        }  # fmt: skip
+            "argv": argv,
+            "vram": vram(argv, 6 << 30),
+        }
         (folder / "models" / f"{name}.yaml").write_text(json.dumps(intent), encoding="utf-8")
     (folder / "lock.json").write_text(json.dumps({"version": 1, "models": entries}, indent=2), encoding="utf-8")
     return folder
+
+
+def vram(argv: Sequence[str], gpu_total: int) -> dict[str, Any]:
+    """VRAM rows as `corral lock` writes them, with a ladder of seven contexts."""
+    nothing = {"context": 0, "compute": 0, "projector": 0}
+    return {
+        "engine": "generated",
+        "argv_sha256": argv_sha256(argv),
+        "headers": [],
+        "context_trained": 131072,
+        "gpu": {"weights": gpu_total, **nothing},
+        "host": {"weights": 0, **nothing},
+        "rules": [],
+        "gpu_total": gpu_total,
+        "ladder": [{"context": 2048 << n, "gpu_total": gpu_total + (n << 20), "host_total": 0} for n in range(7)],
+        "projector_type": None,
+    }
 
 
 def _sha256(text: str) -> str:

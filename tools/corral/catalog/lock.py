@@ -19,7 +19,7 @@ from corral.agent.lock_file import LockedFile
 from corral.catalog.catalog import Catalog
 from corral.catalog.digest import argv_sha256
 from corral.catalog.intent import Model
-from corral.catalog.vram_rows import Declared, Vram
+from corral.catalog.vram_rows import RULES_VERSION, Declared, Vram
 from corral.engine.argv import llama_server_argv
 from corral.engine.embedded import ENGINE
 from corral.errors import LockStale, Refused
@@ -159,6 +159,8 @@ def _wrong_with_vram(model: Model, entry: LockEntry) -> str:
         return "has VRAM rows in the lock that were measured for another command line"
     if rows.engine != ENGINE:
         return f"was measured by {rows.engine}, and this corral has {ENGINE}"
+    if rows.rules_version != RULES_VERSION:
+        return f"was measured by rules of version {rows.rules_version}, and this corral has {RULES_VERSION}"
     if rows.declared != declared_by(model):
         return "declares other VRAM in the lock than in the catalog"
     return next((f"has VRAM rows in the lock that {problem}" for problem in rows.problems()), "")

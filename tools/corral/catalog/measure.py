@@ -11,7 +11,7 @@ from corral.catalog import headers
 from corral.catalog.digest import argv_sha256
 from corral.catalog.intent import Model
 from corral.catalog.lock import declared_by
-from corral.catalog.vram_rows import Declared, MemoryParts, RuleRow, Rung, Vram, mib
+from corral.catalog.vram_rows import RULES_VERSION, Declared, MemoryParts, RuleRow, Rung, Vram, mib
 from corral.engine import embedded
 from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotMeasure, ProgramMissing, Refused, UnreadableHeader
@@ -65,6 +65,7 @@ class EngineMeasurer:
         return (
             rows.argv_sha256 == argv_sha256(argv)
             and rows.engine == ENGINE
+            and rows.rules_version == RULES_VERSION
             and rows.declared == declared_by(model)
             and not any(rows.problems())
             and all(headers.read(self._catalog, sha256) for sha256 in rows.headers)
@@ -118,7 +119,7 @@ class EngineMeasurer:
 def _origin(argv: Sequence[str], fixtures: Sequence[bytes]) -> dict[str, Any]:
     """What the rows are for."""
     names = tuple(headers.sha256_of(fixture) for fixture in fixtures)
-    return {"engine": ENGINE, "argv_sha256": argv_sha256(argv), "headers": names}
+    return {"engine": ENGINE, "rules_version": RULES_VERSION, "argv_sha256": argv_sha256(argv), "headers": names}
 
 
 def _measured(found: Measurement, declared: Declared | None, trained: int | None, origin: Mapping[str, Any]) -> Vram:

@@ -20,6 +20,9 @@ _Bytes = Annotated[int, Field(ge=0)]
 ENGINE = embedded.ENGINE
 """The one build that is asked; figures of another one say nothing about it."""
 
+RULES_VERSION = 1
+"""Of ``corral.vram.rules`` and the ladder: raised when either would give other bytes for the same model."""
+
 MIB = 1 << 20
 
 
@@ -84,6 +87,7 @@ class Vram(BaseModel):
     model_config = _Strict
 
     engine: _Text = Field(description="the build that was asked")
+    rules_version: int = Field(0, ge=0, description="of the rules that were applied; 0 when it is not known")
     argv_sha256: _Sha256 = Field(description="sha256 of the command line, as Terraform computes it from `argv`")
     headers: tuple[_Sha256, ...] = Field(description="the files' headers in headers/, in the order of `files`")
     context_trained: int | None = Field(None, description="tokens that the model was trained for")

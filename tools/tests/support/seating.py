@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.catalog.digest import intent_sha256, terraform_json
+from corral.catalog.vram_rows import RULES_VERSION
 from corral.paths import REPOSITORY
 
 MIB = 1 << 20
@@ -40,6 +41,7 @@ def vram(argv: list[str], need_bytes: int, ladder: Mapping[int, int], **more: An
     rules = min(RULES_MIB * MIB, need_bytes // 2)
     return {
         "engine": "xllamacpp 2026.10.11549 (llama.cpp b11549)",
+        "rules_version": RULES_VERSION,
         "argv_sha256": intent_sha256(argv),
         "headers": [],
         "context_trained": 40960,

@@ -108,6 +108,7 @@ def test_rows_are_current_only_for_their_own_command_line_and_headers(catalog):
     assert measurer.is_current(model, found.vram, argv)
     assert not measurer.is_current(model, found.vram, [*argv, "--swa-full"])
     assert not measurer.is_current(model, found.vram.model_copy(update={"engine": "b1"}), argv)
+    assert not measurer.is_current(model, found.vram.model_copy(update={"rules_version": 0}), argv)
     declared = model.model_copy(update={"vram": DeclaredVram(declared_mib=9000, why="seen")})
     assert not measurer.is_current(declared, found.vram, argv)
 
