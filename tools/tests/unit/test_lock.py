@@ -9,7 +9,7 @@ from corral.catalog import catalog, lock
 from corral.catalog.digest import argv_sha256
 from corral.catalog.measure import EngineMeasurer, Measured
 from corral.catalog.relock import relock
-from corral.catalog.vram_rows import MemoryParts, Vram
+from corral.catalog.vram_rows import RULES_VERSION, MemoryParts, Vram
 from corral.engine.embedded import ENGINE
 from corral.errors import CannotRun, EngineCannotMeasure, HubUnavailable, LockStale, Refused
 from corral.hub.resolve import Resolved, resolve
@@ -47,7 +47,9 @@ class Engine(EngineMeasurer):
         declared = lock.declared_by(model)
         parts = MemoryParts(weights=1, context=0, compute=0, projector=0)
         rows = {"gpu": parts, "host": parts, "declared": declared, "gpu_total": declared.bytes if declared else 1}
-        return Measured(Vram(engine=ENGINE, argv_sha256=argv_sha256(argv), headers=(), **rows))
+        return Measured(
+            Vram(engine=ENGINE, rules_version=RULES_VERSION, argv_sha256=argv_sha256(argv), headers=(), **rows)
+        )
 
 
 @pytest.fixture
@@ -268,6 +270,7 @@ HARM = {
     "not there": (lambda entry: entry.pop("vram"), "has no measurement of its VRAM"),
     "of another command line": (lambda entry: entry["vram"].update(argv_sha256="0" * 64), "for another command line"),
     "by another engine": (lambda entry: entry["vram"].update(engine="b1"), "was measured by b1, and this corral has"),
+    "by other rules": (lambda entry: entry["vram"].pop("rules_version"), "was measured by rules of version 0"),
     "declared by hand": (
         lambda entry: entry["vram"].update(declared={"mib": 5, "why": "felt right"}, gpu_total=5 << 20),
         "declares other VRAM in the lock than in the catalog",
