@@ -1,4 +1,4 @@
-"""The whole path with tiny models: hub → lock → fetch → Terraform → llama-swap → llama.cpp → smoke.
+"""The whole path with tiny models: hub → lock → seat → fetch → Terraform → llama-swap → llama.cpp → smoke → why.
 
 Each step is the command that a user would type, run as a process of its own.
 """
@@ -61,12 +61,18 @@ class Tour:
             self._step(
                 "Resolve the catalog against the hub: commits, sizes, hashes, command lines", environment, "lock"
             )
+            self._step(
+                "Does it fit? What each model takes, measured by the engine; nobody downloads for it",
+                environment,
+                "seat",
+            )
             port = _free_port(PORT)
             try:
                 self._step(
                     "Fetch, verify, render with Terraform, start", environment, "up", "--detach", "--port", str(port)
                 )
                 self._step("Prove that every model answers, and answers right", environment, "smoke")
+                self._step("And had one not answered, this would say why", environment, "why")
                 self._try_clients(f"http://127.0.0.1:{port}")
             finally:
                 if not keep:
