@@ -20,8 +20,8 @@ locals {
   )...), null) }
 
   # rope-freq-base alone stretches the positions too.  yarn-* only shapes a scaling that one of these turns on.
-  _rope_scaled = { for id, model in local._models : id => anytrue([
-    contains(["linear", "yarn"], try(model.args["rope-scaling"], "none")),
+  _rope_scaled = { for id, model in local._models : id => try(model.args["rope-scaling"], "") != "none" && anytrue([
+    can(model.args["rope-scaling"]),
     try(model.args["rope-scale"] > 1, false),
     try(model.args["rope-freq-scale"] > 0 && model.args["rope-freq-scale"] < 1, false),
     try(model.args["rope-freq-base"] > 0, false),

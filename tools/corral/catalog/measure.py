@@ -20,9 +20,6 @@ from corral.hub.resolve import Resolved
 from corral.vram.gguf_header import GgufHeader, canonical, parse
 from corral.vram.measurement import Measurement, measure_model
 
-_ROPE_SCALING = ("rope-scaling", "rope-scale", "rope-freq-scale", "rope-freq-base")
-"""Flags that stretch positions, so that a model can be asked beyond the context it was trained for."""
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -147,18 +144,30 @@ def _require_enough(model_id: str, rows: Vram) -> None:
 
 def _trained(header: GgufHeader) -> int | None:
     trained = header.metadata.get(f"{header.architecture}.context_length")
-    return trained if isinstance(trained, int) else None
+    return trained if isinstance(trained, int) and trained > 0 else None
 
 
 def _require_trained(model_id: str, model: Model, header: GgufHeader) -> None:
     trained = _trained(header)
     if trained is None or model.context <= trained or _stretches_positions(model):
         return
+    factor = -(-model.context // trained)
     raise Refused(
         f"its context is {model.context:,}, and it was trained for {trained:,} tokens: beyond that answers fall apart.",
-        next_step=f"Set context to {trained} or less in {model_id}.yaml, or scale RoPE: args: {{rope-scaling: yarn}}",
+        next_step=f"Set context to {trained} or less in {model_id}.yaml, or scale RoPE: "
+        f"args: {{rope-scaling: yarn, rope-scale: {factor}}}",
     )
 
 
 def _stretches_positions(model: Model) -> bool:
-    return any(name in model.args and model.args[name] != "none" for name in _ROPE_SCALING)
+    """Whether RoPE is scaled; the same rule stands in ``terraform/modules/seating/contexts.tf``."""
+
+    def number(name: str, default: float) -> float:
+        try:
+            return float(model.args.get(name, default))
+        except (TypeError, ValueError):
+            return default
+
+    way = model.args.get("rope-scaling", "")
+    stretched = number("rope-scale", 1) > 1 or 0 < number("rope-freq-scale", 1) < 1 or number("rope-freq-base", 0) > 0
+    return way != "none" and (way != "" or stretched)

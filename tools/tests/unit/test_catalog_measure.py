@@ -139,9 +139,25 @@ def test_a_context_beyond_the_trained_one_needs_stretched_positions(catalog):
     assert found.vram.context_trained == 40_960
 
 
-def test_rope_scaling_none_is_no_scaling(catalog):
-    with pytest.raises(Refused, match="was trained for"):
-        measure(catalog, QWEN, context=50_000, args={"rope-scaling": "none"})
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"rope-scaling": "none"},
+        {"rope-scaling": "none", "rope-scale": 2},
+        {"rope-scale": 1},
+        {"rope-freq-scale": 1},
+        {"yarn-orig-ctx": 32768},
+    ],
+)
+def test_what_does_not_stretch_positions_is_no_rope_scaling(catalog, args):
+    with pytest.raises(Refused, match="was trained for") as caught:
+        measure(catalog, QWEN, context=50_000, args=args)
+    assert "args: {rope-scaling: yarn, rope-scale: 2}" in caught.value.next_step
+
+
+@pytest.mark.parametrize("args", [{"rope-scale": 2}, {"rope-freq-scale": 0.5}, {"rope-freq-base": 5_000_000}])
+def test_what_stretches_positions_is_rope_scaling(catalog, args):
+    assert measure(catalog, QWEN, context=50_000, args=args)[2].vram.context_trained == 40_960
 
 
 def test_many_slots_of_a_trained_context_are_fine(catalog):

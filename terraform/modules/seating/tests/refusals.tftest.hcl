@@ -298,7 +298,7 @@ run "locked_beyond_training" {
   }
 
   variables {
-    models = { chat = { card = "t4", context = 40961, modalities = ["text"], args = { rope-scaling = "none", yarn-orig-ctx = 32768, rope-scale = 1 } } }
+    models = { chat = { card = "t4", context = 40961, modalities = ["text"], args = { rope-scaling = "none", yarn-orig-ctx = 32768, rope-scale = 2 } } }
   }
 }
 
@@ -306,8 +306,29 @@ run "a_context_above_the_trained_one_is_refused" {
   command = plan
 
   variables {
-    models = { chat = { card = "t4", context = 40961, modalities = ["text"], args = { rope-scaling = "none", yarn-orig-ctx = 32768, rope-scale = 1 } } }
+    models = { chat = { card = "t4", context = 40961, modalities = ["text"], args = { rope-scaling = "none", yarn-orig-ctx = 32768, rope-scale = 2 } } }
     lock   = run.locked_beyond_training.lock
+  }
+
+  expect_failures = [terraform_data.context_is_trained]
+}
+
+run "locked_with_a_factor_of_1" {
+  module {
+    source = "./tests/locked"
+  }
+
+  variables {
+    models = { chat = { card = "t4", context = 40961, modalities = ["text"], args = { rope-scale = 1 } } }
+  }
+}
+
+run "a_factor_of_1_is_no_rope_scaling" {
+  command = plan
+
+  variables {
+    models = { chat = { card = "t4", context = 40961, modalities = ["text"], args = { rope-scale = 1 } } }
+    lock   = run.locked_with_a_factor_of_1.lock
   }
 
   expect_failures = [terraform_data.context_is_trained]
