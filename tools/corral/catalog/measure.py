@@ -101,7 +101,7 @@ class EngineMeasurer:
                 "lock on such a machine and commit lock.json and headers/",
             ) from None
         _require_enough(model_id, rows)
-        return Measured(rows, {headers.sha256_of(fixture): fixture for fixture in fixtures})
+        return Measured(rows.sealed(), {headers.sha256_of(fixture): fixture for fixture in fixtures})
 
     def _kept(self, resolved: Resolved, known: Sequence[str]) -> list[bytes] | None:
         """The headers called *known*; None unless they are all there and sound."""

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from corral.catalog.digest import intent_sha256
 from corral.engine import embedded
 
 _Strict = ConfigDict(extra="forbid", frozen=True)
@@ -101,6 +102,7 @@ class Vram(BaseModel):
     projector_type: str | None = Field(None, description="number format of most of the projector, e.g. F16")
     declared: Declared | None = Field(None, description="only when the intent declares")
     unmeasured: _Text | None = Field(None, description="why the engine could not measure; then it is declared")
+    rows_sha256: _Sha256 | None = Field(None, description="sha256 of all the other rows: a figure edited by hand shows")
 
     @property
     def measured(self) -> int | None:
@@ -111,6 +113,13 @@ class Vram(BaseModel):
     def is_declared(self) -> bool:
         """Whether the total is the operator's figure and not the engine's."""
         return self.declared is not None and self.gpu_total != self.measured
+
+    def sealed(self) -> Vram:
+        """The same rows with the digest that belongs to them."""
+        return self.model_copy(update={"rows_sha256": self._digest()})
+
+    def _digest(self) -> str:
+        return intent_sha256(self.model_dump(mode="json", exclude={"rows_sha256"}))
 
     def problems(self) -> Iterator[str]:
         """Ways in which the rows contradict one another, as the ends of a sentence about them."""
@@ -124,3 +133,5 @@ class Vram(BaseModel):
             yield f"declare {self.declared.mib} MiB, less than the {mib(floor)} MiB that were measured"
         elif self.gpu_total != max(floor, self.declared.bytes if self.declared else 0):
             yield f"do not add up to their gpu_total of {self.gpu_total:,} bytes"
+        elif self.rows_sha256 != self._digest():
+            yield "were edited by hand; what an engine really takes is for `corral measure`, or for vram in the intent"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.catalog.digest import intent_sha256, terraform_json
-from corral.catalog.vram_rows import RULES_VERSION
+from corral.catalog.vram_rows import RULES_VERSION, Vram
 from corral.paths import REPOSITORY
 
 MIB = 1 << 20
@@ -39,7 +39,7 @@ module "seating" {{
 def vram(argv: list[str], need_bytes: int, ladder: Mapping[int, int], **more: Any) -> dict[str, Any]:
     """The VRAM rows of a lock entry whose rows and rules add up to *need_bytes*; *ladder* is bytes by context."""
     rules = min(RULES_MIB * MIB, need_bytes // 2)
-    return {
+    rows = {
         "engine": "xllamacpp 2026.10.11549 (llama.cpp b11549)",
         "rules_version": RULES_VERSION,
         "argv_sha256": intent_sha256(argv),
@@ -53,6 +53,7 @@ def vram(argv: list[str], need_bytes: int, ladder: Mapping[int, int], **more: An
         "projector_type": None,
         **more,
     }
+    return rows | {"rows_sha256": Vram.model_validate(rows).sealed().rows_sha256}
 
 
 def entry(model_id: str, intent: Mapping[str, Any], need_bytes: int, ladder: Mapping[int, int]) -> dict[str, Any]:

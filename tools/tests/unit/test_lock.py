@@ -48,7 +48,7 @@ class Engine(EngineMeasurer):
         parts = MemoryParts(weights=1, context=0, compute=0, projector=0)
         rows = {"gpu": parts, "host": parts, "declared": declared, "gpu_total": declared.bytes if declared else 1}
         return Measured(
-            Vram(engine=ENGINE, rules_version=RULES_VERSION, argv_sha256=argv_sha256(argv), headers=(), **rows)
+            Vram(engine=ENGINE, rules_version=RULES_VERSION, argv_sha256=argv_sha256(argv), headers=(), **rows).sealed()
         )
 
 
@@ -274,6 +274,10 @@ HARM = {
     "declared by hand": (
         lambda entry: entry["vram"].update(declared={"mib": 5, "why": "felt right"}, gpu_total=5 << 20),
         "declares other VRAM in the lock than in the catalog",
+    ),
+    "with other figures that add up": (
+        lambda entry: entry["vram"].update(gpu=entry["vram"]["gpu"] | {"weights": 2}, gpu_total=2),
+        "were edited by hand",
     ),
     "with another total": (lambda entry: entry["vram"].update(gpu_total=2), "do not add up to their gpu_total of 2"),
     "half gone": (lambda entry: entry["vram"].pop("host"), "must have gpu and host, or say why"),
