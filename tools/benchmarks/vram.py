@@ -210,6 +210,12 @@ def main() -> int:
     args = parser.parse_args()
     rounds = 1 if args.small else args.rounds
     golden = json.loads(args.golden.read_text())
+    names = [*golden["models"], *golden.get("mmproj", {})]
+    missing = [name for name in names if args.models and not (args.models / f"{name}.gguf").is_file()]
+    if missing:
+        parser.error(
+            f"{args.models} has no {', '.join(f'{name}.gguf' for name in missing)}; every model needs its file"
+        )
     equality = compare(golden, args.models)
     names = list(golden["models"])[: 2 if args.small else None]
     headers = {name: header_of(name, args.models) for name in names}

@@ -19,6 +19,7 @@ from corral.hub.gguf_range import read_headers
 from corral.hub.resolve import Resolved
 from corral.vram.gguf_header import GgufHeader, canonical, parse
 from corral.vram.measurement import Measurement, measure_model
+from corral.vram.oracle import DECLARE
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ class EngineMeasurer:
             rows = _measured(found, declared, _trained(parsed[0]), _origin(argv, fixtures))
         except (UnreadableHeader, EngineCannotMeasure) as error:
             if declared is None:
-                raise
+                offer = "" if DECLARE in error.next_step else f", {DECLARE}"
+                raise type(error)(error.message, next_step=f"{error.next_step}{offer}") from None
             rows = Vram(
                 gpu_total=declared.bytes, declared=declared, unmeasured=error.message, **_origin(argv, fixtures)
             )

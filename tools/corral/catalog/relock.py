@@ -16,6 +16,7 @@ from corral.engine.argv import llama_server_argv
 from corral.errors import CannotRun, CorralError, Refused
 from corral.hub.resolve import Resolved
 
+LEFT_AS_IT_WAS = "The lock was left as it was:"
 Resolver = Callable[..., Resolved]
 """``corral.hub.resolve.resolve``: (model, catalog_dir, *, revision) -> Resolved."""
 
@@ -140,7 +141,10 @@ def _compare(model_id: str, old: LockEntry | None, new: LockEntry) -> Change:
     if old.argv != new.argv:
         details.append(f"argv {_compare_words(old.argv, new.argv)}")
     if old.vram != new.vram:
-        details.append(f"vram {_shown(old.vram)} → {_shown(new.vram)}")
+        was_shown, now_shown = _shown(old.vram), _shown(new.vram)
+        details.append(
+            f"vram {was_shown} → {now_shown}" if was_shown != now_shown else f"vram measured anew: {now_shown}"
+        )
     if old.repo == new.repo and old.revision != new.revision:
         return Change(model_id, "upgraded", tuple(details))
     if details or old.intent_sha256 != new.intent_sha256:
@@ -182,6 +186,6 @@ def _describe(file: LockedFile) -> str:
 
 def _all_of(errors: list[tuple[str, CorralError]]) -> CorralError:
     kind = Refused if any(isinstance(error, Refused) for _, error in errors) else CannotRun
-    lines = "\n".join(f"  {model_id}: {error.message}" for model_id, error in errors)
+    lines = "\n".join(f"  {model_id}: {error.message.removeprefix(f'{model_id}: ')}" for model_id, error in errors)
     steps = dict.fromkeys(error.next_step for _, error in errors if error.next_step)
-    return kind(f"The lock was left as it was:\n{lines}", next_step="\n  → ".join(steps))
+    return kind(f"{LEFT_AS_IT_WAS}\n{lines}", next_step="\n  → ".join(steps))

@@ -2,7 +2,8 @@
 
 The engine itself says what the command line takes on the card, in bytes, without weights and without a GPU.
 Only what changed is asked of the hub again, and a pinned commit stays where it is until --upgrade moves it.  Of a GGUF
-only its header is read, once: another context, cache type or number of slots is measured offline.
+on the hub only its header is read, once: another context, cache type or number of slots is measured offline.  A
+file on this disk (source.path) is hashed every time: it may have changed under its name.
 HF_ENDPOINT names another hub, HF_TOKEN opens gated repositories.  When one model cannot be resolved or measured,
 nothing is written.
 

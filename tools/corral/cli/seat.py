@@ -98,7 +98,7 @@ def _show(
         output.table(chart.MODEL_COLUMNS, list(chart.model_rows(found)))
     for name, card in found["cards"].items():
         if card["short_mib"]:
-            _tell_remedies(name, card, seated, home)
+            _tell_remedies(name, card, seated, home, asked=bool(changes))
 
 
 def _write_svg(file: Path, found: dict[str, Any]) -> None:
@@ -122,12 +122,14 @@ def _print(drawn: Text) -> None:
     Console(highlight=False).print(drawn, soft_wrap=True)
 
 
-def _tell_remedies(name: str, card: dict[str, Any], seated: catalog.Catalog, home: Path) -> None:
+def _tell_remedies(name: str, card: dict[str, Any], seated: catalog.Catalog, home: Path, *, asked: bool) -> None:
     lines = remedies.edits(name, card, seated)
     if not lines:
         output.talk(f"\n{card['reason'].rpartition(' For the chart')[0]}")
         return
-    output.talk(f"\n{name} is short of {card['short_mib']:,} MiB. Each of these alone would do:")
+    would = "would be" if asked else "is"
+    output.talk(f"\n{name} {would} short of {card['short_mib']:,} MiB. Each of these alone would do:")
     for line in lines:
-        output.talk(f"  - {line}")
-    output.talk(f"  → {remedies.afterwards(home)}")
+        output.talk(f"  - {line.replace('(now ', '(in question: ') if asked else line}")
+    if not asked:
+        output.talk(f"  → {remedies.afterwards(home)}")

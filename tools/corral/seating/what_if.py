@@ -24,7 +24,7 @@ from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Card, Model
 from corral.catalog.lock import Lock
 from corral.catalog.measure import EngineMeasurer
-from corral.catalog.relock import relock
+from corral.catalog.relock import LEFT_AS_IT_WAS, relock
 from corral.errors import CatalogInvalid, Refused
 from corral.hub.resolve import Resolved
 
@@ -92,10 +92,11 @@ def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> Iterator
             locks.write(changed.lock_file, relocked.lock)
             yield changed
         except CatalogInvalid as error:
-            told = "\n".join(f"{problem.where}: {problem.message}" for problem in error.problems)
+            told = "\n".join(": ".join(filter(None, (problem.where, problem.message))) for problem in error.problems)
             raise Refused(told, next_step=_AS_IT_WAS) from None
         except Refused as error:
-            raise Refused(error.message, next_step=_AS_IT_WAS) from None  # its own next step names the copy
+            what = error.message.removeprefix(f"{LEFT_AS_IT_WAS}\n").strip()
+            raise Refused(what, next_step=_AS_IT_WAS) from None  # its own next step names the copy
 
 
 class _AsLocked:
