@@ -80,6 +80,14 @@ prune: setup ## What could be removed from the store (ARGS=--yes removes it)
 warm: setup ## Read a model into this machine's page cache (ARGS=MODEL)
 	@$(CORRAL) warm --catalog $(CATALOG) $(ARGS)
 
+##@ The machines
+
+hosts: setup ## Show what Ansible would change, ask, then change it (INVENTORY=DIR PLAYBOOK=store|gpu-nodes|…, else site)
+	@INVENTORY=$(INVENTORY) PLAYBOOK=$(PLAYBOOK) tools/dev/hosts.sh $(ARGS)
+
+test-hosts: setup ## Every Ansible role on real hosts, booted for it (root; ARGS="-k nfs_store" for some)
+	@tools/dev/test_hosts.sh $(ARGS)
+
 ##@ Development
 
 check: setup ## Format, lint, types, schemas, drift of everything generated; writes nothing

@@ -22,6 +22,12 @@ step() { # step NAME COMMAND...
 
 in_tools() { (cd tools && "$@"); }
 
+in_ansible() ( # against the example inventory, with the pinned collections
+  ANSIBLE_COLLECTIONS_PATH=$("$bin/python" tools/dev/ansible_collections.py) || exit
+  export ANSIBLE_COLLECTIONS_PATH ANSIBLE_HOME=$caches/ansible ANSIBLE_INVENTORY=inventories/example PATH=$bin:$PATH
+  cd ansible && "$@"
+)
+
 step "format: Python" in_tools "$bin/ruff" format --check .
 step "format: Terraform" terraform fmt -check -recursive terraform
 step "lint: Python" in_tools "$bin/ruff" check .
@@ -36,6 +42,10 @@ step "schemas" "$bin/python" tools/dev/schemas.py
 step "engine flags" "$bin/python" tools/dev/engine_flags.py
 step "rendered documents" "$bin/corral" render --check
 step "rendered llama-swap config" "$bin/python" tools/dev/golden_config.py
+step "Ansible: YAML" in_ansible "$bin/yamllint" --strict --config-file .yamllint .
+step "Ansible: syntax" in_ansible "$bin/ansible-playbook" --syntax-check playbooks/{site,store,gpu-nodes,llama-server,upgrade,reboot}.yml
+step "Ansible: lint" in_ansible "$bin/ansible-lint" --offline --strict --nocolor -q
+step "Ansible READMEs" "$bin/python" tools/dev/ansible_docs.py
 step "Terraform READMEs" "$bin/python" tools/dev/terraform_docs.py
 step "Terraform modules" "$bin/python" tools/dev/terraform_test.py --only check
 

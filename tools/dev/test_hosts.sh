@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# The tests of ansible/: every role on real hosts that are booted for them.  Arguments go to pytest.
+# Exit 3: this machine cannot boot hosts; one sentence says why.
+set -euo pipefail
+cd "$(dirname "$0")/../../tools"
+
+packages=(e2fsprogs gpg gpg-agent iproute2 libnfs-utils mmdebstrap openssh-client qemu-system-x86 qemu-utils systemd-container xfsprogs)
+programs=(mke2fs gpg gpg-agent ip nfs-ls mmdebstrap ssh qemu-system-x86_64 qemu-img systemd-nspawn mkfs.xfs)
+
+die() {
+  echo "test-hosts: $1" >&2
+  exit 3
+}
+
+missing() {
+  local name
+  for name in "${programs[@]}"; do command -v "$name" >/dev/null || return 0; done
+  return 1
+}
+
+sweep() { # cgroups of rooms that were killed; everything else ends with the room's processes
+  local group
+  for group in /sys/fs/cgroup/{,systemd/,unified/}corral-hosts-*; do
+    [ -d "$group" ] || continue
+    [ "${group##*-}" = $$ ] || ! kill -0 "${group##*-}" 2>/dev/null || continue
+    find "$group" -depth -type d -exec rmdir {} +
+  done
+}
+
+[ "$(uname -s)" = Linux ] || die "the test hosts are booted by systemd-nspawn, which needs Linux."
+[ "$(id -u)" = 0 ] || die "test hosts are booted as root: sudo make test-hosts"
+if missing; then
+  command -v apt-get >/dev/null || die "install systemd-container, mmdebstrap, qemu and libnfs-utils; this machine has no apt-get to do it with."
+  if [ -n "${CI:-}" ]; then
+    apt-get update --quiet=2
+    DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends "${packages[@]}" >/dev/null
+  else
+    die "packages are missing. Run: apt-get install --no-install-recommends ${packages[*]}"
+  fi
+fi
+
+sweep
+unshare --mount --net --pid true || die "this kernel or container allows no mount, network and process name spaces, which the test hosts live in."
+unshare --mount ../.venv/bin/python -m tests.support.hosts.images
+case " $* " in *" --long "*) ../.venv/bin/python -m tests.support.hosts.llama_cpp_archive ;; esac
+ANSIBLE_COLLECTIONS_PATH=$(../.venv/bin/python dev/ansible_collections.py)
+export ANSIBLE_COLLECTIONS_PATH PYTHONDONTWRITEBYTECODE=1
+
+enter() { # enter NAME PYTEST-ARGUMENTS...: become pytest in name spaces of its own, which end with this script, however it ends
+  export CORRAL_HOSTS_ROOM=corral-hosts-$1-$$
+  shift
+  # The inner shell is the room's process 1, and collects what its children leave behind.
+  # shellcheck disable=SC2016 # expanded in the room
+  exec setpriv --pdeathsig KILL unshare --mount --net --pid --fork --kill-child --mount-proc \
+    bash -c '../.venv/bin/python -m pytest "$@"; exit $?' bash "$@"
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"; sweep' EXIT
+if [ $# -gt 0 ]; then
+  (enter all tests/hosts "$@")
+  exit
+fi
+
+# All of them: the emulated machine keeps one core busy, everything else the other.
+emulated=tests/hosts/test_store_machine.py
+enter emulated "$emulated" >"$log" 2>&1 &
+status=0
+(enter containers tests/hosts --ignore "$emulated") || status=$?
+wait $! || status=$?
+cat "$log"
+exit "$status"

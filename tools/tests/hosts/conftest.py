@@ -1,0 +1,51 @@
+"""Hosts for the tests of ansible/: booted once a module, from nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.hosts.host import Host
+from tests.support.hosts.images import SUITES, Image
+from tests.support.hosts.room import Room
+from tests.support.hosts.vm import VirtualMachine
+
+
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="also compile the real llama.cpp: most of an hour")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """The long tests run when they are asked for; otherwise they are not even collected."""
+    return True if collection_path.stem.endswith("_long") and not config.getoption("--long") else None
+
+
+@pytest.fixture(scope="session")
+def room():
+    """The bridge and the keys; see tests/support/hosts/room.py."""
+    return Room()
+
+
+@pytest.fixture(scope="module")
+def hosts(room):
+    """One bare host of every Debian that corral supports, fresh for each file of tests."""
+    started = []
+    try:
+        for system in SUITES:
+            host = Host(room, system, Image(system))
+            started.append(host)
+            host.start()
+        yield started
+    finally:
+        for host in started:
+            host.stop()
+
+
+@pytest.fixture(scope="module")
+def virtual(room):
+    """The virtual machine, fresh for each file of tests; for what needs a kernel of its own."""
+    machine = VirtualMachine(room)
+    try:
+        machine.start()
+        yield machine
+    finally:
+        machine.stop()

@@ -1,0 +1,59 @@
+"""nfs_store on bare hosts: what it refuses, and that check mode works.  test_store_machine.py serves for real."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.hosts.playbook import play_role
+
+CLIENTS = [{"host": "10.231.0.1", "access": "rw"}]
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        pytest.param({}, ["missing required arguments: nfs_store_clients"], id="no clients"),
+        pytest.param({"nfs_store_clients": []}, ["nobody could mount"], id="nobody"),
+        pytest.param(
+            {"nfs_store_clients": [{"host": "*", "access": "ro"}]}, ['names "*"', "192.168.1.0/24"], id="everybody"
+        ),
+        pytest.param(
+            {"nfs_store_clients": [{"host": "0.0.0.0/0", "access": "ro"}]}, ["not the whole internet"], id="internet"
+        ),
+        pytest.param({"nfs_store_clients": [{"host": "a", "access": "write"}]}, ["write", "ro, rw"], id="access"),
+        pytest.param({"nfs_store_clients": CLIENTS * 2}, ["names a host twice: 10.231.0.1, 10.231.0.1"], id="twice"),
+        pytest.param({"nfs_store_clients": CLIENTS, "nfs_store_path": "/"}, ['"/" cannot be exported'], id="root"),
+        pytest.param(
+            {"nfs_store_clients": CLIENTS, "nfs_store_filesystem": "/srv/hdd"},
+            ["does not lie in", "/srv/hdd"],
+            id="outside",
+        ),
+        pytest.param(
+            {"nfs_store_clients": CLIENTS, "nfs_store_squash": "no_root_squash"},
+            ["no_root_squash", "all_squash"],
+            id="squash",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_changes(hosts, variables, words):
+    play_role("nfs_store", hosts, variables=variables).refused(*words)
+
+    assert all(host.result("command -v exportfs").returncode for host in hosts)
+
+
+def test_check_mode_on_a_bare_host_shows_the_exports_and_changes_nothing(hosts):
+    before = [host.changed_files() for host in hosts]
+
+    played = play_role("nfs_store", hosts, "--check", variables={"nfs_store_clients": CLIENTS}).succeeded()
+
+    assert "+/srv/nfs-ssd/llamacpp 10.231.0.1(rw,sync,no_subtree_check,root_squash)" in played.text
+    assert [host.changed_files() for host in hosts] == before
+
+
+def test_nothing_is_exported_while_the_disk_is_missing(hosts):
+    variables = {"nfs_store_clients": CLIENTS, "nfs_store_filesystem": "/srv/nfs-ssd"}
+
+    played = play_role("nfs_store", hosts, variables=variables)
+
+    played.refused("Nothing is mounted on /srv/nfs-ssd, so the models would fill the root disk")
+    assert played.failed == {"debian-12", "debian-13"}
