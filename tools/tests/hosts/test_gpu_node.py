@@ -161,7 +161,7 @@ def test_the_node_is_labelled_with_its_card_once(nodes, variables, tmp_path, mon
     kubectl = tmp_path / "kubectl"
     kubectl.write_text(
         f"""#!/bin/sh
-[ "$1 $2" = "--kubeconfig /root/kubeconfig" ] || exit 3
+[ "$1 $2" = "--kubeconfig /etc/kubeconfig" ] || exit 3
 case "$3 $4 $5" in
   "get node k8s-node1") cat {tmp_path}/label 2>/dev/null || true ;;
   "label node k8s-node1") echo "$6" | sed -n 's|^corral/card=||p' >{tmp_path}/label ;;
@@ -171,7 +171,7 @@ esac
     )
     kubectl.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    known = variables | {"gpu_node_kubeconfig": "/root/kubeconfig"}
+    known = variables | {"gpu_node_kubeconfig": "/etc/kubeconfig"}
 
     runs = [play_role("gpu_node", nodes[:1], tasks_from="sharing", variables=known).succeeded() for _ in range(2)]
 
