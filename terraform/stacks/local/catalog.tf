@@ -10,8 +10,10 @@ locals {
   lock   = fileexists(local._lock_file) ? try(jsondecode(file(local._lock_file)), {}) : null
 
   # The text of a card: decoding it would hide a key that stands twice.
-  cards    = { for name, path in local._card_files : name => try(file(path), "") }
-  measured = fileexists(local._measured_file) ? try(jsondecode(file(local._measured_file)), {}) : null
+  cards = { for name, path in local._card_files : name => try(file(path), "") }
+
+  # Null means that there is no file, and so a file that says null must be something else.
+  measured = fileexists(local._measured_file) ? try(coalesce(jsondecode(file(local._measured_file))), {}) : null
 }
 
 resource "terraform_data" "models_are_yaml" {

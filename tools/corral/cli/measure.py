@@ -57,7 +57,7 @@ def _measure(args: argparse.Namespace) -> int:
     from corral.vram import comparison
     from corral.vram.live import LiveModel
 
-    running = _require_running()
+    running = _require_running(args)
     wanted = catalog.load(running.catalog if args.catalog is None else options.catalog_dir(args))
     locked = lock.require_fresh(wanted)
     found: list[Measurement] = []
@@ -90,9 +90,10 @@ def _check(args: argparse.Namespace) -> int:
     from corral.vram import comparison
 
     if args.models or args.source or args.reload:
-        raise Refused("--check compares all that was measured.", next_step="corral measure --check")
+        raise Refused("--check compares all that was measured.", next_step=options.again(args, "measure", "--check"))
     wanted = catalog.load(options.catalog_dir(args))
-    present = lock.read(wanted.lock_file)
+    # An entry that was edited by hand would lose its measurements, and with them what they say against it.
+    present = lock.require_fresh(wanted) if wanted.lock_file.exists() else None
     path = ledger.path_of(wanted.directory)
     compared, outdated = comparison.compare(present, ledger.read(wanted.directory)) if present else ([], [])
     problems = [item.problem for item in compared if item.problem]
@@ -110,7 +111,9 @@ def _check(args: argparse.Namespace) -> int:
     if compared:
         output.table(_COLUMNS, [_row(item.measurement, item.predicted, item.deviation) for item in compared])
     else:
-        output.data(f"Nothing was measured yet for what {wanted.lock_file} has. Measure with: corral measure")
+        output.data(
+            f"Nothing was measured yet for what {wanted.lock_file} has. Measure with: {options.again(args, 'measure')}"
+        )
     for one in outdated:
         output.talk(f"{one.model}: the measurement of {one.date[:10]} on {one.device} is for another command line.")
     for problem in problems:
@@ -123,11 +126,12 @@ def _check(args: argparse.Namespace) -> int:
     return ExitCode.FAILED if problems else ExitCode.OK
 
 
-def _require_running() -> Running:
+def _require_running(args: argparse.Namespace) -> Running:
     running = stack.running(paths.state_dir())
     if running is None:
         raise CannotRun(
-            "A model is measured where it runs, and no local stack is running.", next_step="corral up --detach"
+            "A model is measured where it runs, and no local stack is running.",
+            next_step=options.again(args, "up", "--detach"),
         )
     return running
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,8 @@ def predicted_without_card(digests: Sequence[str], argv: Sequence[str], catalog:
     fixtures = [headers.read(catalog, digest) for digest in digests]
     if None in fixtures:
         raise LockStale(
-            f"{headers.folder(catalog)} does not hold the headers that the lock names.", next_step="corral lock"
+            f"{headers.folder(catalog)} does not hold the headers that the lock names.",
+            next_step=f"corral lock --catalog {shlex.quote(str(catalog))}",
         )
     (breakdown,) = oracle.measure([header for header in fixtures if header is not None], [argv], gpu=False)
     return breakdown.host.total

@@ -9,6 +9,7 @@ hold on a machine without a card, and nothing more.
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -118,14 +119,14 @@ def read(catalog: Path) -> Ledger:
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {path}") from None
     try:
-        return Ledger.model_validate_json(text, strict=True)
+        found = Ledger.model_validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
-        raise Refused(
-            f"{path} is not a ledger that this corral can read: {first['msg']}{f' at {where}' if where else ''}.",
-            next_step=f"Restore it from version control, or measure anew: rm {path} && corral measure",
-        ) from None
+        raise _unreadable(catalog, f"{first['msg']}{f' at {where}' if where else ''}") from None
+    if missing := Ledger.model_fields.keys() - found.model_fields_set:  # Terraform knows no defaults
+        raise _unreadable(catalog, f"it has no {' and no '.join(sorted(missing))}")
+    return found
 
 
 def text_of(ledger: Ledger) -> str:
@@ -145,6 +146,15 @@ def write(catalog: Path, ledger: Ledger) -> None:
         write_atomically(path.resolve(), text_of(ledger))
     except OSError as error:
         raise Refused(f"{path} cannot be written: {error.strerror}.", next_step=f"Check who owns {catalog}") from None
+
+
+def _unreadable(catalog: Path, why: str) -> Refused:
+    path, folder = path_of(catalog), shlex.quote(str(catalog))
+    anew = f"rm {shlex.quote(str(path))} && corral measure --catalog {folder}"
+    return Refused(
+        f"{path} is not a ledger that this corral can read: {why}.",
+        next_step=f"Restore it from version control, or measure anew: {anew}",
+    )
 
 
 def _key(one: Measurement) -> tuple[str, str, str, str]:

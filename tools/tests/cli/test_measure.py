@@ -59,7 +59,20 @@ def check(catalog, capsys, *words):
 def test_nothing_measured_is_no_failure_and_is_said(catalog, capsys):
     code, out, _ = check(catalog, capsys)
     assert code == 0
-    assert "Nothing was measured yet" in out
+    assert (
+        f"Nothing was measured yet for what {catalog}/lock.json has. Measure with: corral measure --catalog {catalog}"
+        in out
+    )
+
+
+def test_a_lock_that_was_edited_by_hand_is_refused_by_name(catalog, seen, capsys):
+    seen(2.0)
+    text = (catalog / "lock.json").read_text()
+    (catalog / "lock.json").write_text(text.replace('"2048"', '"1024"'))
+    code, _, said = check(catalog, capsys)
+    assert code == 2
+    assert f"{MODEL} has another command line in the lock" in said
+    assert f"corral lock --catalog {catalog}" in said
 
 
 def test_a_measurement_that_agrees_is_shown_beside_the_prediction(catalog, seen, capsys):
@@ -118,3 +131,4 @@ def test_the_check_takes_nothing_that_is_for_measuring(catalog, capsys, words):
     code, _, said = check(catalog, capsys, *words)
     assert code == 2
     assert "compares all" in said
+    assert f"corral measure --check --catalog {catalog}" in said

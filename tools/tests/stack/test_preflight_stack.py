@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 
 import psutil
 import pytest
@@ -60,7 +62,24 @@ def preflight_lines() -> list[str]:
     return [line for line in log.splitlines() if line.startswith("preflight: ")]
 
 
-def test_a_load_that_the_card_has_no_room_for_is_refused_with_names(up, catalog, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Puts one on PATH that gives recorded answers, and has the preflight of the stack ask it."""
+    monkeypatch.setenv("CORRAL_VRAM_SOURCE", "")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def say(card: str, *processes: str) -> None:
+        program = tmp_path / "nvidia-smi"
+        rows = "; ".join(f"echo {shlex.quote(row)}" for row in processes)
+        program.write_text(f"#!/bin/sh\ncase $1 in --query-gpu=*) echo '{card}' ;; *) {rows} ;; esac\n")
+        program.chmod(0o755)
+
+    return say
+
+
+def test_a_load_that_the_card_has_no_room_for_is_refused_in_a_line_that_tells_who_is_seated(
+    up, catalog, tmp_path, monkeypatch, capsys
+):
     card = tmp_path / "card"
     monkeypatch.setenv("CORRAL_VRAM_SOURCE", f"cat {card}")
     card.write_text("4000, 4096\n")
@@ -72,16 +91,35 @@ def test_a_load_that_the_card_has_no_room_for_is_refused_with_names(up, catalog,
 
     assert (status, "exited prematurely" in body) == (500, True)
     said = preflight_lines()[-1]
-    assert f"no room for second: it needs {seat(catalog, 'second')} MiB, 10 MiB of 4096 MiB are free; held by " in said
+    assert f"no room for second: it needs {seat(catalog, 'second')} MiB, 10 MiB of 4096 MiB are free; seated: " in said
     assert " first (pid " in said  # beside what else runs on this machine
+    assert "and 4086 MiB by nobody who can be seen from here" in said  # the engines are on no card
     capsys.readouterr()
     assert main(["why", "second", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
-    assert answer["class"] == "out-of-memory"
-    assert "first (pid " in answer["culprit"]
+    assert (answer["class"], answer["culprit"]) == ("out-of-memory", "nobody who can be seen from here (4086 MiB)")
     card.write_text("4000, 4096\n")
     assert chat(endpoint, "Hello.", model="second")["message"]["content"] == "OK"
     assert main(["why", "second"]) == 0
+
+
+def test_a_tenant_that_holds_the_card_is_named_in_the_log_and_by_corral_why(up, nvidia_smi, capsys):
+    nvidia_smi("100, 15360", "20311, 10726, /opt/venv/bin/immich_ml.main", "18112, 1893, /usr/lib/ffmpeg")
+    endpoint = up()
+
+    status, _ = post(f"{endpoint}/v1/chat/completions", question("Hello.", model="first"))
+
+    assert status == 500
+    tenants = "immich_ml.main (pid 20311, 10726 MiB), ffmpeg (pid 18112, 1893 MiB)"
+    said = preflight_lines()[-1]
+    assert f"are free; held by {tenants}" in said
+    assert f", and {15260 - 10726 - 1893} MiB by nobody who can be seen from here. Unload" in said
+    capsys.readouterr()
+    assert main(["why", "first", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["class"], answer["culprit"]) == ("out-of-memory", tenants)
+    nvidia_smi("9000, 15360")
+    assert chat(endpoint, "Hello.", model="first")["message"]["content"] == "OK"
 
 
 def test_status_finds_the_engine_behind_the_preflight(up, capsys):

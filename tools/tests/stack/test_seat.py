@@ -100,6 +100,14 @@ def test_5000_mib_declared_for_qwen3_8b_are_refused_with_both_numbers(catalog):
     )
 
 
+@pytest.mark.parametrize("text", ["null", "{}", "[]", ""])
+def test_a_ledger_that_cannot_be_read_is_refused_and_never_taken_for_none(catalog, text):
+    (catalog / "measured.json").write_text(text)
+
+    with pytest.raises(Refused, match=r"measured\.json is not a ledger of version 1"):
+        render.seating(catalog, state=catalog / "state")
+
+
 def test_immich_ml_with_10726_mib_is_refused_and_named(catalog, seat, capsys):
     replace(catalog / "cards" / "t4.yaml", "budget_mib: 2100", "budget_mib: 10726")
 

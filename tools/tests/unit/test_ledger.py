@@ -93,11 +93,20 @@ def test_a_ledger_with_anything_else_in_it_is_refused_with_its_place(tmp_path, k
     assert "corral measure" in error.value.next_step
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2, "measurements": []}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "{}", '{"version": 1}', '{"measurements": []}', '{"version": 2, "measurements": []}'],
+)
 def test_a_file_that_is_no_ledger_is_refused(tmp_path, text):
     ledger.path_of(tmp_path).write_text(text)
-    with pytest.raises(Refused, match="not a ledger"):
+    with pytest.raises(Refused, match="not a ledger") as error:
         ledger.read(tmp_path)
+    assert f"corral measure --catalog {tmp_path}" in error.value.next_step
+
+
+def test_a_ledger_without_measurements_is_one(tmp_path):
+    ledger.path_of(tmp_path).write_text('{"version": 1, "measurements": []}')
+    assert ledger.read(tmp_path) == Ledger()
 
 
 def test_a_folder_that_cannot_be_written_leaves_the_old_ledger(tmp_path):

@@ -5,56 +5,20 @@ from __future__ import annotations
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from corral.engine import processes
-from corral.paths import REPOSITORY
 from tests.support.engine_process import wait_for
+from tests.support.preflight import MISUSED, NO_PROGRAM, REFUSED, SCRIPT, Preflight
 from tests.support.shells import SHELLS, shell
-
-SCRIPT = REPOSITORY / "terraform" / "modules" / "llama-swap-config" / "preflight.sh"
-NEEDS = ("cat", "env", "grep", "setsid", "sh", "sleep", "tr")  # of a system; no nvidia-smi, whatever this machine has
-REFUSED, MISUSED, NO_PROGRAM = 75, 64, 127
 
 
 @pytest.fixture(params=sorted(SHELLS))
 def preflight(request, tmp_path):
-    """Calls the script for a command that says "started"; settings are what the environment has beside PATH."""
     return Preflight(shell(request.param), tmp_path / "bin")
-
-
-class Preflight:
-    def __init__(self, words: list[str], programs: Path) -> None:
-        self._words = words
-        self.programs = programs
-        programs.mkdir()
-        for name in NEEDS:
-            found = shutil.which(name)
-            assert found, name
-            (programs / name).symlink_to(found)
-
-    def __call__(self, *words: str, need: str = "6996", **settings: str) -> subprocess.CompletedProcess[str]:
-        command = self.command(*words, need=need)
-        return subprocess.run(
-            command, env=self.environment(settings), capture_output=True, text=True, check=False, timeout=30
-        )
-
-    def command(self, *words: str, need: str = "6996") -> list[str]:
-        engine = words or ("sh", "-c", "echo started")
-        return [*self._words, str(SCRIPT), "--model", "qwen3-8b", "--need-mib", need, "--", *engine]
-
-    def environment(self, settings: dict[str, str]) -> dict[str, str]:
-        return {"PATH": str(self.programs), **settings}
-
-    def install(self, name: str, script: str) -> None:
-        program = self.programs / name
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
 
 
 def started(done: subprocess.CompletedProcess[str]) -> bool:
@@ -89,36 +53,6 @@ def test_memory_that_comes_free_a_moment_later_is_enough(preflight, tmp_path):
     assert started(done)
 
 
-def test_who_has_a_seat_is_named(preflight):
-    neighbour = subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], "CORRAL_SEAT": "qwen3vl-4b:5200"})
-    try:
-        done = preflight(CORRAL_VRAM_SOURCE="echo 100, 15360")
-    finally:
-        neighbour.kill()
-        neighbour.wait()
-
-    assert "; held by " in done.stderr
-    assert f" qwen3vl-4b (pid {neighbour.pid}, seat of 5200 MiB)" in done.stderr  # beside others of this machine
-
-
-def test_nvidia_smi_is_asked_and_names_other_programs(preflight):
-    preflight.install(
-        "nvidia-smi",
-        """case $* in
-        "--query-gpu=memory.free,memory.total --format=csv,noheader,nounits") echo "100, 15360" ;;
-        "--query-compute-apps=pid,used_memory,process_name --format=csv,noheader,nounits")
-          echo "812, 9000, /usr/lib/immich/machine-learning, v2"
-          echo "813, [N/A], [Not Found]" ;;
-        *) exit 6 ;;
-        esac""",
-    )
-
-    done = preflight()
-
-    assert done.returncode == REFUSED
-    assert "machine-learning, v2 (pid 812, 9000 MiB), [Not Found] (pid 813, [N/A] MiB). Unload" in done.stderr
-
-
 def test_a_card_that_is_named_by_its_uuid_is_the_one_that_is_asked(preflight):
     preflight.install("nvidia-smi", '[ "$3" = --id=GPU-8a0f ] && echo "7000, 15360" || echo "1, 15360"')
 
@@ -145,6 +79,16 @@ def test_a_card_that_is_named_by_its_uuid_is_the_one_that_is_asked(preflight):
         ("echo 99999999999999999999, 99999999999999999999", "says: 9999"),
         ("echo 7000, 15360; echo 1, 15360", "there are 2 cards"),
         ("echo 7000, 15360; echo [N/A], [N/A]", "says: [N/A]"),
+        ("echo 0, 0", "says: 0, 0"),
+        ("echo", "says nothing"),
+        ("echo no driver >&2", "says: no driver;"),
+        ("echo no driver >&2; exit 9", "exit code 9: no driver;"),
+        ("echo 7000 of 9000; echo no driver >&2", "says: 7000 of 9000;"),
+        ("yes", "says more than 64 lines: y;"),
+        ("yes ''", "says more than 64 lines;"),
+        ("yes 7000, 15360", "says more than 64 lines;"),
+        ("yes >&2", "does not answer"),
+        ("cat /dev/zero", "does not answer"),
         ("printf 'a\\033[31mb\\a\\n'", "says: a[31mb;"),
     ],
 )
@@ -158,6 +102,23 @@ def test_what_cannot_be_read_is_unknown_and_the_engine_tries(preflight, source, 
     assert told in done.stderr
     assert done.stderr.endswith("; the engine tries\n")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "printf '100, 16000'",
+        "printf '100, 16000\\r\\n'",
+        "printf '\\n\\n 100\\t,\\t16000  \\n\\n'",
+        "echo a word on stderr >&2; printf '100, '; echo another >&2; echo 16000; echo the last >&2",
+    ],
+)
+def test_figures_count_however_they_are_set(preflight, source):
+    done = preflight(CORRAL_VRAM_SOURCE=source)
+
+    assert done.returncode == REFUSED
+    assert "100 MiB of 16000 MiB are free" in done.stderr
+    assert "=" not in done.stderr
 
 
 def test_without_nvidia_smi_it_is_unknown(preflight):
@@ -176,6 +137,7 @@ def test_a_worn_board_is_no_reason_not_to_believe_the_figures(preflight):
     [
         ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "no room for"),
         ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "preflight: room for"),
+        ({"CUDA_VISIBLE_DEVICES": "00", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "preflight: room for"),
         ({"CUDA_VISIBLE_DEVICES": "2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "there is no card 2"),
         ({"CUDA_VISIBLE_DEVICES": "1"}, "does not name one for certain"),
         ({"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "does not name one for certain"),
@@ -234,11 +196,48 @@ def test_words_reach_the_engine_unchanged(preflight):
     assert done.stdout == "".join(f"{word}|" for word in words)
 
 
-def test_an_engine_that_is_not_there_is_named(preflight):
-    done = preflight("/nowhere/llama-server", CORRAL_VRAM_SOURCE="echo 7000, 15360")
+@pytest.mark.parametrize("mode", [None, 0o644])
+@pytest.mark.parametrize("is_path", [True, False])
+def test_an_engine_that_is_missing_or_not_executable_is_named(preflight, mode, is_path):
+    engine = preflight.programs / "llama-server"
+    if mode:
+        engine.write_text("#!/bin/sh\necho started\n")
+        engine.chmod(mode)
+    word = str(engine) if is_path else engine.name
+
+    done = preflight(word, CORRAL_VRAM_SOURCE="echo 7000, 15360")
 
     assert done.returncode == NO_PROGRAM
-    assert done.stderr == "preflight: no engine for qwen3-8b: /nowhere/llama-server is missing or not executable\n"
+    assert done.stderr == f"preflight: no engine for qwen3-8b: {word} is missing or not executable\n"
+
+
+def test_a_folder_is_no_engine(preflight, tmp_path):
+    assert "no engine for" in preflight(str(tmp_path), CORRAL_VRAM_SOURCE="echo 7000, 15360").stderr
+
+
+def test_an_engine_whose_interpreter_is_missing_has_the_last_word(preflight):
+    preflight.install("llama-server", "")
+    (preflight.programs / "llama-server").write_text("#!/nowhere/python\n")
+
+    done = preflight("llama-server", CORRAL_VRAM_SOURCE="echo 7000, 15360")
+
+    assert done.returncode == NO_PROGRAM
+    assert done.stderr.endswith("preflight: no engine for qwen3-8b: llama-server is missing or not executable\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
+def test_a_closed_stream_changes_nothing(preflight, closed):
+    command = preflight.command("sh", "-c", "echo started >&2")
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        env=preflight.environment({"CORRAL_VRAM_SOURCE": "echo 7000, 15360"}),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert done.stderr == "preflight: room for qwen3-8b: it needs 6996 MiB, 7000 MiB of 15360 MiB are free\nstarted\n"
 
 
 @pytest.mark.parametrize("need", ["", "-1", "1.5", "6996MiB", "9999999999"])
@@ -253,7 +252,7 @@ def test_a_need_that_is_no_number_is_refused(preflight, need):
     "words", [[], ["--model"], ["--model", "m"], ["--model", "m", "--need-mib", "1", "--"], ["-m", "x"]]
 )
 def test_a_wrong_call_is_refused_with_the_right_one(preflight, words):
-    done = subprocess.run([*preflight._words, SCRIPT, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([*preflight.shell, SCRIPT, *words], capture_output=True, text=True, check=False)
 
     assert done.returncode == MISUSED
     assert "usage: preflight.sh --model ID --need-mib N -- llama-server" in done.stderr
