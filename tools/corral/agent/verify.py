@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from .lock_file import Lock, LockedFile, LockedModel
 from .patience import Settings
 from .progress import Hashing, Report
 from .stopping import Stopped
-from .store import Store, hash_file
+from .store import Store, fingerprint, hash_file
 
 State = Literal["ok", "repaired", "missing", "damaged"]
 
@@ -54,7 +55,7 @@ def verify(
 ) -> tuple[FileCheck, ...]:
     """Check the links and hash the content of *models* (all of *lock* when empty); changes no content.
 
-    A file that is damaged is no longer trusted: the next fetch brings it anew.
+    A file that is damaged is no longer trusted: the next fetch brings it anew.  One that is good is put on record.
 
     Raises:
         Refused: an unknown model, or foreign things in the store.
@@ -142,13 +143,23 @@ def _content(
         report(Hashing(name, done, size))
 
     try:
+        before = fingerprint(path)
         actual = hash_file(path, on_read=on_read)
     except OSError as error:
         return "damaged", f"{path} cannot be read: {error.strerror}"
     if actual != file.sha256:
         store.forget(path, file)
         return "damaged", f"sha256 {actual}, the lock says {file.sha256}"
+    _put_on_record(store, path, file, before)
     return "ok", ""
+
+
+def _put_on_record(store: Store, path: Path, file: LockedFile, read: dict[str, int]) -> None:
+    """Remember that *path*, which had the fingerprint *read* before it was read, is good."""
+    with contextlib.suppress(OSError):  # verify may run where the store is read-only
+        # What is on record already stays as it is: prune goes by its age.
+        if not store.recorded(path, file) and fingerprint(path) == read:
+            store.record(path, file)
 
 
 def _reachable(store: Store, model: LockedModel, link: str, path: Path) -> tuple[State, str]:

@@ -33,7 +33,7 @@ from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import ExitCode, Failed
 
-PORT = 8080
+PORT = ports.LLAMA_SWAP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,9 @@ The class is one of: healthy not-in-catalog stack-down engine-missing file-missi
 out-of-memory port-in-use load-timeout crashed hung over-concurrency unknown.  "unknown" is an answer too: nothing that
 was seen explains a failure, or something could not be seen.
 
+What is true now comes first.  A model whose engine died and was loaded again, or whose file was damaged and is whole
+again, is "healthy": the next request works.  The evidence says what ended badly, when, and that it is over.
+
 With --json: {"model", "class", "culprit", "evidence": [...], "next": [...]}; without MODEL the worst of them, and all
 under "answers".  "next" holds commands that can be typed as they are.
 
@@ -25,10 +28,10 @@ from pathlib import Path
 
 from corral import output, paths
 from corral.cli import options
-from corral.engine import stack
+from corral.engine import ports, stack
 from corral.errors import ExitCode, Refused
 from corral.why import investigate
-from corral.why.answer import Answer, Reason
+from corral.why.answer import Answer, Reason, one_line
 from corral.why.facts import Place
 
 _SENTENCES = {
@@ -59,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look, and say it."""
+    if args.model is not None and not args.model.strip():
+        raise Refused("MODEL is empty: it must be an id or an alias.", next_step="For all of the catalog: corral why")
     answers = investigate.ask(_scope(args), args.model)
     worst = answers[0]
     if args.json:
@@ -82,8 +87,9 @@ def _scope(args: argparse.Namespace) -> investigate.Scope:
     place = Place(
         catalog=None if catalog == _default_catalog() else catalog,
         store=None if store == paths.default_store() else store,
+        port=recorded.port if recorded and recorded.port != ports.LLAMA_SWAP else None,
     )
-    return investigate.Scope(state, catalog, store, place)
+    return investigate.Scope(state, catalog, store, place, catalog_is_a_guess=not args.catalog and recorded is None)
 
 
 def _default_catalog() -> Path | None:
@@ -95,7 +101,7 @@ def _default_catalog() -> Path | None:
 
 def _told(answer: Answer) -> str:
     culprit = f" ({answer.culprit})" if answer.culprit else ""
-    lines = [f"{answer.model}: {_SENTENCES[answer.reason]}{culprit}."]
+    lines = [f"{one_line(answer.model)}: {_SENTENCES[answer.reason]}{culprit}."]
     lines += [f"  {line}" for line in answer.evidence]
     lines += [f"  → {line}" for line in answer.next_steps]
     return "\n".join(lines)

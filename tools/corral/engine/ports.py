@@ -10,6 +10,8 @@ import psutil
 from corral.errors import CannotRun
 
 HOST = "127.0.0.1"
+LLAMA_SWAP = 8080
+"""Where llama-swap listens when nobody chooses."""
 _ENGINES = range(10_000, 32_000)  # the kernel hands out ports above these to anybody
 _PLACES, _APART = 199, 100
 

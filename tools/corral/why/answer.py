@@ -34,7 +34,7 @@ class Answer:
         model: as it was asked for; an id, or an alias.
         reason: the class.
         culprit: who or what is behind it, in a few words; empty when nothing is wrong, or nobody can tell.
-        evidence: what was seen, a sentence each, the most telling first.
+        evidence: what was seen, a sentence and a line each, the most telling first.
         next_steps: commands to type as they are.
     """
 
@@ -58,3 +58,8 @@ class Answer:
             "evidence": list(self.evidence),
             "next": list(self.next_steps),
         }
+
+
+def one_line(text: str) -> str:
+    """*text*, which a stranger may have written, as one line that does nothing to a terminal."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()

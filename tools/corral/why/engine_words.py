@@ -17,7 +17,7 @@ _START = re.compile(r"^preflight: .*$|^.*\binit: initializing|^build: ", re.MULT
 _TEXTS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
     (reason, re.compile(text, re.IGNORECASE))
     for reason, text in (
-        (Reason.OUT_OF_MEMORY, r"^preflight: no room for \S+: .*; held by (?P<culprit>.*?)\. Unload"),
+        (Reason.OUT_OF_MEMORY, r"^preflight: no room for \S+: "),
         (Reason.ENGINE_MISSING, r"^preflight: no engine for \S+: (?P<culprit>\S+) is missing"),
         (Reason.BAD_ARGUMENT, r"^error: invalid argument: (?P<culprit>.+)"),
         (Reason.BAD_ARGUMENT, r'^error while handling (?:argument|environment variable) "(?P<culprit>[^"]+)"'),

@@ -26,9 +26,13 @@ class StackFacts:
         orphans: engines that a dead llama-swap left behind.
         problem: what is wrong with it, in a sentence.
         last_words: of its log.
+        is_at_work: llama-swap used processor time while it was asked.
         overload: that the machine has much more to do than it can, in a sentence: silence is no proof then.
+        has_nvidia_smi: the preflight asks nvidia-smi, and there is one to ask.
         no_engine: why no llama-server could be started now; empty when one could, or nobody looked.
         no_lock: why the lock cannot be read; empty when it can.
+        catalog: the catalog that was looked at.
+        catalog_is_a_guess: nobody named it, and no stack says which one it serves.
     """
 
     state: Literal["none", "died", "silent", "answers"]
@@ -38,9 +42,13 @@ class StackFacts:
     orphans: int = 0
     problem: str = ""
     last_words: tuple[str, ...] = ()
+    is_at_work: bool = False
     overload: str = ""
+    has_nvidia_smi: bool = False
     no_engine: str = ""
     no_lock: str = ""
+    catalog: Path | None = None
+    catalog_is_a_guess: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,10 @@ class ModelFacts:
         files: those that its command names.
         in_flight: its requests that have no answer yet.
         refused: its requests that were answered 429.
-        rivals: resident models of the same slot, and how many requests each has.
-        port_holder: a stranger on its port.
+        others: the other models that are loaded, and how many requests each has.
+        members: the processes of the stack.
+        port_holder: who listens on its port and is not its engine.
+        sees_ports: the system says who listens where.
         missing_program: of its command, one that is not there.
         unseen: which source of evidence said nothing, and why.
         now: seconds since 1970.
@@ -79,16 +89,24 @@ class ModelFacts:
     files: tuple[FileFact, ...] = ()
     in_flight: tuple[InFlight, ...] = ()
     refused: tuple[Exchange, ...] = ()
-    rivals: tuple[tuple[str, int], ...] = ()
+    others: tuple[tuple[str, int], ...] = ()
+    members: frozenset[int] = frozenset()
     port_holder: str = ""
+    sees_ports: bool = False
     missing_program: str = ""
     unseen: tuple[str, ...] = ()
     now: float = 0.0
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether llama-swap waits for a load whose process has gone."""
+        return self.resident is not None and self.resident.state == "starting" and self.engine is None
+
 
 @dataclass(frozen=True)
 class Place:
-    """Where things are, for commands that can be typed as they are: folders that are not the default ones."""
+    """Where things are, for commands that can be typed as they are; None where it is the default."""
 
     catalog: Path | None = None
     store: Path | None = None
+    port: int | None = None

@@ -6,8 +6,9 @@ when, tell a file that is missing, cut short, or written to afterwards; the rest
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,11 +25,13 @@ class FileFact:
         path: as the engine opens it.
         state: ``verified`` and untouched since; ``unverified``: of the right size, and nobody knows more.
         detail: a sentence.
+        changed_at: when it, or a link to it, was last put there or written to, in seconds since 1970; 0 when unknown.
     """
 
     path: Path
     state: Literal["verified", "unverified", "missing", "damaged"]
     detail: str
+    changed_at: float = 0.0
 
     @property
     def is_bad(self) -> bool:
@@ -46,7 +49,16 @@ def check(paths: Sequence[Path], model: LockedModel | None, store: Store) -> tup
         for name, file in locked.items()
         if paths and name not in {path.name for path in paths} and name.startswith("model-")
     ]
-    return tuple(_check(path, file, model, store) for path, file in expected)
+    return tuple(replace(_check(path, file, model, store), changed_at=_changed_at(path)) for path, file in expected)
+
+
+def _changed_at(path: Path) -> float:
+    """By the time that nobody can set: it changes with the content, the name, and every other property."""
+    times = []
+    for look in (path.stat, path.lstat, path.parent.lstat):  # the file; the link to it; the model's link to its set
+        with contextlib.suppress(OSError):
+            times.append(look().st_ctime)
+    return max(times, default=0.0)
 
 
 def _check(path: Path, file: LockedFile | None, model: LockedModel | None, store: Store) -> FileFact:

@@ -43,6 +43,8 @@ class History:
         begun: where in the log the load begins; an offset into the text.
         failed: where in the log the last load that ended badly begins and ends.
         alone: no other model was being loaded at the time, so that every line in between is this one's.
+        mishap: llama-swap's words for what ended badly before this load; empty when nothing did.
+        mishap_at: when, in seconds since 1970.
     """
 
     state: State = "never"
@@ -53,6 +55,8 @@ class History:
     begun: int = 0
     failed: tuple[int, int] = (0, 0)
     alone: bool = True
+    mishap: str = ""
+    mishap_at: float = 0.0
 
 
 def read(log: str) -> dict[str, History]:
@@ -70,7 +74,7 @@ def read(log: str) -> dict[str, History]:
             at = before.at if before.failures else now
             found[model] = replace(before, state="loading", at=at, begun=event.start(), alone=not others)
         elif model := event["ready"]:
-            found[model] = History("ready", now, begun=found.get(model, History()).begun)
+            found[model] = _ready(found.get(model, History()), now)
         elif model := event["ended"]:
             found[model] = _ended(found.get(model, History()), event["reason"], now, event.start())
     return found
@@ -83,11 +87,26 @@ def words_of(log: str, model: str, history: History) -> str:
     return "\n".join(line for line in lines if history.alone or re.search(rf"\b{re.escape(model)}\b", line))
 
 
+def _ready(before: History, now: float) -> History:
+    mishap = (before.reason, before.at) if before.failures else (before.mishap, before.mishap_at)
+    return History("ready", now, begun=before.begun, mishap=mishap[0], mishap_at=mishap[1])
+
+
 def _ended(before: History, reason: str, now: float, end: int) -> History:
+    kept = History(mishap=before.mishap, mishap_at=before.mishap_at)
     if _ASKED_FOR.search(reason):
-        return replace(before, state="failed") if before.failures else History()
-    failure: Failure = next((name for words, name in _FAILURES if words in reason), "exited")
-    return History("failed", now, failure, reason, before.failures + 1, before.begun, (before.begun, end), before.alone)
+        return replace(before, state="failed") if before.failures else kept
+    return replace(
+        kept,
+        state="failed",
+        at=now,
+        failure=next((name for words, name in _FAILURES if words in reason), "exited"),
+        reason=reason,
+        failures=before.failures + 1,
+        begun=before.begun,
+        failed=(before.begun, end),
+        alone=before.alone,
+    )
 
 
 def _undated(text: str) -> Iterable[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from corral import paths
 from corral.agent.lock_file import Lock, LockedModel, read_lock
 from corral.agent.store import Store
 from corral.engine import binaries, ports, stack
@@ -30,10 +31,12 @@ from corral.why.looking import Look, look
 from corral.why.verdict import judge
 
 _FIRST_ROUND_S = 0.9
-_BOTH_ROUNDS_S = 1.4
+_BOTH_ROUNDS_S = 1.3
 _SECOND_ROUND_S = 0.4  # at least, however long the first took
+_IN_TIME_S = 0.1  # for an answer to be there before its round is over
 _OVERLOAD = 3.0  # runnable processes for each core
 _LOG_BYTES = 8 << 20
+_VRAM_SOURCE = "CORRAL_VRAM_SOURCE"  # a command that the preflight asks instead
 _LAST_WORDS = 5
 _RUN_WORDS = 60  # lines before the death of an engine that had been ready
 
@@ -47,12 +50,14 @@ class Scope:
         catalog: the folder of the catalog; of the running stack, as it was started.
         store: the model store, for when no stack is there to say which.
         place: what commands must name, because it is not the default.
+        catalog_is_a_guess: nobody named the catalog, and no stack says which one it serves.
     """
 
     state: Path
     catalog: Path
     store: Path
     place: Place
+    catalog_is_a_guess: bool = False
 
 
 def ask(scope: Scope, model: str | None) -> list[Answer]:
@@ -71,29 +76,37 @@ class _Investigation:
         self._now, self._began = time.time(), time.monotonic()
         self._recorded = stack.recorded(scope.state)
         self._alive = self._recorded is not None and self._recorded.is_alive
+        worked = self._work()
         self._seen = look(self._sources(), limit_s=_FIRST_ROUND_S)
-        self._stack = self._stack_facts()
+        self._stack = self._stack_facts(is_at_work=self._work() != worked)
         self._aliases = names.read(scope.catalog)
 
     # -- first round: everybody ---------------------------------------------------------------------------
+
+    def _work(self) -> float:
+        """What llama-swap has worked so far, in seconds."""
+        return process.cpu_seconds(self._recorded.pid) if self._recorded and self._alive else 0.0
 
     def _sources(self) -> dict[str, Callable[[], Any]]:
         folder = StackFolder(self._scope.state)
         sources: dict[str, Callable[[], Any]] = {"the lock": lambda: read_lock(self._scope.catalog / "lock.json")}
         if self._recorded:
-            sources |= {"the log": lambda: _log_tail(folder.log), "the processes": self._recorded.members}
+            sources |= {
+                "the log": lambda: _log_tail(folder.log),
+                "the processes": self._recorded.members,
+                "the configuration": lambda: command.read(folder.config),
+            }
         if not self._recorded or not self._alive:
             return sources | {"the engine": binaries.find_llama_server}
         client = LlamaSwap(self._recorded.endpoint, limit_s=_FIRST_ROUND_S)
         return sources | {
-            "the configuration": lambda: command.read(folder.config),
             "/running": client.residents,
             "the requests in flight": client.in_flight,
             "the last requests": client.exchanges,
             "the ports": process.listeners,
         }
 
-    def _stack_facts(self) -> StackFacts:
+    def _stack_facts(self, *, is_at_work: bool) -> StackFacts:
         recorded = self._recorded
         if recorded is None or not self._alive:
             return self._absent_stack(recorded)
@@ -104,7 +117,10 @@ class _Investigation:
             recorded.pid,
             is_stopped=process.is_stopped(recorded.pid),
             problem=f"llama-swap (pid {recorded.pid}) is alive, but does not answer: {silent}" if silent else "",
+            is_at_work=is_at_work,
             overload=_overload(),
+            has_nvidia_smi=_has_nvidia_smi(recorded.pid),
+            catalog=self._scope.catalog,
         )
 
     def _absent_stack(self, recorded: Running | None) -> StackFacts:
@@ -113,6 +129,8 @@ class _Investigation:
             problem="No local stack is running.",
             no_engine=self._seen["the engine"].problem,
             no_lock=self._seen["the lock"].problem,
+            catalog=self._scope.catalog,
+            catalog_is_a_guess=self._scope.catalog_is_a_guess,
         )
         if recorded is None:
             return gone
@@ -123,8 +141,15 @@ class _Investigation:
         return replace(gone, state="died", pid=recorded.pid, orphans=orphans, problem=problem, last_words=words)
 
     def _commands(self) -> Mapping[str, Command]:
-        found: Mapping[str, Command] = self._value("the configuration", {})
+        """How each model is served, by the stack that is alive."""
+        found: Mapping[str, Command] = self._value("the configuration", {}) if self._alive else {}
         return found
+
+    def _place(self) -> Place:
+        """What commands must name; the store is the one that the stack was started with."""
+        commands: Mapping[str, Command] = self._value("the configuration", {})
+        stores = {one.store for one in commands.values() if one.store} - {paths.default_store()}
+        return replace(self._scope.place, store=self._scope.place.store or next(iter(stores), None))
 
     def _value(self, source: str, otherwise: Any) -> Any:
         """What *source* said, or *otherwise* when it said nothing."""
@@ -134,14 +159,16 @@ class _Investigation:
     # -- second round: each model -------------------------------------------------------------------------
 
     def answers(self, model: str | None) -> list[Answer]:
-        asked = [model] if model else sorted(set(self._aliases.values()))
+        asked = [model] if model is not None else sorted(set(self._aliases.values()))
         histories = history.read(self._value("the log", ""))
         facts = [self._model_facts(name, histories) for name in asked]
+        limit_s = max(_SECOND_ROUND_S, _BOTH_ROUNDS_S - (time.monotonic() - self._began))
         deep = look(
-            {(seen.model, kind): source for seen in facts for kind, source in self._closer(seen).items()},
-            limit_s=max(_SECOND_ROUND_S, _BOTH_ROUNDS_S - (time.monotonic() - self._began)),
+            {(seen.model, kind): source for seen in facts for kind, source in self._closer(seen, limit_s).items()},
+            limit_s=limit_s,
         )
-        judged = [judge(self._stack, self._with(seen, deep), self._scope.place) for seen in facts]
+        place = self._place()
+        judged = [judge(self._stack, self._with(seen, deep), place) for seen in facts]
         return sorted(judged, key=lambda one: (one.rank, one.model))
 
     def _model_facts(self, name: str, histories: Mapping[str, History]) -> ModelFacts:
@@ -149,7 +176,6 @@ class _Investigation:
         served = self._commands().get(model)
         residents = {one.model: one for one in self._value("/running", ())}
         in_flight = self._value("the requests in flight", ())
-        rivals = [other for other in (served.rivals if served else ()) if other in residents]
         problems = [
             f"{source}: {one.problem}"
             for source, one in self._seen.items()
@@ -169,13 +195,15 @@ class _Investigation:
             refused=tuple(
                 one for one in self._value("the last requests", ()) if (one.model, one.status) == (model, 429)
             ),
-            rivals=tuple((other, sum(one.model == other for one in in_flight)) for other in rivals),
+            others=tuple((one, sum(ask.model == one for ask in in_flight)) for one in residents if one != model),
+            members=frozenset(one.pid for one in self._value("the processes", ())),
+            sees_ports=bool(self._value("the ports", {})),
             missing_program=_missing(served),
             unseen=tuple(problems) if self._stack.state == "answers" else (),
             now=self._now,
         )
 
-    def _closer(self, seen: ModelFacts) -> dict[str, Callable[[], Any]]:
+    def _closer(self, seen: ModelFacts, limit_s: float) -> dict[str, Callable[[], Any]]:
         """What is still to be looked at for one model."""
         if not seen.id:
             return {}
@@ -184,12 +212,14 @@ class _Investigation:
             return sources
         if seen.resident and seen.resident.state == "ready":
             pid = seen.engine.pid if seen.engine else None
-            sources["pulse"] = lambda: process.pulse(seen.resident, pid)  # type: ignore[arg-type]
-        if seen.history.state == "failed" or _is_abandoned(seen):
+            resident = seen.resident
+            sources["pulse"] = lambda: process.pulse(resident, pid, limit_s=limit_s - _IN_TIME_S)
+        if seen.history.state == "failed" or seen.is_abandoned:
             sources["said"] = lambda: self._said(seen)
-        holder = self._value("the ports", {}).get(seen.command.port, 0) if seen.command else 0
-        if holder and seen.engine is None and holder not in {one.pid for one in self._value("the processes", ())}:
-            sources["port"] = lambda: ports.holder(seen.command.port)  # type: ignore[union-attr]
+        port = seen.command.port if seen.command else 0
+        listening = self._value("the ports", {}).get(port, frozenset())
+        if listening and not (seen.engine and seen.engine.pid in listening):
+            sources["port"] = lambda: self._stranger(seen.id, port)
         return sources
 
     def _with(self, seen: ModelFacts, deep: Mapping[tuple[str, str], Look[Any]]) -> ModelFacts:
@@ -221,6 +251,15 @@ class _Investigation:
             locked = locked if _is_of(locked, seen.command) else None  # locked anew since the stack was started
         return files.check(paths, locked, store)
 
+    def _stranger(self, model: str, port: int) -> str:
+        """Who listens on *port*; empty when it is the engine of *model*, or something that it has started."""
+        # Looked at anew, in this order: an engine that was just started must not be taken for a stranger.
+        listening = process.listeners().get(port, frozenset())
+        members = self._recorded.members() if self._recorded else []
+        engine = process.find(model, port, members)
+        ours = process.family(engine.pid) if engine else {one.pid for one in members}
+        return "" if not listening or ours & listening else ports.holder(port)
+
     def _said(self, seen: ModelFacts) -> Said | None:
         """From the engine's own log, which llama-swap keeps for a while."""
         log = engine_words.last_start(LlamaSwap(self._stack.endpoint).model_log(seen.id))
@@ -240,14 +279,14 @@ def _understood(words: str, seen: ModelFacts) -> Said:
     return engine_words.understand(words)
 
 
-def _is_abandoned(seen: ModelFacts) -> bool:
-    """Whether llama-swap waits for a load whose process has gone."""
-    return seen.resident is not None and seen.resident.state == "starting" and seen.engine is None
-
-
 def _overload() -> str:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     return f"The machine is overloaded (load {load:.0f} on {cores} cores)." if load > _OVERLOAD * cores else ""
+
+
+def _has_nvidia_smi(pid: int) -> bool:
+    """Whether the preflight asks nvidia-smi, and there is one."""
+    return not process.setting(pid, _VRAM_SOURCE) and shutil.which("nvidia-smi") is not None
 
 
 def _log_tail(log: Path) -> str:

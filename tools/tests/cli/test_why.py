@@ -36,7 +36,32 @@ def test_an_alias_and_a_name_that_nobody_knows_are_told_apart(why):
     code, answer = why("tiny-txt")
 
     assert (code, answer["class"]) == (1, "not-in-catalog")
-    assert answer["next"][0] == "corral why tiny-text"
+    assert answer["next"][0] == f"corral why tiny-text --catalog {CATALOG}"
+
+
+def test_a_name_of_another_catalog_is_no_reason_to_doubt_the_name_while_nothing_runs(capsys, monkeypatch):
+    monkeypatch.chdir(paths.REPOSITORY)
+
+    assert main(["why", "tiny-text", "--json"]) == 1
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["class"] == "stack-down"
+    assert answer["evidence"][0] == "No local stack is running."
+    assert f"{paths.REPOSITORY / 'terraform' / 'catalog'} has: " in answer["evidence"][1]
+    assert "--catalog DIR" in answer["evidence"][2]
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_an_empty_name_is_an_error_and_not_every_model(name, capsys):
+    assert main(["why", name, "--catalog", str(CATALOG)]) == 2
+    assert "MODEL is empty" in capsys.readouterr().err
+
+
+def test_a_name_with_a_line_break_stays_on_its_line(capsys):
+    assert main(["why", "tiny\n\x1b[2Jtext", "--catalog", str(CATALOG)]) == 1
+
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.endswith("(the name tiny  [2Jtext).")
 
 
 def test_an_engine_that_the_user_named_wrongly_comes_first(why, monkeypatch):
@@ -100,3 +125,4 @@ def test_the_help_names_every_class(capsys):
     told = capsys.readouterr().out.split()
     for name in ("healthy", "not-in-catalog", "stack-down", "over-concurrency", "unknown."):
         assert name in told
+    assert "What is true now comes first." in " ".join(told)

@@ -51,6 +51,36 @@ def test_what_was_fetched_is_ok(one):
     assert (found.model, found.file, found.state, found.detail) == ("m", "model.gguf", "ok", "")
 
 
+def test_a_file_that_was_put_back_is_on_record_again_once_it_is_verified(one):
+    blob = one.published.resolve()
+    (file,) = read_lock(one.lock).models["m"].files
+    os.truncate(blob, 50_000)
+    assert check(one).state == "damaged"
+    blob.write_bytes(one.content)
+    assert not one.store.recorded(blob, file)
+
+    assert check(one).state == "ok"
+
+    assert one.store.recorded(blob, file)
+
+
+def test_what_is_on_record_is_not_written_anew(one):
+    (record,) = one.store.records.iterdir()
+    before = record.stat()
+
+    check(one)
+
+    assert (record.stat().st_mtime_ns, record.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+
+
+def test_a_store_that_cannot_be_written_can_be_verified(one):
+    for record in one.store.records.iterdir():
+        record.unlink()
+    one.store.records.rmdir()
+
+    assert check(one).state == "ok"
+
+
 def test_damage_with_size_and_time_kept_is_found_and_then_mended_by_fetch(one):
     damage(one)
     assert one.fetch().bytes_moved == 0, "the record alone cannot tell"

@@ -38,6 +38,15 @@ def test_a_load_that_worked_makes_a_failure_old():
     assert (found.state, found.failures, found.at) == ("ready", 0, AT)
 
 
+def test_a_death_is_remembered_when_the_model_was_loaded_again():
+    log = begun("a") + ready(1, "a") + ended(2, "a", "[a] upstream exited unexpectedly") + begun("a") + ready(12, "a")
+
+    found = history.read(log)["a"]
+
+    assert (found.state, found.mishap, found.mishap_at) == ("ready", "[a] upstream exited unexpectedly", AT - 10)
+    assert history.read(log + ended(13, "a", "[a] shutdown"))["a"].mishap == "[a] upstream exited unexpectedly"
+
+
 def test_failures_in_a_row_are_counted_also_while_it_is_loaded_again():
     log = (begun("a") + ended(1, "a")) * 2 + begun("a")
 

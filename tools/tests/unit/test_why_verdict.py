@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from corral.engine.llama_swap import Exchange, InFlight, Resident
-from corral.why.answer import Reason
+from corral.why.answer import Answer, Reason
 from corral.why.command import Command
 from corral.why.engine_words import Said
 from corral.why.facts import ModelFacts, Place, StackFacts
+from corral.why.files import FileFact
 from corral.why.history import History
 from corral.why.process import Engine, Pulse
 from corral.why.verdict import judge
@@ -33,19 +34,52 @@ def reason(seen: ModelFacts, stack: StackFacts = UP) -> Reason:
     return judge(stack, seen, Place()).reason
 
 
-def test_an_engine_that_does_not_answer_hangs_though_it_is_not_stopped():
-    seen = replace(READY, pulse=Pulse("it does not answer at http://127.0.0.1:5800 within 0.9 s (ReadTimeout)"))
+STILL = Pulse(late=0.9, moves=False)
+OLD = (InFlight("a", NOW - 60),)
 
-    answer = judge(UP, seen, Place())
+
+def test_an_engine_that_does_not_answer_hangs_though_it_is_not_stopped():
+    answer = judge(UP, replace(READY, pulse=STILL, in_flight=OLD), Place())
 
     assert answer.reason is Reason.HUNG
     assert answer.next_steps[0] == "kill -9 7"
+    assert "no answer within 0.9 s" in answer.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("pulse", "in_flight", "expected"),
+    [
+        (STILL, (InFlight("a", NOW - 2),), Reason.UNKNOWN),
+        (STILL, (), Reason.UNKNOWN),
+        (Pulse(late=0.9, moves=True), OLD, Reason.HEALTHY),
+        (Pulse("its /health answers 503", moves=True), OLD, Reason.UNKNOWN),
+        (Pulse("its /health answers 503", moves=False), OLD, Reason.HUNG),
+        (Pulse(late=0.9, moves=True), OLD * 10, Reason.OVER_CONCURRENCY),
+    ],
+)
+def test_nothing_is_killed_without_proof_that_it_does_nothing(pulse, in_flight, expected):
+    answer = judge(UP, replace(READY, pulse=pulse, in_flight=in_flight), Place())
+
+    assert answer.reason is expected
+    assert ("kill -9 7" in answer.next_steps) is (expected is Reason.HUNG)
+
+
+def test_a_busy_engine_tells_how_many_wait():
+    answer = judge(UP, replace(READY, pulse=Pulse(busy=1), in_flight=OLD * 3), Place())
+
+    assert "3 requests in flight (of 10 at most), 2 of them in the engine's queue" in answer.evidence[0]
+
+
+def test_a_llama_swap_that_works_does_not_hang():
+    busy = replace(UP, state="silent", problem="no answer", is_at_work=True)
+
+    assert reason(READY, busy) is Reason.UNKNOWN
 
 
 def test_silence_on_an_overloaded_machine_proves_nothing():
     busy = replace(UP, overload="The machine is overloaded (load 17 on 2 cores).")
 
-    assert reason(replace(READY, pulse=Pulse("it does not answer")), busy) is Reason.UNKNOWN
+    assert reason(replace(READY, pulse=STILL, in_flight=OLD), busy) is Reason.UNKNOWN
     assert reason(READY, replace(busy, state="silent", problem="no answer")) is Reason.UNKNOWN
     assert reason(READY, replace(busy, overload="", state="silent", problem="no answer")) is Reason.HUNG
 
@@ -60,9 +94,10 @@ def test_only_a_request_that_is_old_and_does_not_move_hangs(moves, age, expected
     assert reason(seen) is expected
 
 
-@pytest.mark.parametrize(("age", "expected"), [(30, Reason.OVER_CONCURRENCY), (90, Reason.HEALTHY)])
-def test_a_refusal_from_before_the_last_load_explains_nothing(age, expected):
-    assert reason(replace(READY, refused=(Exchange("a", NOW - age, 429),))) is expected
+@pytest.mark.parametrize("age", [30, 90])
+def test_a_refusal_counts_whether_the_model_was_loaded_before_or_after_it(age):
+    # A burst is refused while it has the model loaded.
+    assert reason(replace(READY, refused=(Exchange("a", NOW - age, 429),))) is Reason.OVER_CONCURRENCY
 
 
 def test_an_old_refusal_explains_nothing():
@@ -152,11 +187,140 @@ def test_a_load_whose_process_has_gone_is_explained_by_its_words():
 
 
 def test_commands_name_the_folders_that_are_not_the_default_ones():
-    place = Place(Path("/my catalog"), Path("/srv/store"))
+    place = Place(Path("/my catalog"), Path("/srv/store"), 9000)
 
     answer = judge(StackFacts("none", problem="No local stack is running."), SEEN, place)
 
-    assert answer.next_steps == ("corral up --detach --catalog '/my catalog' --store /srv/store",)
+    assert answer.next_steps == ("corral up --detach --port 9000 --catalog '/my catalog' --store /srv/store",)
+
+
+def test_without_a_stack_an_unknown_name_may_be_of_another_catalog():
+    stack = StackFacts("none", problem="No local stack is running.", catalog=Path("/c"), catalog_is_a_guess=True)
+
+    answer = judge(stack, replace(SEEN, id="", model="b"), Place())
+
+    assert answer.reason is Reason.STACK_DOWN
+    assert answer.evidence[:2] == ("No local stack is running.", "The catalog /c has: a.")
+
+
+def test_what_a_stranger_wrote_stays_one_line():
+    seen = replace(READY, port_holder="pid 9 (python -c import\nos\x1b[2J)")
+
+    answer = judge(UP, seen, Place())
+
+    assert answer.culprit == "pid 9 (python -c import os [2J)"
+    assert not any("\n" in line for line in answer.evidence)
+
+
+NO_ROOM = "preflight: no room for a: it needs {need} MiB, 100 MiB of 16000 MiB are free; {held}. Unload what"
+
+
+def out_of_memory(
+    held: str, *, need: int = 7000, others: tuple[tuple[str, int], ...] = (), smi: bool = False
+) -> Answer:
+    said = Said(Reason.OUT_OF_MEMORY, "", NO_ROOM.format(need=need, held=held))
+    seen = replace(
+        SEEN, history=History("failed", NOW, "exited", "exited", 1), said=said, others=others, members=frozenset({7})
+    )
+    return judge(UP, seen, Place(Path("/c")))
+
+
+def test_whoever_holds_most_of_a_full_card_is_named_the_largest_first():
+    held = "held by x (pid 6, 1 MiB), immich_ml (pid 8, 9000 MiB); seated: b (pid 7, seat of 4000 MiB), and 2899 MiB by"
+
+    assert out_of_memory(held).culprit == ("immich_ml (pid 8, 9000 MiB), b (pid 7, seat of 4000 MiB), x (pid 6, 1 MiB)")
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "held by b (pid 7, 64 MiB), and 15836 MiB by nobody who can be seen from here",
+        "seated: b (pid 7, seat of 64 MiB), and 15836 MiB by nobody who can be seen from here",
+        "seated: b (pid 7, seat of 64 MiB), c (pid 8, seat of 9000 MiB, nothing on the card)",
+    ],
+)
+def test_a_small_seat_is_not_to_blame_for_a_full_card(held):
+    answer = out_of_memory(held, others=(("b", 0),))
+
+    assert answer.culprit == "nobody who can be seen from here (15836 MiB)"
+    assert answer.next_steps == ("corral seat --catalog /c", "corral status")
+
+
+def test_a_holder_whose_part_is_unknown_may_be_the_one():
+    assert out_of_memory("held by ollama (pid 8, [N/A] MiB)").culprit == "ollama (pid 8, [N/A] MiB)"
+
+
+def test_a_seat_that_is_larger_than_the_card_is_nobody_elses_fault():
+    assert out_of_memory("the card has only 16000 MiB in all", need=17_000).culprit == (
+        "its seat of 17000 MiB, on a card of 16000 MiB"
+    )
+
+
+def test_a_model_that_holds_the_card_can_be_unloaded_and_its_requests_are_told():
+    answer = out_of_memory("seated: b (pid 7, seat of 9000 MiB)", others=(("b", 2),))
+
+    unload = "curl -X POST http://127.0.0.1:8080/api/models/unload/b"
+    assert answer.next_steps == (unload, "corral seat --catalog /c", "corral status")
+    assert answer.evidence[-1] == "Unloading b ends its 2 requests in flight."
+
+
+def test_a_model_of_another_stack_is_not_unloaded_from_this_one():
+    answer = out_of_memory("seated: b (pid 99, seat of 9000 MiB)", others=(("b", 0),))
+
+    assert answer.culprit == "b (pid 99, seat of 9000 MiB)"
+    assert answer.next_steps[0] == "corral seat --catalog /c"
+
+
+def test_nvidia_smi_is_advised_where_it_is_the_source():
+    said = Said(Reason.OUT_OF_MEMORY, "CUDA", "CUDA error: out of memory")
+    seen = replace(SEEN, history=History("failed", NOW, "died", "[a] upstream exited unexpectedly", 1), said=said)
+
+    assert "nvidia-smi" not in judge(UP, seen, Place()).next_steps
+    assert judge(replace(UP, has_nvidia_smi=True), seen, Place()).next_steps[0] == "nvidia-smi"
+
+
+BLOB = Path("/s/a/model.gguf")
+DAMAGED = replace(
+    SEEN,
+    history=History("failed", NOW - 30, "exited", "upstream command exited prematurely", 1),
+    said=Said(Reason.FILE_DAMAGED, str(BLOB), "gguf_init_from_reader: failed to read magic"),
+)
+
+
+@pytest.mark.parametrize(("changed", "expected"), [(60, Reason.FILE_DAMAGED), (10, Reason.HEALTHY)])
+def test_a_file_that_was_replaced_since_it_was_damaged_is_no_reason_any_more(changed, expected):
+    file = FileFact(BLOB, "verified", "It has not been touched since its content was verified.", NOW - changed)
+
+    answer = judge(UP, replace(DAMAGED, files=(file,)), Place())
+
+    assert answer.reason is expected
+    if expected is Reason.HEALTHY:
+        assert "30 s ago for a reason that is gone: ask again" in answer.evidence[1]
+
+
+def test_what_is_true_now_comes_before_what_ended_the_last_load():
+    taken = replace(DAMAGED, files=(FileFact(BLOB, "unverified", "", NOW - 10),), port_holder="pid 9 (nc)")
+
+    assert reason(taken) is Reason.PORT_IN_USE
+    assert reason(replace(DAMAGED, files=(FileFact(BLOB, "missing", "gone"),))) is Reason.FILE_MISSING
+
+
+def test_a_port_that_is_free_again_is_no_reason_any_more_where_ports_can_be_seen():
+    said = Said(Reason.PORT_IN_USE, "5800", "couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 5800")
+    seen = replace(SEEN, history=History("failed", NOW, "exited", "exited", 1), said=said)
+
+    assert reason(seen) is Reason.PORT_IN_USE
+    assert reason(replace(seen, sees_ports=True)) is Reason.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("fork/exec /x: no such file or directory", Reason.HEALTHY), ("/x: exec format error", Reason.ENGINE_MISSING)],
+)
+def test_a_program_that_is_there_again_can_be_started(said, expected):
+    failed = History("failed", NOW, "not started", f"failed to start command '/x': {said}", 1)
+
+    assert reason(replace(SEEN, history=failed)) is expected
 
 
 def test_a_name_with_a_space_stays_one_word():

@@ -1,0 +1,154 @@
+"""Rules for a model that is not ready: what its next load would meet, and what ended the last one."""
+
+from __future__ import annotations
+
+from corral.why import past, shortage
+from corral.why.answer import Answer, Reason
+from corral.why.case import Case
+from corral.why.engine_words import Said
+
+# -- what the next load would meet --------------------------------------------------------------------------
+
+
+def engine_missing(case: Case) -> Answer | None:
+    """A program of its command is not there."""
+    if not case.seen.missing_program or case.seen.engine:
+        return None
+    told = [f"{case.seen.missing_program} is missing or not executable."]
+    return _no_program(case, case.seen.missing_program, _beside_the_past(case, Reason.ENGINE_MISSING, told))
+
+
+def file_missing(case: Case) -> Answer | None:
+    """A file is not there."""
+    if case.seen.resident and (case.is_ready or not case.seen.history.failures):
+        return None  # a server that is at work has it open
+    if not (missing := [file for file in case.seen.files if file.state == "missing"]):
+        return None
+    told = _beside_the_past(case, Reason.FILE_MISSING, case.file_details())
+    return _by_files(case, Reason.FILE_MISSING, told, str(missing[0].path))
+
+
+def file_damaged(case: Case) -> Answer | None:
+    """A file is not what the lock says."""
+    if not (damaged := [file for file in case.seen.files if file.state == "damaged"]):
+        return None
+    told = _beside_the_past(case, Reason.FILE_DAMAGED, case.file_details())
+    return _by_files(case, Reason.FILE_DAMAGED, told, str(damaged[0].path))
+
+
+def port_taken(case: Case) -> Answer | None:
+    """Somebody else listens on its port."""
+    holder, command = case.seen.port_holder, case.seen.command
+    if case.is_ready or not holder or not command:
+        return None
+    told = [f"{case.model} must listen on port {command.port}, which {holder} does."]
+    return _port(case, holder, command.port, _beside_the_past(case, Reason.PORT_IN_USE, told))
+
+
+def _beside_the_past(case: Case, reason: Reason, told: list[str]) -> list[str]:
+    """What is true now, with what ended the last load: before it when it is the same."""
+    if not past.has_failed(case):
+        return told
+    before = past.evidence(case)
+    same = past.said(case).reason is reason
+    return [*before, *told] if same else [*told, *before]
+
+
+# -- a model whose last load, or run, ended badly -----------------------------------------------------------
+
+
+def failed(case: Case) -> Answer | None:
+    """The last load, or the run after it, ended badly, and nothing says that the next would not."""
+    if not past.has_failed(case) or past.is_over(case):
+        return None
+    seen, said, evidence = case.seen, past.said(case), past.evidence(case)
+    if seen.history.failure == "not started":
+        return _no_program(case, seen.command.engine if seen.command else "llama-server", evidence)
+    if said.reason is not Reason.UNKNOWN:
+        return _by_words(case, said, evidence)
+    if seen.history.failure == "timed out":
+        return _timed_out(case, evidence)
+    if seen.said is None:
+        evidence.append("What its engine said could not be read in time.")
+    if seen.history.failure == "died":
+        return _crashed(case, "died while it was ready", evidence)
+    if seen.said is not None and (not said.line or said.line.startswith("preflight: ")):
+        return _crashed(case, "died while it was loading, without a word: was it killed?", evidence)
+    return case.answer(Reason.UNKNOWN, "", evidence, case.steps.look())
+
+
+def _by_words(case: Case, said: Said, evidence: list[str]) -> Answer:
+    if said.reason is Reason.OUT_OF_MEMORY:
+        return _out_of_memory(case, said, evidence)
+    if said.reason is Reason.ENGINE_MISSING:
+        return _no_program(case, said.culprit, evidence)
+    if said.reason is Reason.PORT_IN_USE:
+        return _port(case, f"port {said.culprit}", int(said.culprit), evidence)
+    if said.reason is Reason.BAD_ARGUMENT:
+        origin = f"The arguments come from models/{case.model}.yaml, by way of lock.json."
+        steps = [case.steps.of("validate"), case.steps.of("lock"), *case.steps.restart()]
+        return case.answer(said.reason, said.culprit, [*evidence, origin], steps)
+    culprit = said.culprit or (str(case.seen.files[0].path) if case.seen.files else f"a file of {case.model}")
+    return _by_files(case, said.reason, [*evidence, *case.file_details()], culprit)
+
+
+def _out_of_memory(case: Case, said: Said, evidence: list[str]) -> Answer:
+    steps = case.steps
+    if said.line.startswith("preflight: "):
+        return _no_room(case, said, evidence)
+    if "cpu" in f"{said.culprit} {said.line}".lower():
+        return case.answer(
+            Reason.OUT_OF_MEMORY, "this machine's memory, not a card's", evidence, ["free -h", *steps.look()]
+        )
+    told = "The engine took more than its seat: the preflight found room, or could not tell."
+    todo = [*steps.card(), steps.of("lock"), steps.of("seat")]
+    return case.answer(Reason.OUT_OF_MEMORY, "the card", [*evidence, told], todo)
+
+
+def _no_room(case: Case, said: Said, evidence: list[str]) -> Answer:
+    """Before the engine was even started."""
+    short = shortage.read(said.line)
+    # A model of another stack may have the same name.
+    blamed = {one.name for one in short.blamed if one.pid in case.seen.members} if short else set()
+    ours = [(model, requests) for model, requests in case.seen.others if model in blamed]
+    busy = [f"Unloading {model} ends its {requests} requests in flight." for model, requests in ours if requests]
+    steps = [
+        *(case.steps.unload(model) for model, _ in ours),
+        *case.steps.card(),
+        case.steps.of("seat"),
+        "corral status",
+    ]
+    return case.answer(Reason.OUT_OF_MEMORY, short.culprit if short else "the card", [*evidence, *busy], steps)
+
+
+def _by_files(case: Case, reason: Reason, evidence: list[str], culprit: str) -> Answer:
+    if reason is Reason.FILE_MISSING:
+        steps = [case.steps.of("fetch", case.model, stored=True)]
+    else:
+        evidence = [*evidence, "Sizes and dates were compared, the content was not read."]
+        steps = [
+            case.steps.of("verify", case.model, stored=True),
+            case.steps.of("verify", case.model, "--repair", stored=True),
+        ]
+    return case.answer(reason, culprit, evidence, [*steps, case.steps.smoke()])
+
+
+def _timed_out(case: Case, evidence: list[str]) -> Answer:
+    limit = case.seen.command.load_limit_s if case.seen.command else 0
+    evidence = [*evidence, f"A load may take {limit} s here.", *case.file_details()]
+    steps = [case.steps.of("warm", case.model, stored=True), *case.steps.look()]
+    return case.answer(Reason.LOAD_TIMEOUT, f"the load of {case.model}, not ready in {limit} s", evidence, steps)
+
+
+def _crashed(case: Case, how: str, evidence: list[str]) -> Answer:
+    steps = [*case.steps.look(), case.steps.of("verify", case.model, stored=True)]
+    culprit = f"llama-server of {case.model}, which {how}"
+    return case.answer(Reason.CRASHED, culprit, [*evidence, *case.file_details()], steps)
+
+
+def _no_program(case: Case, program: str, evidence: list[str]) -> Answer:
+    return case.answer(Reason.ENGINE_MISSING, program, evidence, ["corral engine", *case.steps.restart()])
+
+
+def _port(case: Case, culprit: str, port: int, evidence: list[str]) -> Answer:
+    return case.answer(Reason.PORT_IN_USE, culprit, evidence, [f"ss -ltnp sport = :{port}", *case.steps.restart()])

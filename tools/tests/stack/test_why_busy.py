@@ -1,0 +1,163 @@
+"""`corral why` of models that are loaded and asked for a lot, or that somebody else answers for."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from corral.demo import tiny_gguf
+from corral.why.facts import Place, StackFacts
+from corral.why.steps import Steps
+from tests.support.asking_why import ask, asked, at_once, completion, engine_of, in_flight, unload
+from tests.support.engine_process import Stream, chat, wait_for
+from tests.support.served import Served, served
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("busy")
+    text, slow = folder / "text.gguf", folder / "slow.gguf"
+    tiny_gguf.write_text(text)
+    tiny_gguf.write_text(slow, n_ff=20_000)
+    models = {
+        "flooded": Served(slow),
+        "busy": Served(slow),
+        "burst": Served(text),
+        "good": Served(text),
+        "frozen": Served(text),
+        "tenant": Served(slow, slot="shared"),
+        "waiting": Served(text, slot="shared"),
+        # The real engine ends when its port is taken; one that lives on and does not listen is a script.
+        "usurped": Served(text, engine=["sh", "-c", "exec sleep 600", "sh"]),
+    }
+    run = folder / "run"
+    run.mkdir()
+    with served(run, models) as running:
+        yield running
+
+
+@pytest.fixture
+def why(stack, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("CORRAL_STATE", str(stack.state))
+    monkeypatch.chdir(tmp_path)  # no catalog here: the one that the stack was started with counts
+    return lambda *words: asked(capsys, *words)
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Answers everything as if it were well."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_an_engine_with_more_requests_than_threads_for_them_works_and_is_not_to_be_killed(stack, why):
+    stream = Stream(stack.endpoint, "busy", 2000)
+    others = at_once(8, lambda: completion(stack, "busy"))
+    wait_for(lambda: in_flight(stack, "busy") > 5, what="more requests than the engine has threads for")
+
+    answer = why("busy")
+
+    unload(stack, "busy")
+    for thread in (stream, *others):
+        thread.join()
+    assert answer["class"] == "healthy"
+    assert "requests in flight (of 10 at most)" in answer["evidence"][0]
+    assert not any("kill" in step for step in answer["next"])
+
+
+def test_a_flood_is_too_many_requests_and_no_hang(stack, why):
+    answers: list[int] = []
+    threads = at_once(40, lambda: answers.append(completion(stack, "flooded")))
+    wait_for(lambda: answers.count(429) == 30, what="thirty refusals")
+
+    answer = why("flooded")
+
+    unload(stack, "flooded")
+    for thread in threads:
+        thread.join()
+    assert answer["class"] == "over-concurrency"
+    assert answer["evidence"][0].startswith("30 requests answered 429")
+    assert "10 requests in flight" in answer["evidence"][2]
+
+
+def test_a_burst_that_has_the_model_loaded_is_counted_when_it_is_over(stack, why):
+    answers: list[int] = []
+    for thread in at_once(15, lambda: answers.append(ask(stack, "burst")[0])):
+        thread.join()
+    assert (answers.count(429), answers.count(200)) == (5, 10)
+
+    answer = why("burst")
+
+    assert answer["class"] == "over-concurrency"
+    assert answer["evidence"][0].startswith("5 requests answered 429")
+
+
+def test_a_stranger_who_answers_on_the_port_of_a_model_is_not_taken_for_its_engine(stack, why):
+    with ThreadingHTTPServer(("127.0.0.1", stack.ports["usurped"]), Stranger) as stranger:
+        serving = threading.Thread(target=stranger.serve_forever)
+        serving.start()
+        assert ask(stack, "usurped")[0] == 200
+
+        answer = why("usurped")
+
+        stranger.shutdown()
+        serving.join()
+    pid = engine_of(stack, "usurped")
+    unload(stack, "usurped")
+    assert answer["class"] == "port-in-use"
+    assert f"pid {os.getpid()}" in answer["culprit"]
+    assert f"not its engine (pid {pid})" in answer["evidence"][0]
+
+
+def test_the_command_that_unloads_a_model_is_one_that_llama_swap_has(stack):
+    # The embedded engine is on no card, so no real preflight blames it: here only the command is tried.
+    chat(stack.endpoint, "Hello.", model="good")
+    facts = StackFacts("answers", stack.endpoint)
+
+    subprocess.run(shlex.split(Steps(Place(), facts, "greedy").unload("good")), check=True, capture_output=True)
+
+    assert not engine_of(stack, "good")
+
+
+def test_an_engine_that_is_stopped_hangs_until_it_goes_on(stack, why):
+    chat(stack.endpoint, "Hello.", model="frozen")
+    pid = engine_of(stack, "frozen")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        answer = why("frozen")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+    assert answer["class"] == "hung"
+    assert f"pid {pid}" in answer["culprit"]
+    assert answer["next"][0] == f"kill -CONT {pid}"
+    assert why("frozen")["class"] == "healthy"
+
+
+def test_a_request_that_waits_for_the_slot_is_explained_by_the_model_that_has_it(stack, why):
+    stream = Stream(stack.endpoint, "tenant", 400)
+    waiting = threading.Thread(target=ask, args=(stack, "waiting"))
+    waiting.start()
+    answer = wait_for(lambda: (found := why("waiting"))["class"] != "healthy" and found, what="a request that waits")
+    unload(stack, "tenant")
+    stream.join()
+    waiting.join()
+
+    assert answer["class"] == "over-concurrency"
+    assert answer["culprit"].startswith("tenant")

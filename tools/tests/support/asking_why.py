@@ -1,0 +1,69 @@
+"""Asking a stack of ``served`` for answers, and `corral why` for the reason."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+
+import psutil
+
+from corral.cli.main import main
+from corral.engine.llama_swap import LlamaSwap
+from tests.support.engine_process import post, question
+
+CLASSES = {
+    "healthy", "not-in-catalog", "stack-down", "engine-missing", "file-missing", "file-damaged", "bad-argument",
+    "out-of-memory", "port-in-use", "load-timeout", "crashed", "hung", "over-concurrency", "unknown",
+}  # fmt: skip
+
+
+def asked(capsys, *words: str) -> dict:
+    """What `corral why` says to *words*; its form and its exit code are as promised."""
+    capsys.readouterr()
+    code = main(["why", *words, "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer) - {"answers"} == {"model", "class", "culprit", "evidence", "next"}
+    assert answer["class"] in CLASSES
+    assert code == {"healthy": 0, "unknown": 3}.get(answer["class"], 1)
+    return answer
+
+
+def ask(stack, model: str) -> tuple[int, str]:
+    return post(f"{stack.endpoint}/v1/chat/completions", question("Hello.", model=model))
+
+
+def engine_of(stack, model: str) -> int:
+    """The pid of the engine of *model*, once its preflight has become it; 0 before."""
+    for one in stack.running.members():
+        try:
+            if psutil.Process(one.pid).environ().get("CORRAL_SEAT", "").startswith(f"{model}:"):
+                return one.pid
+        except psutil.Error:
+            continue
+    return 0
+
+
+def completion(stack, model: str) -> int:
+    body = {"model": model, "prompt": "Go on.", "max_tokens": 2000, "ignore_eos": True}
+    return post(f"{stack.endpoint}/v1/completions", body)[0]
+
+
+def at_once(count: int, request: Callable[[], object]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=request) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def in_flight(stack, model: str) -> int:
+    return sum(one.model == model for one in LlamaSwap(stack.endpoint).in_flight())
+
+
+def unload(stack, model: str) -> None:
+    """End what it is doing, too."""
+    assert post(f"{stack.endpoint}/api/models/unload/{model}", {})[0] == 200
+
+
+def fails(stack, model: str, status: int = 500) -> None:
+    assert ask(stack, model)[0] == status
