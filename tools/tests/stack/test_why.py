@@ -18,7 +18,7 @@ from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import binaries
 from corral.engine.stack_folder import StackFolder
-from tests.support.asking_why import CLASSES, ask, asked, engine_of, fails, unload
+from tests.support.asking_why import CLASSES, ask, engine_of, fails, known, unload
 from tests.support.engine_process import Stream, chat, wait_for
 from tests.support.served import Served, served
 
@@ -80,7 +80,7 @@ def at_the_stack(stack, too_slow, monkeypatch, tmp_path):
 @pytest.fixture
 def why(capsys):
     def ask_why(*words: str) -> dict:
-        answer = asked(capsys, *words)
+        answer = known(capsys, *words)
         seen.add(answer["class"])
         return answer
 

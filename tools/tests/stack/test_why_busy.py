@@ -14,7 +14,7 @@ import pytest
 from corral.demo import tiny_gguf
 from corral.why.facts import Place, StackFacts
 from corral.why.steps import Steps
-from tests.support.asking_why import ask, asked, at_once, completion, engine_of, in_flight, unload
+from tests.support.asking_why import ask, at_once, completion, engine_of, in_flight, known, unload
 from tests.support.engine_process import Stream, chat, wait_for
 from tests.support.served import Served, served
 
@@ -48,7 +48,7 @@ def stack(tmp_path_factory):
 def why(stack, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CORRAL_STATE", str(stack.state))
     monkeypatch.chdir(tmp_path)  # no catalog here: the one that the stack was started with counts
-    return lambda *words: asked(capsys, *words)
+    return lambda *words: known(capsys, *words)
 
 
 class Stranger(BaseHTTPRequestHandler):

@@ -29,6 +29,16 @@ def asked(capsys, *words: str) -> dict:
     return answer
 
 
+def known(capsys, *words: str) -> dict:
+    """The same, asked again while evidence came too late: that is "unknown", and claims nothing."""
+    for _ in range(10):
+        answer = asked(capsys, *words)
+        late = any("no answer within" in line for line in answer["evidence"])
+        if answer["class"] != "unknown" or not late:
+            break
+    return answer
+
+
 def ask(stack, model: str) -> tuple[int, str]:
     return post(f"{stack.endpoint}/v1/chat/completions", question("Hello.", model=model))
 
