@@ -26,7 +26,7 @@ def stack(tmp_path_factory):
     folder = tmp_path_factory.mktemp("busy")
     text, slow = folder / "text.gguf", folder / "slow.gguf"
     tiny_gguf.write_text(text)
-    tiny_gguf.write_text(slow, n_ff=20_000)
+    tiny_gguf.write_text(slow, n_ff=80_000)  # an answer that fills the context takes seconds
     models = {
         "flooded": Served(slow),
         "busy": Served(slow),
@@ -151,13 +151,15 @@ def test_an_engine_that_is_stopped_hangs_until_it_goes_on(stack, why):
 
 
 def test_a_request_that_waits_for_the_slot_is_explained_by_the_model_that_has_it(stack, why):
-    stream = Stream(stack.endpoint, "tenant", 400)
+    stream = Stream(stack.endpoint, "tenant", 2000)
+    others = at_once(8, lambda: completion(stack, "tenant"))
+    wait_for(lambda: in_flight(stack, "tenant") > 5, what="work for longer than `corral why` takes")
     waiting = threading.Thread(target=ask, args=(stack, "waiting"))
     waiting.start()
     answer = wait_for(lambda: (found := why("waiting"))["class"] != "healthy" and found, what="a request that waits")
     unload(stack, "tenant")
-    stream.join()
-    waiting.join()
+    for thread in (stream, *others, waiting):
+        thread.join()
 
     assert answer["class"] == "over-concurrency"
     assert answer["culprit"].startswith("tenant")
