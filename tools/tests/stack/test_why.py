@@ -34,7 +34,7 @@ def stack(tmp_path_factory):
     text, think, slow = (folder / f"{name}.gguf" for name in ("text", "think", "slow"))
     tiny_gguf.write_text(text)
     tiny_gguf.write_text(think, thinking=True)
-    tiny_gguf.write_text(slow, n_ff=20_000)
+    tiny_gguf.write_text(slow, n_ff=80_000)
     models = {
         "good": Served(text),
         "idle": Served(text),
