@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,19 @@ def terraform(folder: Path, data: str, *words: str) -> subprocess.CompletedProce
     environment = os.environ | {"TF_DATA_DIR": data, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
     command = ["terraform", f"-chdir={folder}", *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@contextmanager
+def working_folder(folder: Path) -> Iterator[str]:
+    """A temporary place for what Terraform keeps about *folder*; what it pins there while it runs goes too."""
+    pins = folder / ".terraform.lock.hcl"
+    were_there = pins.exists()
+    with tempfile.TemporaryDirectory(prefix="corral-terraform-") as data:
+        try:
+            yield data
+        finally:
+            if not were_there:
+                pins.unlink(missing_ok=True)
 
 
 def check(folder: Path, data: str) -> str:
@@ -83,7 +97,7 @@ def problems(root: Path, only: str) -> Iterator[str]:
         yield f"no module and no stack below {root}"
     for folder in found:
         name = folder.relative_to(root)
-        with tempfile.TemporaryDirectory(prefix="corral-terraform-") as data:
+        with working_folder(folder) as data:
             wrong = check(folder, data)
             runs = 0
             if not wrong and only != "check":

@@ -1,0 +1,16 @@
+# There is one pod, and a drain of its node must go through: evicting it is the graceful way, which waits for the answers under way.
+resource "kubernetes_pod_disruption_budget_v1" "llama_swap" {
+  metadata {
+    name      = local.name
+    namespace = var.namespace
+    labels    = local.labels
+  }
+
+  spec {
+    max_unavailable = "1"
+
+    selector {
+      match_labels = { "app.kubernetes.io/name" = local.name }
+    }
+  }
+}

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Has it started?  The store must hold every file that a model's command names, and llama-swap must answer.
+#
+#   started.sh FILES [ENDPOINT]
+#
+# FILES lists the paths, one to a line.  What is wrong is said in a line, which Kubernetes shows as the pod's event.
+
+set -u
+
+while IFS= read -r path; do
+  if [ -n "$path" ] && ! [ -r "$path" ]; then
+    echo "$path is not in the store, or cannot be read"
+    exit 1
+  fi
+done <"$1"
+exec curl --silent --show-error --fail --max-time 2 --output /dev/null "${2:-http://127.0.0.1:8080}/running"

@@ -1,0 +1,86 @@
+# What the pod takes of the node.
+
+mock_provider "kubernetes" {}
+
+variables {
+  namespace = "llama-cpp"
+  claim     = "models"
+  config    = "models: {a: {}}"
+  image     = "example/llama-swap:v1@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+  preflight = "#!/bin/sh\n"
+  models    = [{ id = "a", slot = "main" }, { id = "b", slot = "main" }, { id = "c", slot = "eyes" }]
+  lock = { version = 1, models = {
+    a = { argv = ["llama-server", "--cache-ram", "2048"], vram = { host = { weights = 104857600, context = 0, compute = 1, projector = 0 } } }
+    b = { argv = ["llama-server", "--cache-ram", "1024"], vram = { host = { weights = 524288000, context = 0, compute = 0, projector = 0 } } }
+    c = { argv = ["llama-server", "--cache-ram", "0"], vram = { host = { weights = 1048576, context = 1048576, compute = 1048576, projector = 1048576 } } }
+  } }
+}
+
+run "a_slot_takes_what_its_largest_takes" {
+  command = plan
+
+  # main: a 768 + 101 + 2048 = 2917, b 768 + 500 + 1024 = 2292; eyes: c 768 + 4; llama-swap 1024.
+  assert {
+    condition     = output.memory_mib.limit == 1024 + 2917 + 772
+    error_message = "The limit must hold the largest model of each slot, caches of prompts included."
+  }
+
+  # Without caches b is the largest of its slot.
+  assert {
+    condition     = output.memory_mib.request == 1024 + 1268 + 772
+    error_message = "What is asked for must be what is taken for certain."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].resources[0].limits.memory == "4713Mi" && kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].resources[0].requests.memory == "3064Mi"
+    error_message = "The container must have these figures."
+  }
+}
+
+run "the_disk_holds_tmp_and_the_log" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].resources[0].limits["ephemeral-storage"] == "512Mi" && one([for volume in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].volume : volume.empty_dir[0].size_limit if volume.name == "tmp"]) == "384Mi"
+    error_message = "/tmp must hold CUDA's cache and 64 MiB for each of the two models that run at a time; with the log 128 more."
+  }
+}
+
+run "without_an_argument_the_cache_is_the_engines_default" {
+  command = plan
+
+  variables {
+    models = [{ id = "a", slot = "main" }]
+    lock   = { version = 1, models = { a = { argv = ["llama-server"], vram = { host = { weights = 1048576 } } } } }
+  }
+
+  assert {
+    condition     = output.memory_mib.limit == 1024 + 768 + 1 + 8192
+    error_message = "llama-server takes up to 8 GiB for cached prompts when nobody says otherwise."
+  }
+}
+
+run "where_nobody_measured_all_of_a_model_counts" {
+  command = plan
+
+  variables {
+    models = [{ id = "a", slot = "main" }]
+    lock   = { version = 1, models = { a = { argv = ["llama-server", "--cache-ram", "0"], files = [{ size = 3145728 }, { size = 1048576 }] } } }
+  }
+
+  assert {
+    condition     = output.memory_mib.limit == 1024 + 768 + 4
+    error_message = "Unknown must not mean nothing."
+  }
+}
+
+run "an_unlimited_cache_is_refused" {
+  command = plan
+
+  variables {
+    models = [{ id = "a", slot = "main" }]
+    lock   = { version = 1, models = { a = { argv = ["llama-server", "--cache-ram", "-1"], vram = { host = { weights = 1048576 } } } } }
+  }
+
+  expect_failures = [terraform_data.caches_have_a_limit]
+}

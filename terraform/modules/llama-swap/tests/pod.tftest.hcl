@@ -1,0 +1,238 @@
+# What the pod is.  What its scripts do is shown by tools/tests/unit/test_pod_scripts.py.
+
+mock_provider "kubernetes" {}
+
+variables {
+  namespace          = "llama-cpp"
+  allowed_namespaces = ["litellm", "open-webui"]
+  claim              = "models-1a2b3c4d"
+  config             = "models:\n  chat: {cmd: /etc/llama-swap/preflight.sh}\n"
+  image              = "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+  models             = [{ id = "chat", slot = "main" }]
+  node               = "k8s-node1"
+  preflight          = "#!/bin/sh\n"
+  runtime_class      = "nvidia"
+  lock = { version = 1, models = { chat = {
+    argv  = ["llama-server", "-m", "$${STORE}/chat/model.gguf", "--mmproj", "$${STORE}/chat/mmproj.gguf", "--cache-ram", "1024"]
+    files = [{ size = 1048576 }]
+    vram  = { host = { weights = 1048576, context = 0, compute = 1, projector = 0 } }
+  } } }
+}
+
+run "there_is_never_a_second_copy_on_the_card" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].replicas == "1" && kubernetes_deployment_v1.llama_swap.spec[0].strategy[0].type == "Recreate"
+    error_message = "A second pod beside the first would take the card's memory twice."
+  }
+}
+
+run "it_runs_on_the_card_that_was_reckoned_with" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].resources[0].limits["nvidia.com/gpu"] == "1" && kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].runtime_class_name == "nvidia"
+    error_message = "The pod must ask for a card, and for the runtime that gives it."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].affinity[0].node_affinity[0].required_during_scheduling_ignored_during_execution[0].node_selector_term[0].match_expressions[0].values == toset(["k8s-node1"])
+    error_message = "The models were seated on this node's card."
+  }
+}
+
+run "a_cluster_may_need_no_runtime_class" {
+  command = plan
+
+  variables {
+    runtime_class = null
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].runtime_class_name == null
+    error_message = "A RuntimeClass that does not exist is refused by the cluster."
+  }
+}
+
+run "a_change_of_the_configuration_is_a_new_pod" {
+  command = plan
+
+  variables {
+    config = "models:\n  chat: {cmd: /etc/llama-swap/preflight.sh, ttl: 60}\n"
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0].annotations["checksum/config"] == sha256(jsonencode(kubernetes_config_map_v1.llama_swap.data))
+    error_message = "llama-swap does not look at its file again."
+  }
+
+  assert {
+    condition     = kubernetes_config_map_v1.llama_swap.data["config.yaml"] == "models:\n  chat: {cmd: /etc/llama-swap/preflight.sh, ttl: 60}\n"
+    error_message = "The configuration must be the one given, byte for byte."
+  }
+}
+
+run "the_configuration_is_a_folder_with_programs" {
+  command = plan
+
+  assert {
+    condition     = one([for mount in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].volume_mount : "${mount.mount_path}|${coalesce(mount.sub_path, "none")}" if mount.name == "config"]) == "/etc/llama-swap|none"
+    error_message = "A sub path never sees a change."
+  }
+
+  assert {
+    condition     = kubernetes_config_map_v1.llama_swap.data["preflight.sh"] == "#!/bin/sh\n" && one([for volume in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].volume : volume.config_map[0].default_mode if volume.name == "config"]) == "0555"
+    error_message = "The preflight must lie beside it and be executable."
+  }
+}
+
+run "the_store_is_only_read" {
+  command = plan
+
+  assert {
+    condition     = one([for mount in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].volume_mount : mount.read_only if mount.mount_path == "/models"]) && one([for volume in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].volume : volume.persistent_volume_claim[0].read_only && volume.persistent_volume_claim[0].claim_name == "models-1a2b3c4d" if volume.name == "models"])
+    error_message = "The server must not be able to write to its store."
+  }
+}
+
+run "it_has_started_when_the_store_holds_every_model_and_llama_swap_answers" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_config_map_v1.llama_swap.data["models.txt"] == "/models/chat/model.gguf\n/models/chat/mmproj.gguf\n"
+    error_message = "Every file that a command names must be looked for."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].startup_probe[0].exec[0].command == tolist(["sh", "/etc/llama-swap/started.sh", "/etc/llama-swap/models.txt"])
+    error_message = "The script must get the list."
+  }
+}
+
+run "a_load_is_no_reason_to_kill" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].liveness_probe[0].http_get[0].path == "/health"
+    error_message = "Alive must mean llama-swap's own process; /health knows of no model."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].liveness_probe[0].period_seconds * kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].liveness_probe[0].failure_threshold >= 60
+    error_message = "A machine that is busy reading a model may be slow for a while."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].readiness_probe[0].http_get[0].path == "/running"
+    error_message = "Ready must mean the part that starts and stops models."
+  }
+}
+
+run "answers_under_way_are_not_cut" {
+  command = plan
+
+  variables {
+    drain_seconds = 90
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].lifecycle[0].pre_stop[0].exec[0].command == tolist(["sh", "/etc/llama-swap/drain.sh", "90"])
+    error_message = "The pod must wait before llama-swap is told to stop."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].termination_grace_period_seconds == 130
+    error_message = "The grace must hold the wait, llama-swap's own 35 s, and a little more."
+  }
+}
+
+run "a_crash_leaves_no_core" {
+  command = plan
+
+  assert {
+    condition     = startswith(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].command[2], "ulimit -c 0 && exec llama-swap ")
+    error_message = "A core is as large as the model; and llama-swap must be process 1, to which the signal goes."
+  }
+}
+
+run "the_pod_is_restricted" {
+  command = plan
+
+  assert {
+    condition = alltrue([for pod in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].security_context : (
+      pod.run_as_non_root && pod.run_as_user == "10001" && pod.run_as_group == "10001" && pod.fs_group == "10001"
+      && pod.fs_group_change_policy == "OnRootMismatch" && pod.seccomp_profile[0].type == "RuntimeDefault"
+    )])
+    error_message = "The pod must be nobody special."
+  }
+
+  assert {
+    condition = alltrue([for container in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container : (
+      container.security_context[0].read_only_root_filesystem && container.security_context[0].run_as_non_root && !container.security_context[0].allow_privilege_escalation
+      && container.security_context[0].capabilities[0].drop == tolist(["ALL"])
+      && alltrue([for name in ["cpu", "memory", "ephemeral-storage"] : can(container.resources[0].limits[name]) && can(container.resources[0].requests[name])])
+    )])
+    error_message = "The container must be locked down, and have a limit on everything."
+  }
+
+  assert {
+    condition     = !kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].automount_service_account_token && !kubernetes_service_account_v1.llama_swap.automount_service_account_token
+    error_message = "The server has nothing to say to the cluster."
+  }
+}
+
+run "only_the_named_may_ask_and_nothing_goes_out" {
+  command = plan
+
+  assert {
+    condition     = [for rule in kubernetes_network_policy_v1.llama_swap.spec[0].ingress : [for from in rule.from : from.namespace_selector[0].match_labels["kubernetes.io/metadata.name"]]] == [["litellm", "open-webui"]]
+    error_message = "The namespaces named must get in, and no other."
+  }
+
+  assert {
+    condition     = [for rule in kubernetes_network_policy_v1.llama_swap.spec[0].ingress : [for port in rule.ports : "${port.port}/${port.protocol}"]] == [["8080/TCP"]]
+    error_message = "Only the API's port may be open."
+  }
+
+  assert {
+    condition     = contains(kubernetes_network_policy_v1.llama_swap.spec[0].policy_types, "Egress") && length(kubernetes_network_policy_v1.llama_swap.spec[0].egress) == 0
+    error_message = "An image's address in a request must lead nowhere."
+  }
+}
+
+run "nobody_named_is_nobody_let_in" {
+  command = plan
+
+  variables {
+    allowed_namespaces = []
+  }
+
+  assert {
+    condition     = length(kubernetes_network_policy_v1.llama_swap.spec[0].ingress) == 0 && contains(kubernetes_network_policy_v1.llama_swap.spec[0].policy_types, "Ingress")
+    error_message = "A rule without `from` would let everybody in."
+  }
+}
+
+run "a_node_can_be_drained" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_pod_disruption_budget_v1.llama_swap.spec[0].max_unavailable == "1" && kubernetes_pod_disruption_budget_v1.llama_swap.spec[0].selector[0].match_labels == kubernetes_deployment_v1.llama_swap.spec[0].selector[0].match_labels
+    error_message = "With one pod, a budget that allows none to go would block every drain."
+  }
+}
+
+run "the_service_leads_to_the_pod" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_service_v1.llama_swap.spec[0].selector == tomap({ "app.kubernetes.io/name" = "llama-swap" }) && kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0].labels["app.kubernetes.io/name"] == "llama-swap"
+    error_message = "The Service must choose this pod."
+  }
+
+  assert {
+    condition     = [for port in kubernetes_service_v1.llama_swap.spec[0].port : "${port.port} ${port.target_port}"] == ["8080 http"] && output.endpoint == "http://llama-swap.llama-cpp.svc.cluster.local:8080"
+    error_message = "The endpoint must be the Service's."
+  }
+}

@@ -1,0 +1,73 @@
+# What is refused.  The siblings that pass are in pod.tftest.hcl.
+
+mock_provider "kubernetes" {}
+
+variables {
+  namespace = "llama-cpp"
+  claim     = "models"
+  config    = "models: {a: {}}"
+  image     = "example/llama-swap:v1@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+  preflight = "#!/bin/sh\n"
+  models    = [{ id = "a", slot = "main" }]
+  lock      = { version = 1, models = { a = { argv = ["llama-server", "--cache-ram", "0"], vram = { host = { weights = 1 } } } } }
+}
+
+run "an_image_without_digest_is_refused" {
+  command = plan
+
+  variables {
+    image = "example/llama-swap:v1"
+  }
+
+  expect_failures = [var.image]
+}
+
+run "an_image_with_half_a_digest_is_refused" {
+  command = plan
+
+  variables {
+    image = "example/llama-swap:v1@sha256:11111111"
+  }
+
+  expect_failures = [var.image]
+}
+
+run "an_image_with_more_than_a_digest_is_refused" {
+  command = plan
+
+  variables {
+    image = "example/llama-swap:v1@sha256:11111111111111111111111111111111111111111111111111111111111111112"
+  }
+
+  expect_failures = [var.image]
+}
+
+run "a_configuration_without_models_is_refused" {
+  command = plan
+
+  variables {
+    config = "modls: {a: {}}"
+  }
+
+  expect_failures = [var.config]
+}
+
+run "a_namespace_that_cannot_exist_is_refused" {
+  command = plan
+
+  variables {
+    allowed_namespaces = ["litellm", "*"]
+  }
+
+  expect_failures = [var.allowed_namespaces]
+}
+
+run "a_drain_of_half_a_second_is_refused" {
+  command = plan
+
+  variables {
+    drain_seconds = 0.5
+  }
+
+  expect_failures = [var.drain_seconds]
+}

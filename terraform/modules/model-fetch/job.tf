@@ -1,0 +1,266 @@
+locals {
+  user = 10001 # uid and gid; the Ansible roles give it the store
+
+  _folder = "/opt/corral"
+  _store  = "/models"
+  _token  = "/run/secrets/corral/token"
+
+  # Exit code 1 of `agent warm` means that not everything stayed in memory: no reason to fail.  A shell as process 1 ignores TERM.
+  _warm = "trap 'kill $!' TERM; python3 -m agent warm \"$@\" & wait $!; [ $? -le 1 ]"
+
+  _environment = merge(
+    { PYTHONDONTWRITEBYTECODE = "1", PYTHONUNBUFFERED = "1" },
+    var.hub == null ? {} : { HF_ENDPOINT = var.hub },
+    startswith(coalesce(var.hub, "-"), "http://") ? { CORRAL_ALLOW_HTTP = regex("^http://(?:\\[([^]]+)\\]|([^/:]+))", var.hub)[startswith(var.hub, "http://[") ? 0 : 1] } : {},
+    var.hf_token_secret == null ? {} : { HF_TOKEN_PATH = local._token },
+  )
+}
+
+resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/runbooks/download-job-failed.md
+  metadata {
+    name      = local.name
+    namespace = var.namespace
+    labels    = local.labels
+  }
+
+  wait_for_completion = true
+
+  timeouts {
+    create = "${var.timeout_minutes + 2}m"
+    update = "${var.timeout_minutes + 2}m"
+    delete = "2m"
+  }
+
+  spec {
+    active_deadline_seconds = 60 * var.timeout_minutes
+    backoff_limit           = 4
+
+    pod_failure_policy {
+      rule { # a drained node, an eviction: goes on elsewhere or later, and is no failed try
+        action = "Ignore"
+
+        on_pod_condition {
+          type   = "DisruptionTarget"
+          status = "True"
+        }
+      }
+
+      rule { # what the agent says of itself: wrong content, wrong configuration.  Another try would end the same way.
+        action = "FailJob"
+
+        on_exit_codes {
+          container_name = "fetch"
+          operator       = "In"
+          values         = [1, 2]
+        }
+      }
+    }
+
+    template {
+      metadata {
+        labels = local.labels
+      }
+
+      spec {
+        automount_service_account_token  = false
+        enable_service_links             = false
+        restart_policy                   = "Never"
+        service_account_name             = kubernetes_service_account_v1.download_models.metadata[0].name
+        termination_grace_period_seconds = 15
+
+        security_context {
+          run_as_non_root        = true
+          run_as_user            = local.user
+          run_as_group           = local.user
+          fs_group               = local.user
+          fs_group_change_policy = "OnRootMismatch"
+
+          seccomp_profile {
+            type = "RuntimeDefault"
+          }
+        }
+
+        dynamic "affinity" {
+          for_each = var.node[*]
+
+          content {
+            node_affinity {
+              required_during_scheduling_ignored_during_execution {
+                node_selector_term {
+                  match_expressions {
+                    key      = "kubernetes.io/hostname"
+                    operator = "In"
+                    values   = [affinity.value]
+                  }
+                }
+              }
+            }
+          }
+        }
+
+        toleration { # a node that is kept for GPU work is where the models are read
+          key      = "nvidia.com/gpu"
+          operator = "Exists"
+        }
+
+        init_container {
+          name              = "fetch"
+          image             = var.image
+          image_pull_policy = "Always"
+          working_dir       = local._folder
+          command           = ["python3", "-m", "agent", "fetch", "--store", local._store, "--lock", "${local._folder}/lock/lock.json"]
+
+          dynamic "env" {
+            for_each = local._environment
+
+            content {
+              name  = env.key
+              value = env.value
+            }
+          }
+
+          resources {
+            requests = { cpu = "250m", memory = "${local.fetch_mib}Mi", "ephemeral-storage" = "64Mi" }
+            limits   = { cpu = "4", memory = "${local.fetch_mib}Mi", "ephemeral-storage" = "256Mi" }
+          }
+
+          security_context {
+            allow_privilege_escalation = false
+            read_only_root_filesystem  = true
+            run_as_non_root            = true # left out here, the provider says false
+
+            capabilities {
+              drop = ["ALL"]
+            }
+          }
+
+          volume_mount {
+            name       = "agent"
+            mount_path = "${local._folder}/agent"
+            read_only  = true
+          }
+
+          volume_mount {
+            name       = "lock"
+            mount_path = "${local._folder}/lock"
+            read_only  = true
+          }
+
+          volume_mount {
+            name       = "models"
+            mount_path = local._store
+          }
+
+          dynamic "volume_mount" {
+            for_each = var.hf_token_secret[*]
+
+            content {
+              name       = "token"
+              mount_path = dirname(local._token)
+              read_only  = true
+            }
+          }
+        }
+
+        container {
+          name              = "warm"
+          image             = var.image
+          image_pull_policy = "Always"
+          working_dir       = local._folder
+          command           = concat(["sh", "-c", local._warm, "warm", "--store", local._store, "--lock", "${local._folder}/lock/lock.json"], keys(local.lock.models))
+
+          env {
+            name  = "PYTHONDONTWRITEBYTECODE"
+            value = "1"
+          }
+
+          resources {
+            requests = { cpu = "100m", memory = "64Mi", "ephemeral-storage" = "64Mi" }
+            limits   = { cpu = "2", memory = "${local.warm_mib}Mi", "ephemeral-storage" = "256Mi" }
+          }
+
+          security_context {
+            allow_privilege_escalation = false
+            read_only_root_filesystem  = true
+            run_as_non_root            = true # left out here, the provider says false
+
+            capabilities {
+              drop = ["ALL"]
+            }
+          }
+
+          volume_mount {
+            name       = "agent"
+            mount_path = "${local._folder}/agent"
+            read_only  = true
+          }
+
+          volume_mount {
+            name       = "lock"
+            mount_path = "${local._folder}/lock"
+            read_only  = true
+          }
+
+          volume_mount {
+            name       = "models"
+            mount_path = local._store
+            read_only  = true
+          }
+        }
+
+        volume {
+          name = "agent"
+
+          config_map {
+            name         = kubernetes_config_map_v1.agent.metadata[0].name
+            default_mode = "0444"
+          }
+        }
+
+        volume {
+          name = "lock"
+
+          config_map {
+            name         = kubernetes_config_map_v1.lock.metadata[0].name
+            default_mode = "0444"
+          }
+        }
+
+        volume {
+          name = "models"
+
+          persistent_volume_claim {
+            claim_name = var.claim
+          }
+        }
+
+        dynamic "volume" {
+          for_each = var.hf_token_secret[*]
+
+          content {
+            name = "token"
+
+            secret {
+              secret_name  = volume.value
+              default_mode = "0440"
+
+              items {
+                key  = "token"
+                path = basename(local._token)
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+
+  # A Job that is done has nothing to change: there is a new one when, and only when, it would bring other files, in another way, or
+  # elsewhere.  Terraform uses the whole configuration then, also what is ignored here.
+  lifecycle {
+    ignore_changes       = [spec]
+    replace_triggered_by = [kubernetes_config_map_v1.agent.data, kubernetes_config_map_v1.lock.data]
+  }
+
+  depends_on = [kubernetes_network_policy_v1.download_models, terraform_data.models_come_from_a_hub]
+}

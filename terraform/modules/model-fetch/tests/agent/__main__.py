@@ -1,0 +1,1 @@
+"""Stands in for another version of the agent."""

@@ -1,0 +1,234 @@
+# What the Job is.
+
+mock_provider "kubernetes" {}
+
+variables {
+  namespace = "llama-cpp"
+  claim     = "models-1a2b3c4d"
+  image     = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+  node      = "k8s-node1"
+  lock = {
+    version = 1
+    images  = { fetch = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222" }
+    models = {
+      chat = {
+        intent_sha256 = "aa"
+        repo          = "example/chat-GGUF"
+        revision      = "0123456789abcdef0123456789abcdef01234567"
+        licence       = "apache-2.0"
+        argv          = ["llama-server", "-c", "4096"]
+        files         = [{ path = "chat.gguf", role = "model", size = 5000000000, sha256 = "bb" }]
+      }
+    }
+  }
+}
+
+run "the_agent_runs_from_its_bare_files" {
+  command = plan
+
+  assert {
+    condition     = keys(kubernetes_config_map_v1.agent.data) == sort(fileset("../../../tools/corral/agent", "*.py")) && contains(keys(kubernetes_config_map_v1.agent.data), "__main__.py")
+    error_message = "The agent's files must be there, all of them and no other."
+  }
+
+  assert {
+    condition     = kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].command == tolist(["python3", "-m", "agent", "fetch", "--store", "/models", "--lock", "/opt/corral/lock/lock.json"])
+    error_message = "The first container must fetch what the lock names."
+  }
+
+  assert {
+    condition     = kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].working_dir == "/opt/corral" && { for mount in kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].volume_mount : mount.name => mount.mount_path } == { agent = "/opt/corral/agent", lock = "/opt/corral/lock", models = "/models" }
+    error_message = "python3 -m agent must find the package in its working folder."
+  }
+}
+
+run "the_lock_holds_only_what_the_agent_reads" {
+  command = plan
+
+  assert {
+    condition = jsondecode(kubernetes_config_map_v1.lock.data["lock.json"]) == {
+      version = 1
+      models = { chat = {
+        repo     = "example/chat-GGUF"
+        revision = "0123456789abcdef0123456789abcdef01234567"
+        files    = [{ path = "chat.gguf", role = "model", size = 5000000000, sha256 = "bb" }]
+      } }
+    }
+    error_message = "Arguments and measurements must not be part of it, or a change of them would be a new Job."
+  }
+}
+
+run "the_models_are_read_into_memory_where_they_are_served" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_job_v1.download_models.spec[0].template[0].spec[0].affinity[0].node_affinity[0].required_during_scheduling_ignored_during_execution[0].node_selector_term[0].match_expressions[0].values == toset(["k8s-node1"])
+    error_message = "The page cache of another machine is of no use."
+  }
+
+  assert {
+    condition     = slice(kubernetes_job_v1.download_models.spec[0].template[0].spec[0].container[0].command, 3, 9) == tolist(["warm", "--store", "/models", "--lock", "/opt/corral/lock/lock.json", "chat"])
+    error_message = "The second container must warm every model."
+  }
+
+  assert {
+    condition     = kubernetes_job_v1.download_models.spec[0].template[0].spec[0].container[0].resources[0].limits.memory == "4897Mi"
+    error_message = "Page cache counts against the one who reads: the limit must hold all files (4769 MiB) and Python (128)."
+  }
+}
+
+run "the_download_needs_little_memory" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].resources[0].limits.memory == "256Mi"
+    error_message = "A download must not take memory by the size of its files."
+  }
+}
+
+run "a_disruption_is_no_failed_try_and_wrong_content_is_no_reason_for_another" {
+  command = plan
+
+  assert {
+    condition = [
+      for rule in kubernetes_job_v1.download_models.spec[0].pod_failure_policy[0].rule :
+      join(" ", flatten([rule.action, rule.on_pod_condition[*].type, rule.on_exit_codes[*].container_name, rule.on_exit_codes[*].values]))
+    ] == ["Ignore DisruptionTarget", "FailJob fetch 1 2"]
+    error_message = "A drained node must not count; the agent's own refusals must end the Job at once; the rest (OOM, no network) is tried again."
+  }
+
+  assert {
+    condition     = kubernetes_job_v1.download_models.spec[0].template[0].spec[0].restart_policy == "Never" && kubernetes_job_v1.download_models.spec[0].backoff_limit == 4
+    error_message = "The failure policy needs restart policy Never, and tries must be counted."
+  }
+
+  assert {
+    condition     = kubernetes_job_v1.download_models.spec[0].ttl_seconds_after_finished == null
+    error_message = "A Job that removes itself would be made anew by every apply."
+  }
+}
+
+run "terraform_waits_a_stated_time" {
+  command = plan
+
+  variables {
+    timeout_minutes = 45
+  }
+
+  assert {
+    condition     = kubernetes_job_v1.download_models.wait_for_completion && kubernetes_job_v1.download_models.timeouts.create == "47m" && kubernetes_job_v1.download_models.spec[0].active_deadline_seconds == 2700
+    error_message = "The Job must give up before Terraform does: then the error is the Job's."
+  }
+}
+
+run "without_a_token_nothing_of_it_is_there" {
+  command = plan
+
+  assert {
+    condition     = [for volume in kubernetes_job_v1.download_models.spec[0].template[0].spec[0].volume : volume.name] == ["agent", "lock", "models"]
+    error_message = "A pod waits for ever for a Secret that does not exist."
+  }
+}
+
+run "a_token_is_a_file" {
+  command = plan
+
+  variables {
+    hf_token_secret = "hf"
+  }
+
+  assert {
+    condition     = { for env in kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].env : env.name => env.value }["HF_TOKEN_PATH"] == "/run/secrets/corral/token"
+    error_message = "The agent must be told where the token is."
+  }
+
+  assert {
+    condition     = one([for volume in kubernetes_job_v1.download_models.spec[0].template[0].spec[0].volume : "${volume.secret[0].secret_name}/${volume.secret[0].items[0].key} ${volume.secret[0].default_mode}" if volume.name == "token"]) == "hf/token 0440"
+    error_message = "The key token must be mounted, for this user alone."
+  }
+
+  assert {
+    condition     = !contains([for mount in kubernetes_job_v1.download_models.spec[0].template[0].spec[0].container[0].volume_mount : mount.name], "token")
+    error_message = "Whoever only reads models needs no token."
+  }
+}
+
+run "the_hub_can_be_another_one" {
+  command = plan
+
+  variables {
+    hub = "http://hub.home.arpa:8000"
+  }
+
+  assert {
+    condition     = { for env in kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].env : env.name => env.value if contains(["HF_ENDPOINT", "CORRAL_ALLOW_HTTP"], env.name) } == { HF_ENDPOINT = "http://hub.home.arpa:8000", CORRAL_ALLOW_HTTP = "hub.home.arpa" }
+    error_message = "The hub must be named, and plain http allowed to this host and no other."
+  }
+}
+
+run "https_needs_no_permission" {
+  command = plan
+
+  variables {
+    hub = "https://hub.home.arpa"
+  }
+
+  assert {
+    condition     = !contains([for env in kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].env : env.name], "CORRAL_ALLOW_HTTP")
+    error_message = "Nothing may be allowed that is not asked for."
+  }
+}
+
+run "the_pod_is_restricted" {
+  command = plan
+
+  assert {
+    condition = alltrue([for pod in kubernetes_job_v1.download_models.spec[0].template[0].spec[0].security_context : (
+      pod.run_as_non_root && pod.run_as_user == "10001" && pod.run_as_group == "10001" && pod.fs_group == "10001"
+      && pod.fs_group_change_policy == "OnRootMismatch" && pod.seccomp_profile[0].type == "RuntimeDefault"
+    )])
+    error_message = "The pod must run as the user that the store belongs to."
+  }
+
+  assert {
+    condition = alltrue([
+      for container in concat(kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container, kubernetes_job_v1.download_models.spec[0].template[0].spec[0].container) :
+      container.security_context[0].read_only_root_filesystem && container.security_context[0].run_as_non_root && !container.security_context[0].allow_privilege_escalation
+      && container.security_context[0].capabilities[0].drop == tolist(["ALL"])
+      && alltrue([for name in ["cpu", "memory", "ephemeral-storage"] : can(container.resources[0].limits[name]) && can(container.resources[0].requests[name])])
+    ])
+    error_message = "Each container must be locked down, and have a limit on everything."
+  }
+
+  assert {
+    condition     = !kubernetes_job_v1.download_models.spec[0].template[0].spec[0].automount_service_account_token && !kubernetes_service_account_v1.download_models.automount_service_account_token
+    error_message = "The Job has nothing to say to the cluster."
+  }
+}
+
+run "out_go_names_and_https_and_nothing_comes_in" {
+  command = plan
+
+  assert {
+    condition     = [for rule in kubernetes_network_policy_v1.download_models.spec[0].egress : [for port in rule.ports : "${port.port}/${port.protocol}"]] == [["53/UDP", "53/TCP"], ["443/TCP"]]
+    error_message = "Only DNS and https may go out."
+  }
+
+  assert {
+    condition     = length(kubernetes_network_policy_v1.download_models.spec[0].ingress) == 0 && contains(kubernetes_network_policy_v1.download_models.spec[0].policy_types, "Ingress")
+    error_message = "Nobody speaks to a download."
+  }
+}
+
+run "the_hubs_port_is_open_too" {
+  command = plan
+
+  variables {
+    hub = "http://hub.home.arpa:8000/mirror"
+  }
+
+  assert {
+    condition     = [for port in kubernetes_network_policy_v1.download_models.spec[0].egress[1].ports : port.port] == ["443", "8000"]
+    error_message = "The hub's own port must be open."
+  }
+}

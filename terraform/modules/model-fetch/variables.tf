@@ -1,0 +1,79 @@
+variable "agent" {
+  description = "The folder with the agent's Python files, absolute or relative to where Terraform runs. Null: the one of this clone."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.agent == null ? true : fileexists("${var.agent}/__main__.py")
+    error_message = "The agent's folder is \"${coalesce(var.agent, "null")}\"; it must hold __main__.py, as tools/corral/agent does."
+  }
+}
+
+variable "claim" {
+  description = "The claim of the model store, e.g. output `claim` of the module model-store."
+  type        = string
+  nullable    = false
+}
+
+variable "hf_token_secret" {
+  description = "The Secret in the namespace whose key `token` lets the Job into gated repos. Null: it goes without a token."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.hf_token_secret == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", var.hf_token_secret))
+    error_message = "The token's Secret has no name that a Secret can have (it is not shown: it may be the token itself); it must be of a-z, 0-9, . and -, e.g. hf-token."
+  }
+}
+
+variable "hub" {
+  description = "Where the files come from, e.g. \"https://hub.home.arpa:8443\". Plain http is allowed for the host that is named here. Null: huggingface.co."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.hub == null ? true : can(regex("^https?://([A-Za-z0-9.-]+|\\[[0-9A-Fa-f:.]+\\])(:[0-9]{1,5})?(/[^\\s?#]*)?$", var.hub))
+    error_message = "The hub is \"${coalesce(var.hub, "null")}\"; it must be the address of a hub, e.g. https://huggingface.co."
+  }
+}
+
+variable "image" {
+  description = "The image that runs the agent: a Python 3.11 or later with sh, by digest, e.g. \"python:3.13-slim@sha256:…\"."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.image))
+    error_message = "The download's image is \"${var.image}\"; it must name a digest (…@sha256: and 64 hexadecimal digits), because a tag can be moved. Run: corral lock"
+  }
+}
+
+variable "lock" {
+  description = "The decoded `lock.json`. Only what the agent reads of it decides whether there is a new Job."
+  type        = any
+  nullable    = false
+}
+
+variable "namespace" {
+  description = "The namespace of the Job."
+  type        = string
+  nullable    = false
+}
+
+variable "node" {
+  description = "The node that serves the models: the Job runs there, because it also reads them into that machine's memory. Null: any node."
+  type        = string
+  default     = null
+}
+
+variable "timeout_minutes" {
+  description = "How long the Job may take, tries and waiting for a node included; Terraform waits as long."
+  type        = number
+  default     = 180
+  nullable    = false
+
+  validation {
+    condition     = var.timeout_minutes >= 1 && floor(var.timeout_minutes) == var.timeout_minutes
+    error_message = "The download's timeout is ${var.timeout_minutes}; it must be a whole number of minutes, 1 or more."
+  }
+}

@@ -1,0 +1,9 @@
+output "claim" {
+  description = "The name of the claim, for the pods that mount it."
+  value       = local._is_ours ? one(kubernetes_persistent_volume_claim_v1.models[*].metadata[0].name) : var.store.claim
+}
+
+output "node" {
+  description = "The node on which the models lie; null when every node reaches them."
+  value       = try(var.store.local.node, null)
+}

@@ -1,0 +1,73 @@
+# A volume cannot be moved.  Its name carries a mark of the place, so that another place is another volume and another claim: both are
+# made before the old ones go, which wait until no pod holds them.
+
+locals {
+  _is_ours = var.store.claim == null
+  _mark    = substr(sha256(jsonencode([try([var.store.nfs.server, var.store.nfs.path], null), var.store.local])), 0, 8)
+
+  # There need not be a class of this name, and it is no driver's: a claim without a name would get the cluster's default class, and never
+  # this volume.
+  _class = "corral"
+}
+
+resource "kubernetes_persistent_volume_v1" "models" {
+  count = local._is_ours ? 1 : 0
+
+  metadata {
+    name   = "${var.namespace}-${var.name}-${local._mark}"
+    labels = local.labels
+  }
+
+  spec {
+    access_modes                     = ["ReadWriteMany"]
+    capacity                         = { storage = var.size }
+    mount_options                    = try(var.store.nfs.mount_options, null)
+    persistent_volume_reclaim_policy = "Retain"
+    storage_class_name               = local._class
+    volume_mode                      = "Filesystem"
+
+    claim_ref {
+      namespace = var.namespace
+      name      = "${var.name}-${local._mark}"
+    }
+
+    persistent_volume_source {
+      dynamic "nfs" {
+        for_each = var.store.nfs[*]
+
+        content {
+          server = nfs.value.server
+          path   = nfs.value.path
+        }
+      }
+
+      dynamic "local" {
+        for_each = var.store.local[*]
+
+        content {
+          path = local.value.path
+        }
+      }
+    }
+
+    dynamic "node_affinity" {
+      for_each = var.store.local[*]
+
+      content {
+        required {
+          node_selector_term {
+            match_expressions {
+              key      = "kubernetes.io/hostname"
+              operator = "In"
+              values   = [node_affinity.value.node]
+            }
+          }
+        }
+      }
+    }
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}

@@ -1,0 +1,30 @@
+resource "kubernetes_persistent_volume_claim_v1" "models" { # never bound? corral status, docs/runbooks/download-job-failed.md
+  count = local._is_ours ? 1 : 0
+
+  metadata {
+    name      = "${var.name}-${local._mark}"
+    namespace = var.namespace
+    labels    = local.labels
+  }
+
+  spec {
+    access_modes       = ["ReadWriteMany"]
+    storage_class_name = local._class
+    volume_name        = kubernetes_persistent_volume_v1.models[0].metadata[0].name
+
+    resources {
+      requests = { storage = var.size }
+    }
+  }
+
+  wait_until_bound = true
+
+  timeouts {
+    create = "1m"
+  }
+
+  lifecycle {
+    create_before_destroy = true
+    ignore_changes        = [spec[0].resources] # only what a driver made can grow
+  }
+}

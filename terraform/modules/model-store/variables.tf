@@ -1,0 +1,60 @@
+variable "name" {
+  description = "What the volume and its claim are called; the volume's name carries the namespace, both carry a mark of the place."
+  type        = string
+  default     = "models"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$", var.name))
+    error_message = "The store's name is \"${var.name}\"; it must be of a-z, 0-9 and -, at most 40 characters, e.g. models."
+  }
+}
+
+variable "namespace" {
+  description = "The namespace of the claim."
+  type        = string
+  nullable    = false
+}
+
+variable "size" {
+  description = "What the volume says it holds. Nothing enforces it on NFS or on a folder: it is there because Kubernetes wants a figure."
+  type        = string
+  default     = "30Gi"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[1-9][0-9]*(Mi|Gi|Ti)$", var.size))
+    error_message = "The store's size is \"${var.size}\"; it must be a whole number of Mi, Gi or Ti, e.g. 30Gi."
+  }
+}
+
+variable "store" {
+  description = "Where the models lie, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of a claim that exists in the namespace)."
+  type        = object({ nfs = optional(object({ server = string, path = string, mount_options = optional(list(string), ["hard", "nconnect=8", "rsize=1048576", "wsize=1048576", "noatime"]) })), local = optional(object({ node = string, path = string })), claim = optional(string) })
+  nullable    = false
+
+  validation {
+    condition     = length([for place in [var.store.nfs, var.store.local, var.store.claim] : place if place != null]) == 1
+    error_message = "The store names ${length([for place in [var.store.nfs, var.store.local, var.store.claim] : place if place != null])} places (${join(", ", [for kind, place in var.store : kind if place != null])}); it must name exactly one of nfs, local and claim."
+  }
+
+  validation {
+    condition     = alltrue([for path in [try(var.store.nfs.path, "/"), try(var.store.local.path, "/")] : path == null ? false : startswith(path, "/")])
+    error_message = "The store's path is \"${try(var.store.nfs.path, var.store.local.path, "null")}\"; it must be absolute, e.g. /srv/models."
+  }
+
+  validation {
+    condition     = try(trimspace(var.store.nfs.server), "server") != "" && try(trimspace(var.store.local.node), "node") != ""
+    error_message = "The store's NFS server or node is empty; it must be a name or an address, e.g. nas.home.arpa."
+  }
+
+  validation {
+    condition     = alltrue([for option in try(var.store.nfs.mount_options, []) : can(regex("^[a-z0-9_]+(=[^\\s,]+)?$", option))])
+    error_message = "The store's mount options are ${join(" ", try(var.store.nfs.mount_options, []))}; each must be one option of mount, e.g. nconnect=8."
+  }
+
+  validation {
+    condition     = var.store.claim == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", var.store.claim))
+    error_message = "The store's claim is \"${coalesce(var.store.claim, "null")}\"; it must be the name of a PersistentVolumeClaim, of a-z, 0-9, . and -."
+  }
+}

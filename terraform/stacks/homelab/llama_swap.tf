@@ -1,0 +1,28 @@
+module "llama_swap_config" {
+  source = "../../modules/llama-swap-config"
+
+  models    = local.models
+  lock      = local.lock
+  store     = module.llama_swap.store
+  engine    = "llama-server"
+  preflight = "${module.llama_swap.folder}/preflight.sh"
+  seats     = module.seating.seats
+}
+
+module "llama_swap" {
+  source = "../../modules/llama-swap"
+
+  namespace          = local.namespace
+  allowed_namespaces = var.allowed_namespaces
+  claim              = module.model_store.claim
+  config             = module.llama_swap_config.yaml
+  image              = local.images["llama-swap"]
+  lock               = local.lock
+  models             = [for model in module.llama_swap_config.models : { id = model.id, slot = model.slot }]
+  node               = local.node
+  preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
+  runtime_class      = var.runtime_class
+
+  # What the server runs with changes when the files are there, and not before: a download that fails leaves it as it was.
+  depends_on = [module.model_fetch]
+}

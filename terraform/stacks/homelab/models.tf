@@ -1,0 +1,20 @@
+module "model_store" {
+  source = "../../modules/model-store"
+
+  namespace = local.namespace
+  store     = var.store
+}
+
+module "model_fetch" {
+  source = "../../modules/model-fetch"
+
+  namespace       = local.namespace
+  claim           = module.model_store.claim
+  hf_token_secret = var.hf_token_secret
+  hub             = var.hub
+  image           = local.images["fetch"]
+  lock            = local.lock
+  node            = local.node
+
+  depends_on = [kubernetes_network_policy_v1.default_deny]
+}

@@ -1,0 +1,13 @@
+# Nobody in, nobody out, but for what each module allows its own pods.
+resource "kubernetes_network_policy_v1" "default_deny" {
+  metadata {
+    name      = "default-deny"
+    namespace = local.namespace
+    labels    = { "app.kubernetes.io/part-of" = "corral", "app.kubernetes.io/managed-by" = "terraform" }
+  }
+
+  spec {
+    policy_types = ["Ingress", "Egress"]
+    pod_selector {}
+  }
+}

@@ -1,0 +1,31 @@
+output "endpoint" {
+  description = "Where llama-swap listens, as a pod in the cluster reaches it."
+  value       = module.llama_swap.endpoint
+}
+
+output "models" {
+  description = "What a gateway needs to know of each model, sorted by id."
+  value       = module.llama_swap_config.models
+}
+
+output "namespace" {
+  description = "The namespace that everything is in."
+  value       = local.namespace
+}
+
+output "seating" {
+  description = "The seating chart: who sits where on each card, in MiB."
+  value       = module.seating.chart
+
+  depends_on = [terraform_data.models_are_yaml]
+}
+
+output "service" {
+  description = "The name of the Service."
+  value       = module.llama_swap.service
+}
+
+output "store" {
+  description = "The store: its claim in the namespace, and the node it is tied to, null when every node reaches it."
+  value       = { claim = module.model_store.claim, node = module.model_store.node }
+}

@@ -1,0 +1,128 @@
+# A catalog, its lock and its images become objects of a cluster.
+
+mock_provider "kubernetes" {}
+
+variables {
+  catalog            = "tests/catalogs/good"
+  store              = { nfs = { server = "nas", path = "/export/models" } }
+  allowed_namespaces = ["litellm"]
+}
+
+run "a_catalog_is_placed" {
+  command = plan
+
+  assert {
+    condition     = output.endpoint == "http://llama-swap.llama-cpp.svc.cluster.local:8080" && output.service == "llama-swap" && output.namespace == "llama-cpp"
+    error_message = "The outputs must say where the models are."
+  }
+
+  assert {
+    condition     = [for model in output.models : model.id] == ["chat", "look.1"] && keys(output.seating.cards) == ["t4"]
+    error_message = "The outputs must say which models there are, and who sits on the card."
+  }
+
+  assert {
+    condition     = startswith(output.store.claim, "models-") && output.store.node == null
+    error_message = "The outputs must say where the store is."
+  }
+}
+
+run "the_namespace_takes_only_restricted_pods" {
+  command = plan
+
+  variables {
+    namespace = "models"
+  }
+
+  assert {
+    condition     = kubernetes_namespace_v1.llama_cpp[0].metadata[0].name == "models" && kubernetes_namespace_v1.llama_cpp[0].metadata[0].labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    error_message = "Pod Security must be enforced, not only warned of."
+  }
+
+  assert {
+    condition     = output.endpoint == "http://llama-swap.models.svc.cluster.local:8080" && length(kubernetes_labels.llama_cpp) == 0
+    error_message = "Everything must be in the namespace that was named."
+  }
+}
+
+run "nobody_in_and_nobody_out_unless_allowed" {
+  command = plan
+
+  assert {
+    condition = alltrue([for policy in kubernetes_network_policy_v1.default_deny.spec : (
+      sort(policy.policy_types) == sort(["Ingress", "Egress"]) && length(policy.ingress) == 0 && length(policy.egress) == 0 && policy.pod_selector[0].match_labels == null
+    )])
+    error_message = "Every pod of the namespace must be cut off, but for what the modules allow."
+  }
+}
+
+run "a_namespace_with_somebody_elses_claim_is_not_ours_to_remove" {
+  command = plan
+
+  variables {
+    store = { claim = "weights" }
+  }
+
+  assert {
+    condition     = length(kubernetes_namespace_v1.llama_cpp) == 0 && kubernetes_labels.llama_cpp[0].metadata[0].name == "llama-cpp" && kubernetes_labels.llama_cpp[0].labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    error_message = "Removing the stack would remove the claim with the namespace."
+  }
+
+  assert {
+    condition     = output.store.claim == "weights"
+    error_message = "The claim must be the one that was named."
+  }
+}
+
+run "the_locks_images_are_run" {
+  command = plan
+
+  assert {
+    condition     = local.images["llama-swap"] == "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+    error_message = "The server must be the one in the lock."
+  }
+
+  assert {
+    condition     = local.images["fetch"] == "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+    error_message = "The download's image must be the one in the lock."
+  }
+}
+
+run "the_servers_image_can_be_another_one" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/stale-image"
+    image   = "example/llama-swap:v1@sha256:3333333333333333333333333333333333333333333333333333333333333333"
+  }
+
+  assert {
+    condition     = local.images["llama-swap"] == "example/llama-swap:v1@sha256:3333333333333333333333333333333333333333333333333333333333333333"
+    error_message = "The image given must take the lock's place, and the lock's is not asked about then."
+  }
+}
+
+run "the_pods_go_where_the_card_is" {
+  command = plan
+
+  variables {
+    store = { local = { node = "k8s-node1", path = "/srv/models" } }
+  }
+
+  assert {
+    condition     = local.node == "k8s-node1" && output.store.node == "k8s-node1"
+    error_message = "The node must be the card's."
+  }
+}
+
+run "the_commands_name_what_is_mounted" {
+  command = plan
+
+  assert {
+    condition = alltrue([
+      for model in values(yamldecode(module.llama_swap_config.yaml).models) :
+      startswith(model.cmd, "${module.llama_swap.folder}/preflight.sh\n") && strcontains(model.cmd, "-m ${module.llama_swap.store}/")
+    ])
+    error_message = "The preflight and the store must be where the pod has them."
+  }
+}

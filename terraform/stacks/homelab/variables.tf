@@ -1,0 +1,82 @@
+variable "allowed_namespaces" {
+  description = "The namespaces whose pods may speak to llama-swap, e.g. [\"litellm\"]. No other may."
+  type        = list(string)
+  default     = []
+  nullable    = false
+}
+
+variable "catalog" {
+  description = "The folder that holds models/*.yaml, cards/*.yaml, images.yaml and lock.json, absolute or relative to this stack."
+  type        = string
+  default     = "../../catalog"
+  nullable    = false
+
+  validation {
+    condition     = !can(regex("[][*?{}\\\\]", var.catalog))
+    error_message = "The catalog's path is \"${var.catalog}\"; it must not hold any of * ? [ ] { } \\, which Terraform takes for a pattern. Rename the folder."
+  }
+
+  validation {
+    condition     = can(regex("[][*?{}\\\\]", var.catalog)) || try(length(fileset(var.catalog, "models/*.yaml")) > 0, false)
+    error_message = "The catalog \"${var.catalog}\" has no models; it must be a folder with at least one models/<id>.yaml."
+  }
+}
+
+variable "hf_token_secret" {
+  description = "The Secret in the namespace whose key `token` lets the download into gated repos. Null: it goes without a token."
+  type        = string
+  default     = null
+}
+
+variable "hub" {
+  description = "Where the download gets the files from, e.g. \"https://hub.home.arpa\". Null: huggingface.co."
+  type        = string
+  default     = null
+}
+
+variable "image" {
+  description = "The server's image, by digest, instead of the one in lock.json. Null: the lock's."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.image == null ? true : can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.image))
+    error_message = "The server's image is \"${coalesce(var.image, "null")}\"; it must name a digest (…@sha256: and 64 hexadecimal digits), because a tag can be moved. Leave it out to run what lock.json names."
+  }
+}
+
+variable "kube_context" {
+  description = "The context in the kubeconfig. Null: its current one."
+  type        = string
+  default     = null
+}
+
+variable "kubeconfig" {
+  description = "The kubeconfig file of the cluster."
+  type        = string
+  default     = "~/.kube/config"
+}
+
+variable "namespace" {
+  description = "The namespace that everything is in. It is made and removed with the stack, except where the store is an existing claim in it."
+  type        = string
+  default     = "llama-cpp"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", var.namespace)) && !startswith(var.namespace, "kube-") && var.namespace != "default"
+    error_message = "The namespace is \"${var.namespace}\"; it must be one of its own, of a-z, 0-9 and -, e.g. llama-cpp."
+  }
+}
+
+variable "runtime_class" {
+  description = "The RuntimeClass that gives a pod its card. Null: the node's default runtime does."
+  type        = string
+  default     = "nvidia"
+}
+
+variable "store" {
+  description = "Where the models lie, exactly one of: `nfs` = {server, path, mount_options}, `local` = {node, path} (a folder on the GPU node), `claim` = the name of a claim that exists in the namespace."
+  type        = object({ nfs = optional(object({ server = string, path = string, mount_options = optional(list(string)) })), local = optional(object({ node = string, path = string })), claim = optional(string) })
+  nullable    = false
+}

@@ -1,0 +1,13 @@
+terraform {
+  required_version = ">= 1.9"
+
+  required_providers {
+    kubernetes = {
+      source  = "hashicorp/kubernetes"
+      version = ">= 3.0, < 4"
+    }
+  }
+
+  # The state lies in this folder.  `make init BACKEND=pg` puts it into PostgreSQL, by an override file beside this one.
+  backend "local" {}
+}

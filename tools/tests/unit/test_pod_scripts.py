@@ -1,0 +1,177 @@
+"""The scripts that the pod of llama-swap starts and stops with, in each shell that an image may call sh."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from corral.paths import REPOSITORY
+from tests.support.engine_process import free_port
+from tests.support.shells import SHELLS, shell
+
+MODULE = REPOSITORY / "terraform" / "modules" / "llama-swap"
+BUSY = [{"id": "1", "model": "chat"}]
+
+
+class LlamaSwap(ThreadingHTTPServer):
+    """Says of each moment what it is told to: the requests in flight, as llama-swap's stream of events has them."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.requests: list[dict[str, str]] = []
+        self.first_word: list[dict[str, str]] | None = None
+        self.is_mute = False
+        self.asked = 0
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LlamaSwap
+
+    def do_GET(self) -> None:
+        if self.path != "/api/events":
+            self.send_error(404 if self.path != "/running" or self.server.is_mute else 200)
+            return
+        self.server.asked += 1
+        self.send_response(200)
+        self.end_headers()
+        # What the log says of the word comes escaped, and is no state.
+        self._event("logData", {"source": "proxy", "data": 'data:{"type":"inflight","data":"{\\"requests\\":[]}"}'})
+        if self.server.is_mute:
+            return
+        if self.server.first_word is not None:
+            self._event("inflight", {"requests": self.server.first_word})
+        self._event("inflight", {"requests": self.server.requests})
+        time.sleep(1.5)  # the stream stays open, as llama-swap's does
+
+    def _event(self, kind: str, data: dict) -> None:
+        message = json.dumps({"type": kind, "data": json.dumps(data, separators=(",", ":"))}, separators=(",", ":"))
+        self.wfile.write(f"event:message\ndata:{message}\n\n".encode())
+        self.wfile.flush()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving() -> Iterator[LlamaSwap]:
+    server = LlamaSwap()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def llama_swap():
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(params=sorted(SHELLS))
+def run(request):
+    def run(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+        command = [*shell(request.param), MODULE / script, *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+    return run
+
+
+def seconds(began: float) -> float:
+    return time.monotonic() - began
+
+
+def test_an_idle_pod_may_go_when_it_was_idle_twice(run, llama_swap):
+    began = time.monotonic()
+
+    assert run("drain.sh", 30, llama_swap.endpoint).returncode == 0
+
+    assert llama_swap.asked == 2
+    assert seconds(began) < 5
+
+
+def test_a_pod_with_requests_under_way_stays_until_they_are_answered(run, llama_swap):
+    llama_swap.requests = BUSY
+    threading.Timer(2.5, lambda: setattr(llama_swap, "requests", [])).start()
+    began = time.monotonic()
+
+    assert run("drain.sh", 30, llama_swap.endpoint).returncode == 0
+
+    assert 4 < seconds(began) < 10
+
+
+def test_the_last_word_counts(run, llama_swap):
+    llama_swap.first_word, llama_swap.requests = [], BUSY
+    began = time.monotonic()
+
+    run("drain.sh", 4, llama_swap.endpoint)
+
+    assert seconds(began) >= 4
+
+
+def test_waiting_ends_when_the_time_is_over(run, llama_swap):
+    llama_swap.requests = BUSY
+    began = time.monotonic()
+
+    assert run("drain.sh", 3, llama_swap.endpoint).returncode == 0
+
+    assert 3 <= seconds(began) < 6
+
+
+def test_a_pod_that_does_not_say_what_it_does_is_taken_for_busy(run, llama_swap):
+    llama_swap.is_mute = True
+    began = time.monotonic()
+
+    assert run("drain.sh", 3, llama_swap.endpoint).returncode == 0
+
+    assert 3 <= seconds(began) < 6
+
+
+def test_where_nothing_listens_nothing_is_waited_for(run):
+    began = time.monotonic()
+
+    assert run("drain.sh", 30, f"http://127.0.0.1:{free_port()}").returncode == 0
+
+    assert seconds(began) < 2
+
+
+def test_it_has_started_when_every_file_is_there_and_llama_swap_answers(run, llama_swap, tmp_path):
+    (tmp_path / "my model.gguf").touch()
+    files = tmp_path / "models.txt"
+    files.write_text(f"{tmp_path}/my model.gguf\n")
+
+    done = run("started.sh", files, llama_swap.endpoint)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_file_that_is_missing_is_named(run, llama_swap, tmp_path):
+    files = tmp_path / "models.txt"
+    files.write_text(f"{files}\n{tmp_path}/model.gguf\n")
+
+    done = run("started.sh", files, llama_swap.endpoint)
+
+    assert (done.returncode, done.stdout) == (1, f"{tmp_path}/model.gguf is not in the store, or cannot be read\n")
+
+
+def test_it_has_not_started_while_llama_swap_does_not_answer(run, llama_swap, tmp_path):
+    llama_swap.is_mute = True
+    files = tmp_path / "models.txt"
+    files.write_text("")
+
+    assert run("started.sh", files, llama_swap.endpoint).returncode == 22
