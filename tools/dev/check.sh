@@ -6,6 +6,8 @@ cd "$(dirname "$0")/../.." || exit
 bin=$PWD/.venv/bin
 caches=${XDG_CACHE_HOME:-$HOME/.cache}/corral
 export MYPY_CACHE_DIR=$caches/mypy RUFF_CACHE_DIR=$caches/ruff PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
+provider=$(tools/dev/terraform_provider.sh) || exit
+[ -z "$provider" ] || export TF_CLI_CONFIG_FILE=$provider
 passed=0 failed=0
 
 step() { # step NAME COMMAND...
@@ -31,7 +33,8 @@ in_ansible() ( # against the example inventory, with the pinned collections
 step "format: Python" in_tools "$bin/ruff" format --check .
 step "format: Terraform" terraform fmt -check -recursive terraform
 step "lint: Python" in_tools "$bin/ruff" check .
-step "lint: shell" "$bin/shellcheck" .ci/run tools/setup.sh tools/dev/*.sh terraform/modules/*/*.sh
+step "lint: shell" "$bin/shellcheck" .ci/run tools/setup.sh tools/dev/*.sh terraform/modules/*/*.sh tools/tests/support/cluster/shim/*
+step "lint: Terraform" tools/dev/tflint.sh
 step "types" in_tools "$bin/mypy"
 step "catalog" "$bin/corral" validate --catalog terraform/catalog
 step "demo catalog" "$bin/corral" validate --catalog terraform/catalog-demo

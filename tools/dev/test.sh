@@ -4,6 +4,8 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
 export CHECKPOINT_DISABLE=1
+provider=$(tools/dev/terraform_provider.sh) || exit
+[ -z "$provider" ] || export TF_CLI_CONFIG_FILE=$provider
 status=0
 # Built here, once and with a word about it, and not inside the first test that needs it.
 .venv/bin/corral engine --build || exit

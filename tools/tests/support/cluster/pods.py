@@ -1,0 +1,126 @@
+"""Small pods for tests, and waiting for what becomes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kubernetes import client
+
+from tests.support.cluster.cluster import GPU, Cluster
+
+T = TypeVar("T")
+RESTRICTED = {
+    "pod": {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "runAsGroup": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+    "container": {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    },
+}
+"""Security contexts that Pod Security *restricted* accepts."""
+
+
+def pod(
+    name: str,
+    image: str,
+    *command: str,
+    claim: str | None = None,
+    read_only: bool = False,
+    gpus: int = 0,
+    runtime_class: str | None = None,
+    labels: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """A pod under Pod Security *restricted* that runs *command* once; *claim* is mounted at /store."""
+    volumes = [{"name": "store", "persistentVolumeClaim": {"claimName": claim}}] if claim else []
+    mounts = [{"name": "store", "mountPath": "/store", "readOnly": read_only}] if claim else []
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "securityContext": dict(RESTRICTED["pod"]),
+            "volumes": volumes,
+            **({"runtimeClassName": runtime_class} if runtime_class else {}),
+            "containers": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "command": list(command),
+                    "volumeMounts": mounts,
+                    "securityContext": dict(RESTRICTED["container"]),
+                    **({"resources": {"limits": {GPU: str(gpus)}}} if gpus else {}),
+                }
+            ],
+        },
+    }
+
+
+def run(cluster: Cluster, namespace: str, wanted: dict[str, Any]) -> tuple[str, str]:
+    """Run a pod to its end: its phase (Succeeded or Failed) and what it printed."""
+    core = client.CoreV1Api(cluster.api)
+    core.create_namespaced_pod(namespace, wanted)
+    name = wanted["metadata"]["name"]
+    phase = eventually(
+        lambda: core.read_namespaced_pod(name, namespace).status.phase, lambda phase: phase in {"Succeeded", "Failed"}
+    )
+    return phase, core.read_namespaced_pod_log(name, namespace)
+
+
+def claim(cluster: Cluster, namespace: str, source: dict[str, Any], mode: str, *, node: str | None = None) -> str:
+    """A volume of *source* and a claim bound to it by name; the claim's name."""
+    core = client.CoreV1Api(cluster.api)
+    volume = f"{namespace}-store"
+    size, modes = {"storage": "1Gi"}, [mode]
+    affinity = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    core.create_persistent_volume(
+        {
+            "metadata": {"name": volume},
+            "spec": {
+                "capacity": size,
+                "accessModes": modes,
+                "storageClassName": "",
+                "persistentVolumeReclaimPolicy": "Retain",
+                **({"nodeAffinity": {"required": {"nodeSelectorTerms": [affinity]}}} if node else {}),
+                **source,
+            },
+        }
+    )
+    core.create_namespaced_persistent_volume_claim(
+        namespace,
+        {
+            "metadata": {"name": "store"},
+            "spec": {
+                "accessModes": modes,
+                "resources": {"requests": size},
+                "volumeName": volume,
+                "storageClassName": "",
+            },
+        },
+    )
+    return "store"
+
+
+def eventually(look: Callable[[], T], good: Callable[[T], Any], patience_s: float = 60.0) -> T:
+    """What *look* sees as soon as it is *good*.
+
+    Raises:
+        AssertionError: it was not within *patience_s*; the message holds what was seen last.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        seen = look()
+        if good(seen):
+            return seen
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {patience_s:.0f} s still: {seen}")
+        time.sleep(0.1)

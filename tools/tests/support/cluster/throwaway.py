@@ -1,0 +1,185 @@
+"""Brings a throwaway cluster up and down on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+from kubernetes import client
+
+from corral.errors import CannotRun
+from dev.go_build import say
+from tests.support.cluster import images, oci
+from tests.support.cluster.cluster import GPU, RUNTIME_CLASS, SLICES, Cluster
+from tests.support.cluster.place import COUNT, NODE, Place, claim_one
+from tests.support.cluster.programs import KUBERNETES, PAUSE
+
+_PATIENCE_S = 90.0
+_TOOLS = Path(__file__).resolve().parents[3]
+
+
+def build() -> None:
+    """Make everything that a cluster is made of, where it is missing.
+
+    Raises:
+        CannotRun, subprocess.CalledProcessError: something cannot be made; the message or stderr says why.
+    """
+    with ThreadPoolExecutor() as pool:  # the compiler keeps the cores busy, Debian's packages the network
+        debian = pool.submit(images.base().make)
+        KUBERNETES.build()
+        PAUSE.build()
+        for image in (images.pause(), *images.all_images().values()):
+            for layer in image.layers:
+                layer.make()
+        debian.result()
+
+
+def up(*, keep: bool) -> Cluster:
+    """A new cluster, ready for pods; *keep*: it outlives this process, else it ends with it, however that ends.
+
+    Raises:
+        CannotRun: it cannot be made or does not get ready; the message says where the logs are.
+    """
+    started = time.monotonic()
+    build()
+    place, descriptor = claim_one()
+    place.folder.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    registry = f"localhost:{port}"
+    try:
+        _start(place, descriptor, port, f"{registry}/pause:1", keep=keep)
+    finally:
+        os.close(descriptor)
+    try:
+        cluster = Cluster(
+            kubeconfig=place.kubeconfig,
+            context=place.context,
+            node=NODE,
+            registry=registry,
+            hub_host=place.host_address,
+            images={name: oci.push(image, registry) for name, image in images.all_images().items()},
+            runtime_class=RUNTIME_CLASS,
+            folder=place.folder,
+        )
+        oci.push(images.pause(), registry)
+        (place.folder / "cluster.json").write_text(cluster.saved())
+        cluster.wait_until_ready()
+        _equip(cluster)
+    except BaseException as error:
+        down(place, remove=False)
+        if said := (place.folder / "room.log").read_text(errors="replace").strip():
+            raise CannotRun(f"The test cluster broke: {said}", next_step=f"Its logs: {place.folder}/log") from error
+        raise
+    say(f"cluster {place.context}: ready in {time.monotonic() - started:.1f} s")
+    return cluster
+
+
+def down(place: Place, *, remove: bool = True) -> bool:
+    """End the cluster at *place*, in whatever state it is; whether there was anything to do.
+
+    Args:
+        place: where it is.
+        remove: also remove its folder and its cgroups.
+
+    Raises:
+        CannotRun: something still holds it.
+    """
+    found = False
+    pid = place.folder / "pid"
+    if pid.exists():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            shell = psutil.Process(int(pid.read_text()))
+            if str(place.folder) in shell.cmdline():  # the number may be another process's by now
+                found = True
+                inside = shell.children()
+                for process in inside or [shell]:
+                    process.kill()  # the kernel ends everything else in the room before this one is gone
+                psutil.wait_procs([shell, *inside], timeout=_PATIENCE_S)
+    if remove:
+        found = found or place.folder.exists() or bool(place.cgroups())
+        place.clean()
+    return found
+
+
+def kept() -> list[Cluster]:
+    """The clusters that stay on this machine until they are taken down."""
+    found = []
+    for place in map(Place, range(COUNT)):
+        descriptor = place.claim()
+        if descriptor is not None:
+            os.close(descriptor)
+        elif (place.folder / "kept").exists() and (place.folder / "cluster.json").exists():
+            found.append(Cluster.loaded((place.folder / "cluster.json").read_text()))
+    return found
+
+
+def sweep() -> None:
+    """Clean up after the clusters that died.
+
+    Raises:
+        CannotRun: something still holds one.
+    """
+    for place in map(Place, range(COUNT)):
+        descriptor = place.claim()
+        if descriptor is not None:
+            try:
+                place.clean()
+            finally:
+                os.close(descriptor)
+
+
+def _start(place: Place, descriptor: int, port: int, pause: str, *, keep: bool) -> None:
+    network = os.open("/proc/self/ns/net", os.O_RDONLY)
+    command = [
+        *([] if keep else ["setpriv", "--pdeathsig", "KILL"]),
+        *("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        *(sys.executable, "-m", "tests.support.cluster.room", "--place", str(place.number)),
+        *("--folder", str(place.folder), "--network", str(network), "--port", str(port)),
+        *("--store", str(images.store()), "--pause", pause),
+    ]
+    log = place.folder / "room.log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            command,
+            cwd=_TOOLS,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            pass_fds=(network, descriptor),  # the place is held for as long as the room lives
+            start_new_session=True,
+        )
+    os.close(network)
+    (place.folder / "pid").write_text(str(process.pid))
+    if keep:
+        (place.folder / "kept").touch()
+    assert process.stdout
+    with process.stdout as said:
+        answered, _, _ = select.select([said], [], [], _PATIENCE_S)
+        if not answered or said.readline() != b"ready\n":
+            down(place, remove=False)
+            raise CannotRun(
+                f"The test cluster did not start: {log.read_text(errors='replace').strip() or 'it took too long'}",
+                next_step=f"Its logs: {place.folder}/log",
+            )
+    process.returncode = 0  # the room outlives this object; ``down`` finds it by its number, from any process
+
+
+def _equip(cluster: Cluster) -> None:
+    """What the node of a homelab has: a runtime for GPUs, and one GPU in ``SLICES`` slices."""
+    node = client.NodeV1Api(cluster.api)
+    node.create_runtime_class(
+        client.V1RuntimeClass(metadata=client.V1ObjectMeta(name=RUNTIME_CLASS), handler=RUNTIME_CLASS)
+    )
+    cluster.set_gpus(SLICES)
+    allocatable = client.CoreV1Api(cluster.api).read_node(cluster.node).status.allocatable
+    if allocatable.get(GPU) != str(SLICES):
+        raise CannotRun(f"The node {cluster.node} does not show its {SLICES} GPU slices: {allocatable}.")

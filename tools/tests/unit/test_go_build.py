@@ -1,0 +1,140 @@
+"""Go programs that are built into the cache, and Terraform's provider among them."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from types import SimpleNamespace
+
+import pytest
+
+from corral.errors import CannotRun
+from dev import go_build, terraform_provider
+from dev.go_build import Programs
+
+HELLO = 'package main\n\nvar version = "none"\n\nfunc main() { print(version) }\n'
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Programs end in a cache of the test's own; Go, and what it has compiled before, come from the user's."""
+    monkeypatch.setattr(go_build, "paths", SimpleNamespace(cache_dir=lambda: tmp_path / "cache"))
+
+
+@pytest.fixture
+def hello(tmp_path):
+    """A module of one program, which prints its version to stderr."""
+    pins = tmp_path / "hello"
+    pins.mkdir()
+    (pins / "go.mod").write_text("module corral/hello\n\ngo 1.21\n")
+    (pins / "main.go").write_text(HELLO)
+    return Programs("hello-1", pins, ("corral/hello",), {"main.version": "v1"}, minutes=0.1)
+
+
+def said(program):
+    return subprocess.run([program], capture_output=True, text=True, check=True).stderr
+
+
+def test_a_program_is_built_once_and_found_again_without_go(hello, monkeypatch, capsys):
+    assert said(hello.build() / "hello") == "v1"
+    assert "built hello-1 in" in capsys.readouterr().err
+    monkeypatch.setenv("PATH", "")
+    assert said(hello.build() / "hello") == "v1"
+    assert capsys.readouterr().err == ""
+
+
+def test_other_pins_or_stamps_are_another_program(hello):
+    before = hello.folder
+    assert replace(hello, stamps={"main.version": "v2"}).folder != before
+    (hello.pins / "main.go").write_text(HELLO + "\n")
+    assert hello.folder != before
+
+
+def test_a_build_that_fails_says_what_the_compiler_said_and_leaves_nothing(hello):
+    (hello.pins / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
+    with pytest.raises(CannotRun, match=r"Building hello-1 failed:\n(.|\n)*undefined: nonsense"):
+        hello.build()
+    assert not hello.folder.exists()
+    assert not list(hello.folder.parent.glob(".hello-1-*"))
+
+
+@contextmanager
+def registry(status: int, body: bytes, *, slow: bool = False) -> Iterator[str]:
+    """A Terraform registry; a slow one says a letter every half second."""
+    over = Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            with contextlib.suppress(OSError):
+                for letter in b"HTTP/1.0 200 OK" if slow else b"":
+                    self.wfile.write(bytes([letter]))
+                    over.wait(0.5)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        Thread(target=httpd.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{httpd.server_port}/v1/providers/hashicorp/kubernetes/versions"
+        finally:
+            over.set()
+            httpd.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "answers"),
+    [
+        (200, b'{"versions": [{"version": "3.2.1"}]}', True),
+        (200, b'{"versions": [{"version": "2.0.0"}]}', False),
+        (200, b"<html>log in to this network</html>", False),
+        (503, b'"3.2.1"', False),
+    ],
+)
+def test_the_public_registry_counts_when_it_has_the_version(monkeypatch, status, body, answers):
+    with registry(status, body) as url:
+        monkeypatch.setattr(terraform_provider, "QUESTION", url)
+        assert terraform_provider.registry_answers() is answers
+
+
+def test_a_registry_that_answers_slowly_is_given_up_after_two_seconds(monkeypatch):
+    with registry(200, b'"3.2.1"', slow=True) as url:
+        monkeypatch.setattr(terraform_provider, "QUESTION", url)
+        started = time.monotonic()
+        assert not terraform_provider.registry_answers()
+        assert 1.9 < time.monotonic() - started < 4
+
+
+def test_nothing_is_printed_where_the_users_own_configuration_says_where_providers_come_from(
+    monkeypatch, tmp_path, capsys
+):
+    own = tmp_path / "terraform.rc"
+    monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(own))
+    monkeypatch.setattr(terraform_provider, "registry_answers", lambda: False)
+    monkeypatch.setattr(terraform_provider, "mirrored", lambda: "the one in the cache")
+    assert terraform_provider.main() == 0
+    assert capsys.readouterr().out == "the one in the cache\n"
+    own.write_text('provider_installation {\n  network_mirror { url = "https://mirror.example/" }\n}\n')
+    assert terraform_provider.main() == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_terraform_takes_the_provider_from_the_cache(hello, monkeypatch, tmp_path):
+    (hello.pins / "go.mod").write_text("module corral/terraform-provider-kubernetes\n\ngo 1.21\n")
+    stand_in = replace(hello, packages=("corral/terraform-provider-kubernetes",))
+    monkeypatch.setattr(terraform_provider, "PROGRAMS", stand_in)
+    monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(terraform_provider.mirrored()))
+    (tmp_path / "main.tf").write_text(
+        'terraform {\n  required_providers {\n    kubernetes = { source = "hashicorp/kubernetes" }\n  }\n}\n'
+    )
+    done = subprocess.run(["terraform", "init"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Installed hashicorp/kubernetes v3.2.1" in done.stdout, done.stdout + done.stderr
