@@ -37,10 +37,18 @@ render: setup ## Write docs/models.md, docs/litellm.yaml, docs/seating-demo.svg,
 seat: setup ## Who sits where on each card, and what is left (ARGS="--what-if context=32768 MODEL" asks)
 	@$(CORRAL) seat --catalog $(CATALOG) $(ARGS)
 
-##@ The local stack
+##@ The homelab
 
-plan: setup ## terraform plan of the local stack
-	@$(CORRAL) plan --catalog $(CATALOG) $(ARGS)
+init: setup ## terraform init of the homelab stack (BACKEND=pg: its state in PostgreSQL, where PG_CONN_STR says)
+	@BACKEND=$(BACKEND) tools/dev/terraform_init.sh $(ARGS)
+
+plan: setup ## What an apply would change in the cluster, in the words of the catalog (ARGS=--local: on this machine)
+	@$(CORRAL) plan $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
+
+apply: setup ## Show that, ask, apply it, then smoke (ARGS="--yes --no-smoke" does neither)
+	@$(CORRAL) apply $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
+
+##@ The local stack
 
 up: setup ## Download what is missing and start the stack
 	@$(CORRAL) up --detach --catalog $(CATALOG) $(ARGS)
@@ -87,6 +95,9 @@ hosts: setup ## Show what Ansible would change, ask, then change it (INVENTORY=D
 
 test-hosts: setup ## Every Ansible role on real hosts, booted for it (root; ARGS="-k nfs_store" for some)
 	@tools/dev/test_hosts.sh $(ARGS)
+
+test-cluster: setup ## What is deployed, on a real throwaway Kubernetes (root; CLUSTER=current takes yours; ARGS="-k apply")
+	@CLUSTER=$(CLUSTER) tools/dev/test_cluster.sh $(ARGS)
 
 ##@ Development
 

@@ -28,6 +28,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _STORE_FOLDERS = ("blobs", "sets")
 """Names that the store uses beside the models' links: no model may be called so."""
 
+_TOP_KEYS = {"version", "models"}
+_TOP_KEYS_PASSED_OVER = {"images"}  # the cluster's business
 _MODEL_KEYS = {"repo", "revision", "licence", "files", "argv"}
 _MODEL_KEYS_PASSED_OVER = {"intent_sha256", "source_sha256", "vram"}
 _FILE_KEYS = {"path", "role", "size", "sha256"}
@@ -126,7 +128,7 @@ def read_lock(path: Path) -> Lock:
     top = reader.mapping(document, "the lock")
     if top.get("version") != VERSION:
         reader.refuse(f"version is {top.get('version')!r}; this corral reads version {VERSION}")
-    reader.no_other_keys(top, {"version", "models"}, "the lock")
+    reader.no_other_keys(top, _TOP_KEYS | _TOP_KEYS_PASSED_OVER, "the lock")
     entries = reader.mapping(top.get("models"), "models")
     return Lock(path=path, models={name: reader.model(name, entries[name]) for name in sorted(entries)})
 

@@ -1,6 +1,7 @@
 """Reads a catalog folder: every model and card, checked each alone and all together.
 
-``models/<id>.yaml`` and ``cards/<card>.yaml``.  All problems are found in one pass, each with file and line.
+``models/<id>.yaml``, ``cards/<card>.yaml`` and, for a cluster, ``images.yaml``.  All problems are found in one pass,
+each with file and line.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from pydantic import BaseModel, ValidationError
 
 from corral.catalog import yaml_reader
 from corral.catalog.digest import intent_sha256
-from corral.catalog.intent import FORMS, Card, Model, is_id
+from corral.catalog.image_reference import ImageReference
+from corral.catalog.intent import FORMS, Card, Images, Model, is_id
 from corral.catalog.yaml_reader import Document, KeyPath
 from corral.engine import flags
 from corral.errors import CatalogInvalid, Problem, Refused
 
-_T = TypeVar("_T", Model, Card)
+_T = TypeVar("_T", Model, Card, Images)
 _FOLDERS = ("models", "cards")
+_IMAGES = "images.yaml"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Catalog:
         cards: every card by name, sorted.
         digests: hex sha256 of each model's intent, as Terraform computes it (``corral.catalog.digest``).
         source_digests: the same of each model's ``source`` alone.
+        images: every container image by its key; None when there is no ``images.yaml``.
     """
 
     directory: Path
@@ -41,6 +45,7 @@ class Catalog:
     cards: Mapping[str, Card]
     digests: Mapping[str, str]
     source_digests: Mapping[str, str]
+    images: Mapping[str, ImageReference] | None = None
 
     @property
     def lock_file(self) -> Path:
@@ -71,15 +76,23 @@ class _Reading:
         """Every file of *folder* as a *kind*; what is wrong is added to the problems."""
         found: dict[str, _T] = {}
         for file in _yaml_files(folder, self.problems):
-            try:
-                document = yaml_reader.read(file)
-                found[file.stem] = kind.model_validate(document.value)
-                self.documents[f"{kind.__name__} {file.stem}"] = document
-            except CatalogInvalid as error:
-                self.problems += error.problems
-            except ValidationError as error:
-                self.problems += _explain(error, document, kind)
+            if (one := self.file(file, kind)) is not None:
+                found[file.stem] = one
         return found
+
+    def file(self, file: Path, kind: type[_T]) -> _T | None:
+        """*file* as a *kind*; None when something is wrong, which is added to the problems."""
+        try:
+            document = yaml_reader.read(file)
+            found = kind.model_validate(document.value)
+        except CatalogInvalid as error:
+            self.problems += error.problems
+        except ValidationError as error:
+            self.problems += _explain(error, document, kind)
+        else:
+            self.documents[f"{kind.__name__} {file.stem}"] = document
+            return found
+        return None
 
     def complain(self, kind: type[BaseModel], name: str, path: KeyPath, message: str) -> None:
         document = self.documents[f"{kind.__name__} {name}"]
@@ -107,10 +120,13 @@ def _load(directory: Path) -> Catalog:
         )
     reading = _Reading()
     for stray in sorted([*directory.glob("*.y*ml"), *directory.glob("*/*.y*ml")]):
-        if stray.parent.name not in _FOLDERS:
-            reading.problems.append(Problem(stray, 1, "", "would be overlooked: it belongs in models/ or cards/."))
+        if stray.parent.name not in _FOLDERS and stray != directory / _IMAGES:
+            what = "would be overlooked: it belongs in models/ or cards/, or is images.yaml."
+            reading.problems.append(Problem(stray, 1, "", what))
     cards = reading.folder(directory / "cards", Card)
     models = reading.folder(directory / "models", Model)
+    file = directory / _IMAGES
+    images = reading.file(file, Images) if file.exists() or file.is_symlink() else None
     _check_cards(reading, models, directory / "cards")
     _check_args(reading, models)
     _check_names(reading, models)
@@ -125,6 +141,7 @@ def _load(directory: Path) -> Catalog:
         cards=cards,
         digests={model_id: intent_sha256(value) for model_id, value in raw.items()},
         source_digests={model_id: intent_sha256(value["source"]) for model_id, value in raw.items()},
+        images=images.references() if images else None,
     )
 
 
@@ -241,4 +258,4 @@ def _keys_at(kind: type[BaseModel], path: KeyPath) -> list[str]:
         annotation = kind.model_fields[step].annotation
         nested = [part for part in (annotation, *get_args(annotation)) if isinstance(part, type)]
         kind = next(part for part in nested if issubclass(part, BaseModel))
-    return list(kind.model_fields)
+    return [field.alias or name for name, field in kind.model_fields.items()]

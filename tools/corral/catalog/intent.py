@@ -1,4 +1,4 @@
-"""What the operator wants: one model, one card.
+"""What the operator wants: one model, one card, the container images.
 
 These classes are the only definition of the catalog's keys.  ``corral.catalog.schema`` generates the editors' JSON
 schemas from them, and ``terraform/modules/llama-swap-config`` has the same defaults (a test compares).
@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from corral.catalog.image_reference import PATTERN as IMAGE_PATTERN
+from corral.catalog.image_reference import ImageReference
 
 ID_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 _ALIAS = r"^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$"
@@ -224,6 +227,32 @@ class Card(BaseModel):
         if self.reserve_mib >= self.vram_mib:
             raise ValueError(f"reserve_mib is {self.reserve_mib}: that is all of the card's {self.vram_mib} MiB.")
         return self
+
+
+def _is_image(text: str) -> str:
+    ImageReference.parse(text)
+    return text
+
+
+_Image = Annotated[str, AfterValidator(_is_image), Field(json_schema_extra={"pattern": IMAGE_PATTERN})]
+
+
+class Images(BaseModel):
+    """The container images of the cluster; `corral lock` pins each by its digest."""
+
+    model_config = _Strict
+
+    llama_swap: _Image | None = Field(
+        None,
+        alias="llama-swap",
+        description="llama-swap with llama-server in it; may be left out where the stack's variable image names one",
+    )
+    fetch: _Image = Field(description="Python 3.11 or newer for the download Job, e.g. python:3.13-slim")
+
+    def references(self) -> dict[str, ImageReference]:
+        """Every image by its key in images.yaml."""
+        named = self.model_dump(by_alias=True, exclude_none=True)
+        return {key: ImageReference.parse(text) for key, text in named.items()}
 
 
 def is_id(text: str) -> bool:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from corral.agent.lock_file import LockedFile
 from corral.catalog.catalog import Catalog
 from corral.catalog.digest import argv_sha256
+from corral.catalog.image_reference import PINNED_PATTERN, ImageReference
 from corral.catalog.intent import Model
 from corral.catalog.vram_rows import RULES_VERSION, Declared, Vram
 from corral.engine.argv import llama_server_argv
@@ -56,15 +57,35 @@ class Lock(BaseModel):
     model_config = _Strict
 
     version: Literal[1] = 1
+    images: dict[str, Annotated[str, Field(json_schema_extra={"pattern": PINNED_PATTERN})]] | None = Field(
+        None, description="container images, name:tag@digest, by their keys in images.yaml"
+    )
     models: dict[str, LockEntry]
+
+
+About = Literal["model", "image"]
 
 
 @dataclass(frozen=True)
 class Stale:
-    """One model whose facts do not belong to its intent, and why."""
+    """One model or image whose facts do not belong to its intent, and why."""
 
-    model: str
+    name: str
     reason: str
+    about: About = "model"
+
+    @property
+    def subject(self) -> str:
+        """What a sentence about it begins with."""
+        return called(self.about, self.name)
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.reason}"
+
+
+def called(about: About, name: str) -> str:
+    """A model by its id, an image as one."""
+    return name if about == "model" else f"image {name}"
 
 
 def read(path: Path) -> Lock | None:
@@ -93,7 +114,8 @@ def read(path: Path) -> Lock | None:
 def text(lock: Lock) -> str:
     """*lock* in its one form: keys of a model in reading order, models sorted."""
     models = {model_id: _plain(lock.models[model_id]) for model_id in sorted(lock.models)}
-    return json.dumps({"version": lock.version, "models": models}, indent=2, ensure_ascii=False) + "\n"
+    images = {} if lock.images is None else {"images": dict(sorted(lock.images.items()))}
+    return json.dumps({"version": lock.version, **images, "models": models}, indent=2, ensure_ascii=False) + "\n"
 
 
 def write(path: Path, lock: Lock) -> None:
@@ -102,7 +124,7 @@ def write(path: Path, lock: Lock) -> None:
 
 
 def stale(catalog: Catalog, lock: Lock | None) -> Iterator[Stale]:
-    """Every model whose facts do not belong to *catalog*; needs no network.
+    """Every model and image whose facts do not belong to *catalog*; needs no network.
 
     An edited argv counts, and so does one that an older corral wrote otherwise.
     """
@@ -123,18 +145,22 @@ def stale(catalog: Catalog, lock: Lock | None) -> Iterator[Stale]:
     for model_id in locked:
         if model_id not in catalog.models:
             yield Stale(model_id, "is in the lock, but no longer in the catalog")
+    wanted, pinned = catalog.images or {}, (lock.images if lock else None) or {}
+    for key in dict.fromkeys((*wanted, *pinned)):
+        if wrong := _wrong_with_image(wanted.get(key), pinned.get(key)):
+            yield Stale(key, wrong, "image")
 
 
 def require_fresh(catalog: Catalog) -> Lock:
     """The lock of *catalog*, which must exist and belong to it.
 
     Raises:
-        LockStale: it does not; every model is named with its reason.
+        LockStale: it does not; every model and image is named with its reason.
     """
     lock = read(catalog.lock_file)
     if lock is None:
         raise LockStale(f"{catalog.directory} has no lock.json.", next_step=relock_command(catalog))
-    reasons = "\n".join(f"  {item.model} {item.reason}" for item in stale(catalog, lock))
+    reasons = "\n".join(f"  {item}" for item in stale(catalog, lock))
     if reasons:
         raise LockStale(f"{catalog.lock_file} is stale:\n{reasons}", next_step=relock_command(catalog))
     return lock
@@ -164,6 +190,30 @@ def _wrong_with_vram(model: Model, entry: LockEntry) -> str:
     if rows.declared != declared_by(model):
         return "declares other VRAM in the lock than in the catalog"
     return next((f"has VRAM rows in the lock that {problem}" for problem in rows.problems()), "")
+
+
+def image_is_current(wanted: ImageReference, pinned: str | None) -> bool:
+    """Whether *pinned* (of a lock) is *wanted* at a digest, and at the right one where the intent names it."""
+    return pinned is not None and not _wrong_with_image(wanted, pinned)
+
+
+def _wrong_with_image(wanted: ImageReference | None, pinned: str | None) -> str:
+    """Why *pinned* is not *wanted* at a digest, as the end of a sentence; empty when it is."""
+    if wanted is None:
+        return "is in the lock, but no longer in the catalog"
+    if pinned is None:
+        return "is not in the lock"
+    try:
+        locked = ImageReference.parse(pinned)
+    except ValueError as error:
+        return f"is not an image in the lock: {str(error).rstrip('.')}"
+    if locked.digest is None:
+        return f"has no digest in the lock: {pinned}"
+    if locked.tagged != wanted.tagged:
+        return f"is {wanted.tagged} in the catalog and {locked.tagged} in the lock"
+    if wanted.digest not in (None, locked.digest):
+        return f"has another digest in the catalog than in the lock: {wanted.digest}, not {locked.digest}"
+    return ""
 
 
 def _changed_on_disk(catalog: Catalog, entry: LockEntry) -> str:

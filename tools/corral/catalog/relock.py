@@ -1,4 +1,4 @@
-"""Brings a lock up to its catalog: only what changed is asked of the hub, and measured, again."""
+"""Brings a lock up to its catalog: only what changed is asked of hub and registry, and measured, again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.catalog import Catalog
+from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import Model
-from corral.catalog.lock import Lock, LockEntry
+from corral.catalog.lock import About, Lock, LockEntry, called, image_is_current
 from corral.catalog.measure import Measured, Measurer
 from corral.catalog.vram_rows import Vram, mib
 from corral.engine.argv import llama_server_argv
 from corral.errors import CannotRun, CorralError, Refused
+from corral.hub.registry import digest_at_registry
 from corral.hub.resolve import Resolved
 
 LEFT_AS_IT_WAS = "The lock was left as it was:"
@@ -23,11 +25,17 @@ Resolver = Callable[..., Resolved]
 
 @dataclass(frozen=True)
 class Change:
-    """What happened to one model: ``added``, ``removed``, ``changed``, ``upgraded`` or ``unchanged``; in detail."""
+    """What happened to a model or an image: ``added``, ``removed``, ``changed``, ``upgraded`` or ``unchanged``."""
 
-    model: str
+    name: str
     kind: str
     details: tuple[str, ...] = ()
+    about: About = "model"
+
+    @property
+    def subject(self) -> str:
+        """What a line about it begins with."""
+        return called(self.about, self.name)
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,8 @@ def relock(
     measurer: Measurer,
     *,
     upgrade: Collection[str] = (),
+    upgrade_images: Collection[str] = (),
+    image_digest: Callable[[ImageReference], str] = digest_at_registry,
     say: Callable[[str], None] = lambda _: None,
 ) -> Relocked:
     """A lock for *catalog*, made from the present *lock* and, where that does not suffice, from hub and engine.
@@ -56,11 +66,13 @@ def relock(
         resolver: how the hub is asked.
         measurer: how the engine is asked.
         upgrade: ids of models that move to the newest commit of their revision.
-        say: hears one line before each question to the hub.
+        upgrade_images: keys of images whose tags are asked again.
+        image_digest: how a registry is asked.
+        say: hears one line before each question to the hub or a registry.
 
     Raises:
-        Refused: at least one model cannot be resolved or measured; all of them are named.
-        CannotRun: the hub does not answer, or the engine is missing.
+        Refused: at least one model or image cannot be resolved or measured; all of them are named.
+        CannotRun: the hub or a registry does not answer, or the engine is missing.
     """
     before = lock.models if lock else {}
     after: dict[str, LockEntry] = {}
@@ -79,9 +91,47 @@ def relock(
         after[model_id] = _entry(catalog, model_id, resolved, argv, measured.vram)
         changes.append(_compare(model_id, old, after[model_id]))
     changes += [Change(model_id, "removed") for model_id in before if model_id not in catalog.models]
+    changes.sort(key=lambda change: change.name)
+    old_images = (lock.images if lock else None) or {}
+    images: dict[str, str] = {}
+    for key, wanted in (catalog.images or {}).items():
+        try:
+            images[key] = _pin(key, wanted, old_images.get(key), image_digest, key in upgrade_images, say)
+        except CorralError as error:
+            errors.append((f"image {key}", error))
+            continue
+        changes.append(_compare_image(key, old_images.get(key), images[key]))
+    changes += [Change(key, "removed", about="image") for key in old_images if key not in (catalog.images or {})]
     if errors:
         raise _all_of(errors)
-    return Relocked(Lock(models=after), tuple(sorted(changes, key=lambda change: change.model)), headers)
+    new = Lock(models=after, images=None if catalog.images is None else images)
+    return Relocked(new, tuple(changes), headers)
+
+
+def _pin(
+    key: str,
+    wanted: ImageReference,
+    old: str | None,
+    ask: Callable[[ImageReference], str],
+    upgrade: bool,
+    say: Callable[[str], None],
+) -> str:
+    """*wanted* at its digest: the intent's own, else the lock's, else the registry's."""
+    if wanted.digest is not None:
+        return wanted.at(wanted.digest)
+    if old is not None and not upgrade and image_is_current(wanted, old):
+        return old
+    say(f"image {key}: {wanted.tagged}")
+    return wanted.at(ask(wanted))
+
+
+def _compare_image(key: str, old: str | None, new: str) -> Change:
+    if old is None:
+        return Change(key, "added", (new,), "image")
+    if old == new:
+        return Change(key, "unchanged", about="image")
+    same_tag = old.partition("@")[0] == new.partition("@")[0]
+    return Change(key, "upgraded" if same_tag else "changed", (f"{old} → {new}",), "image")
 
 
 def _resolve(
@@ -186,6 +236,6 @@ def _describe(file: LockedFile) -> str:
 
 def _all_of(errors: list[tuple[str, CorralError]]) -> CorralError:
     kind = Refused if any(isinstance(error, Refused) for _, error in errors) else CannotRun
-    lines = "\n".join(f"  {model_id}: {error.message.removeprefix(f'{model_id}: ')}" for model_id, error in errors)
+    lines = "\n".join(f"  {subject}: {error.message.removeprefix(f'{subject}: ')}" for subject, error in errors)
     steps = dict.fromkeys(error.next_step for _, error in errors if error.next_step)
     return kind(f"{LEFT_AS_IT_WAS}\n{lines}", next_step="\n  → ".join(steps))

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from corral.catalog.intent import Card, Model
+from corral.catalog.intent import Card, Images, Model
 from corral.catalog.lock import Lock
 from corral.engine import flags
 from corral.vram.ledger import Ledger
@@ -21,6 +21,7 @@ def schemas() -> dict[str, str]:
     return {
         "model.schema.json": _text(_model()),
         "card.schema.json": _text(_plain(Card, "One physical GPU and its tenants (cards/<card>.yaml)")),
+        "images.schema.json": _text(_plain(Images, "The container images of the cluster (images.yaml)")),
         "lock.schema.json": _text(_plain(Lock, "The facts that `corral lock` found (lock.json)", inputs=False)),
         "measured.schema.json": _text(_plain(Ledger, "What `corral measure` saw (measured.json)", inputs=False)),
     }

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corral import paths
+
+if TYPE_CHECKING:
+    from corral.cluster.whereabouts import Whereabouts
 
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +36,43 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON to stdout instead of a table")
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """``--context NAME``, ``--namespace NS``, ``--kubeconfig FILE``."""
+    group = parser.add_argument_group("in a cluster, instead of the local stack")
+    group.add_argument("--context", metavar="NAME", type=_name, help="a context of the kubeconfig")
+    group.add_argument(
+        "--namespace",
+        metavar="NS",
+        type=_name,
+        help="where llama-swap is (default: the homelab stack's, if it means that context; else llama-cpp)",
+    )
+    group.add_argument(
+        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig (default: KUBECONFIG, else ~/.kube/config)"
+    )
+
+
+def cluster(args: argparse.Namespace) -> Whereabouts | None:
+    """The cluster that *args* name; None when they name none."""
+    if args.context is None and args.namespace is None and args.kubeconfig is None:
+        return None
+    from corral.cluster import whereabouts
+
+    return whereabouts.named(args.kubeconfig, args.context, args.namespace)
+
+
+def applied() -> Whereabouts | None:
+    """The cluster that the homelab's stack was applied to; None when it never was."""
+    from corral.cluster import whereabouts
+
+    return whereabouts.applied()
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: it must be a name")
+    return text
 
 
 def again(args: argparse.Namespace, *words: str) -> str:

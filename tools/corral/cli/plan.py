@@ -1,31 +1,115 @@
-"""Show what Terraform makes of the catalog and its lock for the local stack; nothing is fetched or started.
+"""Show what an apply of the homelab would change: in the words of the catalog, then in Terraform's; nothing is changed.
 
-This is `terraform plan` of terraform/stacks/local, and it refuses what `corral up` would: a stale lock, a set
-that does not fit its card, a broken rule.
+This is `terraform plan` of terraform/stacks/homelab, with the same terraform.tfvars and the same state.  It refuses
+what an apply would: a stale lock, a set that does not fit its card, a broken rule.  With --local it is the plan of
+terraform/stacks/local, which is what `corral up` applies.
 
-example:
-  corral plan --catalog terraform/catalog-demo
+examples:
+  corral plan
+  corral plan --var-file ~/homelab.tfvars --json | jq .server_restarts
+  corral plan --local --catalog terraform/catalog-demo
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corral import output, paths
 from corral.catalog import catalog, lock
 from corral.cli import options
-from corral.engine import binaries, render
-from corral.errors import ExitCode
+from corral.errors import ExitCode, Refused
+
+if TYPE_CHECKING:
+    from corral.terraform.changes import Changes
+    from corral.terraform.homelab import Homelab, Plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
-    options.add_catalog(parser)
+    add_homelab(parser)
+    options.add_json(parser)
+    parser.add_argument("--local", action="store_true", help="the local stack instead of the homelab")
     options.add_store(parser)
 
 
+def add_homelab(parser: argparse.ArgumentParser) -> None:
+    """The options that say what the homelab's stack is planned with."""
+    parser.add_argument(
+        "--catalog",
+        metavar="DIR",
+        type=Path,
+        help="the catalog folder (default: the variable catalog; with --local: terraform/catalog)",
+    )
+    parser.add_argument(
+        "--var-file",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="variables, beside terraform.tfvars in the stack; may repeat",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
-    """Plan, and print Terraform's own words."""
+    """Plan, and print."""
+    if args.local:
+        return _local(args)
+    if args.store:
+        raise Refused(
+            "--store is for --local: the homelab's store is its variable store.",
+            next_step="Leave --store out, or run: corral plan --local",
+        )
+    with homelab(args).plan() as plan:
+        changes = in_words(plan)
+        if args.json:
+            output.data_json(changes.as_json())
+        else:
+            show(plan, changes)
+    return ExitCode.OK
+
+
+def homelab(args: argparse.Namespace) -> Homelab:
+    """The homelab's stack as *args* want it.
+
+    Raises:
+        Refused: a file of variables is not there.
+    """
+    from corral.terraform.homelab import Homelab
+
+    for file in args.var_file:
+        if not file.is_file():
+            raise Refused(f"There is no file {file}.", next_step="Correct: --var-file FILE")
+    return Homelab(catalog=args.catalog, var_files=args.var_file, warn=output.warn, say=output.talk)
+
+
+def in_words(plan: Plan) -> Changes:
+    """What *plan* means for the catalog.
+
+    Raises:
+        LockStale: the lock does not belong to the catalog, where only corral can tell.
+    """
+    from corral.terraform import changes
+
+    present = lock.require_fresh(catalog.load(plan.catalog))
+    return changes.of_plan(plan.document, json.loads(lock.text(present)))
+
+
+def show(plan: Plan, changes: Changes) -> None:
+    """Print *changes*, then Terraform's own output."""
+    output.data("\n".join(changes.lines()))
+    if not changes.none:
+        output.data(f"\n{plan.text.strip()}")
+
+
+def _local(args: argparse.Namespace) -> int:
+    from corral.engine import binaries, render
+
+    for option, given in (("--var-file", args.var_file), ("--json", args.json)):
+        if given:
+            raise Refused(f"{option} is for the homelab.", next_step=f"Leave out --local, or {option}")
     wanted = catalog.load(options.catalog_dir(args))
     lock.require_fresh(wanted)
     engine = binaries.llama_server()

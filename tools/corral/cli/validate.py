@@ -1,4 +1,4 @@
-"""Check the catalog: every key, type and rule of every model and card, all problems in one pass.
+"""Check the catalog: every key, type and rule of every model, card and image, all problems in one pass.
 
 Needs no network, no GPU and no engine.  A missing or stale lock is a warning: it is what `corral lock` is for.
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     present = lock.read(checked.lock_file)
     stale = list(lock.stale(checked, present))
     if args.json:
-        warnings = [{"model": item.model, "message": item.reason} for item in stale]
+        warnings = [{item.about: item.name, "message": item.reason} for item in stale]
         output.data_json(
             {"catalog": str(directory), "valid": True, "models": list(checked.models), "lock_warnings": warnings}
         )
@@ -49,6 +49,6 @@ def run(args: argparse.Namespace) -> int:
         output.warn(f"there is no lock.json yet. Run: {lock.relock_command(checked)}")
     elif stale:
         for item in stale:
-            output.warn(f"{item.model} {item.reason}")
+            output.warn(str(item))
         output.warn(f"the lock is stale. Run: {lock.relock_command(checked)}")
     return ExitCode.OK

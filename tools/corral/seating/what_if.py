@@ -29,7 +29,7 @@ from corral.errors import CatalogInvalid, Refused
 from corral.hub.resolve import Resolved
 
 _AS_IT_WAS = "The catalog is as it was. Try another value"
-_FILES = ("measured.json",)
+_FILES = ("measured.json", "images.yaml")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from corral.catalog import lock as locks
 from corral.cli.main import main
 from corral.demo.hub import RepoContent
 from corral.demo.tour import tiny_hub
+from tests.support.registry import registry_on_loopback
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
@@ -332,3 +333,78 @@ def test_a_token_for_the_hub_does_not_reach_the_data_host(catalog, hub, monkeypa
 
     assert {entry.authorization for entry in hub.log if entry.is_data} == {None}
     assert {entry.authorization for entry in hub.log if not entry.is_data} == {"Bearer hf_secret"}
+
+
+# -- the images of the cluster --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registry(catalog):
+    """A registry that wants a token first, and the catalog with two images, one of them from there."""
+    digest = "sha256:" + "2" * 64
+    with registry_on_loopback() as running:
+        running.needs_token = True
+        text = f"llama-swap: {running.address}/org/swap:v1\nfetch: python:3.13-slim@{digest}\n"
+        (catalog / "images.yaml").write_text(text)
+        yield running
+
+
+def test_a_tag_is_locked_at_the_digest_that_its_registry_tells(catalog, hub, registry, capsys):
+    digest = registry.put("org/swap", "v1")
+
+    assert lock(catalog) == 0
+
+    told = capsys.readouterr()
+    image = f"{registry.address}/org/swap:v1"
+    assert f"image llama-swap: added\n  {image}@{digest}\n" in told.out
+    assert f"image llama-swap: {image}\n" in told.err
+    assert json.loads((catalog / "lock.json").read_text())["images"]["llama-swap"] == f"{image}@{digest}"
+
+
+def test_a_locked_image_is_not_asked_again_and_upgrade_asks(catalog, hub, registry, capsys):
+    registry.put("org/swap", "v1")
+    lock(catalog)
+    registry.asked.clear()
+    digest = registry.put("org/swap", "v1", "rebuilt")
+
+    assert lock(catalog) == 0
+    assert lock(catalog, "--upgrade", "tiny-text") == 0
+    assert registry.asked == []
+
+    for words in (["llama-swap"], []):
+        assert lock(catalog, "--upgrade", *words) == 0
+        assert len(registry.asked) == 3
+        registry.asked.clear()
+    assert digest in capsys.readouterr().out
+
+
+def test_check_covers_the_images_without_network(catalog, hub, registry, capsys):
+    registry.put("org/swap", "v1")
+    lock(catalog)
+    registry.asked.clear()
+    assert lock(catalog, "--check") == 0
+    images = catalog / "images.yaml"
+    images.write_text(images.read_text().replace("swap:v1", "swap:v2"))
+    capsys.readouterr()
+
+    assert lock(catalog, "--check") == 1
+    assert capsys.readouterr().out.startswith("image llama-swap is ")
+    assert lock(catalog, "--check", "--json") == 1
+    [stale] = json.loads(capsys.readouterr().out)["stale"]
+    assert stale["image"] == "llama-swap"
+    assert registry.asked == []
+
+
+def test_a_tag_that_is_not_there_leaves_no_lock(catalog, hub, registry, capsys):
+    assert lock(catalog) == 2
+
+    assert "image llama-swap: " in (said := capsys.readouterr().err)
+    assert "has no image org/swap:v1" in said
+    assert not (catalog / "lock.json").exists()
+
+
+def test_upgrade_refuses_what_is_neither_model_nor_image(catalog, hub, registry, capsys):
+    registry.put("org/swap", "v1")
+
+    assert lock(catalog, "--upgrade", "llama-swap", "gpt-5") == 2
+    assert "No model gpt-5" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from corral import paths
 from corral.catalog import catalog, headers, lock, schema, yaml_reader
 
 TERRAFORM = paths.REPOSITORY / "terraform"
-FILES = sorted(TERRAFORM.glob("catalog*/*/*.yaml"))
+FILES = sorted([*TERRAFORM.glob("catalog*/*/*.yaml"), *TERRAFORM.glob("catalog*/images.yaml")])
 
 
 def test_there_are_catalogs_to_check():
@@ -27,6 +27,13 @@ def test_the_operator_serves_four_models():
         "minicpm-v-4-5": (3072, True),
         "qwen3vl-4b": (3072, True),
     }
+
+
+def test_the_operators_images_say_which_version_they_are():
+    images = catalog.load(TERRAFORM / "catalog").images
+
+    assert images["llama-swap"].tagged == "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root"
+    assert images["fetch"].digest
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: f"{path.parts[-3]}-{path.stem}")

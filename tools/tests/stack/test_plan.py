@@ -1,4 +1,4 @@
-"""`corral plan`: Terraform's own words, and its refusals."""
+"""`corral plan --local`: Terraform's own words, and its refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
 
 def test_the_plan_shows_the_configuration_that_would_run(capsys):
-    assert main(["plan", "--catalog", str(DEMO)]) == 0
+    assert main(["plan", "--local", "--catalog", str(DEMO)]) == 0
     assert "--alias tiny-vision" in capsys.readouterr().out
 
 
@@ -23,7 +23,7 @@ def test_a_stale_lock_is_refused_by_name(tmp_path, capsys):
     model = tmp_path / "catalog" / "models" / "tiny-text.yaml"
     model.write_text(model.read_text().replace("context: 2048", "context: 1024"))
 
-    assert main(["plan", "--catalog", str(tmp_path / "catalog")]) == 2
+    assert main(["plan", "--local", "--catalog", str(tmp_path / "catalog")]) == 2
     error = capsys.readouterr().err
     assert "tiny-text has changed in the catalog since it was locked" in error
     assert "corral lock --catalog" in error

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from corral import paths
 from corral.catalog.intent import Card, Model
 from corral.engine import render
 from corral.errors import CannotRun, ProgramMissing, Refused
 from corral.files import alone
+from corral.terraform import runner
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
 
 ENGINE = Path("/opt/llama-server")
@@ -318,9 +320,9 @@ def test_a_terraform_that_fails_is_quoted(catalog, tmp_path, monkeypatch):
 
 
 def test_every_module_asks_for_the_same_terraform():
-    files = sorted((render.REPOSITORY / "terraform").glob("*/*/versions.tf"))
+    files = sorted((paths.REPOSITORY / "terraform").glob("*/*/versions.tf"))
 
     assert len(files) >= 2
-    wanted = ".".join(str(number) for number in render.MINIMUM_VERSION)
+    wanted = ".".join(str(number) for number in runner.MINIMUM_VERSION)
     for file in files:
         assert f'required_version = ">= {wanted}"' in file.read_text(), file

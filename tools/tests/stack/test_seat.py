@@ -117,7 +117,7 @@ def test_immich_ml_with_10726_mib_is_refused_and_named(catalog, seat, capsys):
     assert "lower the budget of immich-ml: in cards/t4.yaml, immich-ml: {budget_mib: " in err
     assert f"corral lock --catalog {catalog}" in err
 
-    assert main(["plan", "--catalog", str(catalog)]) == 2
+    assert main(["plan", "--local", "--catalog", str(catalog)]) == 2
     assert "Card t4 is short of" in (refused := capsys.readouterr().err)
     assert ": immich-ml 10726, slot main " in refused
 

@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 def place(fixture: Path, folder: Path) -> Path:
     kind = "cards" if fixture.stem.startswith("card-") else "models"
-    target = folder / kind / fixture.name
+    target = folder / "images.yaml" if fixture.stem.startswith("images-") else folder / kind / fixture.name
     shutil.copy(fixture, target)
     return target
 
@@ -66,14 +66,37 @@ def test_a_right_file_is_accepted(fixture, folder):
     assert fixture.stem in catalog.load(folder).models
 
 
-def test_all_problems_are_found_in_one_pass(folder):
-    for name in ("context-zero", "unknown-card", "card-without-vram"):
-        place(FIXTURES / "invalid" / f"{name}.yaml", folder)
+def test_a_catalog_needs_no_images(folder):
+    assert catalog.load(folder).images is None
 
-    with pytest.raises(CatalogInvalid, match="The catalog has 3 problems") as caught:
+
+def test_images_are_read_by_their_keys(folder):
+    digest = "sha256:" + "a" * 64
+    (folder / "images.yaml").write_text(f"fetch: python:3.13-slim@{digest}\nllama-swap: localhost:5000/swap:v1\n")
+
+    images = catalog.load(folder).images
+
+    assert {key: (image.tagged, image.digest) for key, image in images.items()} == {
+        "llama-swap": ("localhost:5000/swap:v1", None),
+        "fetch": ("python:3.13-slim", digest),
+    }
+
+
+def test_images_that_cannot_be_read_are_not_taken_for_none(folder):
+    (folder / "images.yaml").symlink_to(folder / "nowhere")
+
+    with pytest.raises(CatalogInvalid, match=r"images\.yaml:1: cannot be read"):
         catalog.load(folder)
 
-    assert len(caught.value.problems) == 3
+
+def test_all_problems_are_found_in_one_pass(folder):
+    for name in ("context-zero", "unknown-card", "card-without-vram", "images-tag-latest"):
+        place(FIXTURES / "invalid" / f"{name}.yaml", folder)
+
+    with pytest.raises(CatalogInvalid, match="The catalog has 4 problems") as caught:
+        catalog.load(folder)
+
+    assert len(caught.value.problems) == 4
 
 
 @pytest.mark.parametrize(
@@ -85,12 +108,14 @@ def test_all_problems_are_found_in_one_pass(folder):
         ("models/blobs.yaml", "and not blobs or sets"),
         ("cards/has space.yaml", "must be lower case"),
         ("extra.yaml", "would be overlooked"),
+        ("images.yml", "would be overlooked"),
+        ("models/images/images.yaml", "one .yaml file per entry"),
         ("model/x.yaml", "would be overlooked"),
     ],
 )
 def test_a_file_that_would_be_overlooked_is_refused(name, message, folder):
     file = folder / name
-    file.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(exist_ok=True, parents=True)
     file.write_text(OTHER)
 
     with pytest.raises(CatalogInvalid, match=message):

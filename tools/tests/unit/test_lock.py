@@ -82,12 +82,12 @@ def locked(folder, hub, engine=None, **options):
     wanted = catalog.load(folder)
     result = relock(wanted, lock.read(wanted.lock_file), hub, engine or Engine(folder), **options)
     lock.write(wanted.lock_file, result.lock)
-    return {change.model: change for change in result.changes}
+    return {change.name: change for change in result.changes}
 
 
 def stale(folder):
     wanted = catalog.load(folder)
-    return {item.model: item.reason for item in lock.stale(wanted, lock.read(wanted.lock_file))}
+    return {item.name: item.reason for item in lock.stale(wanted, lock.read(wanted.lock_file))}
 
 
 def test_a_lock_has_the_documented_shape(folder, hub):
@@ -391,3 +391,135 @@ def test_a_size_in_quotes_is_not_a_size(folder, hub):
 
     with pytest.raises(Refused, match=r"is not a lock that this corral can read: .* at \.models\.text\.files"):
         lock.read(file)
+
+
+# -- the images of the cluster --------------------------------------------------------------------------------
+
+SWAP, FETCH = "ghcr.io/org/swap:v1", "python:3.13-slim"
+ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
+
+
+class Registry:
+    """Knows one digest, and remembers what it was asked."""
+
+    def __init__(self, digest=ONE):
+        self.digest, self.asked = digest, []
+
+    def __call__(self, image):
+        self.asked.append(image.tagged)
+        return self.digest
+
+
+@pytest.fixture
+def images(folder):
+    """The catalog with images, of which fetch names its digest itself."""
+
+    def write(swap=SWAP, fetch=f"{FETCH}@{TWO}"):
+        (folder / "images.yaml").write_text(f"llama-swap: {swap}\nfetch: {fetch}\n")
+
+    write()
+    return write
+
+
+def edit_lock(folder, change):
+    document = json.loads((folder / "lock.json").read_text())
+    change(document)
+    (folder / "lock.json").write_text(json.dumps(document))
+
+
+def test_a_lock_without_images_is_as_it_was(folder, hub):
+    locked(folder, hub)
+
+    assert list(json.loads((folder / "lock.json").read_text())) == ["version", "models"]
+
+
+def test_a_tag_is_locked_at_its_digest_and_a_digest_as_it_is(folder, hub, images):
+    registry = Registry()
+
+    changes = locked(folder, hub, image_digest=registry)
+
+    document = json.loads((folder / "lock.json").read_text())
+    assert list(document) == ["version", "images", "models"]
+    assert document["images"] == {"fetch": f"{FETCH}@{TWO}", "llama-swap": f"{SWAP}@{ONE}"}
+    assert registry.asked == [SWAP]
+    assert (changes["llama-swap"].kind, changes["llama-swap"].details) == ("added", (f"{SWAP}@{ONE}",))
+    assert changes["llama-swap"].subject == "image llama-swap"
+    assert stale(folder) == {}
+
+
+def test_the_agent_passes_over_the_images(folder, hub, images):
+    locked(folder, hub, image_digest=Registry())
+
+    assert list(read_lock(folder / "lock.json").models) == ["text", "vision"]
+
+
+def test_an_unchanged_image_is_not_asked_again_until_it_is_upgraded(folder, hub, images):
+    locked(folder, hub, image_digest=Registry())
+    registry = Registry(TWO)
+
+    assert locked(folder, hub, image_digest=registry)["llama-swap"].kind == "unchanged"
+    assert registry.asked == []
+
+    changes = locked(folder, hub, image_digest=registry, upgrade_images=["llama-swap", "fetch"])
+    assert registry.asked == [SWAP]
+    assert changes["llama-swap"].kind == "upgraded"
+    assert changes["llama-swap"].details == (f"{SWAP}@{ONE} → {SWAP}@{TWO}",)
+
+
+def test_another_tag_is_stale_and_asked(folder, hub, images):
+    locked(folder, hub, image_digest=Registry())
+    images(swap="ghcr.io/org/swap:v2")
+
+    assert stale(folder) == {"llama-swap": f"is ghcr.io/org/swap:v2 in the catalog and {SWAP} in the lock"}
+    assert locked(folder, hub, image_digest=Registry(TWO))["llama-swap"].kind == "changed"
+    assert stale(folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("pinned", "why"),
+    [
+        (None, "is not in the lock"),
+        (SWAP, f"has no digest in the lock: {SWAP}"),
+        ("ghcr.io/org/swap:latest", "is not an image in the lock: ghcr.io/org/swap:latest has the tag latest"),
+        (f"{SWAP}@sha256:1", "is not an image in the lock"),
+        (f"{FETCH}@{ONE}", f"is {SWAP} in the catalog and {FETCH} in the lock"),
+    ],
+)
+def test_an_image_that_is_not_the_catalogs_at_a_digest_is_stale(folder, hub, images, pinned, why):
+    locked(folder, hub, image_digest=Registry())
+    edit_lock(folder, lambda document: document["images"].update({"llama-swap": pinned}))
+    if pinned is None:
+        edit_lock(folder, lambda document: document["images"].pop("llama-swap"))
+
+    assert why in stale(folder)["llama-swap"]
+    with pytest.raises(LockStale, match="  image llama-swap "):
+        lock.require_fresh(catalog.load(folder))
+    locked(folder, hub, image_digest=Registry())
+    assert stale(folder) == {}
+
+
+def test_another_digest_in_the_catalog_is_stale(folder, hub, images):
+    locked(folder, hub, image_digest=Registry())
+    images(fetch=f"{FETCH}@{ONE}")
+
+    assert stale(folder) == {"fetch": f"has another digest in the catalog than in the lock: {ONE}, not {TWO}"}
+
+
+def test_images_without_an_intent_leave_the_lock(folder, hub, images):
+    locked(folder, hub, image_digest=Registry())
+    (folder / "images.yaml").unlink()
+
+    assert stale(folder) == dict.fromkeys(("llama-swap", "fetch"), "is in the lock, but no longer in the catalog")
+    changes = locked(folder, hub)
+    assert (changes["fetch"].kind, changes["fetch"].about) == ("removed", "image")
+    assert "images" not in json.loads((folder / "lock.json").read_text())
+
+
+def test_an_image_without_an_answer_leaves_the_lock_as_it_was(folder, hub, images):
+    def away(image):
+        raise CannotRun(f"The registry of {image.name} does not answer.", next_step="Check the network")
+
+    with pytest.raises(CannotRun, match=r"  image llama-swap: The registry of ghcr\.io/org/swap does not answer"):
+        locked(folder, hub, image_digest=away)
+
+    assert not (folder / "lock.json").exists()

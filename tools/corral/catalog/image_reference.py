@@ -1,0 +1,86 @@
+"""The name of a container image, in the one form that corral takes: ``name:tag``, and its digest where it is known."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+_REGISTRY = r"(?:localhost|[a-zA-Z0-9-]+(?:\.[a-zA-Z0-9-]+)+)(?::[0-9]+)?|[a-zA-Z0-9-]+:[0-9]+"
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+_NAME = rf"(?:(?:{_REGISTRY})/)?{_PART}(?:/{_PART})*"
+_DIGEST = "sha256:[0-9a-f]{64}"
+PATTERN = rf"^{_NAME}:{_TAG}(@{_DIGEST})?$"
+"""What an editor checks; ``ImageReference.parse`` says in words what is wrong."""
+PINNED_PATTERN = rf"^{_NAME}:{_TAG}@{_DIGEST}$"
+
+_FORM = re.compile(
+    rf"(?P<name>(?:(?P<registry>{_REGISTRY})/)?{_PART}(?:/{_PART})*)(?::(?P<tag>{_TAG}))?(?:@(?P<digest>{_DIGEST}))?"
+)
+_LOOPBACK = ("localhost", "127.0.0.1")
+_DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
+
+
+@dataclass(frozen=True)
+class ImageReference:
+    """A container image.
+
+    Attributes:
+        name: as it is written, e.g. ``python`` or ``ghcr.io/mostlygeek/llama-swap``.
+        tag: one that says which version it is, so never ``latest``.
+        digest: ``sha256:`` and 64 hexadecimal digits; None where only a registry knows it.
+    """
+
+    name: str
+    tag: str
+    digest: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """*text* taken apart.
+
+        Raises:
+            ValueError: it is no image's name, has no tag, or the tag ``latest``; the message is a sentence.
+        """
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise ValueError(
+                f"{text!r} is not an image: it must be like ghcr.io/org/name:tag, in lower case, "
+                "and may end in @sha256: with 64 hexadecimal digits."
+            )
+        tag = found["tag"]
+        if tag is None:
+            raise ValueError(f"{text} has no tag: write the version that you want, e.g. {found['name']}:v1.")
+        if tag == "latest":
+            raise ValueError(f"{text} has the tag latest, which says no version: write the one that you want.")
+        return cls(found["name"], tag, found["digest"])
+
+    @property
+    def tagged(self) -> str:
+        """``name:tag``."""
+        return f"{self.name}:{self.tag}"
+
+    @property
+    def registry(self) -> str:
+        """Host and port that are asked about it; an image without a registry is on Docker Hub."""
+        found = _FORM.fullmatch(self.name)
+        named = found["registry"] if found else None
+        return "registry-1.docker.io" if named is None or named in _DOCKER_HUB else named
+
+    @property
+    def repository(self) -> str:
+        """Its path at the registry; Docker's own images are in ``library/`` there."""
+        found = _FORM.fullmatch(self.name)
+        named = found["registry"] if found else None
+        path = self.name.removeprefix(f"{named}/") if named else self.name
+        return f"library/{path}" if self.registry == "registry-1.docker.io" and "/" not in path else path
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether the registry is on this machine: only such a one is asked without TLS."""
+        return self.registry.partition(":")[0] in _LOOPBACK
+
+    def at(self, digest: str) -> str:
+        """``name:tag@digest``, as the lock and Kubernetes have it."""
+        return f"{self.tagged}@{digest}"

@@ -1,0 +1,71 @@
+"""Bring the homelab to what the catalog says: plan, ask, apply exactly that plan, then prove that every model answers.
+
+This is `terraform apply` of terraform/stacks/homelab, with the same terraform.tfvars and the same state.  While
+Terraform waits, the cluster is watched: what cannot heal by itself (no free GPU, an image that is not there) ends the
+apply within seconds, with the reason and the next command.  Terraform writes its state first.
+
+Without a terminal to ask at, --yes is needed.
+
+examples:
+  corral apply
+  corral apply --yes --no-smoke
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corral import output
+from corral.cli import plan as plans
+from corral.errors import ExitCode, Refused
+
+if TYPE_CHECKING:
+    from corral.terraform.homelab import Target
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    plans.add_homelab(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--no-smoke", action="store_true", help="do not ask the models afterwards")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, show, ask, apply, smoke."""
+    if not args.yes and not sys.stdin.isatty():
+        raise Refused(
+            "There is no terminal to ask at, and --yes was not given.",
+            next_step="Look first: corral plan; then: corral apply --yes",
+        )
+    from corral.terraform.guard import ClusterGuard
+
+    lab = plans.homelab(args)
+    with lab.plan() as plan:
+        changes = plans.in_words(plan)
+        plans.show(plan, changes)
+        if not changes.none:
+            if not (args.yes or _agreed()):
+                output.talk("Nothing was changed.")
+                return ExitCode.FAILED
+            lab.apply(plan, guard=ClusterGuard(plan.target))
+            output.talk("Applied.")
+    return ExitCode.OK if args.no_smoke else _smoke(plan.target, plan.catalog)
+
+
+def _agreed() -> bool:
+    output.talk("Apply this plan? Only yes does.")
+    return sys.stdin.readline().strip() == "yes"
+
+
+def _smoke(target: Target, catalog: Path) -> int:
+    """Ask every model through a forwarded port, as `corral smoke` does."""
+    from corral.cli.main import build_parser
+    from corral.cluster import client, port_forward
+
+    cluster = client.connect(target.kubeconfig, target.context)
+    with port_forward.forwarded(cluster, target.namespace) as url:
+        args = build_parser(only="smoke").parse_args(["smoke", "--endpoint", url, "--catalog", str(catalog)])
+        return int(args.run(args))

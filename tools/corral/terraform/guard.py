@@ -1,0 +1,96 @@
+"""The cluster's side of an apply: what is wrong in it, and an end to what cannot come true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from corral.errors import CannotRun
+from corral.terraform.homelab import Target
+
+if TYPE_CHECKING:  # importing kubernetes takes half a second
+    from corral.cluster.client import Cluster
+    from corral.terraform.applying import Finding
+
+_SUBJECTS = {
+    "kubernetes_deployment_v1": ("pod/llama-swap", "deployment/", "replicaset/"),
+    "kubernetes_job_v1": ("pod/download-models", "job/"),
+}
+"""What findings of one workload are about; all others, such as a claim's, are anybody's who waits."""
+_OURS = "app.kubernetes.io/part-of=corral"
+
+
+class ClusterGuard:
+    """Watches the namespace of *target*; the cluster is connected to at the first look."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._cluster: Cluster | None = None
+
+    def look(self, kinds: Collection[str]) -> Sequence[Finding]:
+        """What is wrong now with resources of the types *kinds*, and with what they need.
+
+        Raises:
+            CorralError: the cluster cannot be asked.
+        """
+        others = tuple(prefix for kind, prefixes in _SUBJECTS.items() if kind not in kinds for prefix in prefixes)
+        if not kinds:
+            return ()
+        from corral.cluster import diagnosis, look
+
+        found = diagnosis.findings(look.look(self._connected(), self._target.namespace))
+        return [one for one in found if not one.subject.startswith(others)]
+
+    def end(self, kinds: Collection[str]) -> None:
+        """Shorten the deadline of unfinished workloads, so that Kubernetes itself calls them failed.
+
+        A Job that is ended so goes on where it stopped when the next apply makes a new one; a Deployment is only called
+        late, and keeps trying.  The next apply puts the deadlines back.
+
+        Args:
+            kinds: Terraform's resource types.
+
+        Raises:
+            CannotRun: the cluster cannot be asked, or does not allow it.
+        """
+        from kubernetes.client import AppsV1Api, BatchV1Api
+
+        api, namespace = self._connected().api, self._target.namespace
+        if "kubernetes_job_v1" in kinds:
+            batch = BatchV1Api(api)
+            jobs = _asked(lambda: batch.list_namespaced_job(namespace, label_selector=_OURS))
+            for job in jobs.items:
+                if not _ended(job) and job.spec.active_deadline_seconds != 1:
+                    self._patch(batch.patch_namespaced_job, job, "activeDeadlineSeconds")
+        if "kubernetes_deployment_v1" in kinds:
+            apps = AppsV1Api(api)
+            deployments = _asked(lambda: apps.list_namespaced_deployment(namespace, label_selector=_OURS))
+            for deployment in deployments.items:
+                if deployment.spec.progress_deadline_seconds != 1:
+                    self._patch(apps.patch_namespaced_deployment, deployment, "progressDeadlineSeconds")
+
+    def _patch(self, patch: Callable[..., Any], one: Any, deadline: str) -> None:
+        _asked(lambda: patch(one.metadata.name, self._target.namespace, {"spec": {deadline: 1}}))
+
+    def _connected(self) -> Cluster:
+        from corral.cluster import client
+
+        self._cluster = self._cluster or client.connect(self._target.kubeconfig, self._target.context)
+        return self._cluster
+
+
+def _asked(question: Callable[[], Any]) -> Any:
+    from kubernetes.client import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        return question()
+    except ApiException as error:
+        raise CannotRun(f"The cluster does not end what is waited for: {error.reason}.") from None
+    except HTTPError as error:
+        raise CannotRun(f"The cluster does not answer: {getattr(error, 'reason', error)}.") from None
+
+
+def _ended(job: Any) -> bool:
+    conditions = job.status.conditions or []
+    return any(one.type in ("Complete", "Failed") and one.status == "True" for one in conditions)

@@ -1,0 +1,274 @@
+"""Plans, applies and reads ``terraform/stacks/homelab``, in its own folder and with its own state.
+
+Plain ``terraform`` in that folder and corral are the same: terraform.tfvars, backend_override.tf, TF_VAR_… and
+TF_CLI_CONFIG_FILE count for both.  Only TF_CLI_ARGS… does not: it would change what corral asks for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from python_terraform import IsFlagged
+
+from corral.errors import CannotRun, CorralError, Failed, Refused
+from corral.paths import REPOSITORY
+from corral.terraform import applying
+from corral.terraform.applying import Finding, Guard
+from corral.terraform.runner import Finished, Terraform, broken_rules, find_terraform, pass_on_advice, refused
+
+STACK = REPOSITORY / "terraform" / "stacks" / "homelab"
+_NO_VALUE = "No value for required variable"
+_LOCKED = "Error acquiring the state lock"
+_VARIABLE = re.compile(r'input variable "(\w+)"')
+_LOCK_ID = re.compile(r"^\s*ID:\s+(\S+)$", re.MULTILINE)
+_WHO = re.compile(r"^\s*Who:\s+(\S+)$", re.MULTILINE)
+_ASKED = re.compile(
+    r'(?:Failed to [^:]+: )?(?:Get|Post|Put|Patch|Delete) "(?P<server>https?://[^/"]+)[^"]*": (?P<why>[^\n]+)'
+)
+_CREDENTIALS = re.compile(r"(?:Failed to [^:]+: )?(?:Unauthorized|the server has asked for the client to provide cred)")
+_TYPE = re.compile(r"(?:^|\.)([a-z]+_[a-z0-9_]+)\.")
+_HINT = re.compile(r"# failed\? (?P<hint>.+)")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The cluster that the stack is for, as its variables name it."""
+
+    kubeconfig: Path | None
+    context: str | None
+    namespace: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that can be applied.
+
+    Attributes:
+        file: Terraform's own, for ``Homelab.apply``.
+        document: ``terraform show -json`` of it.
+        text: ``terraform show`` of it, without colours.
+        catalog: the folder that its variable ``catalog`` names.
+        target: the cluster.
+    """
+
+    file: Path
+    document: dict[str, Any]
+    text: str
+    catalog: Path
+    target: Target
+
+
+class Homelab:
+    """The stack, with what the command line says beside terraform.tfvars.
+
+    Args:
+        stack: its folder; None: the one of this clone.
+        catalog: the catalog, instead of the variable's own value.
+        var_files: further files of variables, later ones first.
+        warn: hears what the modules advise against and do not refuse.
+        say: hears what takes its time.
+    """
+
+    def __init__(
+        self,
+        stack: Path | None = None,
+        *,
+        catalog: Path | None = None,
+        var_files: Sequence[Path] = (),
+        warn: Callable[[str], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._stack = stack or STACK
+        self._catalog, self._warn, self._say = catalog, warn, say
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CLI_ARGS")}
+        environment |= {"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
+        self._terraform = Terraform(find_terraform(), self._stack, environment, self._explain)
+        self._inputs: dict[str, Any] = {
+            "var_file": [str(file.absolute()) for file in var_files],
+            "var": [f"catalog={catalog.absolute()}"] if catalog else [],
+        }
+
+    @contextmanager
+    def plan(self) -> Iterator[Plan]:
+        """What would change; its file goes with the block.
+
+        Raises:
+            Refused: a rule of the modules is broken, or a variable has no value.
+            CannotRun: the state is locked, the cluster does not answer, or Terraform failed for another reason.
+            ProgramMissing: Terraform is missing or too old.
+        """
+        with tempfile.TemporaryDirectory(prefix="corral-plan-") as folder:
+            file = Path(folder) / "plan"
+            pass_on_advice(self._initialised("plan", out=str(file), **self._inputs), self._warn)
+            with ThreadPoolExecutor(2) as pool:
+                told = pool.submit(self._terraform.cmd, "show", str(file), json=IsFlagged)
+                shown = pool.submit(self._terraform.cmd, "show", str(file), no_color=IsFlagged)
+            document = json.loads(self._terraform.judged(told.result()).text)
+            text = self._terraform.judged(shown.result()).text
+            values = {name: one.get("value") for name, one in document.get("variables", {}).items()}
+            catalog = (self._stack / Path(str(values.get("catalog", ".")))).resolve()
+            yield Plan(file, document, text, catalog, _target(values, self._stack))
+
+    def apply(self, plan: Plan, *, guard: Guard) -> None:
+        """Apply exactly *plan*; progress goes to ``say``.
+
+        Args:
+            plan: from ``plan``, whose block has not ended.
+            guard: watches the cluster while Terraform waits.
+
+        Raises:
+            Failed: the cluster could not do it: the finding's sentence, the event and the next command.
+            CannotRun: Terraform failed for another reason.
+        """
+        applied = applying.apply(self._terraform, plan.file, guard=guard, say=self._say)
+        if applied.finished.code == 0:
+            pass_on_advice(applied.finished, self._warn)
+            return
+        if applied.stuck:
+            raise _cluster_says((applied.stuck,), _lock_left(applied.finished) or "Terraform was told to stop.")
+        error = self._explain(applied.finished)
+        found = _seen(guard, applied.finished)
+        raise _cluster_says(found, error.message) if found else error
+
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of the last apply by name; empty when there was none.
+
+        Raises:
+            CannotRun: the state cannot be read.
+        """
+        told = self._terraform.cmd("output", json=IsFlagged)
+        if told.code != 0 and _wants_init(told):
+            self._init()
+            told = self._terraform.cmd("output", json=IsFlagged)
+        document = json.loads(self._terraform.judged(told).text)
+        return {name: one["value"] for name, one in document.items()}
+
+    def target(self) -> Target:
+        """The cluster that the variables name; no cluster is asked.
+
+        Raises:
+            As ``plan``.
+        """
+        asked = "jsonencode({kubeconfig = var.kubeconfig, kube_context = var.kube_context, namespace = var.namespace})"
+        # Unless told, console locks the state, and a running apply would be in the way of a mere question.
+        with tempfile.TemporaryDirectory(prefix="corral-") as folder:
+            options = {**self._inputs, "state": str(Path(folder) / "none.tfstate")}
+            told = self._terraform.cmd("console", stdin=f"{asked}\n", **options)
+            if _wants_init(told):
+                self._init()
+                told = self._terraform.cmd("console", stdin=f"{asked}\n", **options)
+        lines = [line for line in told.text.splitlines() if line.startswith('"')]
+        if not lines:
+            raise self._explain(told)
+        return _target(json.loads(json.loads(lines[-1])), self._stack)
+
+    def _initialised(self, command: str, **options: Any) -> Finished:
+        """*command*, after ``terraform init`` when it says that it needs one."""
+        told = self._terraform.cmd(command, json=IsFlagged, input=False, **options)
+        if told.code != 0 and _wants_init(told):
+            self._init()
+            told = self._terraform.cmd(command, json=IsFlagged, input=False, **options)
+        return self._terraform.judged(told)
+
+    def _init(self) -> None:
+        self._say(f"terraform init in {self._stack}")
+        told = self._terraform.cmd("init", json=IsFlagged, input=False)
+        if told.code == 0:
+            return
+        by_hand = f"make init, which is: terraform -chdir={shlex.quote(str(self._stack))} init"
+        words = "\n".join(told.words)
+        if "migrat" in words:
+            raise Refused(
+                f"The state of {self._stack} would move to another backend, and Terraform asks before it does so.",
+                next_step=f"Answer it: {by_hand} -migrate-state",
+            )
+        raise CannotRun(f"Terraform could not prepare {self._stack}.\n{words}", next_step=f"See it alone: {by_hand}")
+
+    def _explain(self, finished: Finished) -> CorralError:
+        """What Terraform complained of, as one of our errors."""
+        if rules := broken_rules(finished):
+            return refused(rules, self._catalog)
+        errors, words = finished.errors, "\n".join(finished.words)
+        if errors and all(one["summary"] == _NO_VALUE for one in errors):
+            return self._without_value([name for one in errors for name in _VARIABLE.findall(one["detail"])])
+        if _LOCKED in words:
+            return self._locked(words)
+        if unreachable := next(filter(None, map(_unreachable, errors)), None):
+            return CannotRun(unreachable, next_step=_CHECK_IT)
+        hints = [hint["hint"] for one in errors if (hint := _HINT.search((one.get("snippet") or {}).get("code", "")))]
+        by_hand = f"See it alone: terraform -chdir={shlex.quote(str(self._stack))} plan"
+        return CannotRun(f"Terraform failed.\n{words}", next_step=hints[0] if hints else by_hand)
+
+    def _without_value(self, names: Sequence[str]) -> Refused:
+        example = next(iter(sorted(self._stack.glob("*.tfvars.example"))), None)
+        tfvars = self._stack / "terraform.tfvars"
+        write = f"Write {'them' if len(names) > 1 else 'it'} into {tfvars}, or into a file for: --var-file FILE"
+        if example and not tfvars.exists():
+            write = f"cp {shlex.quote(str(example))} {shlex.quote(str(tfvars))}, then edit it"
+        return Refused(f"{self._stack} has no value for: {', '.join(names)}.", next_step=write)
+
+    def _locked(self, words: str) -> CannotRun:
+        who, lock = _WHO.search(words), _LOCK_ID.search(words)
+        unlock = f"terraform -chdir={shlex.quote(str(self._stack))} force-unlock {lock[1] if lock else 'ID'}"
+        return CannotRun(
+            f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}.\n{words}",
+            next_step=f"Wait for the other run; only if nobody runs one: {unlock}",
+        )
+
+
+_CHECK_IT = (
+    "Correct kube_context and kubeconfig in terraform.tfvars, or start the cluster; the same question alone: "
+    "kubectl --context CONTEXT get nodes"
+)
+
+
+def _target(values: dict[str, Any], stack: Path) -> Target:
+    named = values.get("kubeconfig")
+    kubeconfig = stack / Path(str(named)).expanduser() if named else None
+    return Target(kubeconfig, values.get("kube_context") or None, str(values.get("namespace") or "llama-cpp"))
+
+
+def _unreachable(error: dict[str, Any]) -> str:
+    """What is wrong with the way to the cluster, as a sentence; empty when *error* is about something else."""
+    summary, detail = error["summary"], error.get("detail", "")
+    if str(error.get("address", "")).startswith("provider["):
+        return f"The cluster cannot be asked: {detail or summary}."
+    if found := _ASKED.match(summary):
+        return f"The cluster at {found['server']} does not answer: {found['why']}."
+    if _CREDENTIALS.match(summary):
+        return f"The cluster does not accept the kubeconfig's credentials: {summary}."
+    return ""
+
+
+def _wants_init(finished: Finished) -> bool:
+    return "terraform init" in f"{finished.text}{finished.complaints}"
+
+
+def _lock_left(finished: Finished) -> str:
+    """Terraform's own words when it could not let go of the state; empty when it could."""
+    return "\n".join(words for words in finished.words if "state lock" in words or "Failed to save state" in words)
+
+
+def _seen(guard: Guard, failed: Finished) -> Sequence[Finding]:
+    """What the cluster shows of the resources that Terraform failed at; nothing when it cannot be asked."""
+    addresses = [str(error.get("address", "")) for error in failed.errors]
+    try:
+        return guard.look({part for address in addresses for part in _TYPE.findall(address)})
+    except CorralError:
+        return ()
+
+
+def _cluster_says(found: Sequence[Finding], words: str) -> Failed:
+    first = sorted(found, key=lambda one: not one.is_stuck)
+    told = [line for one in first for line in (f"{one.subject} {one.what}", f"  {one.event}" if one.event else "")]
+    return Failed("\n".join([*filter(None, told), words]), next_step=first[0].next_step)

@@ -1,0 +1,180 @@
+"""Runs Terraform in the folder of one stack; the only place that starts it.
+
+What it says as JSON lines (``-json``) becomes events; what it complains of becomes one of our errors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import python_terraform
+from python_terraform import IsFlagged
+
+from corral.errors import CorralError, ProgramMissing, Refused
+
+MINIMUM_VERSION = (1, 9)
+_GET_IT = "Install it from https://developer.hashicorp.com/terraform/install, and see that it is on PATH."
+_RULES = {"Resource precondition failed", "Invalid value for variable"}
+_ADVICE = "Check block assertion failed"
+REMEDY = re.compile(r"(?P<what>.*\.)\s+(?P<remedy>[^.]*\brun: .+)", re.DOTALL | re.IGNORECASE)
+_RULE_ADDRESS = re.compile(r"\n\nThis was checked by the validation rule at .*", re.DOTALL)
+
+
+class Finished(NamedTuple):
+    """A Terraform command that has ended: its exit code, its events, and both streams as text."""
+
+    code: int
+    events: list[dict[str, Any]]
+    text: str
+    complaints: str
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """Its diagnostics of severity error, in Terraform's own form."""
+        return [one for one in _diagnostics(self.events) if one["severity"] == "error"]
+
+    @property
+    def words(self) -> list[str]:
+        """What it complained of: summary and detail of each error, else all that it printed."""
+        told = [f"{one['summary']}: {one['detail']}" if one.get("detail") else one["summary"] for one in self.errors]
+        return list(dict.fromkeys(told)) or [f"{self.text}{self.complaints}".strip()]
+
+
+class Terraform(python_terraform.Terraform):  # type: ignore[misc]
+    """python-terraform writes the command line.
+
+    Running it is ours: the library's own way can set no environment for one call, reads states that are not asked
+    for, and reports through calls that Python deprecates.
+
+    Args:
+        program: from ``find_terraform``.
+        stack: the folder that it runs in.
+        environment: all of it.
+        explain: makes one of our errors of a command that failed.
+    """
+
+    def __init__(
+        self, program: str, stack: Path, environment: Mapping[str, str], explain: Callable[[Finished], CorralError]
+    ) -> None:
+        super().__init__(working_dir=str(stack), terraform_bin_path=program)
+        self.environment = dict(environment)
+        self.explain = explain
+
+    def read_state_file(self, file_path: str | None = None) -> None:
+        """Nothing: whoever wants outputs asks for them."""
+
+    def run(self, command: str, *args: str, **options: Any) -> Finished:
+        """Run *command* with JSON lines in the stack; raise what it complains of."""
+        return self.judged(self.cmd(command, *args, json=IsFlagged, input=False, **options))
+
+    def judged(self, finished: Finished) -> Finished:
+        """*finished*, unless it failed.
+
+        Raises:
+            CorralError: what ``explain`` makes of it.
+            ProgramMissing: this Terraform is too old to be understood.
+        """
+        if finished.code != 0:
+            require_version(self.terraform_bin_path)
+            raise self.explain(finished)
+        return finished
+
+    def cmd(self, cmd: str, *args: str, stdin: str = "", **options: Any) -> Finished:
+        """Run one Terraform command in the stack and wait for its end."""
+        command = self.generate_cmd_string(cmd, *args, **options)
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.working_dir,
+                env=self.environment,
+                input=stdin,
+                capture_output=True,
+                check=False,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except OSError as error:
+            raise ProgramMissing(f"{command[0]} does not start: {error.strerror}.", next_step=_GET_IT) from None
+        return finished(done.returncode, done.stdout, done.stderr)
+
+
+def finished(code: int, text: str, complaints: str) -> Finished:
+    """A command that has ended, and the events that are in its *text*."""
+    events = [event for line in text.split("\n") if (event := event_of(line))]
+    return Finished(code, events, text, complaints)
+
+
+def event_of(line: str) -> dict[str, Any] | None:
+    """The event that stands on *line* of a command with ``-json``; None for any other line."""
+    if not line.startswith('{"@'):
+        return None
+    event: dict[str, Any] = json.loads(line)
+    return event
+
+
+def find_terraform() -> str:
+    """The ``terraform`` on PATH.
+
+    Raises:
+        ProgramMissing: there is none.
+    """
+    program = shutil.which("terraform")
+    if program is None:
+        raise ProgramMissing(f"Terraform is not installed; corral needs {_minimum()} or newer.", next_step=_GET_IT)
+    return program
+
+
+def require_version(program: str) -> None:
+    """Return when *program* is a Terraform that corral's modules can use.
+
+    Raises:
+        ProgramMissing: it is too old, or does not start.
+    """
+    try:
+        answer = subprocess.run([program, "version", "-json"], capture_output=True, check=True, text=True).stdout
+        version = str(json.loads(answer)["terraform_version"])
+        numbers = tuple(int(part) for part in version.partition("-")[0].split("."))
+    except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as error:
+        raise ProgramMissing(f"{program} does not say its version: {error}", next_step=_GET_IT) from None
+    if numbers < MINIMUM_VERSION:
+        raise ProgramMissing(
+            f"{program} is Terraform {version}; corral needs {_minimum()} or newer.", next_step=_GET_IT
+        )
+
+
+def broken_rules(finished: Finished) -> list[str]:
+    """The sentences of our own rules that were broken; empty when anything else went wrong too."""
+    found = finished.errors
+    if not found or any(one["summary"] not in _RULES for one in found):
+        return []
+    return [_RULE_ADDRESS.sub("", one["detail"]) for one in found]
+
+
+def refused(told: Sequence[str], catalog: Path | None) -> Refused:
+    """The sentences of broken rules as one refusal, each sentence once; the first one's remedy is the next step."""
+    parts = [REMEDY.fullmatch(text) for text in told]
+    named = f" --catalog {shlex.quote(str(catalog))}" if catalog else ""
+    remedies = [f"{part['remedy']}{named}" for part in parts if part]
+    what = [part["what"] if part else text for part, text in zip(parts, told, strict=True)]
+    return Refused("\n".join(dict.fromkeys(what)), next_step=remedies[0] if remedies else "")
+
+
+def pass_on_advice(finished: Finished, warn: Callable[[str], None]) -> None:
+    """What the check blocks said, each once: an apply evaluates them twice."""
+    for text in dict.fromkeys(one["detail"] for one in _diagnostics(finished.events) if one["summary"] == _ADVICE):
+        warn(text)
+
+
+def _diagnostics(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [event["diagnostic"] for event in events if "diagnostic" in event]
+
+
+def _minimum() -> str:
+    return ".".join(str(number) for number in MINIMUM_VERSION)

@@ -1,0 +1,189 @@
+"""`corral plan` and `corral apply`, with the real Terraform on a stack without a provider."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from corral import paths
+from corral.cli.main import main
+from corral.cluster import client, port_forward
+from corral.terraform import guard, homelab
+from tests.support.stub_endpoint import fails_to_load, serve
+from tests.support.tiny_stack import set_variables, write_stack
+
+DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
+MODELS = ("tiny-text", "tiny-think", "tiny-vision")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def stack(tmp_path, monkeypatch):
+    folder = write_stack(tmp_path / "stack", catalog=str(DEMO), kubeconfig="/kube/config", namespace="llm")
+    monkeypatch.setattr(homelab, "STACK", folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def unseen(monkeypatch):
+    monkeypatch.setattr(guard.ClusterGuard, "look", lambda _self, _kinds: ())
+
+
+@pytest.fixture
+def forwarding(monkeypatch):
+    """A cluster whose forwarded port is the stub's; which cluster was asked for is remembered."""
+    asked = []
+
+    @contextmanager
+    def forwarded(cluster, namespace):
+        asked.append((cluster, namespace))
+        yield asked[0]
+
+    def to(stub):
+        asked[:] = [stub.root]
+        return asked
+
+    monkeypatch.setattr(client, "connect", lambda kubeconfig, context: (str(kubeconfig), context))
+    monkeypatch.setattr(port_forward, "forwarded", forwarded)
+    return to
+
+
+def applied(stack):
+    return homelab.Homelab(stack).outputs().get("note")
+
+
+def test_a_plan_is_told_in_words_and_then_by_terraform_and_changes_nothing(stack, capsys):
+    assert main(["plan"]) == 0
+
+    out = capsys.readouterr().out
+    words, _, rest = out.partition("\n\n")
+    assert words == "Models, images and cards stay as they are.\nserver restarts: no (there is none)"
+    assert rest.startswith("Terraform used the selected providers")
+    assert "Plan: 1 to add, 0 to change, 0 to destroy." in rest
+    assert applied(stack) is None
+
+
+def test_a_plan_of_what_is_there_is_one_line(stack, capsys):
+    assert main(["apply", "--yes", "--no-smoke"]) == 0
+    capsys.readouterr()
+
+    assert main(["plan"]) == 0
+    assert capsys.readouterr().out == "No changes.\n"
+    assert main(["plan", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["changes"] is False
+
+
+def test_a_plan_takes_catalog_and_variables_from_the_command_line(stack, tmp_path, capsys):
+    (stack / "terraform.tfvars").unlink()
+    (tmp_path / "more.tfvars").write_text('note = "fourth"\n')
+
+    assert main(["plan", "--catalog", str(DEMO), "--var-file", str(tmp_path / "more.tfvars")]) == 0
+
+    assert '"fourth"' in capsys.readouterr().out
+
+
+def test_a_lock_that_only_corral_knows_to_be_stale_is_refused(stack, tmp_path, capsys):
+    shutil.copytree(DEMO, tmp_path / "catalog")
+    lock = tmp_path / "catalog" / "lock.json"
+    lock.write_text(lock.read_text().replace('"--metrics"', '"--props"'))
+
+    for words in (["plan"], ["apply", "--yes"]):
+        assert main([*words, "--catalog", str(tmp_path / "catalog")]) == 2
+        assert "has another command line in the lock" in capsys.readouterr().err
+    assert applied(stack) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "--store", "/x"], "--store is for --local"),
+        (["plan", "--local", "--json"], "--json is for the homelab"),
+        (["plan", "--local", "--var-file", "/x"], "--var-file is for the homelab"),
+        (["plan", "--var-file", "/nowhere/x"], "There is no file /nowhere/x"),
+    ],
+)
+def test_options_that_mean_nothing_here_are_refused(words, said, stack, capsys):
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_a_terminal_nothing_is_applied(stack, capsys):
+    assert main(["apply", "--no-smoke"]) == 2
+
+    assert "There is no terminal to ask at" in capsys.readouterr().err
+    assert applied(stack) is None
+
+
+@pytest.mark.parametrize("answer", ["no\n", "y\n", "\n", "", "YES\n"])
+def test_only_yes_applies(answer, stack, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+
+    assert main(["apply", "--no-smoke"]) == 1
+
+    told = capsys.readouterr()
+    assert told.err.endswith("Apply this plan? Only yes does.\nNothing was changed.\n")
+    assert "Plan: 1 to add" in told.out
+    assert applied(stack) is None
+
+
+def test_yes_applies_with_progress_on_stderr(stack, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", Terminal("yes\n"))
+
+    assert main(["apply", "--no-smoke"]) == 0
+
+    told = capsys.readouterr()
+    assert "terraform_data.thing: Creating..." in told.err
+    assert "Creating..." not in told.out
+    assert applied(stack) == "first"
+
+
+def test_an_apply_ends_with_every_model_asked_through_a_forwarded_port(stack, forwarding, capsys):
+    with serve(*MODELS) as stub:
+        asked = forwarding(stub)
+        assert main(["apply", "--yes"]) == 0
+
+    assert asked[1:] == [(("/kube/config", "home"), "llm")]
+    assert {model for model, _ in stub.asked} == set(MODELS)
+    assert f"{MODELS[0]}\tanswer\tpassed" in capsys.readouterr().out
+
+
+def test_a_model_that_does_not_answer_fails_the_apply(stack, forwarding, capsys):
+    with serve(*MODELS, acts={("tiny-text", "*"): fails_to_load}) as stub:
+        forwarding(stub)
+        assert main(["apply", "--yes"]) == 1
+
+    assert applied(stack) == "first"
+
+
+def test_where_nothing_changes_nobody_is_asked_and_the_models_are(stack, forwarding, monkeypatch, capsys):
+    main(["apply", "--yes", "--no-smoke"])
+    monkeypatch.setattr(sys, "stdin", Terminal(""))
+    capsys.readouterr()
+
+    with serve(*MODELS) as stub:
+        forwarding(stub)
+        assert main(["apply"]) == 0
+
+    told = capsys.readouterr()
+    assert told.out.startswith("No changes.\n")
+    assert "Only yes does" not in told.err
+    assert {model for model, _ in stub.asked} == set(MODELS)
+
+
+def test_a_failed_apply_smokes_nothing_and_is_exit_code_3(stack, capsys):
+    set_variables(stack, catalog=str(DEMO), command="exit 1")
+
+    assert main(["apply", "--yes"]) == 3
+
+    told = capsys.readouterr().err
+    assert "corral apply: Terraform failed." in told
+    assert "→ corral status, docs/runbooks/thing.md" in told

@@ -1,0 +1,347 @@
+"""The homelab's runner with the real Terraform, on a stack without a provider."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from corral.errors import CannotRun, Failed, Refused
+from corral.terraform import applying
+from corral.terraform.homelab import Homelab, Target
+from tests.support.tiny_stack import set_variables, write_stack
+
+
+@dataclass(frozen=True)
+class Found:
+    subject: str = "pod/llama-swap"
+    what: str = "gets no card: none is free."
+    event: str = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    next_step: str = "kubectl get pods -A"
+    is_stuck: bool = True
+
+
+@pytest.fixture
+def stack(tmp_path):
+    return write_stack(tmp_path / "stack", catalog="../catalog")
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(applying.apply, "__kwdefaults__", {"patience_s": 0.3, "every_s": 0.02})
+
+
+class Guard:
+    """Sees what it is told to see, and remembers what it had to end."""
+
+    def __init__(self, look=tuple, end=None):
+        self.asked, self.ended = [], []
+        self._look, self._end = look, end or (lambda: None)
+
+    def look(self, kinds):
+        self.asked.append(set(kinds))
+        return self._look()
+
+    def end(self, kinds):
+        self.ended.append(set(kinds))
+        self._end()
+
+
+def apply(stack, guard=None, **options):
+    lab = Homelab(stack, **options)
+    with lab.plan() as plan:
+        lab.apply(plan, guard=guard or Guard())
+
+
+def terraform(stack, *words):
+    return subprocess.run(["terraform", *words], cwd=stack, capture_output=True, text=True, check=False)
+
+
+def test_a_stack_is_initialised_when_it_has_to_be_and_only_then(stack):
+    said: list[str] = []
+    for _ in range(2):
+        with Homelab(stack, say=said.append).plan() as plan:
+            assert "terraform_data.thing will be created" in plan.text
+
+    assert said == [f"terraform init in {stack}"]
+
+
+def test_terraform_and_corral_share_the_stack(stack):
+    apply(stack)
+
+    plain = terraform(stack, "plan", "-detailed-exitcode", "-no-color")
+    assert (plain.returncode, "No changes." in plain.stdout) == (0, True)
+    assert Homelab(stack).outputs() == {"note": "first"}
+    assert terraform(stack, "apply", "-auto-approve", "-var=note=second").returncode == 0
+    assert Homelab(stack).outputs() == {"note": "second"}
+
+
+def test_a_stack_that_was_never_applied_has_no_outputs(stack):
+    assert Homelab(stack).outputs() == {}
+
+
+def test_another_backend_is_respected(stack):
+    (stack / "backend_override.tf").write_text('terraform {\n  backend "local" {\n    path = "own/state"\n  }\n}\n')
+
+    apply(stack)
+
+    assert json.loads((stack / "own" / "state").read_text())["outputs"]["note"]["value"] == "first"
+    assert not (stack / "terraform.tfstate").exists()
+    assert Homelab(stack).outputs() == {"note": "first"}
+
+
+def test_a_state_that_would_move_is_left_to_the_operator(stack):
+    apply(stack)
+    (stack / "backend_override.tf").write_text('terraform {\n  backend "local" {\n    path = "own/state"\n  }\n}\n')
+
+    with pytest.raises(Refused, match="would move to another backend") as caught:
+        apply(stack)
+
+    assert caught.value.next_step.endswith("init -migrate-state")
+    assert not (stack / "own" / "state").exists()
+
+
+def test_what_the_command_line_says_comes_last(stack, tmp_path):
+    (tmp_path / "more.tfvars").write_text('note = "third"\ncatalog = "elsewhere"\n')
+
+    with Homelab(stack, catalog=tmp_path / "mine", var_files=[tmp_path / "more.tfvars"]).plan() as plan:
+        assert plan.catalog == tmp_path / "mine"
+        assert plan.document["variables"]["note"] == {"value": "third"}
+
+
+def test_a_catalog_in_the_variables_is_relative_to_the_stack(stack, tmp_path):
+    with Homelab(stack).plan() as plan:
+        assert plan.catalog == tmp_path / "catalog"
+        assert plan.target == Target(None, "home", "llama-cpp")
+
+
+def test_the_cluster_is_known_without_a_plan_and_while_one_is_applied(stack, tmp_path):
+    set_variables(stack, catalog="c", kubeconfig="~/kube/config", namespace="llm", kube_context="other")
+    apply(stack)
+
+    with held(stack):
+        assert Homelab(stack).target() == Target(Path.home() / "kube/config", "other", "llm")
+
+
+def test_variables_of_the_shell_count_and_options_of_the_shell_do_not(stack, monkeypatch):
+    monkeypatch.setenv("TF_VAR_note", "shell")
+    monkeypatch.setenv("TF_CLI_ARGS_plan", "-destroy")
+
+    apply(stack)
+
+    assert Homelab(stack).outputs() == {"note": "shell"}
+
+
+def test_variables_without_a_value_are_named_with_the_file_to_write(stack):
+    (stack / "terraform.tfvars").unlink()
+    (stack / "terraform.tfvars.example").write_text("")
+
+    with pytest.raises(Refused, match=r"has no value for: catalog\.") as caught:
+        apply(stack)
+
+    assert caught.value.next_step == f"cp {stack}/terraform.tfvars.example {stack}/terraform.tfvars, then edit it"
+
+
+def test_a_broken_rule_is_told_in_its_own_words(stack, tmp_path):
+    set_variables(stack, catalog="c", note="broken")
+
+    with pytest.raises(Refused, match=r"^Stale in lock\.json: a\. The intent changed after it was locked\.$") as caught:
+        apply(stack, catalog=tmp_path / "mine")
+
+    assert caught.value.next_step == f"Run: corral lock --catalog {tmp_path}/mine"
+
+
+class held:  # noqa: N801
+    """The state of *stack*, locked as another Terraform locks it."""
+
+    def __init__(self, stack):
+        self.file = stack / "terraform.tfstate"
+        self.info = stack / ".terraform.tfstate.lock.info"
+
+    def __enter__(self):
+        self.stream = self.file.open("r+")
+        fcntl.lockf(self.stream, fcntl.LOCK_EX)
+        self.info.write_text(json.dumps({"ID": "1234-abcd", "Operation": "OperationTypeApply", "Who": "me@desk"}))
+
+    def __exit__(self, *_):
+        self.info.unlink()
+        self.stream.close()
+
+
+def test_a_state_that_is_locked_says_by_whom_and_how_to_go_on(stack):
+    apply(stack)
+
+    with (
+        held(stack),
+        pytest.raises(CannotRun, match=r"is in use by me@desk\.\nError acquiring the state lock") as caught,
+    ):
+        apply(stack)
+
+    assert caught.value.next_step.endswith(f"terraform -chdir={stack} force-unlock 1234-abcd")
+
+
+def test_a_failure_names_the_runbook_that_stands_beside_its_resource(stack):
+    set_variables(stack, catalog="c", command="echo no room >&2; exit 3")
+
+    with pytest.raises(CannotRun, match="no room") as caught:
+        apply(stack)
+
+    assert caught.value.next_step == "corral status, docs/runbooks/thing.md"
+
+
+def test_exactly_the_plan_is_applied(stack):
+    lab = Homelab(stack)
+    with lab.plan() as plan:
+        set_variables(stack, catalog="c", note="later")
+        lab.apply(plan, guard=Guard())
+
+    assert Homelab(stack).outputs() == {"note": "first"}
+
+
+def test_progress_is_said_as_it_comes(stack):
+    said: list[str] = []
+    apply(stack, say=said.append)
+
+    assert "terraform_data.thing: Creating..." in said
+    assert any(line.startswith("terraform_data.thing: Creation complete") for line in said)
+    assert said[-1] == "Apply complete! Resources: 1 added, 0 changed, 0 destroyed."
+
+
+def test_what_cannot_heal_ends_terraform_and_is_the_error(stack, impatient):
+    set_variables(stack, catalog="c", command="sleep 120")
+
+    guard = Guard(lambda: (Found(is_stuck=False, subject="other"), Found()))
+    with pytest.raises(Failed) as caught:
+        apply(stack, guard)
+
+    assert {"terraform_data"} in guard.asked
+    assert guard.ended == [{"terraform_data"}]
+    assert caught.value.message.splitlines() == [
+        "pod/llama-swap gets no card: none is free.",
+        "  0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+        "Terraform was told to stop.",
+    ]
+    assert caught.value.next_step == "kubectl get pods -A"
+    assert not (stack / ".terraform.tfstate.lock.info").exists()
+    set_variables(stack, catalog="c")
+    apply(stack)
+    assert Homelab(stack).outputs() == {"note": "first"}
+
+
+def test_what_heals_in_time_ends_nothing(stack, tmp_path, impatient):
+    """The finding comes, goes, and comes again: never for long enough at a stretch."""
+    set_variables(stack, catalog="c", command=f"until [ -e {tmp_path}/healed ]; do sleep 0.05; done")
+    looks = iter([(Found(),), (), *[(Found(),)] * 2, (Found("another"),), ()])
+
+    def look():
+        found = next(looks, None)
+        if found is None:
+            (tmp_path / "healed").touch()
+        return found or ()
+
+    apply(stack, Guard(look))
+
+    assert Homelab(stack).outputs() == {"note": "first"}
+
+
+def test_a_cluster_that_cannot_be_seen_ends_nothing(stack, tmp_path, impatient):
+    set_variables(stack, catalog="c", command=f"until [ -e {tmp_path}/seen ]; do sleep 0.05; done")
+    looks = [0]
+
+    def look():
+        looks[0] += 1
+        if looks[0] > 30:
+            (tmp_path / "seen").touch()
+        raise CannotRun("away")
+
+    apply(stack, Guard(look))
+
+
+def test_a_bug_of_the_watcher_is_raised_when_terraform_has_ended(stack):
+    looked = threading.Event()
+
+    def look():
+        looked.set()
+        raise ZeroDivisionError
+
+    set_variables(stack, catalog="c", command="sleep 2")
+    with pytest.raises(ZeroDivisionError):
+        apply(stack, Guard(look))
+
+    assert looked.is_set()
+    assert Homelab(stack).outputs() == {"note": "first"}
+
+
+def test_a_failure_of_terraform_is_explained_by_what_the_cluster_shows(stack):
+    set_variables(stack, catalog="c", command="exit 3")
+
+    guard = Guard(lambda: (Found(is_stuck=False),))
+    with pytest.raises(Failed, match=r"^pod/llama-swap gets no card: none is free\.") as caught:
+        apply(stack, guard)
+
+    assert guard.asked[-1] == {"terraform_data"}
+
+    assert "local-exec provisioner error" in caught.value.message
+
+
+def test_a_provider_that_does_not_listen_is_helped_to_its_end(stack, tmp_path, impatient, monkeypatch):
+    """Terraform cannot interrupt this command, as it cannot interrupt the provider's waiting; the guard can."""
+    over = tmp_path / "over"
+    wait = f"trap '' INT; setsid -w sh -c 'until [ -e {over} ]; do sleep 0.05; done'; exit 1"
+    set_variables(stack, catalog="c", command=wait)
+    monkeypatch.setattr(applying, "_AGAIN_S", 0.2)
+    tries = []
+
+    def end():
+        tries.append(1)
+        if len(tries) < 3:
+            raise CannotRun("busy")
+        over.touch()
+
+    with pytest.raises(Failed, match="none is free"):
+        apply(stack, Guard(lambda: (Found(),), end))
+
+    assert not (stack / ".terraform.tfstate.lock.info").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_apply_leaves_no_terraform_and_no_lock(stack, tmp_path, number):
+    began, over = tmp_path / "pid", tmp_path / "over"
+    wait = f"setsid -w sh -c 'until [ -e {over} ]; do sleep 0.05; done'"  # nothing that Terraform could interrupt
+    set_variables(stack, catalog="c", command=f"echo $PPID > {began}.part; mv {began}.part {began}; {wait}")
+    program = f"""
+from pathlib import Path
+from corral.terraform.homelab import Homelab
+class Guard:
+    def look(self, kinds):
+        return ()
+    def end(self, kinds):
+        assert kinds == {{"terraform_data"}}
+        Path({str(over)!r}).touch()
+lab = Homelab(Path({str(stack)!r}))
+with lab.plan() as plan:
+    lab.apply(plan, guard=Guard())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        while not began.exists():
+            assert running.poll() is None
+        os.killpg(running.pid, number)  # as a terminal does
+        running.communicate(timeout=60)
+
+    assert running.returncode == (143 if number == signal.SIGTERM else -signal.SIGINT)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(began.read_text()), 0)
+    assert not (stack / ".terraform.tfstate.lock.info").exists()
+    assert "terraform_data.thing" in terraform(stack, "state", "list").stdout, "what was being made is lost"
+    set_variables(stack, catalog="c")
+    apply(stack)

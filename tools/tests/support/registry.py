@@ -1,0 +1,93 @@
+"""A container registry on loopback: manifests by tag, with and without a token first, and its faults."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+
+
+@dataclass
+class Registry:
+    """What it has, how it behaves, and what it was asked."""
+
+    address: str
+    manifests: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    needs_token: bool = False
+    realm: str = ""
+    faults: dict[str, object] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def put(self, repository: str, tag: str, text: str = "", kind: str = INDEX) -> str:
+        """A manifest under a tag; returns its digest."""
+        body = json.dumps({"schemaVersion": 2, "mediaType": kind, "manifests": [], "note": text}).encode()
+        self.manifests[f"{repository}:{tag}"] = (kind, body)
+        return f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    registry: Registry
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        registry, url = self.registry, urlsplit(self.path)
+        registry.asked.append(self.path)
+        if url.path == "/token":
+            return self._token(parse_qs(url.query))
+        repository, _, tag = url.path.removeprefix("/v2/").partition("/manifests/")
+        if "status" in registry.faults:
+            return self._answer(registry.faults["status"], b"")
+        if registry.needs_token and self.headers.get("Authorization") != f"Bearer let-me-pull-{repository}":
+            realm = registry.realm or f"http://{registry.address}/token"
+            scope = f'scope="repository:{repository}:pull"'
+            challenge = registry.faults.get("challenge") or f'Bearer realm="{realm}",service="here",{scope}'
+            return self._answer(401, b"{}", **{"WWW-Authenticate": challenge})
+        if f"{repository}:{tag}" not in registry.manifests:
+            return self._answer(404, b'{"errors": [{"code": "MANIFEST_UNKNOWN"}]}')
+        kind, body = registry.manifests[f"{repository}:{tag}"]
+        if kind not in self.headers.get("Accept", ""):
+            return self._answer(404, b"{}")
+        told = registry.faults.get("digest") or f"sha256:{hashlib.sha256(body).hexdigest()}"
+        headers = {} if registry.faults.get("no_digest") else {"Docker-Content-Digest": told}
+        return self._answer(200, body, **{"Content-Type": registry.faults.get("type") or kind, **headers})
+
+    def _token(self, asked):
+        status = self.registry.faults.get("token_status", 200)
+        if asked.get("service") != ["here"]:
+            return self._answer(400, b"{}")
+        [scope] = asked["scope"]
+        token = {"token": f"let-me-pull-{scope.split(':')[1]}"}
+        return self._answer(status, json.dumps(self.registry.faults.get("token", token)).encode())
+
+    def _answer(self, status, body, **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def registry_on_loopback() -> Iterator[Registry]:
+    """A registry that serves until the block ends."""
+    handler = type("Handler", (_Handler,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        handler.registry = Registry(f"127.0.0.1:{server.server_address[1]}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield handler.registry
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,69 @@
+"""A stack without a provider that has the homelab's variables, wants an init, and takes as long as a test wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_MAIN = """
+variable "catalog" {
+  type = string
+}
+variable "kubeconfig" {
+  type    = string
+  default = null
+}
+variable "kube_context" {
+  type    = string
+  default = "home"
+}
+variable "namespace" {
+  type    = string
+  default = "llama-cpp"
+}
+variable "note" {
+  type    = string
+  default = "first"
+}
+variable "command" {
+  type    = string
+  default = "true"
+}
+
+module "part" {
+  source = "./part"
+}
+
+resource "terraform_data" "thing" {
+  input            = var.note
+  triggers_replace = var.note
+
+  provisioner "local-exec" { # failed? corral status, docs/runbooks/thing.md
+    command = var.command
+  }
+
+  lifecycle {
+    precondition {
+      condition     = var.note != "broken"
+      error_message = "Stale in lock.json: a. The intent changed after it was locked. Run: corral lock"
+    }
+  }
+}
+
+output "note" {
+  value = terraform_data.thing.output
+}
+"""
+
+
+def write_stack(folder: Path, **variables: str) -> Path:
+    """The stack in *folder*, with *variables* in its terraform.tfvars."""
+    (folder / "part").mkdir(parents=True)
+    (folder / "part" / "main.tf").write_text('output "x" {\n  value = 1\n}\n')
+    (folder / "main.tf").write_text(_MAIN)
+    set_variables(folder, **variables)
+    return folder
+
+
+def set_variables(folder: Path, **variables: str) -> None:
+    """Write terraform.tfvars anew."""
+    (folder / "terraform.tfvars").write_text("".join(f'{name} = "{value}"\n' for name, value in variables.items()))

@@ -1,0 +1,224 @@
+"""What a plan means in the words of the catalog."""
+
+from __future__ import annotations
+
+import pytest
+
+from corral.terraform.changes import of_plan
+from tests.support.plans import Model, Side, plan
+
+RUNNING = Side()
+SMALL = Model(context=8192, mib=900, files=(("bb", 3 << 20), ("cc", 1 << 19)), revision="b" * 40)
+
+
+def lines(before, after, **resources):
+    return of_plan(plan(before, after, **resources)).lines()
+
+
+def test_nothing_to_do_is_one_line():
+    changes = of_plan(plan(RUNNING, RUNNING))
+
+    assert changes.lines() == ["No changes."]
+    assert changes.none
+    assert changes.as_json() == {
+        "changes": False,
+        "catalog": [],
+        "server": "stays",
+        "server_restarts": False,
+        "resources": {"add": 0, "change": 0, "destroy": 0},
+        "outputs": [],
+    }
+
+
+def test_the_first_apply_adds_everything():
+    assert lines(None, RUNNING) == [
+        "+ model a: fetch 2.5 GiB, seat 4193 MiB",
+        "+ image fetch: python:3.13-slim@sha256:222222222222",
+        "+ image llama-swap: ghcr.io/org/llama-swap:v1@sha256:111111111111",
+        "+ store",
+        "server restarts: no (it starts for the first time)",
+    ]
+
+
+def test_a_new_model_says_what_it_fetches_and_where_it_sits():
+    assert lines(RUNNING, RUNNING.with_model("b", SMALL).but(checksum="two")) == [
+        "+ model b: fetch 3.5 MiB, seat 900 MiB",
+        "server restarts: yes",
+    ]
+
+
+def test_files_that_the_store_has_are_not_fetched_again():
+    twin = Model(files=RUNNING.models["a"].files)
+
+    assert "+ model b: nothing to fetch, seat 4193 MiB" in lines(RUNNING, RUNNING.with_model("b", twin))
+
+
+def test_a_model_that_goes_says_what_stays():
+    both = RUNNING.with_model("b", SMALL)
+
+    assert lines(both, both.without("b").but(checksum="two")) == [
+        "- model b: seat 900 MiB, its files stay in the store until: corral prune",
+        "~ download: runs again, and finds what it needs in the store",
+        "server restarts: yes",
+    ]
+
+
+def test_a_larger_context_takes_a_larger_seat():
+    wider = RUNNING.with_model("a", Model(context=8192, mib=4711)).but(checksum="two")
+
+    assert lines(RUNNING, wider) == [
+        "~ model a: context 3072 → 8192, seat 4193 → 4711 MiB",
+        "server restarts: yes",
+    ]
+
+
+def test_a_new_revision_says_which_and_what_it_fetches():
+    newer = RUNNING.with_model("a", Model(revision="abc123" + "0" * 34, files=(("dd", 2_684_354_560),)))
+
+    assert lines(RUNNING, newer) == [
+        "~ model a: new revision abc123000000, fetch 2.5 GiB",
+        "server restarts: no",
+    ]
+
+
+def test_other_files_of_the_same_revision_are_told():
+    other = RUNNING.with_model("a", Model(files=(("dd", 1 << 30),)))
+
+    assert "~ model a: other files, fetch 1.0 GiB" in lines(RUNNING, other)
+
+
+def test_what_only_the_command_line_shows_is_told():
+    assert lines(RUNNING, RUNNING.with_model("a", Model(args="-fa on")).but(checksum="two")) == [
+        "~ model a: command line nothing → -fa on",
+        "server restarts: yes",
+    ]
+
+
+def test_a_longer_life_is_told_in_its_own_word():
+    assert "~ model a: ttl 600 → 0" in lines(RUNNING, RUNNING.with_model("a", Model(ttl=0)))
+
+
+def test_an_image_is_told_with_tag_and_digest():
+    older, newer = (RUNNING.but(image=f"ghcr.io/org/swap:v{one}@sha256:{one * 64}") for one in "12")
+
+    assert lines(older, newer) == [
+        "~ image llama-swap: ghcr.io/org/swap:v1@sha256:111111111111 → ghcr.io/org/swap:v2@sha256:222222222222",
+        "server restarts: yes",
+    ]
+
+
+def test_another_budget_on_the_card_is_told():
+    assert lines(RUNNING, RUNNING.but(tenants=(("desktop", 500), ("frigate", 200)))) == [
+        "~ card t4: desktop 300 → 500 MiB, frigate none → 200 MiB, 100 MiB left",
+        "server restarts: no",
+    ]
+
+
+def test_another_store_has_nothing_in_it():
+    moved = lines(RUNNING, RUNNING.but(claim="other"), job={"change": {"actions": ["delete", "create"]}})
+
+    assert moved == [
+        "~ model a: fetch 2.5 GiB",
+        "~ store",
+        "server restarts: no",
+    ]
+
+
+def test_a_download_that_failed_has_brought_nothing():
+    again = {"change": {"actions": ["delete", "create"]}}
+
+    assert of_plan(plan(RUNNING, RUNNING, failed=True, job=again)).lines()[0] == "~ model a: fetch 2.5 GiB"
+
+
+def test_what_a_failed_apply_wanted_was_never_served():
+    """Its outputs are in the state; the Deployment and its configuration are not there, or are the old ones."""
+    nothing_serves = {"change": {"actions": ["create"], "before": None}}
+    told = of_plan(plan(RUNNING, RUNNING, failed=True, deployment=nothing_serves, config_map={})).lines()
+    assert told[0] == "+ model a: fetch 2.5 GiB, seat 4193 MiB"
+
+    document = plan(RUNNING, RUNNING.with_model("b", SMALL).with_model("a", Model(context=8192)))
+    for output in document["output_changes"].values():
+        output |= {"actions": ["no-op"], "before": output["after"]}
+    assert of_plan(document).lines()[:2] == [
+        "~ model a: command line -c 3072 → -c 8192",
+        "+ model b: fetch 3.5 MiB, seat 900 MiB",
+    ]
+
+
+def test_a_download_that_runs_again_for_nothing_new_is_told():
+    again = {"change": {"actions": ["delete", "create"]}}
+
+    assert lines(RUNNING, RUNNING, job=again) == [
+        "~ download: runs again, and finds what it needs in the store",
+        "server restarts: no",
+    ]
+
+
+def test_what_the_catalog_has_no_word_for_is_still_a_change():
+    assert lines(RUNNING, RUNNING, network_policy={"change": {"actions": ["update"]}}) == [
+        "Models, images and cards stay as they are.",
+        "server restarts: no",
+    ]
+
+
+def test_a_destroy_takes_the_server_and_leaves_the_models():
+    assert lines(RUNNING, None) == [
+        "- model a: seat 4193 MiB, its files stay in the store until: corral prune",
+        "- image fetch: python:3.13-slim@sha256:222222222222",
+        "- image llama-swap: ghcr.io/org/llama-swap:v1@sha256:111111111111",
+        "- store: what lies in it stays",
+        "server restarts: no (it stops for good)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "restarts"),
+    [
+        ({"actions": ["no-op"]}, False),
+        ({"actions": ["delete", "create"]}, True),
+        ({"actions": ["update"], "after_unknown": {"spec": [{"template": [{"metadata": [{"labels": True}]}]}]}}, True),
+        ({"actions": ["update"], "after_unknown": {"metadata": [{"resource_version": True}]}}, False),
+    ],
+    ids=["stays", "replaced", "not-known-yet", "only-its-metadata"],
+)
+def test_the_server_restarts_with_its_pod(change, restarts):
+    changes = of_plan(plan(RUNNING, RUNNING, deployment={"change": change}))
+
+    assert changes.as_json()["server_restarts"] is restarts
+
+
+def test_more_replicas_restart_nothing():
+    assert of_plan(plan(RUNNING, RUNNING.but(replicas="0"))).server == "stays"
+
+
+def test_models_that_terraform_does_not_know_yet_are_not_taken_for_removed():
+    document = plan(RUNNING, RUNNING)
+    document["output_changes"]["models"] |= {"actions": ["update"], "after": None, "after_unknown": True}
+
+    assert of_plan(document).lines() == ["~ model: known only after the apply", "server restarts: no"]
+
+
+def test_json_has_bytes_and_mib():
+    wider = RUNNING.with_model("a", Model(context=8192, mib=4711)).with_model("b", SMALL)
+    told = of_plan(plan(RUNNING, wider)).as_json()
+
+    assert told["catalog"] == [
+        {
+            "kind": "model",
+            "name": "a",
+            "change": "changed",
+            "details": ["context 3072 → 8192", "seat 4193 → 4711 MiB"],
+            "fetch_bytes": 0,
+            "seat_mib": {"before": 4193, "after": 4711},
+        },
+        {
+            "kind": "model",
+            "name": "b",
+            "change": "added",
+            "details": ["fetch 3.5 MiB", "seat 900 MiB"],
+            "fetch_bytes": 3670016,
+            "seat_mib": {"before": None, "after": 900},
+        },
+    ]
+    assert told["outputs"] == ["models", "seating"]
+    assert told["resources"] == {"add": 1, "change": 2, "destroy": 1}

@@ -1,0 +1,161 @@
+"""What a tag's digest is, asked of a registry on loopback."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from corral.catalog.image_reference import ImageReference
+from corral.errors import CannotRun, Refused
+from corral.hub.registry import digest_at_registry
+from tests.support.registry import INDEX, LIST, registry_on_loopback
+
+MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+
+
+@pytest.fixture
+def registry():
+    with registry_on_loopback() as running:
+        yield running
+
+
+def image(registry, name="org/server", tag="v1"):
+    return ImageReference.parse(f"{registry.address}/{name}:{tag}")
+
+
+@pytest.mark.parametrize("kind", [INDEX, LIST, MANIFEST])
+def test_an_index_a_list_and_a_manifest_have_their_digest(registry, kind):
+    digest = registry.put("org/server", "v1", kind=kind)
+
+    assert digest_at_registry(image(registry)) == digest
+
+
+def test_a_registry_that_wants_a_token_first_is_given_one_for_this_repository(registry):
+    registry.needs_token = True
+    digest = registry.put("org/server", "v1")
+
+    assert digest_at_registry(image(registry)) == digest
+    assert [path.partition("?")[0] for path in registry.asked] == [
+        "/v2/org/server/manifests/v1",
+        "/token",
+        "/v2/org/server/manifests/v1",
+    ]
+
+
+def test_a_token_by_its_other_name_is_taken(registry):
+    registry.needs_token = True
+    registry.faults["token"] = {"access_token": "let-me-pull-org/server"}
+    digest = registry.put("org/server", "v1")
+
+    assert digest_at_registry(image(registry)) == digest
+
+
+def test_a_registry_that_tells_no_digest_is_taken_at_its_bytes(registry):
+    registry.faults["no_digest"] = True
+    digest = registry.put("org/server", "v1")
+
+    assert digest_at_registry(image(registry)) == digest
+
+
+@pytest.mark.parametrize("told", ["sha256:" + "0" * 64, "sha512:" + "0" * 128, "nonsense"])
+def test_a_digest_that_is_not_of_the_bytes_is_not_believed(registry, told):
+    registry.faults["digest"] = told
+    registry.put("org/server", "v1")
+
+    with pytest.raises(CannotRun, match=r"has the digest .*, and sends sha256:"):
+        digest_at_registry(image(registry))
+
+
+def test_a_tag_that_is_not_there_is_named(registry):
+    with pytest.raises(Refused, match=r"has no image org/server:v1\.") as caught:
+        digest_at_registry(image(registry))
+
+    assert "images.yaml" in caught.value.next_step
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_says_private_or_absent_and_offers_the_digest(registry, status):
+    registry.faults["status"] = status
+
+    with pytest.raises(Refused, match=rf"refuses org/server:v1 \(HTTP {status}\).*private") as caught:
+        digest_at_registry(image(registry))
+
+    assert "@sha256:…" in caught.value.next_step
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_token_is_a_refused_image(registry, status):
+    registry.needs_token = True
+    registry.faults["token_status"] = status
+
+    with pytest.raises(Refused, match=rf"refuses org/server:v1 \(HTTP {status}\)"):
+        digest_at_registry(image(registry))
+
+
+@pytest.mark.parametrize("token", [{}, [], {"token": 1}, {"token": "a\r\nb: c"}], ids=str)
+def test_an_answer_without_a_token_is_none(registry, token):
+    registry.needs_token = True
+    registry.faults["token"] = token
+
+    with pytest.raises(CannotRun, match="answers without a token"):
+        digest_at_registry(image(registry))
+
+
+@pytest.mark.parametrize("challenge", ['Basic realm="x"', "Bearer", 'Bearer realm="/token"'])
+def test_a_registry_that_wants_a_password_is_not_asked_again(registry, challenge):
+    registry.needs_token = True
+    registry.faults["challenge"] = challenge
+
+    with pytest.raises(Refused, match="asks without a password"):
+        digest_at_registry(image(registry))
+
+    assert len(registry.asked) == 1
+
+
+@pytest.mark.parametrize(("status", "said"), [(429, "fewer questions"), (500, "answers HTTP 500"), (503, "HTTP 503")])
+def test_trouble_at_the_registry_is_no_fault_of_the_catalog(registry, status, said):
+    registry.faults["status"] = status
+
+    with pytest.raises(CannotRun, match=said):
+        digest_at_registry(image(registry))
+
+
+@pytest.mark.parametrize("kind", ["text/html", "application/vnd.docker.distribution.manifest.v1+prettyjws"])
+def test_what_is_no_manifest_has_no_digest(registry, kind):
+    registry.put("org/server", "v1")
+    registry.faults["type"] = kind
+
+    with pytest.raises(Refused, match="no manifest of an image"):
+        digest_at_registry(image(registry))
+
+
+def test_more_than_a_manifest_is_not_read(registry):
+    registry.manifests["org/server:v1"] = (INDEX, b" " * (5 << 20))
+
+    with pytest.raises(Refused, match="no manifest"):
+        digest_at_registry(image(registry))
+
+
+def test_a_registry_that_is_away_is_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(CannotRun, match=f"The registry {address} does not answer"):
+            digest_at_registry(ImageReference.parse(f"{address}/a:v1"))
+
+
+def test_a_registry_that_is_not_on_this_machine_is_asked_over_tls(monkeypatch):
+    """A name that resolves to loopback, where nothing speaks TLS: the handshake fails, and no plain question is put."""
+    monkeypatch.setattr(socket, "getaddrinfo", _to_loopback)
+    with registry_on_loopback() as registry:
+        registry.put("org/server", "v1")
+        port = registry.address.partition(":")[2]
+        with pytest.raises(CannotRun, match="does not answer"):
+            digest_at_registry(ImageReference.parse(f"registry.example:{port}/org/server:v1"))
+
+        assert registry.asked == []
+
+
+def _to_loopback(_host, port, *_args, **_options):
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", int(port)))]
