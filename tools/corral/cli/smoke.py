@@ -4,15 +4,18 @@ Text models must say something (and exactly `smoke.expect` where the catalog has
 images in order, both ways round, and a stream must come to its end.  Resident models come first, and each model is
 loaded at most once.  /health of llama-swap only shows that llama-swap lives; /v1/models must equal the catalog.
 
-Without --endpoint the local stack is asked, and by default about the catalog that it was started with.
+Without --endpoint the local stack is asked, and by default about the catalog that it was started with.  With --context
+it is the llama-swap in that cluster, through a forwarded port: neither kubectl nor a route into the cluster is needed.
+With neither, and no local stack, it is the cluster that terraform/stacks/homelab was applied to.
 
 An API key is taken from CORRAL_API_KEY, never from the command line.
 
 With --resident-only, models that are not in memory are skipped, and nothing is loaded or evicted.  When nothing at all
 is resident there is no answer to judge: that is no pass but exit code 3.
 
-example:
+examples:
   corral smoke qwen3-8b --endpoint http://llama-swap.lan:8080 --junit smoke.xml
+  corral smoke --context homelab
 """
 
 from __future__ import annotations
@@ -21,8 +24,12 @@ import argparse
 import asyncio
 import math
 import os
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corral import output, paths
 from corral.catalog import catalog
@@ -33,6 +40,9 @@ from corral.errors import CannotRun, CorralError, ExitCode, Refused
 from corral.smoke import questions, report, runner
 from corral.smoke.endpoint import Endpoint, root_of
 from corral.smoke.report import CheckResult, Report
+
+if TYPE_CHECKING:
+    from corral.cluster.whereabouts import Whereabouts
 
 _COLUMNS = ("model", "check", "status", "seconds", "reason")
 
@@ -58,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write the result as JUnit XML too")
     options.add_json(parser)
+    options.add_cluster(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,12 +78,17 @@ def run(args: argparse.Namespace) -> int:
         raise Refused(
             f"There is no folder {junit.parent} to write {junit.name} to.", next_step=f"mkdir -p {junit.parent}"
         )
-    local = None if args.endpoint else stack.running(paths.state_dir())
+    where = options.cluster(args)
+    if where and args.endpoint:
+        raise Refused("--endpoint and a cluster were both named.", next_step="Leave out one of them")
+    local = None if args.endpoint or where else stack.running(paths.state_dir())
+    if not (args.endpoint or local or where):
+        where = options.applied()
     intent = catalog.load(local.catalog if local and args.catalog is None else options.catalog_dir(args))
     subjects = questions.subjects(intent, args.models)
     try:
-        root = root_of(args.endpoint or _local_endpoint(local))
-        result = asyncio.run(_ask(root, subjects, list(intent.models), args))
+        with _at(args, local, where) as place:
+            result = asyncio.run(_ask(place, subjects, list(intent.models), args))
     except CannotRun as error:
         if junit:  # an old report left in place would be read as this run's
             report.write(junit, report.junit_of_error(error.message))
@@ -86,20 +102,60 @@ def run(args: argparse.Namespace) -> int:
     return _exit_code(result)
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Whom to ask.
+
+    Attributes:
+        root: its address, here and now.
+        shown: its address in the report.
+        logs: the command that shows a model's log; None: the endpoint's own.
+        why: the command that says more; empty when there is none.
+    """
+
+    root: str
+    shown: str
+    logs: Callable[[str], str] | None = None
+    why: str = ""
+    is_local: bool = False
+
+
+@contextmanager
+def _at(args: argparse.Namespace, local: stack.Running | None, where: Whereabouts | None) -> Iterator[_Place]:
+    if where is None:
+        root = root_of(args.endpoint or _local_endpoint(local))
+        yield _Place(root, root, is_local=not args.endpoint)
+        return
+    from corral.cluster import client, port_forward
+
+    cluster = client.connect(where.kubeconfig, where.context)
+    logs = cluster.kubectl("logs", f"service/{where.service}", namespace=where.namespace)
+    named = ["--context", cluster.context, "--namespace", where.namespace]
+    named += ["--kubeconfig", str(where.kubeconfig)] if where.kubeconfig else []
+    named += ["--catalog", str(args.catalog)] if args.catalog else []
+    with port_forward.forwarded(cluster, where.namespace, where.service) as root:
+        output.talk(f"{where.url} of context {cluster.context}, through {root}")
+        yield _Place(root, where.url, logs=lambda _model: logs, why=shlex.join(["corral", "why", *named]))
+
+
 async def _ask(
-    root: str, subjects: tuple[questions.Subject, ...], listed: list[str], args: argparse.Namespace
+    place: _Place, subjects: tuple[questions.Subject, ...], listed: list[str], args: argparse.Namespace
 ) -> Report:
-    async with Endpoint(root, api_key=os.environ.get("CORRAL_API_KEY", "").strip()) as api:
-        return await runner.run(
+    async with Endpoint(place.root, api_key=os.environ.get("CORRAL_API_KEY", "").strip()) as api:
+        result = await runner.run(
             api,
             subjects,
             listed,
             watcher=_Progress(),
             limit_s=args.timeout,
             resident_only=args.resident_only,
-            is_local=not args.endpoint,
-            why_not_loaded=_engines_word(root) if not args.endpoint else lambda _model: "",
+            is_local=place.is_local,
+            logs=place.logs,
+            why_not_loaded=_engines_word(place.root) if not args.endpoint else lambda _model: "",
         )
+    if result.failed and place.why:
+        output.talk(f"What is behind it: {place.why}")
+    return replace(result, endpoint=place.shown)
 
 
 def _engines_word(root: str) -> Callable[[str], str]:

@@ -1,9 +1,17 @@
-"""What runs in the local stack: each model's state, its process, and why the last load failed if it did.
+"""What runs, and what is wrong: in the local stack, or in a cluster.
 
-Only looks: no model is loaded by it, and none is kept loaded.  Exit code 1 when nothing runs.
+Of the local stack: each model's state, its process, and why the last load failed if it did.  Of a cluster: the store,
+the download, the pod, the models, the card, and for everything that is wrong a sentence, what Kubernetes said, and the
+command to type next.  Without options it is the local stack where there is one, else the cluster that
+terraform/stacks/homelab was applied to.
 
-example:
+Only looks: no model is loaded by it, and none is kept loaded.  Exit code 1 when nothing runs, or something is wrong in
+the cluster.
+
+examples:
   corral status --json | jq -r '.models[] | select(.state == "ready") | .model'
+  corral status --context homelab
+  corral status --context homelab --json | jq -r '.findings[] | [.subject, .cause, .is_stuck, .next_step] | @tsv'
 """
 
 from __future__ import annotations
@@ -12,7 +20,7 @@ import argparse
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from corral import output, paths
@@ -24,6 +32,10 @@ from corral.engine.processes import Mark
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, ExitCode, Failed
+
+if TYPE_CHECKING:
+    from corral.cluster.finding import Finding
+    from corral.cluster.whereabouts import Whereabouts
 
 _LOG_LINES = 20_000  # enough to find a model's last failure
 
@@ -43,11 +55,15 @@ class ModelStatus:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     options.add_json(parser)
+    options.add_cluster(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Show it; exit 1 when there is nothing, or it is dead."""
     state = paths.state_dir()
+    where = options.cluster(args) or (options.applied() if stack.recorded(state) is None else None)
+    if where:
+        return _in_cluster(args, where)
     try:
         running = _require_running(state)
         models = _models(running, state)
@@ -67,6 +83,33 @@ def run(args: argparse.Namespace) -> int:
     if any(one.reason for one in models):
         output.talk("What is behind it, and what to do: corral why MODEL")
     return ExitCode.OK
+
+
+def _in_cluster(args: argparse.Namespace, where: Whereabouts) -> int:
+    from corral.cluster import client, summary
+
+    found = summary.summary(client.connect(where.kubeconfig, where.context), where)
+    if args.json:
+        output.data_json(found.as_json())
+        return ExitCode.OK if found.is_well else ExitCode.FAILED
+    output.talk(f"{found.endpoint}  context {found.context}, Kubernetes {found.version} at {found.server}")
+    if where.trouble:
+        output.warn(f"The seating chart is not known: {where.trouble}")
+    output.table(("what", "name", "state", "details"), summary.rows(found))
+    if found.models_unseen:
+        output.talk(f"The models could not be asked: {found.models_unseen}")
+    if found.findings:
+        output.data("\n".join(line for finding in found.findings for line in _told(finding)))
+    elif not found.is_serving:
+        output.talk("Nothing is known to be wrong; it does not serve yet.")
+    if found.models and any(one.state == "failed" for one in found.models):
+        output.talk(f"What is behind a failed model: corral why MODEL --context {found.context}")
+    return ExitCode.OK if found.is_well else ExitCode.FAILED
+
+
+def _told(finding: Finding) -> list[str]:
+    said = [f"  {finding.event}"] if finding.event else []
+    return [f"{finding.subject}: {finding.what}", *said, f"  → {finding.next_step}"]
 
 
 def _require_running(state: Path) -> Running:

@@ -1,8 +1,8 @@
 """Why did my request fail?  One reason, who or what is behind it, the evidence, and what to type next.
 
-Reads llama-swap's state and log, the preflight's line, the lock, the store, the processes and the ports; it loads
-nothing and changes nothing, and answers within two seconds.  Without MODEL every model of the catalog is looked at,
-the worst first.
+Of the local stack it reads llama-swap's state and log, the preflight's line, the lock, the store, the processes and the
+ports, and answers within two seconds.  It loads nothing and changes nothing.  Without MODEL every model of the catalog
+is looked at, the worst first.
 
 The class is one of: healthy not-in-catalog stack-down engine-missing file-missing file-damaged bad-argument
 out-of-memory port-in-use load-timeout crashed hung over-concurrency unknown.  "unknown" is an answer too: nothing that
@@ -14,8 +14,13 @@ again, is "healthy": the next request works.  The evidence says what ended badly
 With --json: {"model", "class", "culprit", "evidence": [...], "next": [...]}; without MODEL the worst of them, and all
 under "answers".  "next" holds commands that can be typed as they are.
 
+With --context it is asked of the llama-swap in that cluster (without, and without a local stack, of the one that
+terraform/stacks/homelab was applied to): what Kubernetes says of the pod, llama-swap's state and log, and the engine's
+own words.  No process, port or file can be looked at there; where that leaves a question open, the class is "unknown".
+
 examples:
   corral why qwen3-8b
+  corral why qwen3-8b --context homelab
   corral why --json | jq -r '.answers[] | [.model, .class] | @tsv'
 
 Exit code 0: healthy.  1: a reason was found.  3: unknown.
@@ -25,6 +30,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corral import output, paths
 from corral.cli import options
@@ -33,6 +39,9 @@ from corral.errors import ExitCode, Refused
 from corral.why import investigate
 from corral.why.answer import Answer, Reason, one_line
 from corral.why.facts import Place
+
+if TYPE_CHECKING:
+    from corral.cluster.whereabouts import Whereabouts
 
 _SENTENCES = {
     Reason.HEALTHY: "nothing is wrong with it",
@@ -58,13 +67,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_catalog(parser)
     options.add_store(parser)
     options.add_json(parser)
+    options.add_cluster(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Look, and say it."""
     if args.model is not None and not args.model.strip():
         raise Refused("MODEL is empty: it must be an id or an alias.", next_step="For all of the catalog: corral why")
-    answers = investigate.ask(_scope(args), args.model)
+    where = options.cluster(args)
+    if where is None and stack.recorded(paths.state_dir()) is None and args.catalog is None and args.store is None:
+        where = options.applied()
+    answers = _in_cluster(args, where) if where else investigate.ask(_scope(args), args.model)
     worst = answers[0]
     if args.json:
         output.data_json(worst.as_json() | ({} if args.model else {"answers": [one.as_json() for one in answers]}))
@@ -77,6 +90,17 @@ def run(args: argparse.Namespace) -> int:
     if worst.reason is Reason.HEALTHY:
         return ExitCode.OK
     return ExitCode.CANNOT_RUN if worst.reason is Reason.UNKNOWN else ExitCode.FAILED
+
+
+def _in_cluster(args: argparse.Namespace, where: Whereabouts) -> list[Answer]:
+    if args.store:
+        raise Refused("--store is for the local stack; a cluster has its own.", next_step="Leave it out")
+    from corral.cluster import client
+    from corral.why import in_cluster
+
+    catalog = options.catalog_dir(args)
+    shown = None if catalog == _default_catalog() else catalog
+    return in_cluster.ask(client.connect(where.kubeconfig, where.context), where, catalog, shown, args.model)
 
 
 def _scope(args: argparse.Namespace) -> investigate.Scope:

@@ -56,6 +56,7 @@ async def run(
     limit_s: float,
     resident_only: bool = False,
     is_local: bool = False,
+    logs: Callable[[str], str] | None = None,
     why_not_loaded: Callable[[str], str] = lambda _model: "",
 ) -> Report:
     """Check the endpoint, then each of *subjects*.
@@ -68,12 +69,13 @@ async def run(
         limit_s: seconds that each check may take.
         resident_only: ask only models that are in memory, so that nothing is loaded and nothing evicted.
         is_local: the endpoint is the local stack, so ``corral logs`` shows its logs.
+        logs: gives the command that shows a model's log, where the endpoint's own address is not for the operator.
         why_not_loaded: asked, in a thread, for what an engine said when its model failed to load; may be empty.
 
     Raises:
         CannotRun: nobody listens at the endpoint, or *resident_only* and nobody can tell what is resident.
     """
-    one = _Run(api, watcher, limit_s, why_not_loaded, resident_only=resident_only, is_local=is_local)
+    one = _Run(api, watcher, limit_s, why_not_loaded, resident_only=resident_only, is_local=is_local, logs=logs)
     return await one.all(subjects, catalog)
 
 
@@ -87,6 +89,7 @@ class _Run:
         *,
         resident_only: bool,
         is_local: bool,
+        logs: Callable[[str], str] | None,
     ) -> None:
         self._api = api
         self._watcher = watcher
@@ -95,6 +98,7 @@ class _Run:
         self._supervisor_limit_s = min(limit_s, SUPERVISOR_LIMIT_S)
         self._resident_only = resident_only
         self._is_local = is_local
+        self._show_log = logs
         self._is_llama_swap = True
         self._results: list[CheckResult] = []
 
@@ -224,6 +228,8 @@ class _Run:
         return judge(received)
 
     def _logs(self, model: str) -> str:
+        if self._show_log:
+            return self._show_log(model)
         if self._is_local:
             return f"corral logs {model}".rstrip()
         if self._is_llama_swap:

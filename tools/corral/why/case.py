@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from corral.agent.progress import count, duration
 from corral.why.answer import Answer, Reason, one_line
+from corral.why.cluster_steps import ClusterSteps
 from corral.why.facts import ModelFacts, Place, StackFacts
 from corral.why.steps import Steps
 
@@ -29,7 +30,8 @@ class Case:
     @cached_property
     def steps(self) -> Steps:
         """What can be typed next."""
-        return Steps(self.place, self.stack, self.model)
+        kind = ClusterSteps if self.place.cluster else Steps
+        return kind(self.place, self.stack, self.model)
 
     @property
     def is_ready(self) -> bool:

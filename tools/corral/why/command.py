@@ -56,10 +56,23 @@ def read(config: Path) -> dict[str, Command]:
         CannotRun: it is missing, or is not what corral renders.
     """
     try:
-        document = yaml.load(config.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-        return {model: _command(document, model) for model in sorted(document["models"])}
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        text = config.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise CannotRun(f"{config} is not what corral renders: {error}.", next_step="corral down") from None
+    return parse(text, str(config), next_step="corral down")
+
+
+def parse(text: str, where: str, *, next_step: str) -> dict[str, Command]:
+    """The command of every model in the llama-swap configuration *text*, which is to be found *where*.
+
+    Raises:
+        CannotRun: it is not what corral renders.
+    """
+    try:
+        document = yaml.load(text, Loader=yaml.CSafeLoader)
+        return {model: _command(document, model) for model in sorted(document["models"])}
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CannotRun(f"{where} is not what corral renders: {error}.", next_step=next_step) from None
 
 
 def _command(document: dict[str, Any], model: str) -> Command:

@@ -71,6 +71,7 @@ class ModelFacts:
         others: the other models that are loaded, and how many requests each has.
         members: the processes of the stack.
         port_holder: who listens on its port and is not its engine.
+        sees_processes: its engine runs on this machine, and can be looked at.
         sees_ports: the system says who listens where.
         missing_program: of its command, one that is not there.
         unseen: which source of evidence said nothing, and why.
@@ -92,6 +93,7 @@ class ModelFacts:
     others: tuple[tuple[str, int], ...] = ()
     members: frozenset[int] = frozenset()
     port_holder: str = ""
+    sees_processes: bool = True
     sees_ports: bool = False
     missing_program: str = ""
     unseen: tuple[str, ...] = ()
@@ -100,7 +102,8 @@ class ModelFacts:
     @property
     def is_abandoned(self) -> bool:
         """Whether llama-swap waits for a load whose process has gone."""
-        return self.resident is not None and self.resident.state == "starting" and self.engine is None
+        starting = self.resident is not None and self.resident.state == "starting"
+        return starting and self.sees_processes and self.engine is None
 
 
 @dataclass(frozen=True)
@@ -110,3 +113,14 @@ class Place:
     catalog: Path | None = None
     store: Path | None = None
     port: int | None = None
+    cluster: ClusterPlace | None = None
+
+
+@dataclass(frozen=True)
+class ClusterPlace:
+    """A cluster, and where in it llama-swap is; ``kubeconfig`` is None for the default one."""
+
+    context: str
+    kubeconfig: Path | None
+    namespace: str
+    service: str

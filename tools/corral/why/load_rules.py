@@ -98,7 +98,7 @@ def _out_of_memory(case: Case, said: Said, evidence: list[str]) -> Answer:
         return _no_room(case, said, evidence)
     if "cpu" in f"{said.culprit} {said.line}".lower():
         return case.answer(
-            Reason.OUT_OF_MEMORY, "this machine's memory, not a card's", evidence, ["free -h", *steps.look()]
+            Reason.OUT_OF_MEMORY, "this machine's memory, not a card's", evidence, [steps.memory(), *steps.look()]
         )
     told = "The engine took more than its seat: the preflight found room, or could not tell."
     todo = [*steps.card(), steps.of("lock"), steps.of("seat")]
@@ -116,39 +116,36 @@ def _no_room(case: Case, said: Said, evidence: list[str]) -> Answer:
         *(case.steps.unload(model) for model, _ in ours),
         *case.steps.card(),
         case.steps.of("seat"),
-        "corral status",
+        case.steps.status(),
     ]
     return case.answer(Reason.OUT_OF_MEMORY, short.culprit if short else "the card", [*evidence, *busy], steps)
 
 
 def _by_files(case: Case, reason: Reason, evidence: list[str], culprit: str) -> Answer:
     if reason is Reason.FILE_MISSING:
-        steps = [case.steps.of("fetch", case.model, stored=True)]
+        steps = case.steps.fetch()
     else:
-        evidence = [*evidence, "Sizes and dates were compared, the content was not read."]
-        steps = [
-            case.steps.of("verify", case.model, stored=True),
-            case.steps.of("verify", case.model, "--repair", stored=True),
-        ]
+        looked = ["Sizes and dates were compared, the content was not read."] if case.seen.files else []
+        evidence, steps = [*evidence, *looked], case.steps.verify()
     return case.answer(reason, culprit, evidence, [*steps, case.steps.smoke()])
 
 
 def _timed_out(case: Case, evidence: list[str]) -> Answer:
     limit = case.seen.command.load_limit_s if case.seen.command else 0
     evidence = [*evidence, f"A load may take {limit} s here.", *case.file_details()]
-    steps = [case.steps.of("warm", case.model, stored=True), *case.steps.look()]
+    steps = [*case.steps.warm(), *case.steps.look()]
     return case.answer(Reason.LOAD_TIMEOUT, f"the load of {case.model}, not ready in {limit} s", evidence, steps)
 
 
 def _crashed(case: Case, how: str, evidence: list[str]) -> Answer:
-    steps = [*case.steps.look(), case.steps.of("verify", case.model, stored=True)]
+    steps = [*case.steps.look(), *case.steps.verify()[:1]]
     culprit = f"llama-server of {case.model}, which {how}"
     return case.answer(Reason.CRASHED, culprit, [*evidence, *case.file_details()], steps)
 
 
 def _no_program(case: Case, program: str, evidence: list[str]) -> Answer:
-    return case.answer(Reason.ENGINE_MISSING, program, evidence, ["corral engine", *case.steps.restart()])
+    return case.answer(Reason.ENGINE_MISSING, program, evidence, [case.steps.engine(), *case.steps.restart()])
 
 
 def _port(case: Case, culprit: str, port: int, evidence: list[str]) -> Answer:
-    return case.answer(Reason.PORT_IN_USE, culprit, evidence, [f"ss -ltnp sport = :{port}", *case.steps.restart()])
+    return case.answer(Reason.PORT_IN_USE, culprit, evidence, [case.steps.listeners(port), *case.steps.restart()])

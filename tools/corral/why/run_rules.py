@@ -39,7 +39,7 @@ def stranger(case: Case) -> Answer | None:
     engine = f"its engine (pid {seen.engine.pid})" if seen.engine else "an engine of its own"
     port = seen.command.port
     told = f"llama-swap calls {case.model} ready; {seen.port_holder} answers on its port {port}, not {engine}."
-    steps = [f"ss -ltnp sport = :{port}", *case.steps.restart()]
+    steps = [case.steps.listeners(port), *case.steps.restart()]
     return case.answer(Reason.PORT_IN_USE, seen.port_holder, [told], steps)
 
 
@@ -58,7 +58,7 @@ def over_limit(case: Case) -> Answer | None:
         f"Now: {case.in_flight()}",
         *past.mended(case),
     ]
-    steps = ["corral status", case.steps.again()]
+    steps = [case.steps.status(), case.steps.again()]
     return case.answer(Reason.OVER_CONCURRENCY, f"more than {count(limit, 'request')} at once", evidence, steps)
 
 
@@ -90,7 +90,19 @@ def waiting_for_rival(case: Case) -> Answer | None:
         f"{count(len(seen.in_flight), 'request')} for {case.model} without an answer, {case.oldest()}.",
         f"{rival} has the slot and {count(requests, 'request')} in flight: llama-swap swaps when it has none.",
     ]
-    return case.answer(Reason.OVER_CONCURRENCY, f"{rival}, which is in the same slot", evidence, ["corral status"])
+    return case.answer(Reason.OVER_CONCURRENCY, f"{rival}, which is in the same slot", evidence, [case.steps.status()])
+
+
+def not_looked_into(case: Case) -> Answer | None:
+    """A request waits for long, and from here nobody can see whether the engine works at it."""
+    if case.seen.sees_processes or not case.is_ready or case.waited_s <= _STUCK_S:
+        return None
+    told = [
+        "llama-swap calls it ready.",
+        case.in_flight(),
+        "Whether its engine works at that cannot be seen from here.",
+    ]
+    return case.answer(Reason.UNKNOWN, "", [*told, *past.mended(case)], [*case.steps.look(), case.steps.again()])
 
 
 def unseen(case: Case) -> Answer | None:
@@ -107,10 +119,10 @@ def healthy(case: Case) -> Answer:
     elif not case.is_ready:
         since = f" since {duration(seen.now - seen.history.at)}" if seen.history.state == "loading" else ""
         limit = f", of {seen.command.load_limit_s} s at most" if seen.command else ""
-        told, steps = [f"It is {seen.resident.state}{since}{limit}."], ["corral status"]
+        told, steps = [f"It is {seen.resident.state}{since}{limit}."], [case.steps.status()]
     else:
         told = [_at_work(case)]
-        steps = ["corral status", case.steps.again()] if seen.pulse and seen.pulse.late else steps
+        steps = [case.steps.status(), case.steps.again()] if seen.pulse and seen.pulse.late else steps
     return case.answer(Reason.HEALTHY, "", [*told, *past.mended(case), *case.file_details()], steps)
 
 
@@ -119,6 +131,8 @@ def _at_work(case: Case) -> str:
     at = f" at {seen.resident.proxy}" if seen.resident else ""
     if pulse and pulse.late:
         return f"It is loaded and works{at}, too busy for its own /health: {_queue(case)}."
+    if not seen.sees_processes:
+        return f"It is loaded by llama-swap's word, {case.in_flight()} Its engine itself was not asked."
     return f"It is loaded and answers{at}{f'; it works: {_queue(case)}' if seen.in_flight else ''}."
 
 

@@ -47,6 +47,35 @@ class Steps:
         """The same question once more."""
         return self.of("why", self._model)
 
+    def status(self) -> str:
+        """See what is loaded."""
+        return "corral status"
+
+    def fetch(self) -> list[str]:
+        """Bring the files."""
+        return [self.of("fetch", self._model, stored=True)]
+
+    def verify(self) -> list[str]:
+        """Read the files, and bring those that are not what they should be."""
+        words = ["verify", self._model]
+        return [self.of(*words, stored=True), self.of(*words, "--repair", stored=True)]
+
+    def warm(self) -> list[str]:
+        """Read the files, so that the next load need not."""
+        return [self.of("warm", self._model, stored=True)]
+
+    def engine(self) -> str:
+        """See which llama-server would be used."""
+        return "corral engine"
+
+    def memory(self) -> str:
+        """See what memory the machine has left."""
+        return "free -h"
+
+    def listeners(self, port: int) -> str:
+        """See who listens on *port*."""
+        return f"ss -ltnp sport = :{port}"
+
     def unload(self, model: str) -> str:
         """Have llama-swap unload *model*, whatever it is doing."""
         return shlex.join(["curl", "-X", "POST", f"{self._stack.endpoint}/api/models/unload/{model}"])

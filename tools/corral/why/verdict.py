@@ -26,6 +26,7 @@ _RULES: tuple[Rule, ...] = (
     run_rules.over_limit,
     run_rules.silent,
     run_rules.unseen,
+    run_rules.not_looked_into,
     run_rules.waiting_for_rival,
 )
 

@@ -1,0 +1,463 @@
+"""`corral.cluster.diagnosis` on what a real Kubernetes showed (tests.support.cluster_faults), and on changes of it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+from corral.cluster import diagnosis
+from corral.cluster.finding import Cause
+from tests.support.cluster_faults import FAULTS, RECORDED, loaded
+
+
+def seen(name):
+    return loaded(RECORDED / f"{name}.json")
+
+
+def findings(found):
+    return diagnosis.findings(found)
+
+
+def only(found):
+    (one,) = findings(found)
+    return one
+
+
+def changed(one, change):
+    """A copy of the object *one* after *change*."""
+    copied = copy.deepcopy(one)
+    change(copied)
+    return copied
+
+
+def with_pods(found, change):
+    return replace(found, pods=tuple(changed(pod, change) for pod in found.pods))
+
+
+def with_nodes(found, change):
+    return replace(found, nodes=tuple(changed(node, change) for node in found.nodes))
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_every_fault_of_a_real_cluster_is_told_by_its_sentence(name):
+    found = findings(seen(name))
+    assert FAULTS[name].is_told_by(found), [FAULTS[name].differs(one) for one in found]
+
+
+def test_every_recording_belongs_to_a_fault():
+    assert {path.stem for path in RECORDED.glob("*.json")} == set(FAULTS)
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_every_next_step_is_a_command_of_this_cluster(name):
+    for one in findings(seen(name)):
+        program, *words = one.next_step.split()
+        assert program in ("kubectl", "corral", "ssh")
+        assert program != "kubectl" or words[:2] == ["--context", seen(name).context]
+
+
+# -- scheduling -----------------------------------------------------------------------------------------------
+
+
+def test_a_node_without_a_device_plugin_is_not_called_full():
+    found = with_nodes(seen("no-free-slice"), lambda node: node["status"]["allocatable"].pop("nvidia.com/gpu"))
+    assert "offers none (no device plugin runs there" in only(found).what
+
+
+def test_who_holds_the_slices_is_said_to_be_unseen_when_it_is():
+    found = seen("no-free-slice")
+    blind = replace(found, running=(), unseen={"the pods of all namespaces": "403"})
+    told = [one for one in findings(blind) if one.cause is Cause.SCHEDULING]
+    assert told[0].what.endswith("which has 4; who has them could not be seen.")
+
+
+TAINT = "0/1 nodes are available: 1 node(s) had untolerated taint(s). no new claims to deallocate."
+
+
+def pending(found, said):
+    def change(pod):
+        if pod["metadata"]["name"].startswith("llama-swap"):
+            for one in pod["status"]["conditions"]:
+                if one["type"] == "PodScheduled":
+                    one["message"] = said
+
+    return with_pods(found, change)
+
+
+@pytest.mark.parametrize(
+    ("taint", "what", "is_stuck"),
+    [
+        ({"key": "dedicated", "value": "games", "effect": "NoSchedule"}, "dedicated=games:NoSchedule", True),
+        ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, "takes no new pods", False),
+        ({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, "which is not ready", False),
+    ],
+)
+def test_a_taint_is_named_and_what_may_pass_is_not_called_stuck(taint, what, is_stuck):
+    found = pending(seen("no-free-slice"), TAINT)
+    told = only(with_nodes(found, lambda node: node["spec"].update(taints=[taint])))
+    assert what in told.what
+    assert told.is_stuck is is_stuck
+
+
+def test_a_cordoned_node_is_uncordoned_by_the_next_command():
+    found = pending(seen("no-free-slice"), TAINT)
+    cordoned = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    told = only(with_nodes(found, lambda node: node["spec"].update(taints=[cordoned])))
+    assert told.next_step.endswith(f"uncordon {found.nodes[0]['metadata']['name']}")
+
+
+def test_a_taint_that_the_pod_tolerates_is_not_blamed():
+    gpu = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+    def tolerate(pod):
+        pod["spec"].setdefault("tolerations", []).append({"key": "nvidia.com/gpu", "operator": "Exists"})
+
+    found = with_pods(seen("no-free-slice"), tolerate)
+    told = only(with_nodes(found, lambda node: node["spec"].update(taints=[gpu])))
+    assert "no free slice" in told.what
+
+
+def test_a_scheduler_that_says_something_new_is_quoted_and_not_interpreted():
+    told = only(pending(seen("no-free-slice"), "0/1 nodes are available: 1 node(s) had the wrong colour."))
+    assert told.what == "waits for a node; why, only the scheduler's words say."
+    assert "wrong colour" in told.event
+    assert not told.is_stuck
+
+
+def test_a_local_volume_on_another_node_is_told_as_that():
+    words = "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity."
+    found = pending(seen("local-folder-missing"), words)
+
+    def unschedule(pod):
+        pod["spec"].pop("nodeName", None)
+        pod["status"] = {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}],
+        }
+
+    assert "local volume of its claim models is on another node" in only(with_pods(found, unschedule)).what
+
+
+# -- volumes --------------------------------------------------------------------------------------------------
+
+
+def with_event(found, reason, message):
+    def change(event):
+        if event["reason"] == "FailedMount":
+            event.update(reason=reason, message=message)
+
+    return replace(found, events=tuple(changed(event, change) for event in found.events))
+
+
+def nfs(volume):
+    volume["spec"].pop("local", None)
+    volume["spec"].pop("nodeAffinity", None)
+    volume["spec"]["nfs"] = {"server": "10.0.0.5", "path": "/srv/models"}
+
+
+MOUNT = (
+    'MountVolume.SetUp failed for volume "fault-local-folder-missing-models" : mount failed: exit status 32 '
+    "Mounting command: mount Mounting arguments: -t nfs 10.0.0.5:/srv/models /var/lib/kubelet/x Output: {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_stuck"),
+    [
+        ("mount.nfs: access denied by server while mounting 10.0.0.5:/srv/models", True),
+        ("mount.nfs: mounting 10.0.0.5:/srv/models failed, reason given by server: No such file or directory", True),
+        ("mount: bad option; for several filesystems (e.g. nfs, cifs) you might need a mount.<type> helper", True),
+        ("mount.nfs: Connection refused", False),
+        ("mount.nfs: No route to host", False),
+        ("mount.nfs: Connection timed out", False),
+    ],
+)
+def test_an_nfs_mount_that_fails_tells_what_mount_said_and_whether_waiting_helps(said, is_stuck):
+    found = seen("local-folder-missing")
+    found = replace(found, volumes=tuple(changed(volume, nfs) for volume in found.volumes))
+    told = only(with_event(found, "FailedMount", MOUNT.format(said)))
+    assert told.what == f"cannot mount its volume nfs 10.0.0.5:/srv/models: {said}."
+    assert told.is_stuck is is_stuck
+    assert told.next_step == "ssh 10.0.0.5 ls -ldn /srv/models"
+
+
+def test_an_old_mount_event_of_a_pod_that_runs_is_no_finding():
+    found = seen("local-folder-missing")
+
+    def run(pod):
+        pod["status"]["phase"] = "Running"
+        pod["status"]["containerStatuses"] = [{"name": "llama-swap", "restartCount": 0, "state": {"running": {}}}]
+        pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+
+    assert findings(with_pods(found, run)) == ()
+
+
+def test_a_volume_that_is_kept_for_an_earlier_claim_is_released_by_the_next_command():
+    found = seen("claim-of-a-foreign-volume")
+
+    def release(volume):
+        volume["spec"]["claimRef"].update(name="models", uid="of-an-earlier-claim")
+        volume["status"]["phase"] = "Released"
+
+    told = only(replace(found, volumes=tuple(changed(one, release) for one in found.volumes)))
+    assert "belongs to an earlier claim of the same name" in told.what
+    assert " patch persistentvolume/" in told.next_step
+    assert "/spec/claimRef" in told.next_step
+
+
+def test_a_claim_that_waits_for_its_first_pod_is_no_finding_by_itself():
+    found = seen("claim-never-binds")
+
+    def wait(event):
+        if event["involvedObject"]["kind"] == "PersistentVolumeClaim":
+            event["message"] = "waiting for first consumer to be created before binding"
+
+    waiting = replace(found, events=tuple(changed(event, wait) for event in found.events), pods=(), deployments=())
+    assert not [one for one in findings(waiting) if one.subject.startswith("persistentvolumeclaim")]
+
+
+def test_a_claim_whose_volume_is_gone_is_lost():
+    found = seen("claim-never-binds")
+
+    def lose(claim):
+        claim["status"]["phase"] = "Lost"
+        claim["spec"]["volumeName"] = "old"
+
+    assert (
+        "lost its volume: the PersistentVolume old"
+        in only(replace(found, claims=tuple(changed(c, lose) for c in found.claims))).what
+    )
+
+
+# -- images and containers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "is_stuck"),
+    [
+        ("pull access denied, repository does not exist or may require authorization", "does not give it", True),
+        ("429 Too Many Requests - toomanyrequests: rate limit", "rate limit", False),
+        ("dial tcp: lookup ghcr.io: no such host", "does not reach the registry", False),
+        ("no match for platform in manifest: not found", "architecture", True),
+        ("something that nobody has heard of", "only the runtime's words say", False),
+    ],
+)
+def test_what_a_registry_says_is_sorted_and_the_unknown_is_not_called_stuck(said, what, is_stuck):
+    def change(pod):
+        for one in pod["status"]["containerStatuses"]:
+            one["state"] = {"waiting": {"reason": "ErrImagePull", "message": f"failed to pull: {said}"}}
+
+    told = only(with_pods(seen("image-unknown"), change))
+    assert what in told.what
+    assert told.is_stuck is is_stuck
+
+
+def test_a_back_off_without_a_reason_takes_it_from_the_event_of_the_attempt():
+    def change(pod):
+        for one in pod["status"]["containerStatuses"]:
+            one["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}}
+
+    assert "there is no such image" in only(with_pods(seen("image-unknown"), change)).what
+
+
+def restarted(count, **end):
+    def change(pod):
+        for one in pod["status"]["containerStatuses"]:
+            one["restartCount"] = count
+            one["state"] = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+            one["lastState"] = {"terminated": {"exitCode": 7, "reason": "Error", **end}}
+
+    return change
+
+
+@pytest.mark.parametrize(("count", "is_stuck"), [(1, False), (2, False), (3, True), (9, True)])
+def test_a_crash_loop_is_stuck_from_the_third_restart_on(count, is_stuck):
+    assert only(with_pods(seen("crash"), restarted(count))).is_stuck is is_stuck
+
+
+def test_a_crash_whose_log_is_gone_says_so():
+    found = replace(seen("crash"), logs={})
+    assert "what it said last could not be read" in only(with_pods(found, restarted(1))).what
+
+
+def test_an_end_by_a_signal_is_told_by_its_number():
+    assert "killed by signal 11" in only(with_pods(seen("crash"), restarted(1, exitCode=139))).what
+
+
+def test_a_state_that_nobody_knows_is_a_finding_and_not_fine():
+    def change(pod):
+        for one in pod["status"]["containerStatuses"]:
+            one["state"] = {"waiting": {"reason": "BrandNewTrouble", "message": "of a later Kubernetes"}}
+
+    told = only(with_pods(seen("crash"), change))
+    assert "BrandNewTrouble" in told.what
+    assert not told.is_stuck
+
+
+def test_a_ready_server_that_was_killed_lately_is_told_and_an_old_death_is_not():
+    found = seen("out-of-memory")
+
+    def ready(pod):
+        pod["status"]["phase"] = "Running"
+        pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        for one in pod["status"]["containerStatuses"]:
+            ended = one["lastState"].get("terminated") or one["state"].get("terminated")
+            one["state"], one["lastState"] = {"running": {}}, {"terminated": ended}
+
+    running = with_pods(found, ready)
+    assert "was killed for it" in only(running).what
+    assert findings(replace(running, now=running.now + 7200)) == ()
+
+
+def test_a_pod_that_is_not_ready_for_long_without_a_reason_is_a_finding():
+    def change(pod):
+        pod["status"]["containerStatuses"] = [{"name": "llama-swap", "restartCount": 0, "state": {"running": {}}}]
+        pod["status"]["phase"] = "Running"
+
+    found = replace(with_pods(seen("probe-fails"), change), events=())
+    late = replace(found, now=found.now + 600)
+    assert findings(replace(found, now=found.now - 3600)) == ()
+    assert "nothing that was seen says why" in only(late).what
+
+
+# -- nodes, and what could not be seen ------------------------------------------------------------------------
+
+
+def test_a_node_that_went_silent_is_told_though_its_pod_is_called_ready():
+    found = seen("probe-fails")
+
+    def silent(node):
+        for one in node["status"]["conditions"]:
+            if one["type"] == "Ready":
+                one.update(status="Unknown", message="Kubelet stopped posting node status.")
+
+    told = [one for one in findings(with_nodes(found, silent)) if one.subject.startswith("node/")]
+    assert told[0].what == "is not ready: its kubelet says nothing any more."
+    assert told[0].event == "Kubelet stopped posting node status."
+
+
+def test_a_node_under_pressure_is_told():
+    def press(node):
+        for one in node["status"]["conditions"]:
+            if one["type"] == "DiskPressure":
+                one.update(status="True", message="kubelet has disk pressure")
+
+    told = [one for one in findings(with_nodes(seen("probe-fails"), press)) if one.subject.startswith("node/")]
+    assert "has DiskPressure" in told[0].what
+
+
+def test_what_could_not_be_seen_is_a_finding_and_never_fine():
+    found = replace(seen("nothing-deployed"), unseen={"the pods": 'pods is forbidden: User "me" cannot list'})
+    told = only(found)
+    assert told.cause is Cause.UNSEEN
+    assert "what is wrong there is not known" in told.what
+    assert told.next_step.endswith("auth can-i --list")
+
+
+def test_a_missing_namespace_is_no_finding_that_ends_an_apply():
+    told = only(replace(seen("nothing-deployed"), space=None))
+    assert "does not exist" in told.what
+    assert not told.is_stuck
+
+
+def test_a_namespace_that_is_being_deleted_is_told():
+    found = seen("nothing-deployed")
+    going = changed(found.space, lambda space: space["metadata"].update(deletionTimestamp="2026-11-21T18:00:00Z"))
+    assert "is being deleted" in only(replace(found, space=going)).what
+
+
+# -- the download ---------------------------------------------------------------------------------------------
+
+
+def with_log(found, text):
+    return replace(found, logs=dict.fromkeys(found.logs, text))
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "next_step"),
+    [
+        ("agent fetch: The store /models cannot be written: Permission denied.", "cannot be written", "kubectl"),
+        (
+            "agent fetch: The certificate of https://hub is not trusted: self-signed.",
+            "address is not accepted",
+            "kubectl",
+        ),
+        ("agent fetch: There is no lock: /lock.json does not exist.", "the lock is not usable", "corral lock"),
+        ("Traceback (most recent call last):\nKeyError: 'x'", "has failed: KeyError: 'x'", "kubectl"),
+        ("", "ended with exit code 2 and said nothing", "kubectl"),
+    ],
+)
+def test_the_agents_last_words_are_told_whatever_they_are(said, what, next_step):
+    told = only(with_log(seen("file-not-on-hub"), said))
+    assert what in told.what
+    assert told.next_step.startswith(next_step)
+    assert told.is_stuck
+
+
+def test_a_failed_download_whose_pod_is_gone_says_that_nothing_can_be_read():
+    found = seen("store-full")
+    ours = tuple(pod for pod in found.pods if pod["metadata"]["name"].startswith("llama-swap"))
+    assert "what its pod said is gone with the pod" in only(replace(found, pods=ours, logs={})).what
+
+
+def test_a_download_that_ran_out_of_time_goes_on_with_the_next_apply():
+    found = seen("store-full")
+
+    def late(job):
+        job["spec"]["activeDeadlineSeconds"] = 3600
+        job["status"]["conditions"] = [
+            {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "x"}
+        ]
+
+    ours = tuple(pod for pod in found.pods if pod["metadata"]["name"].startswith("llama-swap"))
+    told = only(replace(found, pods=ours, logs={}, jobs=tuple(changed(job, late) for job in found.jobs)))
+    assert told.what == "was not done within 1 h 00 min; what its pod said is gone with the pod."
+    assert told.next_step == "corral apply"
+
+
+def test_a_full_store_on_nfs_is_looked_at_where_it_is():
+    found = seen("store-full")
+    claim = {"metadata": {"name": "models", "labels": {}}, "spec": {"volumeName": "v"}, "status": {"phase": "Bound"}}
+    volume = {"metadata": {"name": "v"}, "spec": {"nfs": {"server": "nas", "path": "/srv/models"}}}
+
+    def mount(job):
+        models = {"name": "models", "persistentVolumeClaim": {"claimName": "models"}}
+        job["spec"]["template"]["spec"]["volumes"] = [models]
+
+    jobs = tuple(changed(job, mount) for job in found.jobs)
+    assert only(replace(found, jobs=jobs, claims=(claim,), volumes=(volume,))).next_step == "ssh nas df -h /srv/models"
+
+
+def test_a_download_that_tries_again_is_stuck_only_when_the_agent_says_that_trying_is_no_use():
+    found = seen("download-retries")
+
+    def refused(pod):
+        for one in pod["status"].get("initContainerStatuses") or ():
+            for state in (one["state"], one.get("lastState") or {}):
+                if state.get("terminated"):
+                    state["terminated"]["exitCode"] = 2
+
+    assert not only(found).is_stuck
+    assert only(with_pods(found, refused)).is_stuck
+
+
+def test_an_older_failed_job_is_forgotten_once_a_newer_one_is_complete():
+    found = seen("store-full")
+    newer = changed(
+        found.jobs[0],
+        lambda job: (
+            job["metadata"].update(uid="newer", creationTimestamp="2999-01-01T00:00:00Z"),
+            job.update(status={"conditions": [{"type": "Complete", "status": "True"}]}),
+        ),
+    )
+    assert findings(replace(found, jobs=(*found.jobs, newer))) == ()
+
+
+def test_those_that_no_waiting_heals_come_first():
+    found = seen("registry-unreachable")
+    job = seen("store-full")
+    pods = [pod for pod in job.pods if pod["metadata"]["name"].startswith("download-models")]
+    both = replace(found, jobs=job.jobs, pods=(*found.pods, *pods), logs={**found.logs, **job.logs})
+    assert [one.is_stuck for one in findings(both)] == [True, False]

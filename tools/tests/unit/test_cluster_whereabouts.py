@@ -1,0 +1,105 @@
+"""`corral.cluster.whereabouts`: the command line first, then what Terraform applied; never a mix of two clusters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from corral.cluster import whereabouts
+from corral.errors import CannotRun
+from corral.terraform import homelab
+from corral.terraform.homelab import Target
+
+OUTPUTS = {
+    "endpoint": "http://models.ai.svc.cluster.local:8080",
+    "namespace": "ai",
+    "service": "models",
+    "seating": {"cards": {"t4": {}}},
+}
+
+
+@pytest.fixture
+def applied(monkeypatch, tmp_path):
+    """What stands in for Terraform, which tests/cluster runs for real: its outputs and its variables."""
+    told = {"outputs": dict(OUTPUTS), "target": Target(Path("/lab/config"), "lab", "ai")}
+
+    class Homelab:
+        def __init__(self, stack):
+            assert stack == tmp_path
+
+        def outputs(self):
+            if isinstance(told["outputs"], Exception):
+                raise told["outputs"]
+            return told["outputs"]
+
+        def target(self):
+            return told["target"]
+
+    (tmp_path / "terraform.tfstate").write_text("{}")
+    monkeypatch.setattr(homelab, "STACK", tmp_path)
+    monkeypatch.setattr(homelab, "Homelab", Homelab)
+    return told
+
+
+def test_what_was_applied_is_where_its_outputs_and_variables_say(applied):
+    found = whereabouts.applied()
+    assert (found.kubeconfig, found.context) == (Path("/lab/config"), "lab")
+    assert (found.namespace, found.service, found.url) == ("ai", "models", OUTPUTS["endpoint"])
+    assert found.chart == OUTPUTS["seating"]
+
+
+def test_a_stack_that_was_never_prepared_is_not_asked_and_not_prepared(applied, tmp_path):
+    applied["outputs"] = AssertionError("Terraform was asked")
+    (tmp_path / "terraform.tfstate").unlink()
+    assert whereabouts.applied() is None
+
+
+def test_a_stack_without_outputs_was_not_applied(applied):
+    applied["outputs"] = {}
+    assert whereabouts.applied() is None
+
+
+def test_the_context_of_the_apply_brings_its_namespace_service_and_chart(applied):
+    found = whereabouts.named(None, "lab", None)
+    assert (found.namespace, found.service, found.kubeconfig) == ("ai", "models", Path("/lab/config"))
+
+
+def test_another_context_gets_the_defaults_and_nothing_of_the_apply(applied):
+    found = whereabouts.named(None, "prod", None)
+    assert (found.context, found.namespace, found.service, found.kubeconfig) == (
+        "prod",
+        "llama-cpp",
+        "llama-swap",
+        None,
+    )
+    assert found.chart == {}
+    assert found.url == "http://llama-swap.llama-cpp.svc.cluster.local:8080"
+
+
+def test_another_namespace_of_the_same_cluster_has_no_chart_of_the_apply(applied):
+    found = whereabouts.named(None, None, "other")
+    assert (found.context, found.namespace, found.service) == ("lab", "other", "llama-swap")
+    assert found.chart == {}
+
+
+def test_another_kubeconfig_alone_means_its_own_current_context(applied):
+    found = whereabouts.named(Path("/mine"), None, None)
+    assert (found.kubeconfig, found.context, found.namespace) == (Path("/mine"), None, "llama-cpp")
+
+
+def test_a_kubeconfig_that_is_named_wins(applied):
+    assert whereabouts.named(Path("/mine"), "lab", None).kubeconfig == Path("/mine")
+
+
+def test_a_state_that_cannot_be_read_does_not_keep_anybody_from_a_cluster_that_is_named(applied):
+    applied["outputs"] = CannotRun("The database of the state does not answer.")
+    found = whereabouts.named(None, "lab", "ai")
+    assert (found.context, found.namespace) == ("lab", "ai")
+    assert found.trouble == "The database of the state does not answer."
+
+
+def test_a_state_that_cannot_be_read_is_an_error_where_nothing_else_was_named(applied):
+    applied["outputs"] = CannotRun("The database of the state does not answer.")
+    with pytest.raises(CannotRun):
+        whereabouts.applied()
