@@ -55,18 +55,24 @@ enter() { # enter NAME PYTEST-ARGUMENTS...: become pytest in name spaces of its 
     bash -c '../.venv/bin/python -m pytest "$@"; exit $?' bash "$@"
 }
 
-log=$(mktemp)
-trap 'rm -f "$log"; sweep' EXIT
 if [ $# -gt 0 ]; then
+  trap sweep EXIT
   (enter all tests/hosts "$@")
   exit
 fi
 
-# All of them: the emulated machine keeps one core busy, everything else the other.
-emulated=tests/hosts/test_store_machine.py
-enter emulated "$emulated" >"$log" 2>&1 &
+# All of them, in three rooms at once: two cores emulate, compile, and wait for answers at the same time.
+emulated=(tests/hosts/test_store_machine.py)
+llama=(tests/hosts/test_llama_*.py tests/hosts/test_upgrade.py)
+logs=$(mktemp --directory)
+trap 'rm -rf "$logs"; sweep' EXIT
+enter emulated "${emulated[@]}" >"$logs/emulated" 2>&1 &
+pids=($!)
+enter llama "${llama[@]}" >"$logs/llama" 2>&1 &
+pids+=($!)
 status=0
-(enter containers tests/hosts --ignore "$emulated") || status=$?
-wait $! || status=$?
-cat "$log"
+(enter rest tests/hosts "${emulated[@]/#/--ignore=}" "${llama[@]/#/--ignore=}") || status=$?
+for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+cat "$logs/llama" "$logs/emulated"
+echo "test-hosts: $SECONDS s"
 exit "$status"

@@ -1,9 +1,10 @@
 """What runs, and what is wrong: in the local stack, or in a cluster.
 
-Of the local stack: each model's state, its process, and why the last load failed if it did.  Of a cluster: the store,
-the download, the pod, the models, the card, and for everything that is wrong a sentence, what Kubernetes said, and the
-command to type next.  Without options it is the local stack where there is one, else the cluster that
-terraform/stacks/homelab was applied to.
+Of the local stack: each model's state, its process, and why the last load failed if it did.  Of a service that the
+Ansible role llama_server has installed here: whether it runs, how many layers the GPU takes, and why.  Of a cluster:
+the store, the download, the pod, the models, the card, and for everything that is wrong a sentence, what Kubernetes
+said, and the command to type next.  Without options it is the first of the three that there is; the cluster is the one
+that terraform/stacks/homelab was applied to.
 
 Only looks: no model is loaded by it, and none is kept loaded.  Exit code 1 when nothing runs, or something is wrong in
 the cluster.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -26,7 +27,8 @@ from urllib.parse import urlsplit
 from corral import output, paths
 from corral.agent.progress import duration
 from corral.cli import options
-from corral.engine import llama_swap, ports, stack
+from corral.engine import gpu_layers, llama_swap, ports, stack
+from corral.engine.gpu_layers import HostService
 from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.engine.processes import Mark
 from corral.engine.stack import Running
@@ -61,7 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show it; exit 1 when there is nothing, or it is dead."""
     state = paths.state_dir()
-    where = options.cluster(args) or (options.applied() if stack.recorded(state) is None else None)
+    where = options.cluster(args)
+    if where is None and stack.recorded(state) is None:
+        if services := gpu_layers.installed():
+            return _on_this_host(args, services)
+        where = options.applied()
     if where:
         return _in_cluster(args, where)
     try:
@@ -83,6 +89,20 @@ def run(args: argparse.Namespace) -> int:
     if any(one.reason for one in models):
         output.talk("What is behind it, and what to do: corral why MODEL")
     return ExitCode.OK
+
+
+def _on_this_host(args: argparse.Namespace, services: tuple[HostService, ...]) -> int:
+    states = {service: service.state() for service in services}
+    runs = all(state == "active" for state in states.values())
+    if args.json:
+        rows = [asdict(service) | {"file": str(service.file), "state": state} for service, state in states.items()]
+        output.data_json({"running": runs, "services": rows})
+    else:
+        for service, state in states.items():
+            output.data(f"{state}: {service.banner}")
+            if state != "active":
+                output.talk(f"  → journalctl --unit {service.file.name} --lines 50")
+    return ExitCode.OK if runs else ExitCode.FAILED
 
 
 def _in_cluster(args: argparse.Namespace, where: Whereabouts) -> int:

@@ -11,47 +11,19 @@ import pytest
 import yaml
 
 from corral import paths
-from tests.support.hosts.playbook import play_role
-from tests.support.hosts.vendor import Vendor, served
-
-PCI = "/opt/pci"
-SETTINGS = """version = 2
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "registry.k8s.io/pause:3.10"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      SystemdCgroup = true
-"""
-
-
-@pytest.fixture(scope="module")
-def vendor(room, tmp_path_factory):
-    repository = Vendor(tmp_path_factory.mktemp("vendor"))
-    with served(repository):
-        yield repository
+from tests.support.hosts import gpu_host
+from tests.support.hosts.playbook import play_cases, play_role
 
 
 @pytest.fixture(scope="module")
 def variables(vendor):
-    return {
-        "gpu_node_card": "t4",
-        "gpu_node_driver_version": "570.195.03",
-        "gpu_node_toolkit_version": "1.18.1",
-        "gpu_node_repositories": vendor.repositories(),
-        "gpu_node_kernel_headers": "kmod",
-        "gpu_node_pci_devices": PCI,
-    }
+    return gpu_host.variables(vendor)
 
 
 @pytest.fixture(scope="module")
 def nodes(hosts):
-    """Hosts with containerd as kubeadm leaves it, and something that looks like a card on the bus."""
     for host in hosts:
-        host.run("apt-get install --yes --no-install-recommends containerd gpg")
-        host.put(SETTINGS, "/etc/containerd/config.toml")
-        host.put("0x10de\n", f"{PCI}/0000:01:00.0/vendor")
-        host.put("Tesla T4, 15360, 7.5, 570.195.03, Enabled\n", "/etc/nvidia-smi.says")
+        gpu_host.prepare(host)
     return hosts
 
 
@@ -59,18 +31,22 @@ def held(host):
     return host.run("apt-mark showhold").split()
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        pytest.param({"gpu_node_card": "a100"}, ['gpu_node_card is "a100"', "Name one of: t4"], id="unknown card"),
-        pytest.param({"gpu_node_driver_version": "570"}, ['gpu_node_driver_version is "570"', "exact"], id="inexact"),
-        pytest.param(
-            {"gpu_node_pci_devices": "/sys/none"}, ["No NVIDIA device here", "Nothing was changed"], id="no card"
-        ),
-    ],
-)
-def test_what_cannot_work_is_refused_before_anything_changes(nodes, variables, changed, words):
-    play_role("gpu_node", nodes, variables=variables | changed).refused(*words)
+REFUSED = {
+    "unknown card": ({"gpu_node_card": "a100"}, ['gpu_node_card is "a100"', "Name one of: t4"]),
+    "inexact": ({"gpu_node_driver_version": "570"}, ['gpu_node_driver_version is "570"', "exact"]),
+    "no card": ({"gpu_node_pci_devices": "/sys/none"}, ["No NVIDIA device here", "Nothing was changed"]),
+}
+
+
+@pytest.fixture(scope="module")
+def refused(nodes, variables):
+    """What became of every case on bare hosts, in one run."""
+    return play_cases("gpu_node", nodes, {case: variables | changed for case, (changed, _) in REFUSED.items()})
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_before_anything_changes(nodes, refused, case):
+    refused[case].refused(*REFUSED[case][1])
 
 
 def test_check_mode_on_a_bare_node_changes_nothing(nodes, variables):
@@ -129,27 +105,24 @@ def test_the_second_run_changes_nothing(nodes, variables):
     assert set(again.changed.values()) == {0}, again.text
 
 
-@pytest.mark.parametrize(
-    ("says", "words"),
-    [
-        pytest.param("Tesla P4, 7680, 6.1, 570.195.03, Enabled", ["7680 and not 15360", "6.1 and not 7.5"], id="card"),
-        pytest.param(
-            "Tesla T4, 15360, 7.5, 535.1, Disabled", ["driver 535.1 and not 570", "Disabled and not"], id="driver"
-        ),
-    ],
-)
-def test_a_card_that_is_not_the_catalogs_fails_the_play(nodes, variables, says, words):
-    for host in nodes:
-        host.put(f"{says}\n", "/etc/nvidia-smi.says")
+def test_a_card_that_is_not_the_catalogs_fails_the_play(nodes, variables):
+    other_card, other_driver = nodes
+    other_card.put("Tesla P4, 7680, 6.1, 570.195.03, Enabled\n", gpu_host.SAYS)
+    other_driver.put("Tesla T4, 15360, 7.5, 535.1, Disabled\n", gpu_host.SAYS)
 
     played = play_role("gpu_node", nodes, tasks_from="verify", variables=variables)
 
-    played.refused("The card is not what t4.yaml says", *words)
+    card, driver = (
+        "7680 and not 15360; compute capability 6.1 and not 7.5",
+        "driver 535.1 and not 570.195.03; persistence",
+    )
+    played.refused("The card is not what t4.yaml says", card, driver)
+    assert played.failed == {other_card.name, other_driver.name}
 
 
 def test_a_driver_that_does_not_answer_fails_the_play_with_the_next_step(nodes, variables):
     for host in nodes:
-        host.run("rm /etc/nvidia-smi.says")
+        host.run(f"rm {gpu_host.SAYS}")
 
     played = play_role("gpu_node", nodes, tasks_from="verify", variables=variables)
 
@@ -180,11 +153,10 @@ esac
 
 
 def test_another_driver_version_moves_the_held_packages(nodes, variables):
-    for host in nodes:
-        host.put("Tesla T4, 15360, 7.5, 580.10.01, Enabled\n", "/etc/nvidia-smi.says")
+    node = nodes[-1]
+    node.put("Tesla T4, 15360, 7.5, 580.10.01, Enabled\n", gpu_host.SAYS)
 
-    play_role("gpu_node", nodes, variables=variables | {"gpu_node_driver_version": "580.10.01"}).succeeded()
+    play_role("gpu_node", [node], variables=variables | {"gpu_node_driver_version": "580.10.01"}).succeeded()
 
-    for host in nodes:
-        assert host.run("dpkg-query --show --showformat '${Version}' cuda-drivers") == "580.10.01-1"
-        assert "cuda-drivers" in held(host)
+    assert node.run("dpkg-query --show --showformat '${Version}' cuda-drivers") == "580.10.01-1"
+    assert "cuda-drivers" in held(node)

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from tests.support.hosts.llama_cpp_archive import release
-from tests.support.hosts.playbook import play_role
+from tests.support.hosts.playbook import play_cases, play_role
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -48,31 +48,36 @@ def said(build, text="commit b"):
 # The tests before `installed` need bare hosts, so they come first.
 
 
-@pytest.mark.parametrize(
-    ("variables", "sentence"),
-    [
-        pytest.param({}, "must name a build and one source", id="no release"),
-        pytest.param({"llama_cpp_release": {"build": 3, "commit": "abc1234"}}, "all 40 hex digits", id="short commit"),
-        pytest.param({"llama_cpp_release": {"build": 3, "archive": "x.tgz"}}, "has no sha256", id="no checksum"),
-        pytest.param({"llama_cpp_profile": "fast"}, "value of llama_cpp_profile must be one of", id="no such profile"),
-        pytest.param({"llama_cpp_rollback_to": "b7-cpu"}, "it has: nothing", id="roll back to nothing"),
-    ],
-)
-def test_what_cannot_be_built_is_refused_before_anything_changes(hosts, variables, sentence):
-    play_role("llama_cpp", hosts[:1], variables=variables).refused(sentence)
+REFUSED = {
+    "no release": ({}, "must name a build and one source"),
+    "short commit": ({"llama_cpp_release": {"build": 3, "commit": "abc1234"}}, "all 40 hex digits"),
+    "no checksum": ({"llama_cpp_release": {"build": 3, "archive": "x.tgz"}}, "has no sha256"),
+    "no such profile": ({"llama_cpp_profile": "fast"}, "value of llama_cpp_profile must be one of"),
+    "roll back to nothing": ({"llama_cpp_rollback_to": "b7-cpu"}, "it has: nothing"),
+}
+WITHOUT_THEIR_MACHINE = {
+    "metal": "Profile metal is for macOS",
+    "jetson": "Profile jetson is for 64-bit ARM",
+    "cuda": "Profile cuda needs nvcc",
+}
 
 
-@pytest.mark.parametrize(
-    ("profile", "sentence"),
-    [
-        ("metal", "Profile metal is for macOS"),
-        ("jetson", "Profile jetson is for 64-bit ARM"),
-        ("cuda", "Profile cuda needs nvcc"),
-    ],
-)
-def test_a_profile_without_its_machine_or_toolchain_is_refused(hosts, archives, profile, sentence):
-    variables = release(archives, 1) | {"llama_cpp_profile": profile, "llama_cpp_install_packages": False}
-    play_role("llama_cpp", hosts[:1], variables=variables).refused(sentence)
+@pytest.fixture(scope="module")
+def refused(hosts, archives):
+    """What became of all that a bare host refuses, in one run."""
+    pinned = release(archives, 1) | {"llama_cpp_install_packages": False}
+    profiles = {profile: pinned | {"llama_cpp_profile": profile} for profile in WITHOUT_THEIR_MACHINE}
+    return play_cases("llama_cpp", hosts[:1], {case: told for case, (told, _) in REFUSED.items()} | profiles)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_built_is_refused_before_anything_changes(refused, case):
+    refused[case].refused(REFUSED[case][1])
+
+
+@pytest.mark.parametrize("profile", WITHOUT_THEIR_MACHINE)
+def test_a_profile_without_its_machine_or_toolchain_is_refused(refused, profile):
+    refused[profile].refused(WITHOUT_THEIR_MACHINE[profile])
 
 
 def test_a_check_of_a_bare_host_fails_on_nothing_and_changes_nothing(hosts, archives):
@@ -99,50 +104,59 @@ def test_one_variable_rolls_back_and_nothing_is_compiled(installed, archives):
     assert set(played.changed.values()) == {1}
 
 
-def test_rolling_back_to_what_was_never_installed_names_what_is(one, archives):
-    wrong = release(archives, 2) | {"llama_cpp_rollback_to": "b7-cpu"}
-    play_role("llama_cpp", one, variables=wrong).refused("has no b7-cpu", "it has: b1-cpu, b2-cpu")
+@pytest.fixture(scope="module")
+def broken(installed, archives):
+    """What became of every release that cannot be put in place, in one run; what served before it serves after it."""
+    host = installed[-1:]
+    before = serving(host)
+    other = release(archives, 5)
+    other["llama_cpp_release"]["sha256"] = "0" * 64
+    cases = {
+        "never installed": release(archives, 2) | {"llama_cpp_rollback_to": "b9-cpu"},
+        "spoiled": release(archives, 3, appended="#error spoiled\n"),
+        # As a distribution's CFLAGS would: the program reports AVX = 0, and has AVX instructions.
+        "lying": release(archives, 4)
+        | {"llama_cpp_profile": "no-avx", "llama_cpp_cmake_flags": {"CMAKE_C_FLAGS": "-mavx2"}},
+        "other archive": other,
+        "unknown flag": release(archives, 6) | {"llama_cpp_cmake_flags": {"GGML_CUBLAS": "ON"}},
+        "other recipe": release(archives, 2) | {"llama_cpp_cmake_flags": {"GGML_LTO": "ON"}},
+    }
+    played = play_cases("llama_cpp", host, cases)
+    assert serving(host) == before
+    return played
 
 
-def test_a_build_that_fails_leaves_the_old_version_serving(one, archives):
-    before = serving(one)
-    played = play_role("llama_cpp", one, variables=release(archives, 3, appended="#error spoiled\n"))
+def test_rolling_back_to_what_was_never_installed_names_what_is(broken):
+    broken["never installed"].refused("has no b9-cpu", "it has: b1-cpu, b2-cpu")
+
+
+def test_a_build_that_fails_leaves_the_old_version_serving(broken):
+    played = broken["spoiled"]
     assert played.failed
     assert "b3-cpu was not installed" in played.text
     assert "#error spoiled" in played.text
-    assert serving(one) == before
+    assert "/opt/llama.cpp/current is b1-cpu" in " ".join(played.text.split())
 
 
-def test_code_that_the_profile_forbids_is_found_though_the_program_denies_it(one, archives):
-    """As a distribution's CFLAGS would: the program reports AVX = 0, and has AVX instructions."""
-    before = serving(one)
-    lying = {"llama_cpp_profile": "no-avx", "llama_cpp_cmake_flags": {"CMAKE_C_FLAGS": "-mavx2"}}
-    played = play_role("llama_cpp", one, variables=release(archives, 4) | lying)
-    assert played.failed
-    assert "still contains" in played.text
-    assert "multiply_add" in played.text
-    assert serving(one) == before
+def test_code_that_the_profile_forbids_is_found_though_the_program_denies_it(broken):
+    assert broken["lying"].failed
+    assert "still contains" in broken["lying"].text
+    assert "multiply_add" in broken["lying"].text
 
 
-def test_an_archive_that_is_not_the_pinned_one_is_not_unpacked(one, archives):
-    variables = release(archives, 5)
-    variables["llama_cpp_release"]["sha256"] = "0" * 64
-    played = play_role("llama_cpp", one, variables=variables)
-    assert played.failed
-    assert "It is another archive, or damaged" in played.text
+def test_an_archive_that_is_not_the_pinned_one_is_not_unpacked(one, broken):
+    assert broken["other archive"].failed
+    assert "It is another archive, or damaged" in broken["other archive"].text
     assert one[0].run(f"ls /var/cache/llama.cpp/source/{'0' * 64}") == ""
 
 
-def test_a_flag_that_the_source_does_not_know_is_refused(one, archives):
-    variables = release(archives, 6) | {"llama_cpp_cmake_flags": {"GGML_CUBLAS": "ON"}}
-    played = play_role("llama_cpp", one, variables=variables)
-    assert played.failed
-    assert "b6 does not know GGML_CUBLAS" in played.text
+def test_a_flag_that_the_source_does_not_know_is_refused(broken):
+    assert broken["unknown flag"].failed
+    assert "b6 does not know GGML_CUBLAS" in broken["unknown flag"].text
 
 
-def test_an_installed_version_is_never_changed_in_place(one, archives):
-    variables = release(archives, 2) | {"llama_cpp_cmake_flags": {"GGML_LTO": "ON"}}
-    play_role("llama_cpp", one, variables=variables).refused("built from another recipe", '"GGML_LTO": "ON"')
+def test_an_installed_version_is_never_changed_in_place(broken):
+    broken["other recipe"].refused("built from another recipe", '"GGML_LTO": "ON"')
 
 
 def test_no_avx_proves_that_it_has_none(one, archives):

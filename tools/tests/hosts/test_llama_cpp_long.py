@@ -1,4 +1,7 @@
-"""The role llama_cpp with the real llama.cpp: most of an hour, so only with --long (`make test-hosts ARGS=--long`)."""
+"""The role llama_cpp with the real llama.cpp: most of an hour, so only with --long.
+
+make test-hosts ARGS="--long -k llama_cpp_long"
+"""
 
 from __future__ import annotations
 

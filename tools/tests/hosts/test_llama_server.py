@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 from corral.cli.main import main
+from corral.engine import gpu_layers
 from tests.support.engine_process import Stream, chat, get
 from tests.support.hosts import llama_host
 from tests.support.hosts.host import wait_for
-from tests.support.hosts.playbook import play_role
+from tests.support.hosts.playbook import play_cases, play_role
 from tests.support.hosts.room import NETWORK
 
 pytestmark = pytest.mark.timeout(600)
@@ -77,11 +78,11 @@ def answers(host):
 
 
 def test_a_host_without_engine_or_store_is_refused(hosts, variables):
-    play_role("llama_server", hosts[:1], variables=variables).refused(
-        "has no /opt/embedded-engine/llama-server", "llama_cpp"
-    )
-    there = variables | {"llama_server_engine": "/bin/true"}
-    play_role("llama_server", hosts[:1], variables=there).refused("has no model store /srv/models", "corral fetch")
+    known = {name: value for name, value in variables.items() if name != "llama_server_engine"}
+    cases = {"engine": {"llama_server_engine": llama_host.ENGINE}, "store": {"llama_server_engine": "/bin/true"}}
+    played = play_cases("llama_server", hosts[:1], cases, variables=known)
+    played["engine"].refused("has no /opt/embedded-engine/llama-server", "llama_cpp")
+    played["store"].refused("has no model store /srv/models", "corral fetch")
 
 
 def test_a_check_of_a_bare_host_fails_on_nothing_and_changes_nothing(hosts, variables):
@@ -90,33 +91,40 @@ def test_a_check_of_a_bare_host_fails_on_nothing_and_changes_nothing(hosts, vari
     assert [host.changed_files() - old for host, old in zip(hosts, before, strict=True)] == [set()] * len(hosts)
 
 
-def test_what_the_catalog_does_not_have_is_refused(prepared, variables):
-    one = variables | {"llama_server_program": "llama-server"}
-    play_role("llama_server", prepared[:1], variables=one).refused("llama_server_model does not say which")
-    other = one | {"llama_server_model": "big"}
-    play_role("llama_server", prepared[:1], variables=other).refused("has no model big", "it has slow, tiny-text")
-
-
-def test_a_port_of_the_system_is_refused(prepared, variables):
-    play_role("llama_server", prepared[:1], variables=variables | {"llama_server_port": "80"}).refused(
-        "from 1024 to 65535"
-    )
-
-
-def test_a_stale_lock_is_refused_in_the_words_of_corral(prepared, variables, tmp_path):
-    catalog = llama_host.write_catalog(tmp_path)
-    model = catalog / "models" / "slow.yaml"
+@pytest.fixture(scope="module")
+def refused(prepared, variables, tmp_path_factory):
+    """What became of all that cannot be served though engine and store are there, in one run."""
+    stale = llama_host.write_catalog(tmp_path_factory.mktemp("stale"))
+    model = stale / "models" / "slow.yaml"
     model.write_text(model.read_text().replace("512", "1024"))
-    stale = variables | {"llama_server_catalog": str(catalog)}
-    play_role("llama_server", prepared[:1], variables=stale).refused("slow", "stale", "corral lock")
+    foreign = tmp_path_factory.mktemp("foreign") / "llama-swap"
+    foreign.write_bytes(b"\x7fELF\x02\x01\x01 of no machine")
+    cases = {
+        "no model": {"llama_server_program": "llama-server"},
+        "unknown model": {"llama_server_program": "llama-server", "llama_server_model": "big"},
+        "system port": {"llama_server_port": "80"},
+        "stale lock": {"llama_server_catalog": str(stale)},
+        "other platform": {"llama_server_llama_swap": str(foreign)},
+    }
+    return play_cases("llama_server", prepared[:1], {case: variables | told for case, told in cases.items()})
 
 
-def test_a_llama_swap_of_another_platform_is_refused(prepared, variables, tmp_path):
-    program = tmp_path / "llama-swap"
-    program.write_bytes(b"\x7fELF\x02\x01\x01 of no machine")
-    played = play_role("llama_server", prepared[:1], variables=variables | {"llama_server_llama_swap": str(program)})
-    assert played.failed
-    assert "Build one for that platform" in played.text
+def test_what_the_catalog_does_not_have_is_refused(refused):
+    refused["no model"].refused("llama_server_model does not say which")
+    refused["unknown model"].refused("has no model big", "it has slow, tiny-text")
+
+
+def test_a_port_of_the_system_is_refused(refused):
+    refused["system port"].refused("from 1024 to 65535")
+
+
+def test_a_stale_lock_is_refused_in_the_words_of_corral(refused):
+    refused["stale lock"].refused("slow", "stale", "corral lock")
+
+
+def test_a_llama_swap_of_another_platform_is_refused(refused):
+    assert refused["other platform"].failed
+    assert "Build one for that platform" in refused["other platform"].text
 
 
 def test_it_serves_what_terraform_renders_from_the_lock(served, catalog, capsys):
@@ -218,6 +226,13 @@ def test_no_gpu_is_said_in_the_description_and_to_the_engine(served):
         shown = host.run(f"systemctl show --property=Description,Environment {UNIT}")
         assert "llama-swap: 2 models, GPU layers none (no GPU here)" in shown
         assert "LLAMA_ARG_DEVICE=none" in shown
+        (told,) = gpu_layers.installed(host.root)
+        assert (told.program, told.serves, told.layers, told.reason) == (
+            "llama-swap",
+            "2 models",
+            "none",
+            "no GPU here",
+        )
 
 
 def test_a_card_takes_all_layers_and_opens_its_devices(one, variables):
@@ -270,3 +285,6 @@ def test_a_mac_gets_a_property_list_that_launchd_can_read(one, variables):
         assert (found["KeepAlive"], found["ExitTimeOut"], found["AbandonProcessGroup"]) == (True, 45, False)
         assert found["EnvironmentVariables"]["LLAMA_ARG_DEVICE"] == "none"
         assert host.run("grep -c bootstrap /run/launchctl.log") == "1"
+        host.run("mkdir --parents /srv/mac/Library && ln --symbolic ../../launchd /srv/mac/Library/LaunchDaemons")
+        (told,) = gpu_layers.installed(host.root / "srv/mac")
+        assert (told.layers, told.reason) == ("none", "no GPU here")

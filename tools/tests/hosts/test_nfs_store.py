@@ -4,40 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.hosts.playbook import play_role
+from tests.support.hosts.playbook import play_cases, play_role
 
 CLIENTS = [{"host": "10.231.0.1", "access": "rw"}]
 
 
-@pytest.mark.parametrize(
-    ("variables", "words"),
-    [
-        pytest.param({}, ["missing required arguments: nfs_store_clients"], id="no clients"),
-        pytest.param({"nfs_store_clients": []}, ["nobody could mount"], id="nobody"),
-        pytest.param(
-            {"nfs_store_clients": [{"host": "*", "access": "ro"}]}, ['names "*"', "192.168.1.0/24"], id="everybody"
-        ),
-        pytest.param(
-            {"nfs_store_clients": [{"host": "0.0.0.0/0", "access": "ro"}]}, ["not the whole internet"], id="internet"
-        ),
-        pytest.param({"nfs_store_clients": [{"host": "a", "access": "write"}]}, ["write", "ro, rw"], id="access"),
-        pytest.param({"nfs_store_clients": CLIENTS * 2}, ["names a host twice: 10.231.0.1, 10.231.0.1"], id="twice"),
-        pytest.param({"nfs_store_clients": CLIENTS, "nfs_store_path": "/"}, ['"/" cannot be exported'], id="root"),
-        pytest.param(
-            {"nfs_store_clients": CLIENTS, "nfs_store_filesystem": "/srv/hdd"},
-            ["does not lie in", "/srv/hdd"],
-            id="outside",
-        ),
-        pytest.param(
-            {"nfs_store_clients": CLIENTS, "nfs_store_squash": "no_root_squash"},
-            ["no_root_squash", "all_squash"],
-            id="squash",
-        ),
-    ],
-)
-def test_what_cannot_work_is_refused_before_anything_changes(hosts, variables, words):
-    play_role("nfs_store", hosts, variables=variables).refused(*words)
+REFUSED = {
+    "no clients": ({}, ["missing required arguments: nfs_store_clients"]),
+    "nobody": ({"nfs_store_clients": []}, ["nobody could mount"]),
+    "everybody": ({"nfs_store_clients": [{"host": "*", "access": "ro"}]}, ['names "*"', "192.168.1.0/24"]),
+    "internet": ({"nfs_store_clients": [{"host": "0.0.0.0/0", "access": "ro"}]}, ["not the whole internet"]),
+    "access": ({"nfs_store_clients": [{"host": "a", "access": "write"}]}, ["write", "ro, rw"]),
+    "twice": ({"nfs_store_clients": CLIENTS * 2}, ["names a host twice: 10.231.0.1, 10.231.0.1"]),
+    "root": ({"nfs_store_clients": CLIENTS, "nfs_store_path": "/"}, ['"/" cannot be exported']),
+    "outside": ({"nfs_store_clients": CLIENTS, "nfs_store_filesystem": "/srv/hdd"}, ["does not lie in", "/srv/hdd"]),
+    "squash": ({"nfs_store_clients": CLIENTS, "nfs_store_squash": "no_root_squash"}, ["no_root_squash", "all_squash"]),
+}
 
+
+@pytest.fixture(scope="module")
+def refused(hosts):
+    """What became of every case on bare hosts, in one run."""
+    return play_cases("nfs_store", hosts, {case: changed for case, (changed, _) in REFUSED.items()})
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_before_anything_changes(hosts, refused, case):
+    refused[case].refused(*REFUSED[case][1])
     assert all(host.result("command -v exportfs").returncode for host in hosts)
 
 

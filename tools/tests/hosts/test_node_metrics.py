@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from tests.support.hosts.playbook import play_role
+from tests.support.hosts.playbook import play_cases, play_role
 
 
 def ask(host):
@@ -19,19 +19,23 @@ def per_host(hosts):
     return {"node_metrics_address": "{{ ansible_host }}"}
 
 
-@pytest.mark.parametrize(
-    ("variables", "word"),
-    [
-        pytest.param({}, "missing required arguments: node_metrics_address", id="no address"),
-        pytest.param({"node_metrics_address": "0.0.0.0"}, "has no password", id="everywhere"),
-        pytest.param({"node_metrics_address": "eth0"}, 'is "eth0"', id="no such address"),
-        pytest.param(
-            {"node_metrics_address": "127.0.0.1", "node_metrics_arguments": ["--a b"]}, 'holds "--a b"', id="blank"
-        ),
-    ],
-)
-def test_what_cannot_work_is_refused_before_anything_changes(hosts, variables, word):
-    play_role("node_metrics", hosts, variables=variables).refused(word)
+REFUSED = {
+    "no address": ({}, ["missing required arguments: node_metrics_address"]),
+    "everywhere": ({"node_metrics_address": "0.0.0.0"}, ["has no password"]),
+    "no such address": ({"node_metrics_address": "eth0"}, ['is "eth0"']),
+    "blank": ({"node_metrics_address": "127.0.0.1", "node_metrics_arguments": ["--a b"]}, ['holds "--a b"']),
+}
+
+
+@pytest.fixture(scope="module")
+def refused(hosts):
+    """What became of every case on bare hosts, in one run."""
+    return play_cases("node_metrics", hosts, {case: changed for case, (changed, _) in REFUSED.items()})
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_before_anything_changes(hosts, refused, case):
+    refused[case].refused(*REFUSED[case][1])
 
 
 def test_check_mode_on_a_bare_host_changes_nothing(hosts):

@@ -1,4 +1,4 @@
-"""local_store, nfs_store and nfs_client_tuning together on one machine with a kernel of its own.
+"""site.yml on three machines, of which the store has a kernel of its own; local_store on that one before.
 
 The virtual machine serves its disk by NFS and mounts it too; clients that know nothing of Ansible look at it from
 other addresses.
@@ -14,8 +14,10 @@ from functools import partial
 
 import pytest
 
+from tests.support.engine_process import chat
+from tests.support.hosts import gpu_host, llama_host
 from tests.support.hosts.host import wait_for
-from tests.support.hosts.playbook import play_role
+from tests.support.hosts.playbook import ANSIBLE, play, play_cases, play_role
 from tests.support.hosts.vm import ADDRESS
 
 # A minute each on an idle machine; a busy one emulates many times slower.
@@ -23,11 +25,10 @@ pytestmark = pytest.mark.timeout(900)
 
 slowly = partial(play_role, limit_s=840)
 
-ROLES = ("local_store", "nfs_store", "nfs_client_tuning")
 PATH = "/srv/nfs-ssd/llamacpp"
 MODEL = bytes(range(256)) * 4096
 URL = f"nfs://{ADDRESS}{PATH}"
-AS_POD = "version=4&uid=1000&gid=1000"
+AS_POD = "version=4&uid=10001&gid=10001"
 
 
 @pytest.fixture(scope="module")
@@ -45,37 +46,87 @@ def variables(room):
     }
 
 
-def test_a_disk_with_a_file_system_is_refused_and_left_alone(virtual, variables):
-    virtual.run("mkfs.xfs -q -L photos /dev/vdc")
-    before = virtual.run("head -c 1M /dev/vdc | sha256sum")
+@pytest.fixture(scope="module")
+def site(virtual, hosts, variables, vendor, tmp_path_factory):
+    """Plays site.yml: the virtual machine is the store, Debian 12 a node with a card, Debian 13 a host of its own."""
+    node, server = hosts
+    catalog = llama_host.write_catalog(tmp_path_factory.mktemp("served"))
+    gpu_host.prepare(node)
+    llama_host.prepare(server, catalog)
+    groups = {"store": [virtual], "gpu_nodes": [node], "llama_hosts": [server]}
+    told = {
+        "store": {name: value for name, value in variables.items() if name.startswith("nfs_store_")},
+        "gpu_nodes": gpu_host.variables(vendor) | {"node_metrics_address": "{{ ansible_host }}"},
+        "llama_hosts": llama_host.variables(catalog),
+    }
+    return lambda: play(ANSIBLE / "playbooks" / "site.yml", groups, group_variables=told, limit_s=840)
 
-    played = slowly("local_store", [virtual], variables=variables | {"local_store_disk": "/dev/vdc"})
 
-    played.refused("/dev/vdc is not empty: a signature of xfs")
-    assert virtual.run("head -c 1M /dev/vdc | sha256sum") == before
+FULL = {
+    "/dev/vdc": (["a signature of xfs"], "mkfs.xfs -q -L photos /dev/vdc"),
+    "/dev/vdd": (["a signature of dos", "/dev/vdd1"], "echo 'start=2048, type=83' | sfdisk --quiet /dev/vdd"),
+    "/dev/vde": (
+        ["a signature of LVM2_member", "the volume group vault", "/dev/mapper/vault-keep"],
+        "vgcreate --quiet vault /dev/vde && lvcreate --quiet --name keep --size 64m vault",
+    ),
+}
+"""What a disk with a file system, one with partitions, and one of another's volume group are refused for."""
+
+
+@pytest.fixture(scope="module")
+def refused(virtual, variables):
+    """What became of local_store on each disk that holds something, in one run that left the disks alone."""
+    for _, fill in FULL.values():
+        virtual.run(fill)
+    look = (
+        "for disk in /dev/vd[cde]; do head -c 2M $disk | sha256sum; done; ls /srv; vgs --noheadings --options vg_name"
+    )
+    before = virtual.run(look)
+    cases = {disk: variables | {"local_store_disk": disk} for disk in FULL}
+    played = play_cases("local_store", [virtual], cases, limit_s=840)
+    assert virtual.run(look) == before
+    return played
+
+
+@pytest.mark.parametrize("disk", FULL)
+def test_a_disk_that_holds_anything_is_refused_in_words_and_left_alone(refused, disk):
+    refused[disk].refused(f"{disk} is not empty", *FULL[disk][0], f"wipefs --all {disk}")
 
 
 def test_check_mode_on_an_empty_disk_changes_nothing(virtual, variables):
     slowly("local_store", [virtual], "--check", variables=variables).succeeded()
 
-    assert virtual.run("wipefs --no-act /dev/vdb; ls /srv; vgs --noheadings") == ""
+    assert virtual.run("wipefs --no-act /dev/vdb; ls /srv; vgs --noheadings corral 2>/dev/null || true") == ""
 
 
 def test_the_first_run_makes_the_store_and_says_how_kubernetes_takes_it(virtual, variables):
-    played = slowly(ROLES, [virtual], variables=variables).succeeded()
+    played = slowly(["local_store", "nfs_client_tuning"], [virtual], variables=variables).succeeded()
 
     assert "path: /srv/nfs-ssd" in played.text
     assert "storage: 1Gi" in played.text
     (mounted,) = json.loads(virtual.run("findmnt --json --output FSTYPE,LABEL,OPTIONS /srv/nfs-ssd"))["filesystems"]
     assert (mounted["fstype"], mounted["label"]) == ("xfs", "corral-model")
     assert {"noatime", "nodev", "nosuid", "noexec"} <= set(mounted["options"].split(","))
-    assert virtual.run(f"stat --format '%u %g %a' {PATH}") == "1000 1000 755"
 
 
-def test_the_second_run_changes_nothing(virtual, variables):
-    played = slowly(ROLES[:2], [virtual], variables=variables).succeeded()  # the third's: test_nfs_client_tuning.py
+def test_site_yml_makes_all_machines_ready_in_one_run(virtual, hosts, site):
+    site().succeeded()
 
-    assert set(played.changed.values()) == {0}, played.text
+    node, server = hosts
+    assert virtual.run(f"stat --format '%u %g %a' {PATH}") == "10001 10001 755"
+    assert "runtimes.nvidia]" in node.run("containerd config dump")
+    assert node.run("systemctl is-active prometheus-node-exporter") == "active"
+    assert "nconnect" in node.run("cat /etc/nfsmount.conf.d/corral.conf")
+    assert chat(llama_host.endpoint(server), "Hello.", model="tiny-text")["message"]["content"] == "OK"
+
+
+def test_the_second_runs_change_nothing(virtual, variables, site):
+    again = site().succeeded()
+    disk = slowly("local_store", [virtual], variables=variables).succeeded()  # nfs_client_tuning's: its own file
+
+    assert set(again.changed.values()) == {0}, again.text
+    assert len(again.changed) == 3
+    assert set(disk.changed.values()) == {0}, disk.text
 
 
 def test_an_export_that_exportfs_does_not_take_never_lands(virtual, variables):
@@ -104,7 +155,7 @@ def test_a_client_that_may_writes_as_the_pods_user(room, virtual, tmp_path):
 
     assert wrote.returncode == 0, wrote.stderr
     assert virtual.run(f"sha256sum < {PATH}/new").split()[0] == hashlib.sha256(MODEL[:2048]).hexdigest()
-    assert virtual.run(f"stat --format %u {PATH}/new; rm {PATH}/new") == "1000"
+    assert virtual.run(f"stat --format %u {PATH}/new; rm {PATH}/new") == "10001"
 
 
 @pytest.mark.parametrize(

@@ -16,30 +16,30 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def run(hosts, tmp_path_factory):
+def run(builders, tmp_path_factory):
     """Plays a playbook on the hosts, with build N of the stand-in, further variables and options."""
     folder = tmp_path_factory.mktemp("served")
     catalog = llama_host.write_catalog(folder)
-    for host in hosts:
+    for host in builders:
         llama_host.prepare(host, catalog)
     common = llama_host.variables(catalog)
     del common["llama_server_engine"]
 
     def run(name, build, *options, **further):
         variables = common | release(folder, build) | further
-        return play(ANSIBLE / "playbooks" / f"{name}.yml", {"llama_hosts": hosts}, *options, variables=variables)
+        return play(ANSIBLE / "playbooks" / f"{name}.yml", {"llama_hosts": builders}, *options, variables=variables)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def upgraded(hosts, run):
+def upgraded(builders, run):
     """The hosts, moved from build 1 to build 2 by the playbook, and the servers' pids before and after."""
     run("llama-server", 1).succeeded()
-    assert [state(host) for host in hosts] == [("b1-cpu", "OK")] * len(hosts)
-    before = [server_pid(host) for host in hosts]
+    assert [state(host) for host in builders] == [("b1-cpu", "OK")] * len(builders)
+    before = [server_pid(host) for host in builders]
     run("upgrade", 2).succeeded()
-    return hosts, before, [server_pid(host) for host in hosts]
+    return builders, before, [server_pid(host) for host in builders]
 
 
 def state(host):

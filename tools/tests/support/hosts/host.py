@@ -137,10 +137,13 @@ class Host(Machine):
     def _boot(self) -> None:
         for group in self.groups:
             group.mkdir(parents=True)
+        bytecode = FOLDER / "zip-bytecode"  # the same for all hosts: zip_bytecode.py
+        bytecode.mkdir(exist_ok=True)
         nspawn = [
             *("systemd-nspawn", "--quiet", f"--directory={self.root}", f"--machine={self.name}", "--boot"),
             *("--register=no", "--keep-unit", f"--network-namespace-path=/run/netns/{self.name}"),
             *("--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=read-only"),
+            f"--bind={bytecode}:/var/cache/zip-bytecode",
         ]
         with (self.folder / "console.log").open("wb") as log:
             self.process = subprocess.Popen(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -46,8 +47,16 @@ ROLES = ["containerd", "gpg", "lvm2", "nfs-common", "nfs-kernel-server", "promet
 TOOLCHAIN = ["binutils", "ccache", "cmake", "g++", "make"]
 """What the role llama_cpp installs to compile with: downloaded into the image, not installed."""
 
-EMULATED = ("linux-image-cloud-amd64", "libnfs-utils", *ROLES)
+COMPILING = ("libgomp1", *TOOLCHAIN)
+"""What a host is made with whose test is not about installing that."""
+
+EMULATED = ("fdisk", "linux-image-cloud-amd64", "libnfs-utils", *ROLES)
 """What the virtual machine is made with: under emulation, installing it in a test would take minutes."""
+
+
+_HERE = Path(__file__).parent
+_HELPERS = (_HERE / "apt_lists.py", _HERE / "zip_bytecode.py")
+_PYTHON = "/usr/lib/python3/dist-packages"
 
 
 @dataclass(frozen=True)
@@ -61,8 +70,8 @@ class Image:
     @property
     def path(self) -> Path:
         """Its folder in the cache; it need not be there yet."""
-        recipe = "\n".join(self._recipe()).encode()
-        return folder() / f"{self.system}-{hashlib.sha256(recipe).hexdigest()[:16]}"
+        recipe = "\n".join([*self._recipe("", ""), *(file.read_text(encoding="utf-8") for file in _HELPERS)])
+        return folder() / f"{self.system}-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
 
     def make(self) -> Path:
         """Return its folder, made now when it is missing.
@@ -73,10 +82,16 @@ class Image:
         if not self.path.exists():
             sys.stderr.write(f"hosts: making the image {self.path.name}; about a minute, once\n")
             with unfinished(self.path) as partial:
-                logged([*self._recipe(), SUITES[self.system], str(partial)])
+                logged(
+                    [
+                        *self._recipe(shlex.quote(sys.executable), shlex.quote(f"{_HERE}/")),
+                        SUITES[self.system],
+                        str(partial),
+                    ]
+                )
         return self.path
 
-    def _recipe(self) -> list[str]:
+    def _recipe(self, python: str, here: str) -> list[str]:
         hooks = [
             "apt-get clean",
             "rm -f /etc/ssh/ssh_host_* /etc/machine-id && touch /etc/machine-id",
@@ -90,6 +105,10 @@ class Image:
             *("mmdebstrap", "--quiet", "--variant=minbase", "--skip=cleanup/apt"),
             f"--include={','.join((*BARE, *self.installed))}",
             *(f'--customize-hook=chroot "$1" sh -ec "{hook}"' for hook in hooks),
+            f'--customize-hook={python} {here}apt_lists.py "$1" && chroot "$1" apt-get check --quiet=2',
+            f"--customize-hook=copy-in {here}zip_bytecode.py {_PYTHON}",
+            f'--customize-hook=chroot "$1" python3 -m py_compile {_PYTHON}/zip_bytecode.py',
+            f'--customize-hook=echo import zip_bytecode > "$1{_PYTHON}/zip_bytecode.pth"',
         ]
 
 
@@ -137,7 +156,7 @@ def main() -> int:
 
     sweep()
     with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(Image.make, [*map(Image, SUITES), vm.IMAGE]))
+        list(pool.map(Image.make, [*map(Image, SUITES), Image("debian-13", installed=COMPILING), vm.IMAGE]))
     vm.make_disk()
     return 0
 

@@ -52,7 +52,9 @@ def write_catalog(folder: Path) -> Path:
 
 def prepare(host: Host, catalog: Path) -> None:
     """Give *host* the embedded engine of this environment as ``ENGINE``, and the models of *catalog* in ``STORE``."""
-    host.run("apt-get install --yes --no-install-recommends libgomp1")  # comes with a compiler otherwise
+    host.run(
+        "dpkg -s libgomp1 >/dev/null || apt-get install --yes --no-install-recommends libgomp1"
+    )  # a compiler brings it
     folder = host.root / ENGINE_FOLDER.lstrip("/")
     folder.mkdir(parents=True)
     packages = [path for place in site.getsitepackages() for path in Path(place).glob("xllamacpp*")]

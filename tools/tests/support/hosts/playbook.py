@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from corral import paths
 from tests.support.hosts.host import Machine
 from tests.support.hosts.room import FOLDER
@@ -19,6 +21,11 @@ from tests.support.hosts.room import FOLDER
 ANSIBLE = paths.REPOSITORY / "ansible"
 
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
+# The pods' user needs no account on the store; in check mode Ansible takes that for an omission.
+_WARNING = re.compile(
+    r"^\[(DEPRECATION )?WARNING\]: (?!failed to look up (user with uid|group with gid) 10001\b)", re.MULTILINE
+)
+_FAILURE = re.compile(r"^(?:fatal|failed): \[([^\] ]+)[^\n]*=> *\n((?: +[^\n]*\n| *\n(?= ))*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class Played:
         assert self.returncode == 0, self.text
         assert self.changed, self.text
         assert not self.failed, self.text
-        assert not re.search(r"^\[(DEPRECATION )?WARNING\]", self.text, re.MULTILINE), self.text
+        assert not _WARNING.search(self.text), self.text
         return self
 
     def refused(self, *words: str) -> Played:
@@ -63,18 +70,37 @@ def play(
     groups: Mapping[str, Sequence[Machine]],
     *options: str,
     variables: Mapping[str, Any] | None = None,
-    environment: Mapping[str, str] | None = None,
+    group_variables: Mapping[str, Mapping[str, Any]] | None = None,
     limit_s: float = 280,
 ) -> Played:
     """Run *playbook* on the hosts of *groups* (inventory group → machines), for *limit_s* seconds at most.
 
-    *variables* are extra variables, *options* those of ansible-playbook.
+    *variables* are extra variables, *group_variables* those of an inventory's groups, *options* those of
+    ansible-playbook.
     """
-    inventory = FOLDER / "inventory.json"
-    inventory.write_text(json.dumps(_inventory(groups)), encoding="utf-8")
+    inventory = {
+        group: {
+            "hosts": {machine.name: _connection(machine) for machine in machines},
+            "vars": dict((group_variables or {}).get(group, {})),
+        }
+        for group, machines in groups.items()
+    }
+    return _run(playbook, inventory, *options, variables=variables, limit_s=limit_s)
+
+
+def _run(
+    playbook: Path,
+    inventory: Mapping[str, Any],
+    *options: str,
+    variables: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    limit_s: float,
+) -> Played:
+    file = FOLDER / "inventory.json"
+    file.write_text(json.dumps(inventory), encoding="utf-8")
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "ansible", "playbook", "--diff", "--inventory", str(inventory)),
+            *(sys.executable, "-m", "ansible", "playbook", "--diff", "--inventory", str(file)),
             *("--extra-vars", json.dumps(dict(variables or {})), *options, str(playbook)),
         ],
         cwd=ANSIBLE,
@@ -113,18 +139,64 @@ def play_role(
 ) -> Played:
     """Run one role, or several in turn, on *machines*: all of it or one file of its tasks; the rest as for ``play``."""
     roles = [role] if isinstance(role, str) else list(role)
+    return play(_playbook(roles, tasks_from), {"test": machines}, *options, variables=variables, limit_s=limit_s)
+
+
+def play_cases(
+    role: str,
+    machines: Sequence[Machine],
+    cases: Mapping[str, Mapping[str, Any]],
+    *,
+    variables: Mapping[str, Any] | None = None,
+    tasks_from: str = "main",
+    limit_s: float = 280,
+) -> dict[str, Played]:
+    """Run one role on every machine in several *cases*, which are variables, in one run of Ansible.
+
+    For Ansible each case on each machine is a host; one that fails does not stop the others.
+
+    Returns:
+        What each case came to; its text holds how its tasks failed, and nothing else.
+    """
+    aliases = {f"{machine.name}--{n}": (machine, case) for n, case in enumerate(cases) for machine in machines}
+    hosts = {alias: _connection(machine) | dict(cases[case]) for alias, (machine, case) in aliases.items()}
+    played = _run(
+        _playbook([role], tasks_from),
+        {"test": {"hosts": hosts}},
+        variables=variables,
+        environment={"ANSIBLE_ANY_ERRORS_FATAL": "false"},
+        limit_s=limit_s,
+    )
+    assert played.changed.keys() == hosts.keys(), played.text
+    return {case: _of_case(played, {a: m.name for a, (m, c) in aliases.items() if c == case}) for case in cases}
+
+
+def _of_case(played: Played, machines: Mapping[str, str]) -> Played:
+    said = [failure for alias, failure in failures(played.text) if alias in machines]
+    return Played(
+        text="\n".join(said),
+        returncode=1 if played.failed & machines.keys() else 0,
+        changed={machines[alias]: changed for alias, changed in played.changed.items() if alias in machines},
+        failed=frozenset(machines[alias] for alias in machines if alias in played.failed),
+    )
+
+
+def failures(text: str) -> list[tuple[str, str]]:
+    """The host and the message of every failed task in what Ansible said, in their order."""
+    found = []
+    for host, block in _FAILURE.findall(text):
+        result = yaml.safe_load(block) or {}
+        told = [str(result.get(key, "")) for key in ("msg", "stdout", "stderr")]
+        found.append((host, "\n".join(filter(None, told))))
+    return found
+
+
+def _playbook(roles: Sequence[str], tasks_from: str) -> Path:
     playbook = FOLDER / "play.json"
     tasks = [{"ansible.builtin.import_role": {"name": name, "tasks_from": tasks_from}} for name in roles]
     plays = [{"name": "Test", "hosts": "all", "become": True, "gather_facts": False, "tasks": tasks}]
     playbook.write_text(json.dumps(plays), encoding="utf-8")
-    return play(playbook, {"test": machines}, *options, variables=variables, limit_s=limit_s)
-
-
-def _inventory(groups: Mapping[str, Sequence[Machine]]) -> dict[str, Any]:
-    return {
-        group: {"hosts": {machine.name: _connection(machine) for machine in machines}}
-        for group, machines in groups.items()
-    }
+    return playbook
 
 
 def _connection(machine: Machine) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""What the description of an installed service says about the GPU; tests/hosts reads what the role really writes."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from corral.cli.main import main
+from corral.engine import gpu_layers
+
+UNIT = "etc/systemd/system/llama-swap.service"
+PLIST = "Library/LaunchDaemons/corral.llama-server.plist"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, text):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write
+
+
+def test_a_unit_tells_the_choice_and_its_reason(tmp_path, write):
+    file = write(UNIT, "[Unit]\nDescription=llama-swap: 2 models, GPU layers all (CUDA on Tesla T4 (100%%))\n")
+
+    (service,) = gpu_layers.installed(tmp_path)
+
+    assert service == gpu_layers.HostService("llama-swap", file, "2 models", "all", "CUDA on Tesla T4 (100%)")
+    assert service.banner == f"llama-swap ({file}): 2 models, GPU layers all: CUDA on Tesla T4 (100%)"
+
+
+def test_a_property_list_of_a_mac_tells_it_in_its_comment(tmp_path, write):
+    write(
+        PLIST,
+        "<!-- Ansible managed -->\n<!-- llama-server: qwen- -3, GPU layers none (Apple M1: no bf16) -->\n<plist/>\n",
+    )
+
+    (service,) = gpu_layers.installed(tmp_path)
+
+    assert (service.serves, service.layers, service.reason) == ("qwen--3", "none", "Apple M1: no bf16")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[Unit]\nDescription=A service of somebody else\n", id="somebody else's"),
+        pytest.param("[Unit]\nDescription=llama-server: x, GPU layers all (y)\n", id="another program's"),
+        pytest.param("[Unit]\nDescription=llama-swap: x, GPU layers some (y)\n", id="unknown choice"),
+        pytest.param("", id="empty"),
+    ],
+)
+def test_a_file_that_does_not_tell_it_is_no_service_of_ours(tmp_path, write, text):
+    write(UNIT, text)
+
+    assert gpu_layers.installed(tmp_path) == ()
+
+
+def test_a_machine_without_the_role_has_none(tmp_path):
+    assert gpu_layers.installed(tmp_path) == ()
+
+
+@pytest.mark.parametrize(("state", "code"), [("active", 0), ("failed", 1)])
+def test_status_tells_the_choice_of_an_installed_service_and_whether_it_runs(
+    tmp_path, write, monkeypatch, capsys, state, code
+):
+    write(UNIT, "[Unit]\nDescription=llama-swap: 2 models, GPU layers none (Apple M1: no bf16)\n")
+    services = gpu_layers.installed(tmp_path)
+    monkeypatch.setattr(gpu_layers, "installed", lambda: services)
+    # systemd itself cannot be made to run a unit here; tests/hosts has the real ones.
+    write("bin/systemctl", f"#!/bin/sh\n[ \"$*\" = 'is-active llama-swap.service' ] && echo {state}\n").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
+
+    assert main(["status"]) == code
+    told = capsys.readouterr().out
+    assert told.startswith(f"{state}: llama-swap (")
+    assert told.strip().endswith("2 models, GPU layers none: Apple M1: no bf16")
+    assert main(["status", "--json"]) == code
+    assert json.loads(capsys.readouterr().out)["services"][0]["layers"] == "none"
