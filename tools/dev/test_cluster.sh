@@ -63,9 +63,12 @@ export CORRAL_MANIFEST_TOOLS PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
 [ "${CLUSTER:-}" = current ] || ../.venv/bin/python -m tests.support.cluster build
 echo "test-cluster: everything is built ($((SECONDS - started)) s)" >&2
 
+# Several files at a time, each on a throwaway cluster of its own: most of their time is waiting.
+side_by_side=(--numprocesses 3 --dist loadfile)
+[ -z "${CLUSTER:-}" ] || side_by_side=()
 case " $* " in
   *" tests/"*) ;;
-  *) set -- tests/cluster "$@" ;;
+  *) set -- tests/cluster "${side_by_side[@]}" "$@" ;;
 esac
 status=0
 ../.venv/bin/python -m pytest "$@" || status=$?

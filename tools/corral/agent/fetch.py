@@ -278,8 +278,6 @@ def _not_on_disk(path: Path, file: LockedFile) -> CorralError:
 
 def _joined(troubles: Sequence[tuple[LockedModel, CorralError]]) -> CorralError:
     """One error for all of *troubles*."""
-    (_, first), *others = troubles
-    if not others:
-        return first
+    first = troubles[0][1]
     kind = Failed if any(isinstance(error, Failed) for _, error in troubles) else Refused
     return kind("\n".join(f"{model.id}: {error.message}" for model, error in troubles), next_step=first.next_step)

@@ -63,9 +63,9 @@ def _agreed() -> bool:
 def _smoke(target: Target, catalog: Path) -> int:
     """Ask every model through a forwarded port, as `corral smoke` does."""
     from corral.cli.main import build_parser
-    from corral.cluster import client, port_forward
 
-    cluster = client.connect(target.kubeconfig, target.context)
-    with port_forward.forwarded(cluster, target.namespace) as url:
-        args = build_parser(only="smoke").parse_args(["smoke", "--endpoint", url, "--catalog", str(catalog)])
-        return int(args.run(args))
+    words = ["smoke", "--namespace", target.namespace, "--catalog", str(catalog)]
+    words += ["--context", target.context] if target.context else []
+    words += ["--kubeconfig", str(target.kubeconfig)] if target.kubeconfig else []
+    args = build_parser(only="smoke").parse_args(words)
+    return int(args.run(args))

@@ -32,6 +32,7 @@ HALF_OPEN_S = 5.0
 _HOST = "127.0.0.1"
 _OPEN_LIMIT_S = 10.0
 _CLOSE_LIMIT_S = 1.0
+_ROUNDS = 3  # of the loop, until transports that were told to close have closed their sockets
 _PIECE = 64 * 1024
 _DATA = 0  # the other channel is the error's
 _NAME = "app.kubernetes.io/name"
@@ -192,6 +193,8 @@ class _Forward:
                     task.cancel()
                 await asyncio.gather(*left, return_exceptions=True)
                 await server.wait_closed()
+        for _ in range(_ROUNDS):
+            await asyncio.sleep(0)
 
     async def _connection(
         self, session: aiohttp.ClientSession, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -36,7 +36,7 @@ _ASKED = re.compile(
     r'(?:Failed to [^:]+: )?(?:Get|Post|Put|Patch|Delete) "(?P<server>https?://[^/"]+)[^"]*": (?P<why>[^\n]+)'
 )
 _CREDENTIALS = re.compile(r"(?:Failed to [^:]+: )?(?:Unauthorized|the server has asked for the client to provide cred)")
-_TYPE = re.compile(r"(?:^|\.)([a-z]+_[a-z0-9_]+)\.")
+_TYPE = re.compile(r"(?:^|\.)([a-z]+_[a-z0-9_]+)(?=\.)")
 _HINT = re.compile(r"# failed\? (?P<hint>.+)")
 
 
@@ -128,8 +128,10 @@ class Homelab:
 
         Raises:
             Failed: the cluster could not do it: the finding's sentence, the event and the next command.
-            CannotRun: Terraform failed for another reason.
+            CannotRun: the cluster does not answer, or Terraform failed for another reason.
         """
+        if changed := _changed_in_place(plan.document):
+            guard.begin(changed)
         applied = applying.apply(self._terraform, plan.file, guard=guard, say=self._say)
         if applied.finished.code == 0:
             pass_on_advice(applied.finished, self._warn)
@@ -257,6 +259,12 @@ def _wants_init(finished: Finished) -> bool:
 def _lock_left(finished: Finished) -> str:
     """Terraform's own words when it could not let go of the state; empty when it could."""
     return "\n".join(words for words in finished.words if "state lock" in words or "Failed to save state" in words)
+
+
+def _changed_in_place(document: dict[str, Any]) -> set[str]:
+    """The types of the cluster's objects that a plan changes without replacing them."""
+    changes = [one for one in document.get("resource_changes", ()) if one["change"]["actions"] == ["update"]]
+    return {one["type"] for one in changes if one["type"].startswith("kubernetes_")}
 
 
 def _seen(guard: Guard, failed: Finished) -> Sequence[Finding]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 import sys
 from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -38,13 +41,23 @@ def unseen(monkeypatch):
     monkeypatch.setattr(guard.ClusterGuard, "look", lambda _self, _kinds: ())
 
 
+class Connected(NamedTuple):
+    """A cluster that is only asked for the command that shows its logs."""
+
+    kubeconfig: Path
+    context: str | None
+
+    def kubectl(self, *words, namespace=""):
+        return shlex.join(["kubectl", "--namespace", namespace, *words])
+
+
 @pytest.fixture
 def forwarding(monkeypatch):
     """A cluster whose forwarded port is the stub's; which cluster was asked for is remembered."""
     asked = []
 
     @contextmanager
-    def forwarded(cluster, namespace):
+    def forwarded(cluster, namespace, _service):
         asked.append((cluster, namespace))
         yield asked[0]
 
@@ -52,7 +65,7 @@ def forwarding(monkeypatch):
         asked[:] = [stub.root]
         return asked
 
-    monkeypatch.setattr(client, "connect", lambda kubeconfig, context: (str(kubeconfig), context))
+    monkeypatch.setattr(client, "connect", Connected)
     monkeypatch.setattr(port_forward, "forwarded", forwarded)
     return to
 
@@ -151,7 +164,7 @@ def test_an_apply_ends_with_every_model_asked_through_a_forwarded_port(stack, fo
         asked = forwarding(stub)
         assert main(["apply", "--yes"]) == 0
 
-    assert asked[1:] == [(("/kube/config", "home"), "llm")]
+    assert asked[1:] == [((Path("/kube/config"), "home"), "llm")]
     assert {model for model, _ in stub.asked} == set(MODELS)
     assert f"{MODELS[0]}\tanswer\tpassed" in capsys.readouterr().out
 

@@ -175,8 +175,9 @@ def homelab(cluster: Cluster, folder: Path, namespace: str, **variables: Any) ->
         variables: of terraform.tfvars, instead of the usual ones.
     """
     clone = folder / "clone"
-    for part in ("terraform/modules", STACK, "tools/corral"):
+    for part in ("terraform/modules", STACK, "tools/corral", "tools/dev"):
         shutil.copytree(paths.REPOSITORY / part, clone / part, ignore=_NOT_CLONED)
+    (clone / ".venv").symlink_to(sys.prefix)
     with FaultyHub(tiny_repositories(folder / "files"), cluster.hub_host) as hub:
         lab = Homelab(clone, cluster, hub)
         _write_catalog(lab)

@@ -1,0 +1,239 @@
+"""`terraform apply` in stacks/homelab: from nothing to a smoked Service, and what each later change does."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import sys
+import threading
+import time
+import urllib.request
+
+import pytest
+from kubernetes import client
+
+from corral.cluster.client import connect
+from corral.cluster.port_forward import forwarded
+from corral.demo.hub import RepoContent
+from tests.support.cluster.homelab import Watch, homelab
+from tests.support.engine_process import chat, question, wait_for
+from tests.support.faulty_hub import Status
+
+pytestmark = pytest.mark.timeout(300)
+NAMESPACE = "llama-cpp"
+JOB = "module.model_fetch.kubernetes_job_v1.download_models"
+LOCK = "module.model_fetch.kubernetes_config_map_v1.lock"
+CONFIG = "module.llama_swap.kubernetes_config_map_v1.llama_swap"
+DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
+
+
+@pytest.fixture(scope="module")
+def say(request):
+    """Print past pytest's capture: figures for whoever reads the log."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def tell(text):
+        with capture.global_and_fixture_disabled():
+            sys.stderr.write(f"\n{text}\n")
+
+    return tell
+
+
+@pytest.fixture(scope="module")
+def lab(cluster, tmp_path_factory, say):
+    with homelab(cluster, tmp_path_factory.mktemp("apply"), NAMESPACE) as lab:
+        lab.model("tiny-slow", modalities=["text"], slot="slow")
+        lab.lock()
+        begin = time.monotonic()
+        lab.apply()
+        lab.first_smoke = json.loads(lab.corral("smoke", "--json").stdout)
+        say(f"from nothing to smoked answers: {time.monotonic() - begin:.1f} s")
+        yield lab
+
+
+@pytest.fixture
+def endpoint(lab):
+    cluster = connect(lab.cluster.kubeconfig, lab.cluster.context)
+    with forwarded(cluster, NAMESPACE) as address:
+        yield address
+
+
+def pod(lab):
+    """The server's pod that is not on its way out, else the one that is; None without any."""
+    found = client.CoreV1Api(lab.cluster.api).list_namespaced_pod(
+        NAMESPACE, label_selector="app.kubernetes.io/name=llama-swap"
+    )
+    return min(found.items, key=lambda one: one.metadata.deletion_timestamp is not None, default=None)
+
+
+def test_an_apply_from_nothing_ends_with_a_right_answer_of_each_model_text_and_vision(lab):
+    passed = {(one["model"], one["check"]) for one in lab.first_smoke["checks"] if one["status"] == "passed"}
+
+    assert lab.first_smoke["passed"]
+    assert {("tiny-text", "answer"), ("tiny-vision", "images"), ("tiny-vision", "images-swapped")} <= passed
+
+
+def test_the_job_is_complete_and_the_pod_is_ready(lab):
+    job = client.BatchV1Api(lab.cluster.api).read_namespaced_job("download-models", NAMESPACE)
+    deployment = client.AppsV1Api(lab.cluster.api).read_namespaced_deployment("llama-swap", NAMESPACE)
+
+    assert job.status.succeeded == 1
+    assert deployment.status.ready_replicas == 1
+
+
+def test_status_shows_it_on_one_screen_and_finds_nothing_wrong(lab):
+    seen = json.loads(lab.corral("status", "--json").stdout)
+
+    assert seen["findings"] == []
+    assert len(lab.corral("status").stdout.splitlines()) < 50
+
+
+def test_a_second_plan_has_no_changes(lab):
+    assert "No changes." in lab.terraform("plan", "-input=false", "-no-color").stdout
+    assert lab.planned() == {}
+
+
+def test_a_server_has_no_way_to_write_to_its_store(lab):
+    done = lab.run(*("kubectl", "-n", NAMESPACE, "exec", "deployment/llama-swap", "--", "touch", "/models/tiny-text/x"))
+
+    assert done.returncode != 0
+    assert "Read-only file system" in done.stderr
+    assert not list(lab.store.glob("**/x"))
+
+
+def test_a_change_of_the_context_alone_leaves_the_job_as_it_is(lab):
+    lab.model("tiny-text", modalities=["text"], slot="text", context=1024)
+    lab.lock()
+
+    assert lab.planned() == {CONFIG: ["update"], DEPLOYMENT: ["update"]}
+
+
+def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no_answer(lab, endpoint, say):
+    lab.model("tiny-more", modalities=["text"], slot="more")
+    lab.lock()
+    changes = lab.planned()
+    apply = threading.Thread(target=lab.apply)
+
+    crowd = Crowd(endpoint, "tiny-slow", 10)
+    apply.start()
+    serving = pod(lab).metadata.name
+    wait_for(lambda: crowd.sees(lambda: is_leaving(lab, serving)), limit_s=120, what="the end of the old pod")
+    crowd.stop()
+    apply.join()
+
+    assert changes == {
+        JOB: ["delete", "create"],
+        LOCK: ["update"],
+        CONFIG: ["update"],
+        DEPLOYMENT: ["update"],
+    }
+    caught = crowd.in_flight_at_the_change()
+    say(f"{sum(caught)} of {len(caught)} streams in flight at the change ended with [DONE]")
+    assert caught == [True] * 10
+    with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE) as address:
+        assert chat(address, "Are you there?", model="tiny-more")["message"]["content"] == "OK"
+
+
+def is_leaving(lab, name):
+    """Whether the pod *name* has been told to go."""
+    try:
+        found = client.CoreV1Api(lab.cluster.api).read_namespaced_pod(name, NAMESPACE)
+    except client.ApiException as error:
+        return error.status == 404
+    return found.metadata.deletion_timestamp is not None
+
+
+class Crowd:
+    """*size* clients that have one streamed answer after the other, until they are told to stop."""
+
+    def __init__(self, endpoint, model, size):
+        self.answers, self._over = [], threading.Event()
+        self._stayed = self._left = 0.0
+        self._clients = [threading.Thread(target=self._ask, args=(endpoint, model)) for _ in range(size)]
+        for one in self._clients:
+            one.start()
+        wait_for(lambda: sum(whole for _, _, whole in self.answers) >= size, limit_s=60, what="ten whole answers")
+
+    def _ask(self, endpoint, model):
+        body = question("Go on.", model=model, stream=True, ignore_eos=True, max_tokens=200)
+        headers = {"Content-Type": "application/json"}
+        while not self._over.is_set():
+            begun, text = time.monotonic(), b""
+            request = urllib.request.Request(f"{endpoint}/v1/chat/completions", json.dumps(body).encode(), headers)
+            with contextlib.suppress(OSError, http.client.HTTPException), urllib.request.urlopen(request) as answer:
+                text = answer.read()
+            self.answers.append((begun, time.monotonic(), text.endswith(b"data: [DONE]\n\n")))
+
+    def sees(self, is_leaving):
+        """Ask whether the pod leaves, and note when it was last seen to stay."""
+        asked = time.monotonic()
+        if is_leaving():
+            self._left = time.monotonic()
+            return True
+        self._stayed = asked
+        return False
+
+    def stop(self):
+        self._over.set()
+        for one in self._clients:
+            one.join()
+
+    def in_flight_at_the_change(self):
+        """Of each answer that was begun while the pod stayed and ended when it was leaving: whether it was whole."""
+        return [whole for begun, ended, whole in self.answers if begun <= self._stayed and ended >= self._left]
+
+
+def test_a_new_revision_serves_the_old_set_until_the_flip_and_nothing_is_ever_missing(lab):
+    link = lab.store / "tiny-text"
+    before, old = link.readlink(), (link / "model.gguf").read_bytes()
+    lab.hub.update("corral/tiny-text-GGUF", RepoContent({"tiny-text-F16.gguf": old + b"\0" * 4096}))
+    lab.corral("lock", "--upgrade")
+
+    with Watch((link / "model.gguf").exists) as watch:
+        lab.apply()
+
+    assert len(watch.answers) > 20
+    assert all(watch.answers)
+    assert link.readlink() != before
+    assert (link.parent / before / "model.gguf").read_bytes() == old
+    assert (link / "model.gguf").stat().st_size == len(old) + 4096
+    lab.corral("smoke", "tiny-text")
+
+
+def test_a_download_that_fails_leaves_the_old_set_serving_and_the_apply_says_why(lab, endpoint):
+    link = lab.store / "tiny-text"
+    before, serving, old = link.readlink(), pod(lab).metadata.uid, (link / "model.gguf").read_bytes()
+    lab.hub.update("corral/tiny-text-GGUF", RepoContent({"tiny-text-F16.gguf": old + b"\0" * 4096}))
+    lab.corral("lock", "--upgrade")
+    lab.hub.faults.append(Status(status=404, times=None))
+
+    refused = lab.corral("apply", "--yes", code=1)
+    plain = lab.terraform("apply", "-auto-approve", "-input=false", "-no-color", code=1)
+
+    lab.hub.faults.clear()
+    for word in (
+        "job/download-models",
+        "tiny-text",
+        "does not exist (the hub answered 404)",
+        "→ corral lock --upgrade",
+    ):
+        assert word in refused.stderr, refused.stderr
+    assert "corral status" in plain.stderr
+    assert "docs/runbooks/download-job-failed.md" in plain.stderr
+    assert link.readlink() == before
+    assert pod(lab).metadata.uid == serving
+    assert chat(endpoint, "Are you there?", model="tiny-text")["message"]["content"] == "OK"
+    lab.corral("apply", "--yes")
+    assert link.readlink() != before
+
+
+def test_what_is_destroyed_leaves_nothing_but_the_models(lab, say):
+    files = {file: file.stat().st_size for file in lab.store.rglob("*.gguf")}
+
+    say(f"destroy: {lab.destroy():.1f} s")
+
+    core = client.CoreV1Api(lab.cluster.api)
+    assert NAMESPACE not in [one.metadata.name for one in core.list_namespace().items]
+    assert [one.metadata.name for one in core.list_persistent_volume().items if NAMESPACE in one.metadata.name] == []
+    assert {file: file.stat().st_size for file in lab.store.rglob("*.gguf")} == files != {}

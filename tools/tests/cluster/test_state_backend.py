@@ -1,0 +1,58 @@
+"""Where Terraform keeps its state: a file beside the stack, or PostgreSQL by choice."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.support.cluster.homelab import homelab
+from tests.support.engine_process import wait_for
+from tests.support.postgres import postgres
+
+pytestmark = pytest.mark.timeout(300)
+ONLY_THE_NAMESPACE = "-target=kubernetes_namespace_v1.llama_cpp"
+
+
+@pytest.fixture(scope="module")
+def lab(cluster, tmp_path_factory):
+    with homelab(cluster, tmp_path_factory.mktemp("state"), "state") as lab:
+        yield lab
+
+
+def test_the_state_is_a_file_beside_the_stack_unless_told_otherwise(lab):
+    lab.apply(ONLY_THE_NAMESPACE)
+
+    assert (lab.stack / "terraform.tfstate").is_file()
+    assert lab.terraform("output", "-raw", "namespace", code=None).returncode in {0, 1}
+    lab.destroy()
+
+
+def test_by_choice_the_state_is_in_postgresql_and_is_locked_there(lab, monkeypatch, tmp_path):
+    with postgres() as address:
+        monkeypatch.setenv("PG_CONN_STR", address)
+        initialised = lab.run("bash", "tools/dev/terraform_init.sh", env=lab.environment | {"BACKEND": "pg"})
+        assert initialised.returncode == 0, initialised.stderr
+        lab.apply(ONLY_THE_NAMESPACE)
+        assert "No changes." in lab.terraform("plan", "-input=false", "-no-color", ONLY_THE_NAMESPACE).stdout
+        assert tables(address) == ["states"]
+
+        words = ("terraform", "apply", "-destroy", "-no-color")  # asks, and holds the lock meanwhile
+        said = tmp_path / "first"
+        with said.open("wb") as out, asking(words, lab, out) as first:
+            wait_for(lambda: "Enter a value:" in said.read_text(), limit_s=60, what="the question of the first apply")
+            second = lab.terraform("apply", "-auto-approve", "-input=false", "-no-color", code=1)
+            first.communicate(b"no\n")
+
+        assert "Error acquiring the state lock" in second.stderr
+        lab.destroy()
+
+
+def asking(words, lab, out):
+    return subprocess.Popen(words, cwd=lab.stack, env=lab.environment, stdin=subprocess.PIPE, stdout=out)
+
+
+def tables(address):
+    query = "select tablename from pg_tables where schemaname = 'llama-cpp'"
+    words = ["psql", address, "--tuples-only", "--no-align", "--command", query]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()

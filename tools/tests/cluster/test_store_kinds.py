@@ -1,0 +1,76 @@
+"""Where the models lie: NFS through its stand-in, a disk of the GPU node (Path B), a claim that exists."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes import client
+
+from tests.support.cluster.homelab import homelab
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def touch(lab):
+    """What becomes of an attempt to write, made in the server's own container."""
+    words = ("-n", lab.namespace, "exec", "deployment/llama-swap", "--", "sh", "-c")
+    return lab.run("kubectl", *words, "touch /models/new; echo x >> /models/tiny-text/model.gguf; true").stderr
+
+
+def test_nfs_is_mounted_with_its_options_and_the_server_cannot_write_to_it(cluster, tmp_path):
+    with homelab(cluster, tmp_path, "over-nfs") as lab:
+        lab.apply()
+
+        lab.corral("smoke")
+        mounts = [line for line in cluster.nfs_mounts() if line.startswith("nas.test:/over-nfs ")]
+        assert mounts
+        for line in mounts:
+            assert {"hard", "nconnect=8", "rsize=1048576", "wsize=1048576", "noatime"} <= set(
+                line.split()[2].split(",")
+            )
+        assert touch(lab).count("Read-only file system") == 2
+        assert not (lab.store / "new").exists()
+
+
+def test_a_disk_of_the_node_is_mounted_there_and_the_server_cannot_write_to_it(cluster, tmp_path):
+    folder = cluster.local("path-b")
+    with homelab(cluster, tmp_path, "path-b", store={"local": {"node": cluster.node, "path": str(folder)}}) as lab:
+        lab.apply()
+
+        lab.corral("smoke")
+        [volume] = [
+            one
+            for one in client.CoreV1Api(cluster.api).list_persistent_volume().items
+            if one.spec.claim_ref.namespace == "path-b"
+        ]
+        assert volume.spec.local.path == str(folder)
+        assert volume.spec.persistent_volume_reclaim_policy == "Retain"
+        assert (folder / "tiny-text" / "model.gguf").exists()
+        assert touch(lab).count("Read-only file system") == 2
+
+
+def test_a_claim_that_exists_is_used_and_outlives_the_stack(cluster, tmp_path, namespace):
+    core = client.CoreV1Api(cluster.api)
+    folder = cluster.local(namespace)
+    node = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [cluster.node]}]}
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": f"{namespace}-own"}
+    core.create_persistent_volume(
+        {
+            "metadata": {"name": f"{namespace}-own"},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteMany"],
+                "storageClassName": "",
+                "local": {"path": str(folder)},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [node]}},
+            },
+        }
+    )
+    claim = {"metadata": {"name": "mine"}, "spec": spec | {"resources": {"requests": {"storage": "1Gi"}}}}
+    core.create_namespaced_persistent_volume_claim(namespace, claim)
+    with homelab(cluster, tmp_path, namespace, store={"claim": "mine"}) as lab:
+        lab.apply()
+        lab.corral("smoke", "tiny-text")
+        lab.destroy()
+
+        assert core.read_namespaced_persistent_volume_claim("mine", namespace).status.phase == "Bound"
+        assert (folder / "tiny-text" / "model.gguf").exists()
