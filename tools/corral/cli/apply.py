@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         changes = plans.in_words(plan)
         plans.show(plan, changes)
         if not changes.none:
-            if not (args.yes or _agreed()):
+            if not (args.yes or _agreed(changes.lines())):
                 output.talk("Nothing was changed.")
                 return ExitCode.FAILED
             lab.apply(plan, guard=ClusterGuard(plan.target))
@@ -55,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK if args.no_smoke else _smoke(plan.target, plan.catalog)
 
 
-def _agreed() -> bool:
+def _agreed(changes: Sequence[str]) -> bool:
+    """Ask, with the words of the plan once more: Terraform's may have filled the screen."""
+    output.talk("\n".join(["", *changes]))
     output.talk("Apply this plan? Only yes does.")
     return sys.stdin.readline().strip() == "yes"
 

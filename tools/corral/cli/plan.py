@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,10 @@ from corral.errors import ExitCode, Refused
 if TYPE_CHECKING:
     from corral.terraform.changes import Changes
     from corral.terraform.homelab import Homelab, Plan
+
+
+# The first plan would else begin with the 4,000 lines of the agent.
+_LONG_FILE = re.compile(r"(?P<begin><<-EOT)\n(?P<lines>(?:(?! *EOT$).*\n){40,})(?P<end> *EOT)$", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,10 +103,14 @@ def in_words(plan: Plan) -> Changes:
 
 
 def show(plan: Plan, changes: Changes) -> None:
-    """Print *changes*, then Terraform's own output."""
+    """Print *changes*, then Terraform's own output, in which a file of many lines takes one."""
     output.data("\n".join(changes.lines()))
     if not changes.none:
-        output.data(f"\n{plan.text.strip()}")
+        output.data(f"\n{_LONG_FILE.sub(_in_one_line, plan.text.strip())}")
+
+
+def _in_one_line(file: re.Match[str]) -> str:
+    return f"{file['begin']} … {file['lines'].count(chr(10))} lines …{file['end'].strip()}"
 
 
 def _local(args: argparse.Namespace) -> int:

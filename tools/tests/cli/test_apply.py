@@ -200,3 +200,13 @@ def test_a_failed_apply_smokes_nothing_and_is_exit_code_3(stack, capsys):
     told = capsys.readouterr().err
     assert "corral apply: Terraform failed." in told
     assert "→ corral status, docs/runbooks/thing.md" in told
+
+
+def test_a_file_of_many_lines_takes_one_in_the_plan(stack, capsys):
+    set_variables(stack, catalog=str(DEMO), note="".join(f"line {number}\\n" for number in range(100)))
+
+    assert main(["plan"]) == 0
+
+    told = capsys.readouterr().out
+    assert "<<-EOT … 100 lines …EOT" in told
+    assert "line 50" not in told
