@@ -135,7 +135,10 @@ def _told(finding: Finding) -> list[str]:
 def _require_running(state: Path) -> Running:
     recorded = stack.recorded(state)
     if recorded is None:
-        raise Failed("No local stack is running.", next_step="corral up --detach")
+        raise Failed(
+            "No local stack is running, and nothing was applied to a cluster from this clone.",
+            next_step="corral up --detach here, corral apply in a cluster; another's: corral status --context NAME",
+        )
     if not recorded.is_alive:
         left = len(recorded.members())
         holding = f" {left} of its engines live on and hold memory." if left else ""

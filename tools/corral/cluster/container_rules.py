@@ -9,7 +9,7 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.seen import Seen, containers, last_end, message, seconds
+from corral.cluster.seen import SERVER, Seen, containers, last_end, message, seconds
 
 _IMAGE = {
     "ErrImagePull",
@@ -76,7 +76,9 @@ def _image(seen: Seen, pod: Object, container: Object, state: Object) -> Finding
         ("why, only the runtime's words say", True),
     )
     what = f"cannot get the image {_image_of(pod, container)}: {cause}."
-    step = seen.kubectl("describe", _subject(pod)) if heals else "corral lock"
+    # Without --upgrade a digest that is locked stays, whether the registry still has it or not.
+    name = container["name"] if container["name"] == SERVER else "fetch"
+    step = seen.kubectl("describe", _subject(pod)) if heals else f"corral lock --upgrade {name}"
     return Finding(_subject(pod), what, said, step, is_stuck=not heals, cause=Cause.IMAGE)
 
 

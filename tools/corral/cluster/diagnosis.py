@@ -162,8 +162,8 @@ def _pod(seen: Seen, pod: Object, *, is_of_job: bool = False) -> Finding | None:
     if phase == "Failed":
         # How a container of the Job ended is told of the Job.
         return None if is_of_job or _is_removed(pod) else container_rules.failed_now(seen, pod)
-    rules = (scheduling_rules.unscheduled, container_rules.waiting, _sandbox, _mounting, container_rules.failed_now)
-    for rule in rules:
+    rules = (scheduling_rules.unscheduled, container_rules.waiting, _sandbox, _mounting)
+    for rule in rules if is_of_job else (*rules, container_rules.failed_now):
         if found := rule(seen, pod):
             return found
     if is_ready(pod) or (is_of_job and phase == "Running"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -13,6 +14,11 @@ from corral.cluster.seen import Seen, claims_of, condition, containers, is_true,
 
 _ERROR = re.compile(r"^agent \w+: (?P<message>.+)$")
 _NOT_BY_WAITING = 2  # the agent's exit code for what the lock or the settings have wrong
+_FULL = re.compile(r"no room left|are to be fetched and .* kept free")
+_OFTEN = 2  # times out of memory: once may have been the neighbours' doing
+
+ENDED_FOR = "corral/ended-for"
+"""Annotation of a Job that was ended with the apply that waited for it: the finding that was the reason, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,7 @@ class LastWords:
     code: int | None
     container: str
     is_out_of_memory: bool = False
+    event: str = ""
 
 
 def failed(seen: Seen, job: Object) -> Finding | None:
@@ -33,6 +40,8 @@ def failed(seen: Seen, job: Object) -> Finding | None:
     event = f"{told.get('reason', '')}: {' '.join(str(told.get('message', '')).split())}"
     subject = f"job/{job['metadata']['name']}"
     words = last_words(seen)
+    if words is None and (found := _ended(job, subject, event)):
+        return found
     if words is None:
         late = told.get("reason") == "DeadlineExceeded"
         limit = job["spec"].get("activeDeadlineSeconds")
@@ -44,16 +53,35 @@ def failed(seen: Seen, job: Object) -> Finding | None:
     return Finding(subject, f"has failed: {what}", event, step, is_stuck=True, cause=Cause.DOWNLOAD)
 
 
+def _ended(job: Object, subject: str, event: str) -> Finding | None:
+    """Whoever applied did not wait any longer; its pod is gone, and what was wrong with it stands in the annotation."""
+    noted = (job["metadata"].get("annotations") or {}).get(ENDED_FOR)
+    if noted is None:
+        return None
+    try:
+        why = Finding(**json.loads(noted))
+        cause = Cause(why.cause)
+    except (TypeError, ValueError):
+        what = "was ended, because the apply that waited for it was stopped."
+        return Finding(subject, what, event, "corral apply", is_stuck=True, cause=Cause.DOWNLOAD)
+    what = f"was ended with the apply that waited for it, because {why.subject} {why.what}"
+    what += "" if why.next_step == "corral apply" else " When that is mended: corral apply"
+    return Finding(subject, what, why.event or event, why.next_step, is_stuck=True, cause=cause)
+
+
 def retrying(seen: Seen, job: Object) -> Finding | None:
     """A pod of it failed and the Job tries again."""
-    attempts = int(job.get("status", {}).get("failed") or 0)
+    # A pod that has just ended is counted by the Job a moment later.
+    ended = sum(any(last_end(one).get("exitCode") for one in containers(pod)) for pod in seen.job_pods)
+    attempts = max(int(job.get("status", {}).get("failed") or 0), ended)
     if not attempts or is_true(job, "Complete") or is_true(job, "Failed") or (words := last_words(seen)) is None:
         return None
     what, step = _explain(seen, job, words)
     limit = job["spec"].get("backoffLimit", 6)
     told = f"has failed {count(attempts, 'time')} (it gives up after {limit + 1}), last with: {what}"
-    stuck = words.code == _NOT_BY_WAITING
-    return Finding(f"job/{job['metadata']['name']}", told, "", step, is_stuck=stuck, cause=Cause.DOWNLOAD)
+    again = words.is_out_of_memory and attempts >= _OFTEN
+    stuck = words.code == _NOT_BY_WAITING or again or bool(_FULL.search(words.sentence))
+    return Finding(f"job/{job['metadata']['name']}", told, words.event, step, is_stuck=stuck, cause=Cause.DOWNLOAD)
 
 
 def uncreated(seen: Seen, job: Object) -> Finding | None:
@@ -101,7 +129,8 @@ def last_words(seen: Seen) -> LastWords | None:
         lines = seen.logs.get((pod["metadata"]["name"], container["name"]), "").splitlines()
         errors = [found["message"] for line in lines if (found := _ERROR.match(line.strip()))]
         last = errors[-1] if errors else seen.last_line(pod, container["name"])
-        return LastWords(last, end.get("exitCode"), container["name"], container_rules.is_out_of_memory(end))
+        event = f"pod/{pod['metadata']['name']}: {end.get('reason') or 'Error'}, exit code {end['exitCode']}"
+        return LastWords(last, end["exitCode"], container["name"], container_rules.is_out_of_memory(end), event)
     return None
 
 
@@ -118,7 +147,7 @@ def _explain(seen: Seen, job: Object, words: LastWords) -> tuple[str, str]:
         return f"its container {words.container} ended with exit code {words.code} and said nothing.", seen.kubectl(
             "describe", name
         )
-    if re.search(r"no room left|are to be fetched and .* kept free", said):
+    if _FULL.search(said):
         return f"the store is full: {said}", _at_the_store(seen, job, "df -h", logs)
     if re.search(r"cannot be written|does not work as it should", said):
         return f"the store cannot be written: {said}", _at_the_store(seen, job, "ls -ldn", logs)

@@ -134,8 +134,9 @@ class Seen:
         return next((one for one in self.volumes if one["metadata"]["name"] == name), None)
 
     def last_line(self, pod: Object, container: str) -> str:
-        """The last line that *container* of *pod* said."""
-        return next((line.strip() for line in reversed(self._log(pod, container)) if line.strip()), "")
+        """The last line that *container* of *pod* said, without the agent's advice (→) for those who run it by hand."""
+        lines = (line.strip() for line in reversed(self._log(pod, container)))
+        return next((line for line in lines if line and not line.startswith("→")), "")
 
     def _log(self, pod: Object, container: str) -> list[str]:
         return self.logs.get((pod["metadata"]["name"], container), "").splitlines()

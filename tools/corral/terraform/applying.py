@@ -62,6 +62,13 @@ Heard: TypeAlias = "SimpleQueue[str | Finding | None]"
 class Guard(Protocol):
     """Who watches the cluster during an apply."""
 
+    def begin(self, kinds: Collection[str]) -> None:
+        """Make the cluster forget how workloads of the resource types *kinds*, which will be changed in place, ended.
+
+        Raises:
+            CorralError: it cannot be done.
+        """
+
     def look(self, kinds: Collection[str]) -> Sequence[Finding]:
         """What is wrong now with what Terraform waits for: resources of the types *kinds*.
 

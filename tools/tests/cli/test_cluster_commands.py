@@ -68,7 +68,7 @@ def test_status_of_a_pod_without_an_image_is_exit_code_1_with_the_event_and_the_
     assert main(["status", "--context", "lab"]) == 1
     out = capsys.readouterr().out
     assert "pod/llama-swap-0: cannot get the image" in out
-    assert "\n  ErrImagePull: registry/x: not found\n  → corral lock\n" in out
+    assert "\n  ErrImagePull: registry/x: not found\n  → corral lock --upgrade llama-swap\n" in out
 
 
 def test_status_as_json_has_findings_with_their_cause(fake, capsys):

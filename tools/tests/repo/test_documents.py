@@ -9,6 +9,11 @@ import pytest
 
 from corral import paths
 from corral.cli.main import COMMANDS, build_parser
+from corral.cluster import diagnosis
+from tests.support import cluster_faults
+from tests.support.cluster_faults import RECORDED
+from tests.support.runbook import HEADINGS as RUNBOOK_HEADINGS
+from tests.support.runbook import Runbook
 
 ROOT = paths.REPOSITORY
 PLACES = ("docs", "post-mortems", "terraform", "ansible")
@@ -116,6 +121,27 @@ def test_every_command_of_a_runbook_is_one_that_corral_understands(document):
         words = shlex.split(line, comments=True)
         assert words[0] in COMMANDS, line
         build_parser(only=words[0]).parse_args(words)  # exits when it does not
+
+
+IN_THE_CLUSTER = ("download-job-failed", "pod-not-ready", "model-fails-to-load")
+
+
+@pytest.mark.parametrize("name", IN_THE_CLUSTER)
+def test_a_runbook_of_the_cluster_has_its_headings_in_order(name):
+    found = re.findall(r"^## (.+)$", Runbook.read(name).file.read_text(), re.MULTILINE)
+    assert found == list(RUNBOOK_HEADINGS)
+
+
+@pytest.mark.parametrize("name", IN_THE_CLUSTER)
+def test_what_a_runbook_of_the_cluster_quotes_is_what_corral_says(name):
+    """Of a cluster that was recorded; what no recording has stands in the source, with names and numbers between."""
+    recorded = [one for file in RECORDED.glob("*.json") for one in diagnosis.findings(cluster_faults.loaded(file))]
+    said = [f"{one.subject} {one.what}" for one in recorded]
+    said += [file.read_text() for file in sorted((ROOT / "tools/corral").glob("**/*.py"))]
+    rows = Runbook.read(name).rows
+    assert len(rows) > 5
+    for row in rows:
+        assert any(map(row.is_in, said)), row.said
 
 
 def test_there_are_commands_to_check():

@@ -313,14 +313,14 @@ FAULTS: dict[str, Fault] = {
         r"^pod/llama-swap-",
         r"cannot get the image \S+/nothing:1: there is no such image",
         Cause.IMAGE,
-        next_step="^corral lock$",
+        next_step="^corral lock --upgrade llama-swap$",
     ),
     "image-name-invalid": Fault(
         lambda place: server(place, image="UPPER/case:1:2"),
         r"^pod/llama-swap-",
         r"cannot get the image UPPER/case:1:2: that is no name of an image",
         Cause.IMAGE,
-        next_step="^corral lock$",
+        next_step="^corral lock --upgrade llama-swap$",
     ),
     "registry-unreachable": Fault(
         lambda place: server(place, image="127.0.0.1:1/llama-swap:1"),
@@ -465,7 +465,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "file-not-on-hub": Fault(
         lambda place: job(
-            place, "agent fetch: https://hub/a/resolve/1/a.gguf does not exist (the hub answered 404).", 2
+            place, "agent fetch: qwen3-8b: https://hub/a/resolve/1/a.gguf does not exist (the hub answered 404).", 2
         ),
         "^job/download-models$",
         r"has failed: the hub does not have a file of the lock: \S+ does not exist",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 
 import pytest
 
 from corral.cluster import diagnosis
-from corral.cluster.finding import Cause
+from corral.cluster.finding import Cause, Finding
+from corral.cluster.job_rules import ENDED_FOR
 from tests.support.cluster_faults import FAULTS, RECORDED, loaded
 
 
@@ -415,6 +417,29 @@ def test_a_download_that_ran_out_of_time_goes_on_with_the_next_apply():
     told = only(replace(found, pods=ours, logs={}, jobs=tuple(changed(job, late) for job in found.jobs)))
     assert told.what == "was not done within 1 h 00 min; what its pod said is gone with the pod."
     assert told.next_step == "corral apply"
+
+
+@pytest.mark.parametrize(
+    ("noted", "what", "next_step"),
+    [
+        (
+            Finding("pod/x", "waits.", "not found", "kubectl create", is_stuck=True, cause=Cause.IMAGE),
+            "was ended with the apply that waited for it, because pod/x waits. When that is mended: corral apply",
+            "kubectl create",
+        ),
+        (None, "was ended, because the apply that waited for it was stopped.", "corral apply"),
+    ],
+)
+def test_a_download_that_was_ended_with_its_apply_says_why(noted, what, next_step):
+    found = seen("store-full")
+    note = {ENDED_FOR: json.dumps(noted and noted.as_json())}
+    jobs = tuple(changed(job, lambda job: job["metadata"].update(annotations=note)) for job in found.jobs)
+    ours = tuple(pod for pod in found.pods if pod["metadata"]["name"].startswith("llama-swap"))
+
+    told = only(replace(found, pods=ours, logs={}, jobs=jobs))
+
+    assert (told.what, told.next_step) == (what, next_step)
+    assert told.cause is (noted.cause if noted else Cause.DOWNLOAD)
 
 
 def test_a_full_store_on_nfs_is_looked_at_where_it_is():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import pytest
 from kubernetes.client import ApiClient, Configuration
 
 from corral.cluster import diagnosis, look
+from corral.cluster.finding import Cause, Finding
+from corral.cluster.job_rules import ENDED_FOR
 from corral.errors import CannotRun
 from corral.terraform.guard import ClusterGuard
 from corral.terraform.homelab import Target
@@ -82,7 +85,22 @@ def test_an_unfinished_download_is_called_late(api, guard):
 
     guard.end({"kubernetes_job_v1"})
 
-    assert api.patched == [(f"{JOBS}/download-models", {"spec": {"activeDeadlineSeconds": 1}})]
+    change = {"metadata": {"annotations": {ENDED_FOR: "null"}}, "spec": {"activeDeadlineSeconds": 1}}
+    assert api.patched == [(f"{JOBS}/download-models", change)]
+
+
+def test_a_download_that_is_ended_keeps_the_reason_for_those_who_look_later(monkeypatch, api, guard):
+    stuck = Finding("pod/download-models-x", "waits for a Secret.", "", "kubectl", is_stuck=True, cause=Cause.NODE)
+    slow = dataclasses.replace(stuck, what="is slow.", is_stuck=False)
+    monkeypatch.setattr(look, "look", lambda _cluster, _namespace: None)
+    monkeypatch.setattr(diagnosis, "findings", lambda _seen: (slow, stuck))
+    api.objects[JOBS] = [job("download-models")]
+
+    guard.look({"kubernetes_job_v1"})
+    guard.end({"kubernetes_job_v1"})
+
+    [(_, change)] = api.patched
+    assert json.loads(change["metadata"]["annotations"][ENDED_FOR]) == stuck.as_json()
 
 
 def test_a_server_that_does_not_come_up_is_called_late_and_stays(api, guard):
@@ -91,6 +109,26 @@ def test_a_server_that_does_not_come_up_is_called_late_and_stays(api, guard):
     guard.end(BOTH)
 
     assert api.patched == [(f"{DEPLOYMENTS}/llama-swap", {"spec": {"progressDeadlineSeconds": 1}})]
+
+
+def test_a_server_that_was_late_before_is_given_time_without_end_until_terraform_sets_it(monkeypatch, api, guard):
+    late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    api.objects[DEPLOYMENTS] = [deployment("llama-swap") | {"status": {"conditions": [late]}}]
+    monkeypatch.setattr("corral.terraform.guard._PATIENCE_S", 0.2)
+
+    guard.begin({"kubernetes_config_map_v1"})
+    assert api.patched == []
+    guard.begin(BOTH)
+
+    assert api.patched[0] == (f"{DEPLOYMENTS}/llama-swap", {"spec": {"progressDeadlineSeconds": 2147483647}})
+
+
+def test_a_server_that_was_not_late_is_left_alone(api, guard):
+    api.objects[DEPLOYMENTS] = [deployment("llama-swap")]
+
+    guard.begin(BOTH)
+
+    assert api.patched == []
 
 
 def test_what_terraform_does_not_wait_for_is_left_alone(api, guard):
@@ -130,6 +168,7 @@ def test_a_cluster_that_is_away_says_so():
 @dataclass(frozen=True)
 class Found:
     subject: str
+    is_stuck: bool = False
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""The runbooks of the cluster, followed word for word in the state that they are for, until all is well again."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+
+from corral.cluster.client import connect
+from corral.cluster.port_forward import forwarded
+from tests.support.cluster.cluster import SLICES
+from tests.support.cluster.homelab import homelab
+from tests.support.cluster.pods import eventually
+from tests.support.engine_process import post, question
+from tests.support.faulty_hub import Status
+from tests.support.runbook import Runbook
+
+pytestmark = pytest.mark.timeout(600)
+NAMESPACE = "llama-cpp"  # so the runbooks have it
+STORE = "/srv/nfs-ssd/llamacpp"
+MODEL = "qwen3-8b"
+TOKEN = ".cache/huggingface/token"
+NOWHERE = f"sha256:{'0' * 64}"
+# On the machine of the store its folder is where the runbooks say; here that machine is a name space of mounts.
+ON_THE_STORES_MACHINE = (
+    f'mount -t tmpfs tmpfs /srv && mkdir -p {STORE} && mount --bind "$1" {STORE} && exec bash -c "$2"'
+)
+
+
+class Follower:
+    """Somebody who follows a runbook in a lab."""
+
+    def __init__(self, lab, name):
+        self.lab, self.book = lab, Runbook.read(name)
+        self._left = {heading: list(commands) for heading, commands in self.book.commands.items()}
+
+    def does(self, heading, **codes):
+        """Type every command under *heading*; what each said.  All succeed, but for those of ``corral <name>=code``."""
+        said = {}
+        for command in self._left.pop(heading):
+            done = self._typed(command)
+            words = command.split()
+            wanted = codes.get(words[1], 0) if words[0] == "corral" else 0
+            assert done.returncode == wanted, f"$ {command}: {done.returncode}\n{done.stdout}{done.stderr}"
+            said[command] = f"{done.stdout}{done.stderr}"
+        return said
+
+    def goes_on(self, said):
+        """The headings that the table names for what *said* by corral in the diagnosis."""
+        told = "\n".join(text for command, text in said.items() if command.startswith("corral "))
+        return self.book.targets(told)
+
+    def assert_all_is_done(self):
+        assert self._left == {}, "commands that nobody typed"
+
+    def _typed(self, command):
+        home = self.lab.clone / "home"
+        (home / TOKEN).parent.mkdir(parents=True, exist_ok=True)
+        (home / TOKEN).write_text("hf_x")
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return self.lab.run(
+            *("unshare", "--mount", "bash", "-c", ON_THE_STORES_MACHINE, "bash", str(self.lab.store), command),
+            env=self.lab.environment | {"HOME": str(home), "PATH": path},
+        )
+
+
+@pytest.fixture(scope="module")
+def lab(cluster, tmp_path_factory):
+    store = {"nfs": {"server": "nas.test", "path": STORE}}
+    with homelab(cluster, tmp_path_factory.mktemp("runbooks"), NAMESPACE, store=store) as lab:
+        source = {"repo": "corral/tiny-text-GGUF", "quant": "F16"}
+        lab.model(MODEL, source=source, modalities=["text"], slot="text")
+        (lab.catalog / "models" / "tiny-text.yaml").unlink()
+        lab.lock()
+        yield lab
+
+
+def asked_anew(lab, model):
+    """The status of an answer of *model*, which is loaded for it."""
+    with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE) as address:
+        post(f"{address}/api/models/unload/{model}", {})
+        return post(f"{address}/v1/chat/completions", question("Are you there?", model=model))[0]
+
+
+def test_download_job_failed(lab):
+    lab.hub.faults.append(Status(status=401, times=None))
+    lab.corral("apply", "--yes", code=1)
+    operator = Follower(lab, "download-job-failed")
+
+    said = operator.does("Diagnosis", status=1)
+    assert operator.goes_on(said) == ["#the-hub-does-not-let-us-in"]
+    assert "401" in said["corral status"]
+    operator.does("The hub does not let us in")
+    lab.set(hf_token_secret="hf-token")
+    lab.hub.faults.clear()
+    operator.does("The store is full")
+    operator.does("The file is gone from the hub")
+    operator.does("The store is not there")
+    operator.does("Mitigation")
+    operator.does("Verify")
+
+    operator.assert_all_is_done()
+
+
+def test_pod_not_ready(lab):
+    pods = client.CoreV1Api(lab.cluster.api)
+    operator = Follower(lab, "pod-not-ready")
+
+    lab.cluster.set_gpus(0)
+    pods.delete_collection_namespaced_pod(NAMESPACE, label_selector="app.kubernetes.io/name=llama-swap")
+    eventually(lambda: lab.corral("status", code=None).stdout, lambda told: "nvidia.com/gpu" in told)
+    said = operator.does("Diagnosis", status=1)
+    assert operator.goes_on(said) == ["#no-free-slice-of-the-card"]
+    holders = operator.does("No free slice of the card")
+    assert any("llama-swap" in text for text in holders.values())
+    lab.cluster.set_gpus(SLICES)
+
+    lock = json.loads((lab.catalog / "lock.json").read_text())
+    lock["images"]["llama-swap"] = f"{lock['images']['llama-swap'].partition('@')[0]}@{NOWHERE}"
+    (lab.catalog / "lock.json").write_text(json.dumps(lock))
+    told = lab.corral("apply", "--yes", code=1).stderr
+    assert operator.book.targets(told) == ["#the-image-cannot-be-pulled"]
+    operator.does("The image cannot be pulled")
+
+    operator.does("The store does not mount")
+    operator.does("The runtime class is missing")
+    operator.does("The node is away")
+    operator.does("Verify")
+    operator.assert_all_is_done()
+
+
+def test_model_fails_to_load(lab):
+    operator = Follower(lab, "model-fails-to-load")
+    file = (lab.store / MODEL / "model.gguf").resolve()
+    whole = file.read_bytes()
+
+    file.unlink()
+    assert asked_anew(lab, MODEL) >= 500
+    said = operator.does("Diagnosis", why=1, status=0)
+    assert operator.goes_on(said) == ["#a-file-is-missing-or-damaged"]
+    operator.does("A file is missing or damaged")
+    assert (lab.store / MODEL / "model.gguf").read_bytes() == whole
+
+    operator.does("The image and the lock do not belong together")
+    operator.does("Verify")
+    operator.assert_all_is_done()
