@@ -9,6 +9,7 @@ programs=(mke2fs gpg gpg-agent ip nfs-ls mmdebstrap ssh qemu-system-x86_64 qemu-
 
 die() {
   echo "test-hosts: $1" >&2
+  [ -z "${CANNOT_RUN:-}" ] || touch "$CANNOT_RUN"
   exit 3
 }
 
@@ -63,7 +64,7 @@ fi
 
 # All of them, in three rooms at once: two cores emulate, compile, and wait for answers at the same time.
 emulated=(tests/hosts/test_store_machine.py)
-llama=(tests/hosts/test_llama_*.py tests/hosts/test_upgrade.py)
+llama=(tests/hosts/test_llama_cpp.py tests/hosts/test_llama_server*.py tests/hosts/test_upgrade.py)
 logs=$(mktemp --directory)
 trap 'rm -rf "$logs"; sweep' EXIT
 enter emulated "${emulated[@]}" >"$logs/emulated" 2>&1 &
