@@ -315,7 +315,8 @@ def test_a_provider_that_does_not_listen_is_helped_to_its_end(stack, tmp_path, i
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_apply_leaves_no_terraform_and_no_lock(stack, tmp_path, number):
     began, over = tmp_path / "pid", tmp_path / "over"
-    wait = f"setsid -w timeout 60 sh -c 'until [ -e {over} ]; do sleep 0.05; done'"  # nothing that Terraform could interrupt
+    # Nothing that Terraform could interrupt.
+    wait = f"setsid -w timeout 60 sh -c 'until [ -e {over} ]; do sleep 0.05; done'"
     set_variables(stack, catalog="c", command=f"echo $PPID > {began}.part; mv {began}.part {began}; {wait}")
     program = f"""
 from pathlib import Path
