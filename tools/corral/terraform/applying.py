@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import FrameType
 from typing import NamedTuple, Protocol, TypeAlias
 
 from python_terraform import IsFlagged
@@ -55,8 +54,8 @@ class Finding(Protocol):
         """Whether it cannot heal by itself."""
 
 
-Heard: TypeAlias = "SimpleQueue[str | Finding | None]"
-"""What comes in during an apply: a line of Terraform, a finding that stays, its end."""
+Heard: TypeAlias = "SimpleQueue[str | int | Finding | None]"
+"""What comes in during an apply: a line of Terraform, the number of a signal, a finding that stays, its end."""
 
 
 class Guard(Protocol):
@@ -117,9 +116,29 @@ def apply(
         KeyboardInterrupt, SystemExit: Ctrl-C or SIGTERM, after Terraform has ended.
     """
     command = terraform.generate_cmd_string("apply", str(plan), json=IsFlagged, input=False)
+    heard: Heard = SimpleQueue()
+    with _signals_into(heard):
+        process = _begun(command, terraform)
+        run = _Run(process, heard, guard, say)
+        watcher = _Watcher(guard, run.at_work, heard, patience_s=patience_s, every_s=every_s)
+        reader = threading.Thread(target=_read, args=(process, heard), daemon=True)
+        reader.start()
+        watcher.start()
+        try:
+            run.to_its_end()
+        finally:
+            watcher.stop()
+            reader.join()
+            process.wait()
+    if watcher.bug is not None:
+        raise watcher.bug
+    return Applied(runner.finished(process.wait(), "".join(run.lines), ""), run.stuck)
+
+
+def _begun(command: Sequence[str], terraform: Terraform) -> subprocess.Popen[str]:
     try:
         # In a session of its own: the terminal's Ctrl-C comes to us alone, and we pass it on once.
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command,
             cwd=terraform.working_dir,
             env=terraform.environment,
@@ -132,22 +151,6 @@ def apply(
         )
     except OSError as error:
         raise ProgramMissing(f"{command[0]} does not start: {error.strerror}.") from None
-    heard: Heard = SimpleQueue()
-    run = _Run(process, heard, guard, say)
-    watcher = _Watcher(guard, run.at_work, heard, patience_s=patience_s, every_s=every_s)
-    reader = threading.Thread(target=_read, args=(process, heard), daemon=True)
-    reader.start()
-    watcher.start()
-    try:
-        with _sigterm_raises():
-            run.to_its_end()
-    finally:
-        watcher.stop()
-        reader.join()
-        process.wait()
-    if watcher.bug is not None:
-        raise watcher.bug
-    return Applied(runner.finished(process.wait(), "".join(run.lines), ""), run.stuck)
 
 
 class _Run:
@@ -159,6 +162,7 @@ class _Run:
         self._process, self._heard, self._guard, self._say = process, heard, guard, say
         self._kinds: dict[str, str] = {}
         self._is_stopping = False
+        self._signal = 0
 
     def at_work(self) -> frozenset[str]:
         """Types of the resources that Terraform is making or changing now."""
@@ -166,17 +170,11 @@ class _Run:
 
     def to_its_end(self) -> None:
         """Follow it until it has ended, also when we are told to stop meanwhile."""
-        try:
-            self._follow()
-        except (KeyboardInterrupt, SystemExit):
-            self._say("Terraform is told to stop, and writes its state first. Once more loses what it is just making.")
-            try:
-                self._stop()
-                self._follow()
-            except (KeyboardInterrupt, SystemExit):
-                self._process.send_signal(signal.SIGINT)
-                self._follow()
-            raise
+        self._follow()
+        if self._signal == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._signal:
+            raise SystemExit(128 + self._signal)
 
     def _follow(self) -> None:
         while True:
@@ -189,11 +187,21 @@ class _Run:
                 return
             if isinstance(one, str):
                 self._line(one)
+            elif isinstance(one, int):
+                self._told_to_stop(one)
             elif not self._is_stopping:
                 self.stuck = one
                 self._say(f"{one.subject} {one.what}")
                 self._say("This does not heal by itself: Terraform is told to stop, and writes its state first.")
                 self._stop()
+
+    def _told_to_stop(self, number: int) -> None:
+        if self._signal:
+            self._process.send_signal(signal.SIGINT)
+            return
+        self._signal = number
+        self._say("Terraform is told to stop, and writes its state first. Once more loses what it is just making.")
+        self._stop()
 
     def _line(self, line: str) -> None:
         self.lines.append(line)
@@ -231,20 +239,23 @@ def _read(process: subprocess.Popen[str], heard: Heard) -> None:
 
 
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C would, where signals can be caught: in the main thread."""
+def _signals_into(heard: Heard) -> Iterator[None]:
+    """SIGINT and SIGTERM are heard like everything else: an exception out of nowhere could lose what was just heard.
+
+    Only the main thread can catch signals; elsewhere they do what they did.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def _end(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, _end)
+    before = {
+        number: signal.signal(number, lambda caught, _frame: heard.put(caught))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Watcher:

@@ -337,9 +337,9 @@ with lab.plan() as plan:
         while not began.exists():
             assert running.poll() is None
         os.killpg(running.pid, number)  # as a terminal does
-        running.communicate(timeout=60)
+        said = running.communicate(timeout=90)[1]
 
-    assert running.returncode == (143 if number == signal.SIGTERM else -signal.SIGINT)
+    assert running.returncode == (143 if number == signal.SIGTERM else -signal.SIGINT), said
     with pytest.raises(ProcessLookupError):
         os.kill(int(began.read_text()), 0)
     assert not (stack / ".terraform.tfstate.lock.info").exists()
