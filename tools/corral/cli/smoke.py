@@ -84,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
     local = None if args.endpoint or where else stack.running(paths.state_dir())
     if not (args.endpoint or local or where):
         where = options.applied()
-    intent = catalog.load(local.catalog if local and args.catalog is None else options.catalog_dir(args))
+    served = local.catalog if local else where.catalog if where else None
+    intent = catalog.load(served if served and args.catalog is None else options.catalog_dir(args))
     subjects = questions.subjects(intent, args.models)
     try:
         with _at(args, local, where) as place:

@@ -98,7 +98,7 @@ def _in_cluster(args: argparse.Namespace, where: Whereabouts) -> list[Answer]:
     from corral.cluster import client
     from corral.why import in_cluster
 
-    catalog = options.catalog_dir(args)
+    catalog = where.catalog if where.catalog and args.catalog is None else options.catalog_dir(args)
     shown = None if catalog == _default_catalog() else catalog
     return in_cluster.ask(client.connect(where.kubeconfig, where.context), where, catalog, shown, args.model)
 

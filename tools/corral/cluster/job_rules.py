@@ -15,6 +15,7 @@ from corral.cluster.seen import Seen, claims_of, condition, containers, is_true,
 _ERROR = re.compile(r"^agent \w+: (?P<message>.+)$")
 _NOT_BY_WAITING = 2  # the agent's exit code for what the lock or the settings have wrong
 _FULL = re.compile(r"no room left|are to be fetched and .* kept free")
+_UNWRITABLE = re.compile(r"cannot be written|does not work as it should")
 _OFTEN = 2  # times out of memory: once may have been the neighbours' doing
 
 ENDED_FOR = "corral/ended-for"
@@ -80,7 +81,8 @@ def retrying(seen: Seen, job: Object) -> Finding | None:
     limit = job["spec"].get("backoffLimit", 6)
     told = f"has failed {count(attempts, 'time')} (it gives up after {limit + 1}), last with: {what}"
     again = words.is_out_of_memory and attempts >= _OFTEN
-    stuck = words.code == _NOT_BY_WAITING or again or bool(_FULL.search(words.sentence))
+    at_the_store = _FULL.search(words.sentence) or _UNWRITABLE.search(words.sentence)
+    stuck = words.code == _NOT_BY_WAITING or again or bool(at_the_store)
     return Finding(f"job/{job['metadata']['name']}", told, words.event, step, is_stuck=stuck, cause=Cause.DOWNLOAD)
 
 
@@ -149,7 +151,7 @@ def _explain(seen: Seen, job: Object, words: LastWords) -> tuple[str, str]:
         )
     if _FULL.search(said):
         return f"the store is full: {said}", _at_the_store(seen, job, "df -h", logs)
-    if re.search(r"cannot be written|does not work as it should", said):
+    if _UNWRITABLE.search(said):
         return f"the store cannot be written: {said}", _at_the_store(seen, job, "ls -ldn", logs)
     if "does not exist" in said and "hub answered" in said:
         return f"the hub does not have a file of the lock: {said}", "corral lock --upgrade"

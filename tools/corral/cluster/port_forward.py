@@ -15,9 +15,11 @@ import asyncio
 import contextlib
 import ssl
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from socket import socket as Socket  # noqa: N812 - the WebSockets are called socket here
 from typing import TYPE_CHECKING, Any
 
 from corral.cluster.client import Cluster, Object
@@ -32,7 +34,6 @@ HALF_OPEN_S = 5.0
 _HOST = "127.0.0.1"
 _OPEN_LIMIT_S = 10.0
 _CLOSE_LIMIT_S = 1.0
-_ROUNDS = 3  # of the loop, until transports that were told to close have closed their sockets
 _PIECE = 64 * 1024
 _DATA = 0  # the other channel is the error's
 _NAME = "app.kubernetes.io/name"
@@ -140,6 +141,7 @@ class _Forward:
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()
         self._tls = _tls(cluster.api.configuration)
         self._thread = threading.Thread(target=self._run, name=f"port-forward {namespace}/{service}", daemon=True)
         self.port = 0
@@ -172,7 +174,8 @@ class _Forward:
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         connections: set[asyncio.Task[None]] = set()
-        async with aiohttp.ClientSession(trust_env=False) as session:
+        connector = aiohttp.TCPConnector(socket_factory=self._socket)
+        async with aiohttp.ClientSession(trust_env=False, connector=connector) as session:
 
             def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 task = asyncio.create_task(self._connection(session, reader, writer))
@@ -193,8 +196,19 @@ class _Forward:
                     task.cancel()
                 await asyncio.gather(*left, return_exceptions=True)
                 await server.wait_closed()
-        for _ in range(_ROUNDS):
-            await asyncio.sleep(0)
+        await self._closed()
+
+    def _socket(self, address: tuple[Any, ...]) -> Socket:
+        made = Socket(*address[:3])
+        self._sockets.add(made)
+        return made
+
+    async def _closed(self) -> None:
+        """Return when every connection to the API server is closed: TLS says goodbye first, and that takes a moment."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_LIMIT_S):
+                while any(one.fileno() != -1 for one in self._sockets):  # noqa: ASYNC110 - nobody tells when
+                    await asyncio.sleep(0.01)
 
     async def _connection(
         self, session: aiohttp.ClientSession, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -23,6 +23,7 @@ class Whereabouts:
         namespace: of all objects.
         service: the Service of llama-swap.
         endpoint: its address inside the cluster, as Terraform gave it; empty when it did not.
+        catalog: the folder of the one that is served there, as Terraform's variables name it; None: not known.
         chart: the seating chart of the last apply; empty when there is none.
         trouble: why Terraform could not be asked; empty when it could, or nothing was applied.
     """
@@ -32,6 +33,7 @@ class Whereabouts:
     namespace: str = NAMESPACE
     service: str = SERVICE
     endpoint: str = ""
+    catalog: Path | None = None
     chart: Mapping[str, Any] = field(default_factory=dict)
     trouble: str = ""
 
@@ -78,5 +80,6 @@ def applied() -> Whereabouts | None:
         namespace=str(outputs.get("namespace") or target.namespace),
         service=str(outputs.get("service") or SERVICE),
         endpoint=str(outputs.get("endpoint") or ""),
+        catalog=target.catalog,
         chart=outputs.get("seating") or {},
     )

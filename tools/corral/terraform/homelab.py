@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,12 @@ _HINT = re.compile(r"# failed\? (?P<hint>.+)")
 
 @dataclass(frozen=True)
 class Target:
-    """The cluster that the stack is for, as its variables name it."""
+    """The cluster that the stack is for, as its variables name it, and the catalog that it serves there."""
 
     kubeconfig: Path | None
     context: str | None
     namespace: str
+    catalog: Path | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,8 @@ class Homelab:
         Raises:
             As ``plan``.
         """
-        asked = "jsonencode({kubeconfig = var.kubeconfig, kube_context = var.kube_context, namespace = var.namespace})"
+        names = ("kubeconfig", "kube_context", "namespace", "catalog")
+        asked = f"jsonencode({{{', '.join(f'{name} = var.{name}' for name in names)}}})"
         # Unless told, console locks the state, and a running apply would be in the way of a mere question.
         with tempfile.TemporaryDirectory(prefix="corral-") as folder:
             options = {**self._inputs, "state": str(Path(folder) / "none.tfstate")}
@@ -237,7 +239,8 @@ _CHECK_IT = (
 def _target(values: dict[str, Any], stack: Path) -> Target:
     named = values.get("kubeconfig")
     kubeconfig = stack / Path(str(named)).expanduser() if named else None
-    return Target(kubeconfig, values.get("kube_context") or None, str(values.get("namespace") or "llama-cpp"))
+    catalog = (stack / Path(str(values["catalog"]))).resolve() if values.get("catalog") else None
+    return Target(kubeconfig, values.get("kube_context") or None, str(values.get("namespace") or "llama-cpp"), catalog)
 
 
 def _unreachable(error: dict[str, Any]) -> str:

@@ -468,7 +468,7 @@ FAULTS: dict[str, Fault] = {
             place, "agent fetch: qwen3-8b: https://hub/a/resolve/1/a.gguf does not exist (the hub answered 404).", 2
         ),
         "^job/download-models$",
-        r"has failed: the hub does not have a file of the lock: \S+ does not exist",
+        r"has failed: the hub does not have a file of the lock: qwen3-8b: \S+ does not exist",
         Cause.DOWNLOAD,
         next_step="^corral lock --upgrade$",
     ),

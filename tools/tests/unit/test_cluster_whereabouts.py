@@ -103,3 +103,9 @@ def test_a_state_that_cannot_be_read_is_an_error_where_nothing_else_was_named(ap
     applied["outputs"] = CannotRun("The database of the state does not answer.")
     with pytest.raises(CannotRun):
         whereabouts.applied()
+
+
+def test_the_catalog_is_the_one_that_was_applied(applied):
+    applied["target"] = Target(Path("/lab/config"), "lab", "ai", Path("/lab/catalog"))
+
+    assert whereabouts.applied().catalog == Path("/lab/catalog")
