@@ -24,7 +24,15 @@ from corral.errors import CannotRun, CorralError, Failed, Refused
 from corral.paths import REPOSITORY
 from corral.terraform import applying
 from corral.terraform.applying import Finding, Guard
-from corral.terraform.runner import Finished, Terraform, broken_rules, find_terraform, pass_on_advice, refused
+from corral.terraform.runner import (
+    Finished,
+    Terraform,
+    broken_rules,
+    find_terraform,
+    pass_on_advice,
+    refused,
+    undeclared,
+)
 
 STACK = REPOSITORY / "terraform" / "stacks" / "homelab"
 _NO_VALUE = "No value for required variable"
@@ -110,7 +118,10 @@ class Homelab:
         """
         with tempfile.TemporaryDirectory(prefix="corral-plan-") as folder:
             file = Path(folder) / "plan"
-            pass_on_advice(self._initialised("plan", out=str(file), **self._inputs), self._warn)
+            planned = self._initialised("plan", out=str(file), **self._inputs)
+            if unknown := undeclared(planned):
+                raise Refused("\n".join(unknown), next_step=f"The variables there are: {self._stack}/README.md")
+            pass_on_advice(planned, self._warn)
             with ThreadPoolExecutor(2) as pool:
                 told = pool.submit(self._terraform.cmd, "show", str(file), json=IsFlagged)
                 shown = pool.submit(self._terraform.cmd, "show", str(file), no_color=IsFlagged)
@@ -196,6 +207,8 @@ class Homelab:
                 f"The state of {self._stack} would move to another backend, and Terraform asks before it does so.",
                 next_step=f"Answer it: {by_hand} -migrate-state",
             )
+        if nowhere := self._nowhere(words):
+            raise nowhere
         raise CannotRun(f"Terraform could not prepare {self._stack}.\n{words}", next_step=f"See it alone: {by_hand}")
 
     def _explain(self, finished: Finished) -> CorralError:
@@ -207,11 +220,27 @@ class Homelab:
             return self._without_value([name for one in errors for name in _VARIABLE.findall(one["detail"])])
         if _LOCKED in words:
             return self._locked(words)
+        if nowhere := self._nowhere(words):
+            return nowhere
         if unreachable := next(filter(None, map(_unreachable, errors)), None):
             return CannotRun(unreachable, next_step=_CHECK_IT)
         hints = [hint["hint"] for one in errors if (hint := _HINT.search((one.get("snippet") or {}).get("code", "")))]
         by_hand = f"See it alone: terraform -chdir={shlex.quote(str(self._stack))} plan"
         return CannotRun(f"Terraform failed.\n{words}", next_step=hints[0] if hints else by_hand)
+
+    def _nowhere(self, words: str) -> Refused | None:
+        """The state is in PostgreSQL, and nothing says where: Terraform then tries this machine."""
+        if "dial tcp" not in words or not self._is_in_postgresql or "PG_CONN_STR" in self._terraform.environment:
+            return None
+        return Refused(
+            f"The state of {self._stack} is in PostgreSQL, and PG_CONN_STR does not say where that is.\n{words}",
+            next_step="export PG_CONN_STR=postgres://USER@HOST/DATABASE, then the same command again",
+        )
+
+    @property
+    def _is_in_postgresql(self) -> bool:
+        override = self._stack / "backend_override.tf"
+        return override.is_file() and 'backend "pg"' in override.read_text(encoding="utf-8")
 
     def _without_value(self, names: Sequence[str]) -> Refused:
         example = next(iter(sorted(self._stack.glob("*.tfvars.example"))), None)
@@ -224,6 +253,11 @@ class Homelab:
     def _locked(self, words: str) -> CannotRun:
         who, lock = _WHO.search(words), _LOCK_ID.search(words)
         unlock = f"terraform -chdir={shlex.quote(str(self._stack))} force-unlock {lock[1] if lock else 'ID'}"
+        if not self._is_in_postgresql:  # a file's lock is the kernel's, and ends with the process
+            return CannotRun(
+                f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}.\n{words}",
+                next_step="Wait for the other run, or end it: its lock goes with it",
+            )
         return CannotRun(
             f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}.\n{words}",
             next_step=f"Wait for the other run; only if nobody runs one: {unlock}",

@@ -22,6 +22,7 @@ from corral.errors import CorralError, ProgramMissing, Refused
 MINIMUM_VERSION = (1, 9)
 _GET_IT = "Install it from https://developer.hashicorp.com/terraform/install, and see that it is on PATH."
 _RULES = {"Resource precondition failed", "Invalid value for variable"}
+_UNDECLARED = "Value for undeclared variable"
 _ADVICE = "Check block assertion failed"
 REMEDY = re.compile(r"(?P<what>.*\.)\s+(?P<remedy>[^.]*\brun: .+)", re.DOTALL | re.IGNORECASE)
 _RULE_ADDRESS = re.compile(r"\n\nThis was checked by the validation rule at .*", re.DOTALL)
@@ -43,7 +44,10 @@ class Finished(NamedTuple):
     @property
     def words(self) -> list[str]:
         """What it complained of: summary and detail of each error, else all that it printed."""
-        told = [f"{one['summary']}: {one['detail']}" if one.get("detail") else one["summary"] for one in self.errors]
+        told = [
+            f"{_place(one)}{one['summary']}: {one['detail']}" if one.get("detail") else f"{_place(one)}{one['summary']}"
+            for one in self.errors
+        ]
         return list(dict.fromkeys(told)) or [f"{self.text}{self.complaints}".strip()]
 
 
@@ -170,6 +174,19 @@ def pass_on_advice(finished: Finished, warn: Callable[[str], None]) -> None:
     """What the check blocks said, each once: an apply evaluates them twice."""
     for text in dict.fromkeys(one["detail"] for one in _diagnostics(finished.events) if one["summary"] == _ADVICE):
         warn(text)
+
+
+def undeclared(finished: Finished) -> list[str]:
+    """Terraform's own words about values that no variable takes; it only warns of them."""
+    told = [one["detail"] for one in _diagnostics(finished.events) if one["summary"] == _UNDECLARED]
+    return [" ".join(words.partition(" If you meant")[0].split()) for words in told]
+
+
+def _place(diagnostic: Mapping[str, Any]) -> str:
+    """Where a file of variables is wrong; in a module's own files it says nothing to an operator."""
+    where = diagnostic.get("range") or {}
+    file = str(where.get("filename", ""))
+    return f"{file}:{where['start']['line']}: " if "tfvars" in Path(file).name else ""
 
 
 def _diagnostics(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.errors import CannotRun, Failed, Refused
+from corral.errors import CannotRun, CorralError, Failed, Refused
 from corral.terraform import applying
 from corral.terraform.homelab import Homelab, Target
 from tests.support.tiny_stack import set_variables, write_stack
@@ -185,7 +185,36 @@ def test_a_state_that_is_locked_says_by_whom_and_how_to_go_on(stack):
     ):
         apply(stack)
 
-    assert caught.value.next_step.endswith(f"terraform -chdir={stack} force-unlock 1234-abcd")
+    # Terraform cannot unlock a file: its lock is the kernel's.  tests/cluster holds the lock of PostgreSQL.
+    assert caught.value.next_step == "Wait for the other run, or end it: its lock goes with it"
+
+
+def test_a_variable_that_does_not_exist_is_refused_with_its_place(stack):
+    set_variables(stack, catalog="c", alowed_namespaces="litellm")
+
+    with pytest.raises(
+        Refused, match=r'variable named "alowed_namespaces" but a value was found in file "terraform\.tfvars"\.'
+    ):
+        apply(stack)
+
+
+def test_variables_that_cannot_be_read_are_named_with_file_and_line(stack):
+    (stack / "terraform.tfvars").write_text('catalog = "c"\nnote = {\n')
+
+    with pytest.raises(CannotRun, match=r"terraform\.tfvars:\d+: "):
+        apply(stack)
+
+
+def test_a_state_in_postgresql_that_nobody_says_the_place_of_asks_for_it(stack, monkeypatch):
+    monkeypatch.delenv("PG_CONN_STR", raising=False)
+    (stack / "backend_override.tf").write_text(
+        'terraform {\n  backend "pg" {\n    conn_str = "postgres://127.0.0.1:1/x"\n  }\n}\n'
+    )
+
+    with pytest.raises(CorralError, match=r"127\.0\.0\.1:1") as caught:
+        apply(stack)
+
+    assert "PG_CONN_STR" in caught.value.next_step
 
 
 def test_a_failure_names_the_runbook_that_stands_beside_its_resource(stack):
