@@ -243,7 +243,8 @@ def _refusal(reply: Reply, asked: Asked) -> Verdict | None:
             )
         case 404:
             reason = (
-                f"HTTP 404: the endpoint does not know {asked.model} ({text}); start it again: corral down && corral up"
+                f"HTTP 404: the endpoint does not know {asked.model} ({text}); start it again: "
+                "corral down && corral up, or in a cluster: corral apply"
             )
         case 429:
             reason = f"HTTP 429: more requests at once than its concurrencyLimit ({text}); ask again when it is quiet"
