@@ -84,8 +84,7 @@ def run(args: argparse.Namespace) -> int:
     local = None if args.endpoint or where else stack.running(paths.state_dir())
     if not (args.endpoint or local or where):
         where = options.applied()
-    served = local.catalog if local else where.catalog if where else None
-    intent = catalog.load(served if served and args.catalog is None else options.catalog_dir(args))
+    intent = catalog.load(_catalog_dir(args, local, where))
     subjects = questions.subjects(intent, args.models)
     try:
         with _at(args, local, where) as place:
@@ -101,6 +100,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         output.table(_COLUMNS, [_row(check) for check in result.checks], title=f"smoke of {result.endpoint}")
     return _exit_code(result)
+
+
+def _catalog_dir(args: argparse.Namespace, local: stack.Running | None, where: Whereabouts | None) -> Path:
+    """The one that is named; else the one that is served."""
+    served = None
+    if args.catalog is None and (local or where):
+        served = local.catalog if local else where.catalog if where else None
+    return served or options.catalog_dir(args)
 
 
 @dataclass(frozen=True)
