@@ -260,7 +260,7 @@ def test_a_port_that_a_stranger_holds_is_in_use(stack, why):
         request = threading.Thread(target=ask, args=(stack, "unported"))
         request.start()
         log = StackFolder(stack.state)
-        wait_for(lambda: "couldn't bind" in log.log_tail(1000), limit_s=60, what="the end of the engine")
+        wait_for(lambda: "couldn't bind" in log.log_tail(1000), what="the end of the engine")
 
         answer = wait_for(
             lambda: (found := why("unported"))["evidence"][0].startswith("The engine said") and found, what="its word"
