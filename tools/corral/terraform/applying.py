@@ -171,6 +171,8 @@ class _Run:
     def to_its_end(self) -> None:
         """Follow it until it has ended, also when we are told to stop meanwhile."""
         self._follow()
+        if self._signal:
+            self._say("Terraform was stopped. What there is: corral status; to go on: corral apply")
         if self._signal == signal.SIGINT:
             raise KeyboardInterrupt
         if self._signal:
@@ -201,7 +203,8 @@ class _Run:
             return
         self._signal = number
         self._say("Terraform is told to stop, and writes its state first. Once more loses what it is just making.")
-        self._stop()
+        if not self._is_stopping:  # a second SIGINT would be taken for "at once"
+            self._stop()
 
     def _line(self, line: str) -> None:
         self.lines.append(line)

@@ -36,6 +36,7 @@ from corral.terraform.runner import (
 
 STACK = REPOSITORY / "terraform" / "stacks" / "homelab"
 _NO_VALUE = "No value for required variable"
+_STALE = "Saved plan is stale"
 _LOCKED = "Error acquiring the state lock"
 _VARIABLE = re.compile(r'input variable "(\w+)"')
 _LOCK_ID = re.compile(r"^\s*ID:\s+(\S+)$", re.MULTILINE)
@@ -222,6 +223,11 @@ class Homelab:
             return self._locked(words)
         if nowhere := self._nowhere(words):
             return nowhere
+        if _STALE in words:
+            return CannotRun(
+                f"Somebody else applied {self._stack} since this plan was made, so nothing was changed.\n{words}",
+                next_step="corral apply, which plans anew",
+            )
         if unreachable := next(filter(None, map(_unreachable, errors)), None):
             return CannotRun(unreachable, next_step=_CHECK_IT)
         hints = [hint["hint"] for one in errors if (hint := _HINT.search((one.get("snippet") or {}).get("code", "")))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -226,6 +227,16 @@ def test_a_failure_names_the_runbook_that_stands_beside_its_resource(stack):
     assert caught.value.next_step == "corral status, docs/runbooks/thing.md"
 
 
+def test_a_plan_that_somebody_else_overtook_says_so_and_how_to_go_on(stack):
+    lab = Homelab(stack)
+    with lab.plan() as plan:
+        apply(stack)
+        with pytest.raises(CannotRun, match="Somebody else applied") as caught:
+            lab.apply(plan, guard=Guard())
+
+    assert caught.value.next_step == "corral apply, which plans anew"
+
+
 def test_exactly_the_plan_is_applied(stack):
     lab = Homelab(stack)
     with lab.plan() as plan:
@@ -321,11 +332,19 @@ def test_a_failure_of_terraform_is_explained_by_what_the_cluster_shows(stack):
     assert "local-exec provisioner error" in caught.value.message
 
 
-def test_a_provider_that_does_not_listen_is_helped_to_its_end(stack, tmp_path, impatient, monkeypatch):
-    """Terraform cannot interrupt this command, as it cannot interrupt the provider's waiting; the guard can."""
+@pytest.fixture
+def deaf(tmp_path, monkeypatch):
+    """The real Terraform, which does not hear that it is to stop: the Kubernetes provider goes on waiting like that."""
+    program = tmp_path / "bin" / "terraform"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntrap '' INT\n{shutil.which('terraform')} \"$@\"\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def test_a_provider_that_does_not_listen_is_helped_to_its_end(stack, tmp_path, impatient, monkeypatch, deaf):
     over = tmp_path / "over"
-    wait = f"trap '' INT; setsid -w timeout 60 sh -c 'until [ -e {over} ]; do sleep 0.05; done'; exit 1"
-    set_variables(stack, catalog="c", command=wait)
+    set_variables(stack, catalog="c", command=f"timeout 60 sh -c 'until [ -e {over} ]; do sleep 0.05; done'; exit 1")
     monkeypatch.setattr(applying, "_AGAIN_S", 0.2)
     tries = []
 
@@ -338,14 +357,14 @@ def test_a_provider_that_does_not_listen_is_helped_to_its_end(stack, tmp_path, i
     with pytest.raises(Failed, match="none is free"):
         apply(stack, Guard(lambda: (Found(),), end))
 
+    assert len(tries) == 3
     assert not (stack / ".terraform.tfstate.lock.info").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_apply_leaves_no_terraform_and_no_lock(stack, tmp_path, number):
+def test_an_interrupted_apply_leaves_no_terraform_and_no_lock(stack, tmp_path, number, deaf):
     began, over = tmp_path / "pid", tmp_path / "over"
-    # Nothing that Terraform could interrupt.
-    wait = f"setsid -w timeout 60 sh -c 'until [ -e {over} ]; do sleep 0.05; done'"
+    wait = f"timeout 60 sh -c 'until [ -e {over} ]; do sleep 0.05; done'"
     set_variables(stack, catalog="c", command=f"echo $PPID > {began}.part; mv {began}.part {began}; {wait}")
     program = f"""
 from pathlib import Path
@@ -366,8 +385,9 @@ with lab.plan() as plan:
         while not began.exists():
             assert running.poll() is None
         os.killpg(running.pid, number)  # as a terminal does
-        said = running.communicate(timeout=90)[1]
+        said = running.communicate(timeout=60)[1]
 
+    assert over.exists()
     assert running.returncode == (143 if number == signal.SIGTERM else -signal.SIGINT), said
     with pytest.raises(ProcessLookupError):
         os.kill(int(began.read_text()), 0)
