@@ -101,7 +101,7 @@ def _on_this_host(args: argparse.Namespace, services: tuple[HostService, ...]) -
         for service, state in states.items():
             output.data(f"{state}: {service.banner}")
             if state != "active":
-                output.talk(f"  → journalctl --unit {service.file.name} --lines 50")
+                output.data(f"  → {service.next_step}")
     return ExitCode.OK if runs else ExitCode.FAILED
 
 

@@ -38,6 +38,13 @@ class HostService:
         """All of it in one line."""
         return f"{self.program} ({self.file}): {self.serves}, GPU layers {self.layers}: {self.reason}"
 
+    @property
+    def next_step(self) -> str:
+        """The command that shows why it does not run."""
+        if self.file.suffix == ".service":
+            return f"journalctl --unit {self.file.name} --lines 50"
+        return f"sudo launchctl print system/{self.file.stem}"
+
     def state(self) -> str:
         """What the machine's service manager says of it: ``active``, ``inactive``, ``failed``, …; else ``unknown``."""
         is_unit = self.file.suffix == ".service"
