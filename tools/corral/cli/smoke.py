@@ -179,8 +179,9 @@ def _engines_word(root: str) -> Callable[[str], str]:
 def _local_endpoint(local: stack.Running | None) -> str:
     if local is None:
         raise CannotRun(
-            "No local stack is running, and no --endpoint was given.",
-            next_step="corral up --detach, or name one: corral smoke --endpoint URL",
+            "No local stack is running, nothing was applied to a cluster from this clone, and no --endpoint was given.",
+            next_step="corral up --detach here, corral apply in the cluster of terraform/stacks/homelab, "
+            "or name one: corral smoke --endpoint URL",
         )
     return local.endpoint
 

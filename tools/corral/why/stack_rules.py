@@ -19,7 +19,10 @@ def not_in_catalog(case: Case) -> Answer | None:
         # The stack that served it may have been started with any catalog, and took that knowledge with it.
         which = f"If {case.seen.model} is of another catalog, name that one with --catalog DIR."
         return case.answer(
-            Reason.STACK_DOWN, "no local stack", [case.stack.problem, known, which], [*steps, case.steps.up()]
+            Reason.STACK_DOWN,
+            "no local stack",
+            [case.stack.problem, known, which, *_ways(case)],
+            [*steps, *case.steps.begin()],
         )
     return case.answer(
         Reason.NOT_IN_CATALOG, f"the name {case.seen.model}", [known], [*steps, case.steps.of("validate")]
@@ -39,8 +42,17 @@ def stack_down(case: Case) -> Answer | None:
     evidence = [stack.problem, stack.no_lock, *words, *case.bad_files()]
     steps = ["corral logs -n 50"] if stack.state == "died" else []
     steps += [case.steps.of("lock")] if stack.no_lock else []
-    culprit = f"llama-swap (pid {stack.pid}), which died" if stack.state == "died" else "no local stack"
-    return case.answer(Reason.STACK_DOWN, culprit, evidence, [*steps, case.steps.up()])
+    if stack.state == "died":
+        culprit = f"llama-swap (pid {stack.pid}), which died"
+        return case.answer(Reason.STACK_DOWN, culprit, evidence, [*steps, case.steps.up()])
+    return case.answer(Reason.STACK_DOWN, "no local stack", [*evidence, *_ways(case)], [*steps, *case.steps.begin()])
+
+
+def _ways(case: Case) -> list[str]:
+    """What each of the commands that begin does, when there is more than one."""
+    if len(case.steps.begin()) == 1:
+        return []
+    return ["corral up serves on this machine, corral apply in the cluster of terraform/stacks/homelab."]
 
 
 def stack_silent(case: Case) -> Answer | None:

@@ -31,6 +31,10 @@ class Steps:
         """Start the stack where it was."""
         return self.of("up", "--detach", *self._port, stored=True)
 
+    def begin(self) -> list[str]:
+        """Have something serve: here, or in a cluster where no folder was named that only this machine has."""
+        return [self.up()] if self._catalog or self._store else [self.up(), "corral apply"]
+
     def restart(self) -> list[str]:
         """Stop the stack, and start it where it was."""
         return ["corral down", self.up()]

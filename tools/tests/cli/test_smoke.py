@@ -185,4 +185,4 @@ def test_without_an_endpoint_the_local_stack_is_asked(catalog, monkeypatch, caps
 def test_without_an_endpoint_and_a_local_stack_the_next_command_is_given(catalog, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
     assert main(["smoke", "--catalog", str(catalog)]) == 3
-    assert "corral up --detach" in capsys.readouterr().err
+    assert "corral up --detach here, corral apply in the cluster of" in capsys.readouterr().err

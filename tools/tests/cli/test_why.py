@@ -51,6 +51,16 @@ def test_a_name_of_another_catalog_is_no_reason_to_doubt_the_name_while_nothing_
     assert "--catalog DIR" in answer["evidence"][2]
 
 
+def test_where_nothing_was_named_both_ways_to_begin_are_given(capsys, monkeypatch):
+    monkeypatch.chdir(paths.REPOSITORY)
+
+    assert main(["why", "qwen3-8b", "--json"]) == 1
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["next"][-2:] == ["corral up --detach", "corral apply"]
+    assert "corral apply in the cluster of terraform/stacks/homelab" in answer["evidence"][-1]
+
+
 @pytest.mark.parametrize("name", ["", "  "])
 def test_an_empty_name_is_an_error_and_not_every_model(name, capsys):
     assert main(["why", name, "--catalog", str(CATALOG)]) == 2
