@@ -31,7 +31,7 @@ in_ansible() ( # against the example inventory, with the pinned collections
 )
 
 step "format: Python" in_tools "$bin/ruff" format --check .
-step "format: Terraform" terraform fmt -check -recursive terraform
+step "format: Terraform" terraform fmt -no-color -check -recursive terraform
 step "lint: Python" in_tools "$bin/ruff" check .
 step "lint: shell" "$bin/shellcheck" .ci/run tools/setup.sh tools/dev/*.sh terraform/modules/*/*.sh tools/tests/support/cluster/shim/*
 step "lint: Terraform" tools/dev/tflint.sh

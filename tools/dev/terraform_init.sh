@@ -41,6 +41,7 @@ words=(-input=false)
 if [ "$before" != "$(cat "$override" 2>/dev/null || true)" ]; then
   words=(-migrate-state) # asks before it copies, and would say so if a state were there already
 fi
+[ -t 1 ] || words+=(-no-color) # Terraform colours what goes into a file, too
 if ! terraform -chdir="$stack" init "${words[@]}" "$@"; then
   # What did not work is not left behind: the next command would ask for it.
   if [ -n "$before" ]; then printf '%s\n' "$before" >"$override"; else rm -f "$override"; fi

@@ -88,7 +88,10 @@ def problems(root: Path, only: str) -> Iterator[str]:
     """Visit everything below *root*, say what passed, and yield what is wrong."""
     if only != "test":
         unformatted = subprocess.run(
-            ["terraform", "fmt", "-check", "-recursive", str(root)], capture_output=True, text=True, check=False
+            ["terraform", "fmt", "-no-color", "-check", "-recursive", str(root)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if unformatted.returncode != 0:
             yield f"terraform fmt would change (or cannot read):\n{unformatted.stdout}{unformatted.stderr}"

@@ -79,7 +79,7 @@ def plan_local(
     with _stack(catalog, store, engine, state, start_port) as terraform:
         file = str(terraform.folder / "plan")
         pass_on_advice(terraform.run("plan", out=file, **terraform.inputs), warn)
-        return terraform.cmd("show", file, no_color=IsFlagged).text
+        return terraform.cmd("show", file).text
 
 
 def seating(catalog: Path, *, state: Path) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def apply(
         ProgramMissing: Terraform does not start.
         KeyboardInterrupt, SystemExit: Ctrl-C or SIGTERM, after Terraform has ended.
     """
-    command = terraform.generate_cmd_string("apply", str(plan), json=IsFlagged, input=False)
+    command = terraform.generate_cmd_string("apply", str(plan), json=IsFlagged, no_color=IsFlagged, input=False)
     heard: Heard = SimpleQueue()
     with _signals_into(heard):
         process = _begun(command, terraform)

@@ -92,7 +92,7 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
 
     def cmd(self, cmd: str, *args: str, stdin: str = "", **options: Any) -> Finished:
         """Run one Terraform command in the stack and wait for its end."""
-        command = self.generate_cmd_string(cmd, *args, **options)
+        command = self.generate_cmd_string(cmd, *args, no_color=IsFlagged, **options)
         try:
             done = subprocess.run(
                 command,
