@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 
 import psutil
 
@@ -23,12 +24,9 @@ from tests.support.cluster.cluster import Cluster
 from tests.support.cluster.place import Place
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Return 0; 3 with words on stderr when it cannot be done here."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("up", "list", "enter", "down", "build"))
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    words = parser.parse_args()
+    words = _parser().parse_args(argv)
     try:
         match words.what:
             case "up":
@@ -39,13 +37,34 @@ def main() -> int:
             case "enter":
                 _enter(words.command or [os.environ.get("SHELL", "sh")])
             case "down":
-                _end(words.command)
+                _end(words.names)
             case _:
                 throwaway.build()
     except CorralError as error:
         sys.stderr.write(f"{error.message}\n{error.next_step}\n")
         return error.exit_code
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.cluster",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    kinds = parser.add_subparsers(dest="what", required=True, metavar="COMMAND")
+
+    def kind(name: str, words: str) -> argparse.ArgumentParser:
+        return kinds.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
+
+    kind("up", "start a cluster that stays, and print how to use it")
+    kind("list", "name those that stay, with the lines that choose one")
+    enter = kind("enter", "run a shell, or CMD, on the node of the last one")
+    enter.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD", help="with its arguments (default: $SHELL)")
+    down = kind("down", "end clusters, and clean up after those that died")
+    down.add_argument("names", nargs="*", metavar="NAME", help="as list shows them (default: all that stay)")
+    kind("build", "only make what a cluster is made of")
+    return parser
 
 
 def _show(cluster: Cluster) -> None:
