@@ -7,9 +7,10 @@ locals {
 
 resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs/runbooks/pod-not-ready.md
   metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
+    name        = local.name
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = var.image_from == null ? null : { "corral/image-from" = var.image_from } # for corral status: where to correct it
   }
 
   wait_for_rollout = true

@@ -57,6 +57,12 @@ variable "image" {
   }
 }
 
+variable "image_from" {
+  description = "Where `image` was chosen when it is not lock.json, e.g. \"variable image\": written on the Deployment, so that `corral status` can say where to correct it. Null: the lock."
+  type        = string
+  default     = null
+}
+
 variable "lock" {
   description = "The decoded `lock.json`: what the models take of the machine's memory, and which files must be in the store."
   type        = any

@@ -21,6 +21,8 @@ locals {
   images = { for name, given in { fetch = null, llama-swap = var.image } : name => (
     given != null ? given : can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", local._images_locked[name])) ? local._images_locked[name] : local._no_image
   ) }
+
+  image_from = var.image == null ? null : "variable image"
 }
 
 resource "terraform_data" "images_are_named" {
@@ -35,7 +37,7 @@ resource "terraform_data" "images_are_named" {
 resource "terraform_data" "images_are_locked" {
   lifecycle {
     precondition {
-      condition     = length(local._images_stale) == 0
+      condition     = local.lock == null || length(local._images_stale) == 0
       error_message = "Stale images in lock.json: ${join(", ", local._images_stale)}. An image must be locked by digest, under the name and tag in images.yaml. Run: corral lock"
     }
   }

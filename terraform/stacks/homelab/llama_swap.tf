@@ -17,7 +17,8 @@ module "llama_swap" {
   claim              = module.model_store.claim
   config             = module.llama_swap_config.yaml
   image              = local.images["llama-swap"]
-  lock               = local.lock
+  image_from         = local.image_from
+  lock               = local.lock_or_none
   models             = [for model in module.llama_swap_config.models : { id = model.id, slot = model.slot }]
   node               = local.node
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")

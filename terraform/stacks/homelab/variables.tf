@@ -23,7 +23,7 @@ variable "catalog" {
 }
 
 variable "hf_token_secret" {
-  description = "The Secret in the namespace whose key `token` lets the download into gated repos. Null: it goes without a token."
+  description = "The Secret in the namespace whose key `token` lets the download into gated repos. Null: it goes without a token. Another name counts from the next Job on, which comes when the lock's files change."
   type        = string
   default     = null
 }

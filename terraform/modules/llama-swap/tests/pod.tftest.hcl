@@ -42,6 +42,33 @@ run "it_runs_on_the_card_that_was_reckoned_with" {
   }
 }
 
+run "an_image_of_the_lock_is_not_noted" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.metadata[0].annotations == null
+    error_message = "Only an image from elsewhere is corrected elsewhere."
+  }
+}
+
+run "where_another_image_was_chosen_is_noted_beside_the_pod" {
+  command = plan
+
+  variables {
+    image_from = "variable image"
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.metadata[0].annotations["corral/image-from"] == "variable image"
+    error_message = "corral status must be able to say where the image is corrected."
+  }
+
+  assert {
+    condition     = keys(kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0].annotations) == tolist(["checksum/config"])
+    error_message = "In the pod's template the note would restart the server."
+  }
+}
+
 run "a_cluster_may_need_no_runtime_class" {
   command = plan
 

@@ -83,6 +83,11 @@ run "the_locks_images_are_run" {
   }
 
   assert {
+    condition     = local.image_from == null
+    error_message = "The lock's image is corrected in the lock."
+  }
+
+  assert {
     condition     = local.images["fetch"] == "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
     error_message = "The download's image must be the one in the lock."
   }
@@ -99,6 +104,11 @@ run "the_servers_image_can_be_another_one" {
   assert {
     condition     = local.images["llama-swap"] == "example/llama-swap:v1@sha256:3333333333333333333333333333333333333333333333333333333333333333"
     error_message = "The image given must take the lock's place, and the lock's is not asked about then."
+  }
+
+  assert {
+    condition     = local.image_from == "variable image"
+    error_message = "Whoever cannot get it must be sent to the variable, not to the lock."
   }
 }
 

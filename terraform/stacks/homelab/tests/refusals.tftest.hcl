@@ -47,6 +47,27 @@ run "a_catalog_without_images_is_refused" {
   expect_failures = [terraform_data.images_are_named]
 }
 
+run "a_catalog_without_a_lock_is_refused_by_that_rule_alone" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/no-lock"
+  }
+
+  # They refuse it too, in the same words.
+  override_module {
+    target  = module.seating
+    outputs = { chart = {}, seats = {} }
+  }
+
+  override_module {
+    target  = module.llama_swap_config
+    outputs = { models = [], yaml = "models: {}" }
+  }
+
+  expect_failures = [terraform_data.lock_exists]
+}
+
 run "an_image_of_ones_own_needs_a_digest_too" {
   command = plan
 
