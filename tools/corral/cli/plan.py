@@ -2,7 +2,8 @@
 
 This is `terraform plan` of terraform/stacks/homelab, with the same terraform.tfvars and the same state.  It refuses
 what an apply would: a stale lock, a set that does not fit its card, a broken rule.  With --local it is the plan of
-terraform/stacks/local, which is what `corral up` applies.
+terraform/stacks/local, which is what `corral up` applies.  How much is fetched is said at most: only the download
+sees what the store has already.
 
 examples:
   corral plan
@@ -34,19 +35,19 @@ _LONG_FILE = re.compile(r"(?P<begin><<-EOT)\n(?P<lines>(?:(?! *EOT$).*\n){40,})(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
-    add_homelab(parser)
+    add_homelab(parser, otherwise="; with --local: terraform/catalog")
     options.add_json(parser)
     parser.add_argument("--local", action="store_true", help="the local stack instead of the homelab")
     options.add_store(parser)
 
 
-def add_homelab(parser: argparse.ArgumentParser) -> None:
-    """The options that say what the homelab's stack is planned with."""
+def add_homelab(parser: argparse.ArgumentParser, *, otherwise: str = "") -> None:
+    """The options that say what the homelab's stack is planned with; *otherwise*: more of the catalog's default."""
     parser.add_argument(
         "--catalog",
         metavar="DIR",
         type=Path,
-        help="the catalog folder (default: the variable catalog; with --local: terraform/catalog)",
+        help=f"the catalog folder (default: the variable catalog{otherwise})",
     )
     parser.add_argument(
         "--var-file",

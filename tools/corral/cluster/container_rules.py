@@ -9,7 +9,7 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.seen import SERVER, Seen, containers, last_end, message, seconds
+from corral.cluster.seen import SERVER, Seen, annotation, containers, last_end, message, seconds
 
 _IMAGE = {
     "ErrImagePull",
@@ -20,6 +20,7 @@ _IMAGE = {
     "RegistryUnavailable",
     "SignatureValidationFailed",
 }
+_FROM = "corral/image-from"  # annotation of a Deployment whose image is not the lock's
 _NEVER_RAN = {"StartError", "ContainerCannotRun"}
 _COMING = {"ContainerCreating", "PodInitializing"}
 _OFTEN = 3  # starts that fail one after the other
@@ -76,10 +77,20 @@ def _image(seen: Seen, pod: Object, container: Object, state: Object) -> Finding
         ("why, only the runtime's words say", True),
     )
     what = f"cannot get the image {_image_of(pod, container)}: {cause}."
+    if heals:
+        step = seen.kubectl("describe", _subject(pod))
+        return Finding(_subject(pod), what, said, step, is_stuck=False, cause=Cause.IMAGE)
     # Without --upgrade a digest that is locked stays, whether the registry still has it or not.
     name = container["name"] if container["name"] == SERVER else "fetch"
-    step = seen.kubectl("describe", _subject(pod)) if heals else f"corral lock --upgrade {name}"
-    return Finding(_subject(pod), what, said, step, is_stuck=not heals, cause=Cause.IMAGE)
+    where, step = _other_image(seen, container, f"corral lock --upgrade {name}")
+    return Finding(_subject(pod), f"{what}{where}", said, step, is_stuck=True, cause=Cause.IMAGE)
+
+
+def _other_image(seen: Seen, container: Object, relock: str) -> tuple[str, str]:
+    """Where the image of *container* is corrected when it is not the lock's, and the command to type then."""
+    if container["name"] != SERVER or seen.deployment is None or annotation(seen.deployment, _FROM) is None:
+        return "", relock
+    return " It is not the lock's: correct image in terraform.tfvars.", "corral apply"
 
 
 def _start(seen: Seen, pod: Object, container: Object, state: Object) -> Finding:
@@ -89,7 +100,8 @@ def _start(seen: Seen, pod: Object, container: Object, state: Object) -> Finding
     step = seen.kubectl("describe", subject)
     if "runAsNonRoot" in said:
         what = f"may not run as root, and the image of its container {container['name']} would."
-        return Finding(subject, what, said, "corral lock", is_stuck=True, cause=Cause.IMAGE)
+        where, step = _other_image(seen, container, "corral lock")
+        return Finding(subject, f"{what}{where}", said, step, is_stuck=True, cause=Cause.IMAGE)
     if state["reason"] == "CreateContainerConfigError":
         what = f"has a setting for its container {container['name']} that cannot be met."
         return Finding(subject, what, said, step, is_stuck=True, cause=Cause.CONFIGURATION)

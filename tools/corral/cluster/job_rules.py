@@ -10,16 +10,31 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules, container_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.seen import Seen, claims_of, condition, containers, is_true, last_end, pod_spec, secrets_of
+from corral.cluster.seen import (
+    Seen,
+    annotation,
+    claims_of,
+    condition,
+    containers,
+    is_true,
+    last_end,
+    pod_spec,
+    secrets_of,
+)
 
 _ERROR = re.compile(r"^agent \w+: (?P<message>.+)$")
 _NOT_BY_WAITING = 2  # the agent's exit code for what the lock or the settings have wrong
 _FULL = re.compile(r"no room left|are to be fetched and .* kept free")
 _UNWRITABLE = re.compile(r"cannot be written|does not work as it should")
+_STOPPED = "Stopped before the end"  # the agent, when its pod is taken away
 _OFTEN = 2  # times out of memory: once may have been the neighbours' doing
 
 ENDED_FOR = "corral/ended-for"
-"""Annotation of a Job that was ended with the apply that waited for it: the finding that was the reason, as JSON."""
+"""Annotation of a Job that was ended with the apply that waited for it: the finding that was the reason, as JSON.
+
+Null where there was none: whoever ran the apply stopped it.
+"""
+_NO_FINDING = "null"
 
 
 @dataclass(frozen=True)
@@ -41,10 +56,13 @@ def failed(seen: Seen, job: Object) -> Finding | None:
     event = f"{told.get('reason', '')}: {' '.join(str(told.get('message', '')).split())}"
     subject = f"job/{job['metadata']['name']}"
     words = last_words(seen)
-    if words is None and (found := _ended(job, subject, event)):
-        return found
+    noted = annotation(job, ENDED_FOR)
+    late = told.get("reason") == "DeadlineExceeded"
+    # A pod that failed by itself knows better than the note what is wrong, but not who ended the Job.
+    by_operator = noted == _NO_FINDING and late
+    if noted is not None and (words is None or words.sentence.startswith(_STOPPED) or by_operator):
+        return _ended(noted, subject, event)
     if words is None:
-        late = told.get("reason") == "DeadlineExceeded"
         limit = job["spec"].get("activeDeadlineSeconds")
         what = f"was not done within {duration(limit)}" if late and limit else "has failed"
         what += "; what its pod said is gone with the pod."
@@ -54,11 +72,11 @@ def failed(seen: Seen, job: Object) -> Finding | None:
     return Finding(subject, f"has failed: {what}", event, step, is_stuck=True, cause=Cause.DOWNLOAD)
 
 
-def _ended(job: Object, subject: str, event: str) -> Finding | None:
+def _ended(noted: str, subject: str, event: str) -> Finding:
     """Whoever applied did not wait any longer; its pod is gone, and what was wrong with it stands in the annotation."""
-    noted = (job["metadata"].get("annotations") or {}).get(ENDED_FOR)
-    if noted is None:
-        return None
+    if noted == _NO_FINDING:
+        what = "was ended, because its operator stopped the apply that waited for it; the next goes on where it was."
+        return Finding(subject, what, event, "corral apply", is_stuck=True, cause=Cause.DOWNLOAD)
     try:
         why = Finding(**json.loads(noted))
         cause = Cause(why.cause)

@@ -166,6 +166,12 @@ def labels(one: Object) -> dict[str, str]:
     return found
 
 
+def annotation(one: Object, key: str) -> str | None:
+    """The annotation *key* of *one*; None when it has none."""
+    found: dict[str, str] = one["metadata"].get("annotations") or {}
+    return found.get(key)
+
+
 def is_called(one: Object, name: str) -> bool:
     """Whether *one* has that name, or is labelled with it."""
     return bool(one["metadata"]["name"] == name or labels(one).get(NAME) == name)

@@ -34,7 +34,8 @@ class Change:
         name: its id; empty for the store and the download.
         change: what happens to it.
         details: in words.
-        fetch_bytes: what a model's files bring into the store that is not known to be there.
+        fetch_bytes: what a model's files bring into the store that is not known to be there: at most, for only the
+            download sees the store.
         seat_mib: a model's seat before and after; None where there is none.
     """
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from python_terraform import IsFlagged
 
+from corral.cluster.client import kubectl
 from corral.errors import CannotRun, CorralError, Failed, Refused
 from corral.paths import REPOSITORY
 from corral.terraform import applying
@@ -44,6 +45,8 @@ _WHO = re.compile(r"^\s*Who:\s+(\S+)$", re.MULTILINE)
 _ASKED = re.compile(
     r'(?:Failed to [^:]+: )?(?:Get|Post|Put|Patch|Delete) "(?P<server>https?://[^/"]+)[^"]*": (?P<why>[^\n]+)'
 )
+_NO_NAMESPACE = re.compile(r'namespaces "(?P<name>[^"]+)" not found')
+_NOTHING_TO_LABEL = re.compile(r'The resource "(?P<name>[^"]+)" does not exist')
 _CREDENTIALS = re.compile(r"(?:Failed to [^:]+: )?(?:Unauthorized|the server has asked for the client to provide cred)")
 _TYPE = re.compile(r"(?:^|\.)([a-z]+_[a-z0-9_]+)(?=\.)")
 _HINT = re.compile(r"# failed\? (?P<hint>.+)")
@@ -69,6 +72,7 @@ class Plan:
         text: ``terraform show`` of it, without colours.
         catalog: the folder that its variable ``catalog`` names.
         target: the cluster.
+        claim: the claim that exists already, when that is the store.
     """
 
     file: Path
@@ -76,6 +80,7 @@ class Plan:
     text: str
     catalog: Path
     target: Target
+    claim: str | None = None
 
 
 class Homelab:
@@ -125,12 +130,13 @@ class Homelab:
             pass_on_advice(planned, self._warn)
             with ThreadPoolExecutor(2) as pool:
                 told = pool.submit(self._terraform.cmd, "show", str(file), json=IsFlagged)
-                shown = pool.submit(self._terraform.cmd, "show", str(file), no_color=IsFlagged)
+                shown = pool.submit(self._terraform.cmd, "show", str(file))
             document = json.loads(self._terraform.judged(told.result()).text)
             text = self._terraform.judged(shown.result()).text
             values = {name: one.get("value") for name, one in document.get("variables", {}).items()}
             catalog = (self._stack / Path(str(values.get("catalog", ".")))).resolve()
-            yield Plan(file, document, text, catalog, _target(values, self._stack))
+            claim = (values.get("store") or {}).get("claim")
+            yield Plan(file, document, text, catalog, _target(values, self._stack), claim)
 
     def apply(self, plan: Plan, *, guard: Guard) -> None:
         """Apply exactly *plan*; progress goes to ``say``.
@@ -141,6 +147,7 @@ class Homelab:
 
         Raises:
             Failed: the cluster could not do it: the finding's sentence, the event and the next command.
+            Refused: the store is a claim that exists already, and its namespace does not.
             CannotRun: the cluster does not answer, or Terraform failed for another reason.
         """
         if changed := _changed_in_place(plan.document):
@@ -151,6 +158,8 @@ class Homelab:
             return
         if applied.stuck:
             raise _cluster_says((applied.stuck,), _lock_left(applied.finished) or "Terraform was told to stop.")
+        if missing := _without_namespace(plan, applied.finished):
+            raise missing
         error = self._explain(applied.finished)
         found = _seen(guard, applied.finished)
         raise _cluster_says(found, error.message) if found else error
@@ -229,10 +238,20 @@ class Homelab:
                 next_step="corral apply, which plans anew",
             )
         if unreachable := next(filter(None, map(_unreachable, errors)), None):
-            return CannotRun(unreachable, next_step=_CHECK_IT)
+            return CannotRun(unreachable, next_step=self._check_it())
         hints = [hint["hint"] for one in errors if (hint := _HINT.search((one.get("snippet") or {}).get("code", "")))]
         by_hand = f"See it alone: terraform -chdir={shlex.quote(str(self._stack))} plan"
         return CannotRun(f"Terraform failed.\n{words}", next_step=hints[0] if hints else by_hand)
+
+    def _check_it(self) -> str:
+        try:
+            alone = _kubectl(self.target(), "get", "nodes")
+        except CorralError:  # the variables are not to be had either
+            alone = "kubectl get nodes"
+        return (
+            "Correct kube_context and kubeconfig in terraform.tfvars, or start the cluster; the same question alone: "
+            f"{alone}"
+        )
 
     def _nowhere(self, words: str) -> Refused | None:
         """The state is in PostgreSQL, and nothing says where: Terraform then tries this machine."""
@@ -270,17 +289,32 @@ class Homelab:
         )
 
 
-_CHECK_IT = (
-    "Correct kube_context and kubeconfig in terraform.tfvars, or start the cluster; the same question alone: "
-    "kubectl --context CONTEXT get nodes"
-)
-
-
 def _target(values: dict[str, Any], stack: Path) -> Target:
     named = values.get("kubeconfig")
     kubeconfig = stack / Path(str(named)).expanduser() if named else None
     catalog = (stack / Path(str(values["catalog"]))).resolve() if values.get("catalog") else None
     return Target(kubeconfig, values.get("kube_context") or None, str(values.get("namespace") or "llama-cpp"), catalog)
+
+
+def _kubectl(target: Target, *words: str) -> str:
+    return kubectl(target.context or "", target.kubeconfig, *words)
+
+
+def _without_namespace(plan: Plan, failed: Finished) -> Refused | None:
+    """Nobody made the namespace: with a claim that exists already the stack expects both, and only labels it."""
+    if plan.claim is None:
+        return None
+    for one in failed.errors:
+        is_label = str(one.get("address", "")).startswith("kubernetes_labels.")
+        said = f"{one['summary']}: {one.get('detail', '')}"
+        if found := _NO_NAMESPACE.search(said) or (is_label and _NOTHING_TO_LABEL.search(said)):
+            make = _kubectl(plan.target, "create", "namespace", found["name"])
+            return Refused(
+                f"The namespace {found['name']} does not exist, or may not be read. With store.claim the stack does "
+                f"not make it: whoever made the claim {plan.claim} made its namespace, and both must be there.",
+                next_step=f"Correct namespace in terraform.tfvars, or make it: {make}; then the claim in it",
+            )
+    return None
 
 
 def _unreachable(error: dict[str, Any]) -> str:

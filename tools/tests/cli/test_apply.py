@@ -129,6 +129,13 @@ def test_options_that_mean_nothing_here_are_refused(words, said, stack, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_only_the_plan_speaks_of_the_local_stack(capsys):
+    for command, is_named in (("plan", True), ("apply", False)):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert ("--local" in capsys.readouterr().out) is is_named
+
+
 def test_without_a_terminal_nothing_is_applied(stack, capsys):
     assert main(["apply", "--no-smoke"]) == 2
 

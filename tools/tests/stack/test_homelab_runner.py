@@ -89,6 +89,17 @@ def test_a_stack_that_was_never_applied_has_no_outputs(stack):
     assert Homelab(stack).outputs() == {}
 
 
+def test_what_terraform_complains_of_comes_without_colours(stack):
+    apply(stack)
+    (stack / "terraform.tfstate").write_text("{")
+
+    with pytest.raises(CannotRun) as caught:
+        Homelab(stack).outputs()
+
+    assert "state" in caught.value.message
+    assert "\x1b" not in caught.value.message
+
+
 def test_another_backend_is_respected(stack):
     (stack / "backend_override.tf").write_text('terraform {\n  backend "local" {\n    path = "own/state"\n  }\n}\n')
 
@@ -122,6 +133,15 @@ def test_a_catalog_in_the_variables_is_relative_to_the_stack(stack, tmp_path):
     with Homelab(stack).plan() as plan:
         assert plan.catalog == tmp_path / "catalog"
         assert plan.target == Target(None, "home", "llama-cpp")
+        assert plan.claim is None
+
+
+@pytest.mark.parametrize(("store", "claim"), [('{ claim = "own" }', "own"), ('{ nfs = "nas" }', None)])
+def test_a_claim_that_exists_is_known_from_the_variables(stack, store, claim):
+    (stack / "store.tf").write_text(f'variable "store" {{\n  default = {store}\n}}\n')
+
+    with Homelab(stack).plan() as plan:
+        assert plan.claim == claim
 
 
 def test_the_cluster_is_known_without_a_plan_and_while_one_is_applied(stack, tmp_path):

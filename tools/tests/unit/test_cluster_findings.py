@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from corral.agent.stopping import Stopped
 from corral.cluster import diagnosis
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.job_rules import ENDED_FOR
@@ -256,6 +257,33 @@ def test_what_a_registry_says_is_sorted_and_the_unknown_is_not_called_stuck(said
     assert told.is_stuck is is_stuck
 
 
+def of_the_variable(found):
+    """The same, with an image that terraform.tfvars names and not the lock."""
+    noted = {"corral/image-from": "variable image"}
+    change = [changed(one, lambda one: one["metadata"].update(annotations=noted)) for one in found.deployments]
+    return replace(found, deployments=tuple(change))
+
+
+@pytest.mark.parametrize(
+    ("name", "locked"), [("image-unknown", "corral lock --upgrade llama-swap"), ("image-of-root", "corral lock")]
+)
+def test_an_image_that_the_lock_does_not_name_is_corrected_where_it_is_named(name, locked):
+    told, other = only(seen(name)), only(of_the_variable(seen(name)))
+
+    assert told.next_step == locked
+    assert other.what == f"{told.what} It is not the lock's: correct image in terraform.tfvars."
+    assert other.next_step == "corral apply"
+
+
+def test_the_downloads_image_is_the_locks_wherever_the_servers_comes_from():
+    def rename(pod):
+        for one in (*pod["spec"]["containers"], *pod["status"]["containerStatuses"]):
+            one["name"] = "fetch"
+
+    told = only(with_pods(of_the_variable(seen("image-unknown")), rename))
+    assert told.next_step == "corral lock --upgrade fetch"
+
+
 def test_a_back_off_without_a_reason_takes_it_from_the_event_of_the_attempt():
     def change(pod):
         for one in pod["status"]["containerStatuses"]:
@@ -427,7 +455,11 @@ def test_a_download_that_ran_out_of_time_goes_on_with_the_next_apply():
             "was ended with the apply that waited for it, because pod/x waits. When that is mended: corral apply",
             "kubectl create",
         ),
-        (None, "was ended, because the apply that waited for it was stopped.", "corral apply"),
+        (
+            None,
+            "was ended, because its operator stopped the apply that waited for it; the next goes on where it was.",
+            "corral apply",
+        ),
     ],
 )
 def test_a_download_that_was_ended_with_its_apply_says_why(noted, what, next_step):
@@ -440,6 +472,43 @@ def test_a_download_that_was_ended_with_its_apply_says_why(noted, what, next_ste
 
     assert (told.what, told.next_step) == (what, next_step)
     assert told.cause is (noted.cause if noted else Cause.DOWNLOAD)
+
+
+def ended_early(found, noted, reason="DeadlineExceeded"):
+    """The Job of *found*, called late by a guard that noted *noted*."""
+    failed = {"type": "Failed", "status": "True", "reason": reason, "message": "Job was active longer than specified"}
+
+    def end(job):
+        job["metadata"]["annotations"] = {ENDED_FOR: json.dumps(noted and noted.as_json())}
+        job["status"]["conditions"] = [failed]
+
+    return replace(found, jobs=tuple(changed(job, end) for job in found.jobs))
+
+
+def test_an_apply_that_its_operator_stopped_is_told_though_a_pod_of_the_download_is_still_there():
+    told = only(ended_early(seen("store-full"), None))
+
+    assert told.what.startswith("was ended, because its operator stopped the apply")
+    assert told.next_step == "corral apply"
+
+
+def test_a_download_that_failed_while_its_apply_was_stopped_says_how():
+    assert "the store is full" in only(ended_early(seen("store-full"), None, reason="PodFailurePolicy")).what
+
+
+def test_the_last_words_of_a_pod_that_was_taken_away_are_no_reason():
+    noted = Finding("pod/x", "waits.", "not found", "kubectl create", is_stuck=True, cause=Cause.IMAGE)
+    leaving = with_log(seen("store-full"), f"agent fetch: {Stopped().message}")
+
+    assert "because pod/x waits." in only(ended_early(leaving, noted)).what
+    assert "the store is full" in only(ended_early(seen("store-full"), noted)).what
+
+
+def test_a_note_that_nobody_can_read_still_says_that_the_apply_was_stopped():
+    found = seen("store-full")
+    jobs = tuple(changed(job, lambda job: job["metadata"].update(annotations={ENDED_FOR: "{"})) for job in found.jobs)
+    told = only(replace(found, pods=(), deployments=found.deployments, logs={}, jobs=jobs))
+    assert told.what == "was ended, because the apply that waited for it was stopped."
 
 
 def test_a_full_store_on_nfs_is_looked_at_where_it_is():

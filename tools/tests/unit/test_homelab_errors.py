@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from corral.errors import CannotRun
-from corral.terraform import homelab
+from corral.cluster.finding import Finding
+from corral.errors import CannotRun, CorralError, Refused
+from corral.terraform import applying, homelab
 from corral.terraform.runner import Finished
 
 PROVIDER = 'provider["registry.terraform.io/hashicorp/kubernetes"]'
@@ -13,10 +16,18 @@ REFUSED = 'Post "https://127.0.0.1:1/api/v1/namespaces": dial tcp 127.0.0.1:1: c
 JOB = 'resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/runbooks/download-job-failed.md'
 
 
-def explained(tmp_path, monkeypatch, **diagnostic):
-    monkeypatch.setattr(homelab, "find_terraform", lambda: "terraform")
+HERE = homelab.Target(Path("/kube/config"), "home", "llm")
+
+
+def failed(**diagnostic):
     event = {"type": "diagnostic", "diagnostic": {"severity": "error", "detail": "", **diagnostic}}
-    return homelab.Homelab(tmp_path)._explain(Finished(1, [event], "", ""))
+    return Finished(1, [event], "", "")
+
+
+def explained(tmp_path, monkeypatch, target=lambda _self: HERE, **diagnostic):
+    monkeypatch.setattr(homelab, "find_terraform", lambda: "terraform")
+    monkeypatch.setattr(homelab.Homelab, "target", target)
+    return homelab.Homelab(tmp_path)._explain(failed(**diagnostic))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +65,16 @@ def test_a_cluster_that_cannot_be_asked_says_what_to_correct(tmp_path, monkeypat
     assert isinstance(error, CannotRun)
     assert error.message.startswith(said) or said in error.message
     assert "kube_context" in error.next_step
+    assert error.next_step.endswith(": kubectl --kubeconfig /kube/config --context home get nodes")
+
+
+def unknown(_self):
+    raise CannotRun("No variable has a value.")
+
+
+@pytest.mark.parametrize("target", [unknown, lambda _self: homelab.Target(None, None, "llm")], ids=["unknown", "none"])
+def test_a_context_that_nobody_named_is_not_made_up(tmp_path, monkeypatch, target):
+    assert explained(tmp_path, monkeypatch, target, summary=REFUSED).next_step.endswith(": kubectl get nodes")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +89,45 @@ def test_what_the_cluster_answered_is_not_taken_for_silence(tmp_path, monkeypatc
 
     assert error.message == f"Terraform failed.\n{summary}"
     assert error.next_step == "corral status, docs/runbooks/download-job-failed.md"
+
+
+class Guard:
+    """What a look at the cluster says while the namespace is not there."""
+
+    def look(self, _kinds):
+        return (Finding("namespace/llm", "does not exist.", "", "corral apply", is_stuck=False),)
+
+
+def applied(tmp_path, monkeypatch, claim, **diagnostic):
+    monkeypatch.setattr(homelab, "find_terraform", lambda: "terraform")
+    monkeypatch.setattr(applying, "apply", lambda *_, **__: applying.Applied(failed(**diagnostic), None))
+    plan = homelab.Plan(tmp_path / "plan", {}, "", tmp_path, HERE, claim)
+    with pytest.raises(CorralError) as caught:
+        homelab.Homelab(tmp_path).apply(plan, guard=Guard())
+    return caught.value
+
+
+LABELS = {"summary": 'The resource "llm" does not exist', "address": "kubernetes_labels.llama_cpp[0]"}
+POLICY = {"summary": 'namespaces "llm" not found', "address": "kubernetes_network_policy_v1.default_deny"}
+
+
+@pytest.mark.parametrize("diagnostic", [LABELS, POLICY], ids=["labels", "policy"])
+def test_a_namespace_that_the_stack_does_not_make_is_made_by_the_next_command(tmp_path, monkeypatch, diagnostic):
+    error = applied(tmp_path, monkeypatch, "own", **diagnostic)
+
+    assert isinstance(error, Refused)
+    assert error.message.startswith("The namespace llm does not exist")
+    assert "whoever made the claim own made its namespace" in error.message
+    assert "kubectl --kubeconfig /kube/config --context home create namespace llm;" in error.next_step
+
+
+def test_a_namespace_of_the_stacks_own_is_not_made_by_hand(tmp_path, monkeypatch):
+    assert applied(tmp_path, monkeypatch, None, **POLICY).next_step == "corral apply"
+
+
+def test_something_else_that_does_not_exist_is_not_taken_for_the_namespace(tmp_path, monkeypatch):
+    other = {**LABELS, "address": "kubernetes_annotations.other"}
+    assert "create namespace" not in applied(tmp_path, monkeypatch, "own", **other).next_step
 
 
 def test_a_failure_without_a_hint_says_how_to_see_it_alone(tmp_path, monkeypatch):
