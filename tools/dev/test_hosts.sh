@@ -57,7 +57,8 @@ enter() { # enter NAME PYTEST-ARGUMENTS...: become pytest in name spaces of its 
 
 if [ $# -gt 0 ]; then
   trap sweep EXIT
-  (enter all tests/hosts "$@")
+  case " $* " in *" tests/"*) ;; *) set -- tests/hosts "$@" ;; esac
+  (enter all "$@")
   exit
 fi
 
