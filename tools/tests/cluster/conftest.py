@@ -9,7 +9,7 @@ import pytest
 from kubernetes import client
 
 from corral.errors import CorralError, Refused
-from tests.support.cluster import current, throwaway
+from tests.support.cluster import current, pods, throwaway
 from tests.support.cluster.place import Place
 
 
@@ -47,4 +47,4 @@ def namespace(cluster):
     core = client.CoreV1Api(cluster.api)
     core.create_namespace({"metadata": {"name": name}})
     yield name
-    core.delete_namespace(name, grace_period_seconds=0)
+    pods.leave(cluster, name)

@@ -20,7 +20,7 @@ from kubernetes import client
 
 from tests.support.cluster.cluster import GPU, SLICES
 from tests.support.cluster.homelab import homelab
-from tests.support.cluster.pods import eventually, pod
+from tests.support.cluster.pods import eventually, leave, pod
 
 pytestmark = pytest.mark.timeout(600)
 LONG_BEFORE_S = 300.0  # Terraform's own patience is 17 minutes for the server, three hours for the download
@@ -110,7 +110,7 @@ class Stories:
         finally:
             self.cluster.set_gpus(SLICES)
             self._slices_are_back.set()
-            self.core.delete_namespace("frigate")
+            leave(self.cluster, "frigate")
         return told
 
     def image_and_secret(self):
@@ -166,8 +166,7 @@ class Stories:
                 self.core.create_persistent_volume({"metadata": {"name": name}, "spec": spec | source | held})
                 told["mended"] = self._mended(lab)
         finally:
-            self.core.delete_namespace(name)
-            self.core.delete_collection_persistent_volume(field_selector=f"metadata.name={name}")
+            leave(self.cluster, name)
         return told
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -88,7 +89,8 @@ def asked_anew(lab, model):
 
 def test_download_job_failed(lab):
     lab.hub.faults.append(Status(status=401, times=None))
-    lab.corral("apply", "--yes", code=1)
+    refused = lab.corral("apply", "--yes", code=1)
+    assert re.search(r"job/download-models .*401.*\n  → kubectl .* create secret", refused.stderr, re.DOTALL)
     operator = Follower(lab, "download-job-failed")
 
     said = operator.does("Diagnosis", status=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -24,7 +25,7 @@ def test_the_state_is_a_file_beside_the_stack_unless_told_otherwise(lab):
     lab.apply(ONLY_THE_NAMESPACE)
 
     assert (lab.stack / "terraform.tfstate").is_file()
-    assert lab.terraform("output", "-raw", "namespace", code=None).returncode in {0, 1}
+    assert ONLY_THE_NAMESPACE.partition("=")[2] in lab.terraform("state", "list").stdout
     lab.destroy()
 
 
@@ -42,9 +43,12 @@ def test_by_choice_the_state_is_in_postgresql_and_is_locked_there(lab, monkeypat
         with said.open("wb") as out, asking(words, lab, out) as first:
             wait_for(lambda: "Enter a value:" in said.read_text(), limit_s=60, what="the question of the first apply")
             second = lab.terraform("apply", "-auto-approve", "-input=false", "-no-color", code=1)
+            planned = lab.corral("plan", code=3)
             first.communicate(b"no\n")
 
         assert "Error acquiring the state lock" in second.stderr
+        assert "is in use" in planned.stderr
+        assert re.search(r"only if nobody runs one: terraform -chdir=\S+ force-unlock [0-9a-f-]{36}", planned.stderr)
         lab.destroy()
 
 

@@ -1,4 +1,4 @@
-"""Where the models lie: NFS through its stand-in, a disk of the GPU node (Path B), a claim that exists."""
+"""Where the models lie: a disk of the GPU node (Path B), a claim that exists; test_apply.py has NFS."""
 
 from __future__ import annotations
 
@@ -8,27 +8,6 @@ from kubernetes import client
 from tests.support.cluster.homelab import homelab
 
 pytestmark = pytest.mark.timeout(300)
-
-
-def touch(lab):
-    """What becomes of an attempt to write, made in the server's own container."""
-    words = ("-n", lab.namespace, "exec", "deployment/llama-swap", "--", "sh", "-c")
-    return lab.run("kubectl", *words, "touch /models/new; echo x >> /models/tiny-text/model.gguf; true").stderr
-
-
-def test_nfs_is_mounted_with_its_options_and_the_server_cannot_write_to_it(cluster, tmp_path):
-    with homelab(cluster, tmp_path, "over-nfs") as lab:
-        lab.apply()
-
-        lab.corral("smoke")
-        mounts = [line for line in cluster.nfs_mounts() if line.startswith("nas.test:/over-nfs ")]
-        assert mounts
-        for line in mounts:
-            assert {"hard", "nconnect=8", "rsize=1048576", "wsize=1048576", "noatime"} <= set(
-                line.split()[2].split(",")
-            )
-        assert touch(lab).count("Read-only file system") == 2
-        assert not (lab.store / "new").exists()
 
 
 def test_a_disk_of_the_node_is_mounted_there_and_the_server_cannot_write_to_it(cluster, tmp_path):
@@ -45,7 +24,7 @@ def test_a_disk_of_the_node_is_mounted_there_and_the_server_cannot_write_to_it(c
         assert volume.spec.local.path == str(folder)
         assert volume.spec.persistent_volume_reclaim_policy == "Retain"
         assert (folder / "tiny-text" / "model.gguf").exists()
-        assert touch(lab).count("Read-only file system") == 2
+        assert lab.tries_to_write().count("Read-only file system") == 2
 
 
 def test_a_claim_that_exists_is_used_and_outlives_the_stack(cluster, tmp_path, namespace):

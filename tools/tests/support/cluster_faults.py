@@ -559,7 +559,7 @@ def told(
             last[name] = (seen, diagnosis.findings(seen))
             if FAULTS[name].is_told_by(last[name][1]):
                 waiting.remove(name)
-        time.sleep(0.2)
+        time.sleep(1)
     return last
 
 

@@ -19,7 +19,8 @@ from corral import paths
 from corral.demo import tiny_gguf
 from corral.demo.hub import RepoContent
 from corral.demo.tour import write_tiny_repositories
-from tests.support.cluster.cluster import Cluster
+from tests.support.cluster import pods
+from tests.support.cluster.cluster import COLLECT_LATE, Cluster
 from tests.support.faulty_hub import FaultyHub
 
 CARD = "t4"
@@ -71,6 +72,8 @@ class Homelab:
             "TF_IN_AUTOMATION": "1",
             "CHECKPOINT_DISABLE": "1",
             "COLUMNS": "160",
+            "PYTHONDONTWRITEBYTECODE": "",  # the clone is read by many commands
+            "GOGC": COLLECT_LATE,
         }
 
     def set(self, **variables: Any) -> None:
@@ -102,6 +105,11 @@ class Homelab:
         done = self.run("terraform", *words, cwd=self.stack)
         assert code is None or done.returncode == code, f"terraform {words[0]}\n{done.stdout}{done.stderr}"
         return done
+
+    def tries_to_write(self) -> str:
+        """What the server's own container says when it makes a file in the store, and when it changes one."""
+        words = ("-n", self.namespace, "exec", "deployment/llama-swap", "--", "sh", "-c")
+        return self.run("kubectl", *words, "touch /models/new; echo x >> /models/tiny-text/model.gguf; true").stderr
 
     def lock(self) -> dict[str, Any]:
         """`corral lock`; what it wrote."""
@@ -166,7 +174,7 @@ def tiny_repositories(folder: Path) -> dict[str, RepoContent]:
 def homelab(cluster: Cluster, folder: Path, namespace: str, **variables: Any) -> Iterator[Homelab]:
     """A clone in *folder* with a locked catalog of a text and a vision model, initialised and not applied.
 
-    What was applied is destroyed at the end.
+    What was applied is gone at the end; from a throwaway cluster a little later, and the next lab of that name waits.
 
     Args:
         cluster: where it would be applied.
@@ -195,10 +203,14 @@ def homelab(cluster: Cluster, folder: Path, namespace: str, **variables: Any) ->
             assert lab.store.is_dir()
         lab.lock()
         lab.terraform("init", "-input=false")
+        pods.wait_until_left(cluster, namespace)
         try:
             yield lab
         finally:
-            lab.terraform("destroy", "-auto-approve", "-input=false", "-no-color", code=None)
+            if cluster.is_throwaway:
+                pods.leave(cluster, namespace)
+            else:
+                lab.terraform("destroy", "-auto-approve", "-input=false", "-no-color", code=None)
 
 
 def _write_catalog(lab: Homelab) -> None:

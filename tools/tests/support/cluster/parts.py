@@ -134,6 +134,7 @@ def apiserver(place: Place) -> list[str]:
         f"--kubelet-client-key={keys}/apiserver-kubelet-client.key",
         f"--kubelet-certificate-authority={keys}/ca.crt",
         "--kubelet-preferred-address-types=InternalIP",
+        "--enable-priority-and-fairness=false",
         "--profiling=false",
     ]
 

@@ -124,3 +124,27 @@ def eventually(look: Callable[[], T], good: Callable[[T], Any], patience_s: floa
         if time.monotonic() > deadline:
             raise AssertionError(f"after {patience_s:.0f} s still: {seen}")
         time.sleep(0.1)
+
+
+def leave(cluster: Cluster, namespace: str) -> None:
+    """Have everything in *namespace* removed, and the volumes that are reserved for it; does not wait for it."""
+    core = client.CoreV1Api(cluster.api)
+    try:
+        core.delete_namespace(namespace)
+    except client.ApiException as error:
+        if error.status not in (404, 409):  # it is gone; it is on its way out
+            raise
+        return
+    core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+    for volume in core.list_persistent_volume().items:
+        if volume.spec.claim_ref and volume.spec.claim_ref.namespace == namespace:
+            core.delete_persistent_volume(volume.metadata.name)
+
+
+def wait_until_left(cluster: Cluster, namespace: str) -> None:
+    """Return when *namespace* is not on its way out, whether or not it is there."""
+    core = client.CoreV1Api(cluster.api)
+    eventually(
+        lambda: [one.status.phase for one in core.list_namespace().items if one.metadata.name == namespace],
+        lambda phases: phases != ["Terminating"],
+    )

@@ -18,7 +18,7 @@ from kubernetes import client
 from corral.errors import CannotRun
 from dev.go_build import say
 from tests.support.cluster import images, oci
-from tests.support.cluster.cluster import GPU, RUNTIME_CLASS, SLICES, Cluster
+from tests.support.cluster.cluster import COLLECT_LATE, GPU, RUNTIME_CLASS, SLICES, Cluster
 from tests.support.cluster.place import COUNT, NODE, Place, claim_one
 from tests.support.cluster.programs import KUBERNETES, PAUSE
 
@@ -154,6 +154,7 @@ def _start(place: Place, descriptor: int, port: int, pause: str, *, keep: bool) 
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
+            env=os.environ | {"GOGC": COLLECT_LATE},
             pass_fds=(network, descriptor),  # the place is held for as long as the room lives
             start_new_session=True,
         )
