@@ -63,13 +63,12 @@ export CORRAL_MANIFEST_TOOLS PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
 [ "${CLUSTER:-}" = current ] || ../.venv/bin/python -m tests.support.cluster build
 echo "test-cluster: everything is built ($((SECONDS - started)) s)" >&2
 
-# Several files at a time, the longest first, each worker on a throwaway cluster of its own.
-side_by_side=(--numprocesses 3 --dist loadfile --no-loadscope-reorder)
+# Several files at a time, each worker on a throwaway cluster of its own: tests/cluster/conftest.py has the groups.
+side_by_side=(--numprocesses 3)
 [ -z "${CLUSTER:-}" ] || side_by_side=()
-longest=(tests/cluster/test_{apply,faults,runbooks,download_job}.py)
 case " $* " in
   *" tests/"*) ;;
-  *) set -- "${longest[@]}" tests/cluster "${side_by_side[@]}" "$@" ;;
+  *) set -- tests/cluster "${side_by_side[@]}" "$@" ;;
 esac
 status=0
 ../.venv/bin/python -m pytest "$@" || status=$?

@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import os
 import secrets
+from pathlib import Path
 
 import pytest
 from kubernetes import client
+from xdist.scheduler import LoadScopeScheduling
 
+from corral.cluster.client import connect
+from corral.cluster.port_forward import forwarded
 from corral.errors import CorralError, Refused
 from tests.support.cluster import current, pods, throwaway
 from tests.support.cluster.place import Place
+
+# Three clusters side by side (tools/dev/test_cluster.sh), each with a third of the work.
+GROUPS = (
+    {"test_download_job", "test_runbooks", "test_findings"},
+    {"test_faults", "test_new_revision", "test_state_backend"},
+    {"test_apply", "test_harness", "test_manifests", "test_store_kinds"},
+)
+
+
+class _ByGroup(LoadScopeScheduling):
+    def _split_scope(self, nodeid):
+        file = Path(nodeid.partition("::")[0]).stem
+        (group,) = (number for number, files in enumerate(GROUPS) if file in files)
+        return str(group)
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Keep each group on one worker."""
+    return _ByGroup(config, log)
 
 
 def _begin():
@@ -38,6 +61,13 @@ def cluster():
     found.api.close()
     if not os.environ.get("CLUSTER"):
         throwaway.down(Place(int(found.folder.name)))
+
+
+@pytest.fixture
+def endpoint(lab):
+    """Where the server of the module's lab answers."""
+    with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), lab.namespace) as address:
+        yield address
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
-"""`terraform apply` in stacks/homelab: from nothing to a smoked Service, and what each later change does."""
+"""`terraform apply` in stacks/homelab: from nothing to a smoked Service, what a change touches, and the end of it."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import json
-import re
 import sys
 import threading
 import time
@@ -16,10 +15,9 @@ from kubernetes import client
 
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
-from corral.demo.hub import RepoContent
-from tests.support.cluster.homelab import Watch, homelab
+from tests.support.cluster.homelab import homelab
 from tests.support.engine_process import chat, question, wait_for
-from tests.support.faulty_hub import Slow, Status
+from tests.support.faulty_hub import Slow
 
 pytestmark = pytest.mark.timeout(300)
 NAMESPACE = "llama-cpp"
@@ -53,21 +51,6 @@ def lab(cluster, tmp_path_factory, say):
         yield lab
 
 
-@pytest.fixture
-def endpoint(lab):
-    cluster = connect(lab.cluster.kubeconfig, lab.cluster.context)
-    with forwarded(cluster, NAMESPACE) as address:
-        yield address
-
-
-def pod(lab):
-    """The server's pod that is not on its way out, else the one that is; None without any."""
-    found = client.CoreV1Api(lab.cluster.api).list_namespaced_pod(
-        NAMESPACE, label_selector="app.kubernetes.io/name=llama-swap"
-    )
-    return min(found.items, key=lambda one: one.metadata.deletion_timestamp is not None, default=None)
-
-
 def job(lab):
     """The download Job; None while it is replaced."""
     try:
@@ -90,6 +73,11 @@ def test_the_job_is_complete_and_the_pod_is_ready(lab):
 
     assert job(lab).status.succeeded == 1
     assert deployment.status.ready_replicas == 1
+
+
+def test_the_state_is_a_file_beside_the_stack_unless_told_otherwise(lab):
+    assert (lab.stack / "terraform.tfstate").is_file()
+    assert DEPLOYMENT in lab.terraform("state", "list").stdout.splitlines()
 
 
 def test_status_shows_it_on_one_screen_and_finds_nothing_wrong(lab):
@@ -125,7 +113,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
     lab.lock()
     changes = lab.planned()
     apply = threading.Thread(target=lab.apply)
-    serving, before = pod(lab).metadata.name, job(lab).metadata.uid
+    serving, before = lab.server_pod().metadata.name, job(lab).metadata.uid
     chat(endpoint, "Go on.", model="tiny-slow")
     lab.hub.faults.append(Slow(rate=100_000))  # the crowd has a few seconds to form
 
@@ -199,45 +187,6 @@ class Crowd:
         # One may have ended between the two looks; the others were answered by a pod that was on its way out.
         assert sum(ended >= self._left for ended, _ in caught) >= len(caught) - 1
         return [whole for _, whole in caught]
-
-
-def test_a_new_revision_serves_the_old_set_until_the_flip_and_nothing_is_ever_missing(lab):
-    link = lab.store / "tiny-text"
-    before, old = link.readlink(), (link / "model.gguf").read_bytes()
-    lab.hub.update("corral/tiny-text-GGUF", RepoContent({"tiny-text-F16.gguf": old + b"\0" * 4096}))
-    lab.corral("lock", "--upgrade")
-
-    with Watch((link / "model.gguf").exists) as watch:
-        lab.apply()
-
-    assert len(watch.answers) > 20
-    assert all(watch.answers)
-    assert link.readlink() != before
-    assert (link.parent / before / "model.gguf").read_bytes() == old
-    assert (link / "model.gguf").stat().st_size == len(old) + 4096
-    lab.corral("smoke", "tiny-text")
-
-
-def test_a_download_that_fails_leaves_the_old_set_serving_and_the_apply_says_why(lab, endpoint):
-    link = lab.store / "tiny-text"
-    before, serving, old = link.readlink(), pod(lab).metadata.uid, (link / "model.gguf").read_bytes()
-    lab.hub.update("corral/tiny-text-GGUF", RepoContent({"tiny-text-F16.gguf": old + b"\0" * 4096}))
-    lab.corral("lock", "--upgrade")
-    lab.hub.faults.append(Status(status=404, times=None))
-
-    plain = lab.terraform("apply", "-auto-approve", "-input=false", "-no-color", code=1)
-    [found] = json.loads(lab.corral("status", "--json", code=1).stdout)["findings"]
-
-    lab.hub.faults.clear()
-    assert "corral status" in plain.stderr
-    assert "docs/runbooks/download-job-failed.md" in plain.stderr
-    assert (found["subject"], found["next_step"]) == ("job/download-models", "corral lock --upgrade")
-    assert re.search(r"tiny-text: \S+ does not exist \(the hub answered 404\)", found["what"])
-    assert link.readlink() == before
-    assert pod(lab).metadata.uid == serving
-    assert chat(endpoint, "Are you there?", model="tiny-text")["message"]["content"] == "OK"
-    lab.corral("apply", "--yes")
-    assert link.readlink() != before
 
 
 def test_what_is_destroyed_leaves_nothing_but_the_models(lab, say):

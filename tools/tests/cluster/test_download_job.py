@@ -6,7 +6,9 @@ import os
 import secrets
 import signal
 import subprocess
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -31,13 +33,14 @@ def big(tmp_path_factory):
     return file
 
 
-@pytest.fixture
-def lab(cluster, tmp_path, big):
+@contextmanager
+def slow_lab(cluster, folder, big):
+    """A lab whose text model is *big*, from a hub that is slow."""
     name = f"interrupted-{secrets.token_hex(3)}"  # a store that was kept has nothing left to fetch
-    with homelab(cluster, tmp_path, name) as lab:
+    with homelab(cluster, folder, name) as lab:
         lab.hub.update("corral/tiny-text-GGUF", RepoContent({"tiny-text-F16.gguf": big}))
         lab.corral("lock", "--upgrade")
-        lab.whole = sum(file.stat().st_size for file in tmp_path.glob("files/*vision*")) + big.stat().st_size
+        lab.whole = sum(file.stat().st_size for file in folder.glob("files/*vision*")) + big.stat().st_size
         lab.hub.faults.append(Slow(times=None, rate=RATE))
         lab.sent_before = lab.hub.data_sent
         yield lab
@@ -55,55 +58,87 @@ def job_pods(lab):
     )
 
 
-def midway(lab):
-    """The Job's pod, once a third of all bytes have been sent; what is asked for from now on comes quickly."""
-    wait_for(lambda: sent(lab) > lab.whole // 3, limit_s=120, what="a third of the download")
-    lab.hub.faults.clear()
-    return next(one for one in job_pods(lab) if one.status.phase in {"Pending", "Running"})
+def interrupted(cluster, folder, big, interrupt):
+    """What an apply came to whose download had *interrupt* happen to it after a third of all bytes."""
+    with slow_lab(cluster, folder, big) as lab, ThreadPoolExecutor() as pool:
+        apply = pool.submit(lab.apply)
+        wait_for(lambda: sent(lab) > lab.whole // 3, limit_s=120, what="a third of the download")
+        pod = next(one for one in job_pods(lab) if one.status.phase in {"Pending", "Running"})
+        interrupt(lab, pod)
+        lab.hub.faults.clear()
+        apply.result()
+        return Outcome(
+            job=client.BatchV1Api(cluster.api).read_namespaced_job("download-models", lab.namespace),
+            others=[one for one in job_pods(lab) if one.metadata.name != pod.metadata.name],
+            exit_codes=exit_codes(lab),
+            bytes_of_all=sent(lab) / lab.whole,
+            file=(lab.store / "tiny-text" / "model.gguf").read_bytes(),
+            smoke=lab.corral("smoke", "tiny-text", code=None).returncode,
+        )
 
 
-def test_a_drained_node_costs_no_bytes_and_the_job_completes(lab):
-    apply = threading.Thread(target=lab.apply)
-    apply.start()
-    pod = midway(lab)
+@dataclass
+class Outcome:
+    job: client.V1Job
+    others: list[client.V1Pod]  # than the one that was interrupted
+    exit_codes: set[int]  # of the containers that fetched
+    bytes_of_all: float
+    file: bytes
+    smoke: int
+
+    def assert_is_whole(self, big):
+        assert self.job.status.succeeded == 1
+        assert "Succeeded" in {one.status.phase for one in self.others}
+        assert self.file == big.read_bytes()
+        assert self.smoke == 0
+
+
+def drain(lab, pod):
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.metadata.name}}
     client.CoreV1Api(lab.cluster.api).create_namespaced_pod_eviction(pod.metadata.name, lab.namespace, eviction)
-    apply.join()
-
-    job = client.BatchV1Api(lab.cluster.api).read_namespaced_job("download-models", lab.namespace)
-    assert job.status.succeeded == 1
-    assert pod.metadata.name not in {one.metadata.name for one in job_pods(lab) if one.status.phase == "Succeeded"}
-    assert lab.whole <= sent(lab) <= 1.1 * lab.whole
-    lab.corral("smoke", "tiny-text")
 
 
-def test_a_killed_agent_costs_no_bytes_and_the_job_completes(lab, big):
-    """The kernel's killer sends the same signal; tests/cluster/test_faults.py has it come for real."""
-    apply = threading.Thread(target=lab.apply)
-    apply.start()
-    kill_agent(midway(lab))
-    apply.join()
-
-    assert killed(lab)
-    assert lab.whole <= sent(lab) <= 1.1 * lab.whole
-    assert (lab.store / "tiny-text" / "model.gguf").read_bytes() == big.read_bytes()
-
-
-def killed(lab):
-    """Whether a fetch container ended by SIGKILL."""
-    states = [
-        status.state.terminated or status.last_state.terminated
-        for pod in job_pods(lab)
-        for status in pod.status.init_container_statuses or ()
-    ]
-    return any(one.exit_code == 137 for one in states if one)
-
-
-def kill_agent(pod):
-    """SIGKILL, from outside of its container."""
+def kill(lab, pod):
+    """SIGKILL to the agent, from outside of its container."""
     agents = subprocess.run(["pgrep", "-f", "agent fetch --store"], capture_output=True, text=True, check=True)
     for pid in agents.stdout.split():
         if pod.metadata.uid in Path(f"/proc/{pid}/cgroup").read_text():
             os.kill(int(pid), signal.SIGKILL)
             return
     raise AssertionError(f"no agent runs in pod {pod.metadata.name}")
+
+
+def exit_codes(lab):
+    states = [
+        status.state.terminated or status.last_state.terminated
+        for pod in job_pods(lab)
+        for status in pod.status.init_container_statuses or ()
+    ]
+    return {one.exit_code for one in states if one}
+
+
+@pytest.fixture(scope="module")
+def outcomes(cluster, big, tmp_path_factory):
+    """What each interruption came to, side by side: ask for ``result()``."""
+    with ThreadPoolExecutor() as pool:
+        yield {
+            how: pool.submit(interrupted, cluster, tmp_path_factory.mktemp(how.__name__), big, how)
+            for how in (kill, drain)
+        }
+
+
+def test_a_drained_node_costs_no_bytes_and_the_job_completes(outcomes, big):
+    outcome = outcomes[drain].result()
+
+    outcome.assert_is_whole(big)
+    assert 137 not in outcome.exit_codes
+    assert 1 <= outcome.bytes_of_all <= 1.1
+
+
+def test_a_killed_agent_costs_no_bytes_and_the_job_completes(outcomes, big):
+    """The kernel's killer sends the same signal; tests/cluster/test_faults.py has it come for real."""
+    outcome = outcomes[kill].result()
+
+    outcome.assert_is_whole(big)
+    assert 137 in outcome.exit_codes
+    assert 1 <= outcome.bytes_of_all <= 1.1

@@ -1,4 +1,4 @@
-"""Where Terraform keeps its state: a file beside the stack, or PostgreSQL by choice."""
+"""Where Terraform keeps its state: in PostgreSQL by choice; test_apply.py has the file beside the stack."""
 
 from __future__ import annotations
 
@@ -19,14 +19,6 @@ ONLY_THE_NAMESPACE = "-target=kubernetes_namespace_v1.llama_cpp"
 def lab(cluster, tmp_path_factory):
     with homelab(cluster, tmp_path_factory.mktemp("state"), "state") as lab:
         yield lab
-
-
-def test_the_state_is_a_file_beside_the_stack_unless_told_otherwise(lab):
-    lab.apply(ONLY_THE_NAMESPACE)
-
-    assert (lab.stack / "terraform.tfstate").is_file()
-    assert ONLY_THE_NAMESPACE.partition("=")[2] in lab.terraform("state", "list").stdout
-    lab.destroy()
 
 
 def test_by_choice_the_state_is_in_postgresql_and_is_locked_there(lab, monkeypatch, tmp_path):

@@ -15,7 +15,7 @@ def test_a_disk_of_the_node_is_mounted_there_and_the_server_cannot_write_to_it(c
     with homelab(cluster, tmp_path, "path-b", store={"local": {"node": cluster.node, "path": str(folder)}}) as lab:
         lab.apply()
 
-        lab.corral("smoke")
+        lab.corral("smoke", "tiny-text")
         [volume] = [
             one
             for one in client.CoreV1Api(cluster.api).list_persistent_volume().items

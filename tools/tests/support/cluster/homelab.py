@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from kubernetes import client
+
 from corral import paths
 from corral.demo import tiny_gguf
 from corral.demo.hub import RepoContent
@@ -105,6 +107,12 @@ class Homelab:
         done = self.run("terraform", *words, cwd=self.stack)
         assert code is None or done.returncode == code, f"terraform {words[0]}\n{done.stdout}{done.stderr}"
         return done
+
+    def server_pod(self) -> Any:
+        """The server's pod that is not on its way out, else the one that is; None without any."""
+        label = "app.kubernetes.io/name=llama-swap"
+        found = client.CoreV1Api(self.cluster.api).list_namespaced_pod(self.namespace, label_selector=label)
+        return min(found.items, key=lambda one: one.metadata.deletion_timestamp is not None, default=None)
 
     def tries_to_write(self) -> str:
         """What the server's own container says when it makes a file in the store, and when it changes one."""

@@ -115,6 +115,7 @@ class Place:
                         Path(group).rmdir()
                 if self.folder.exists():
                     shutil.rmtree(self.folder)
+                self._check_link()
             except OSError as error:  # a process is still on its way out
                 if time.monotonic() > deadline:
                     what = f"The test cluster in {self.folder} cannot be removed: {error}."
@@ -124,6 +125,11 @@ class Place:
                 time.sleep(0.05)
             else:
                 return
+
+    def _check_link(self) -> None:
+        """The kernel takes a network away in its own time, some after its last process."""
+        if Path("/sys/class/net", self.link).exists():
+            raise OSError(f"the link {self.link} is still there")
 
 
 def folder() -> Path:
