@@ -1,4 +1,8 @@
-"""Run Ansible on test hosts, and read what it did."""
+"""Run Ansible on test hosts, and read what it did.
+
+Mitogen runs the tasks in one Python on each host, where Ansible starts one for every task; with PLAIN=1, which CI sets,
+all is as operators have it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ansible_mitogen
 import yaml
 
 from corral import paths
@@ -21,11 +26,21 @@ from tests.support.hosts.room import FOLDER
 ANSIBLE = paths.REPOSITORY / "ansible"
 
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
-# The pods' user needs no account on the store; in check mode Ansible takes that for an omission.
-_WARNING = re.compile(
-    r"^\[(DEPRECATION )?WARNING\]: (?!failed to look up (user with uid|group with gid) 10001\b)", re.MULTILINE
+_KNOWN = (
+    # The pods' user needs no account on the store; in check mode Ansible takes that for an omission.
+    r"failed to look up (user with uid|group with gid) 10001\b",
+    # Of Mitogen; the second comes after every other.
+    r"Use of strategy plugins not included in ansible\.builtin are deprecated",
+    r"Deprecation warnings can be disabled",
 )
+_WARNING = re.compile(rf"^\[(DEPRECATION )?WARNING\]: (?!{'|'.join(_KNOWN)})", re.MULTILINE)
+_MITOGEN = {
+    "ANSIBLE_STRATEGY": "mitogen_linear",
+    "ANSIBLE_STRATEGY_PLUGINS": str(Path(ansible_mitogen.__file__).parent / "plugins" / "strategy"),
+}
 _FAILURE = re.compile(r"^(?:fatal|failed): \[([^\] ]+)[^\n]*=> *\n((?: +[^\n]*\n| *\n(?= ))*)", re.MULTILINE)
+AS_OPERATORS_DO = {"ANSIBLE_STRATEGY": "linear"}
+"""Environment of a play whose every task is a program of its own."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +86,13 @@ def play(
     *options: str,
     variables: Mapping[str, Any] | None = None,
     group_variables: Mapping[str, Mapping[str, Any]] | None = None,
+    environment: Mapping[str, str] | None = None,
     limit_s: float = 280,
 ) -> Played:
     """Run *playbook* on the hosts of *groups* (inventory group → machines), for *limit_s* seconds at most.
 
     *variables* are extra variables, *group_variables* those of an inventory's groups, *options* those of
-    ansible-playbook.
+    ansible-playbook, *environment* more of its environment: ``AS_OPERATORS_DO`` for what Mitogen cannot.
     """
     inventory = {
         group: {
@@ -85,7 +101,7 @@ def play(
         }
         for group, machines in groups.items()
     }
-    return _run(playbook, inventory, *options, variables=variables, limit_s=limit_s)
+    return _run(playbook, inventory, *options, variables=variables, environment=environment, limit_s=limit_s)
 
 
 def _run(
@@ -113,6 +129,7 @@ def _run(
             "ANSIBLE_RETRY_FILES_ENABLED": "0",
             "LC_ALL": "C.UTF-8",
         }
+        | (AS_OPERATORS_DO if os.environ.get("PLAIN") else _MITOGEN)
         | dict(environment or {}),
         stdin=subprocess.DEVNULL,
         capture_output=True,
