@@ -15,8 +15,6 @@ import resource
 import signal
 import socket
 import sys
-import threading
-from types import FrameType
 from typing import NoReturn
 
 from corral.engine import embedded
@@ -56,16 +54,14 @@ def main() -> NoReturn:
 
 
 def _wait_for_signal() -> None:
-    stopping = threading.Event()
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        if stopping.is_set():
-            os._exit(1)  # a second signal: terminate at once, as llama-server does
-        stopping.set()
-
+    # Python runs a handler between two of its own steps, which may be never again for a thread that waits for a lock;
+    # the byte is written at once.  https://docs.python.org/3/library/signal.html#signal.set_wakeup_fd
+    told, tell = socket.socketpair()
+    tell.setblocking(False)
+    signal.set_wakeup_fd(tell.fileno())
     for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, on_signal)
-    stopping.wait()
+        signal.signal(signal_number, lambda _number, _frame: None)
+    told.recv(1)
 
 
 def _taken(host: str, port: int) -> str:
