@@ -79,6 +79,8 @@ def test_status_tells_the_choice_of_an_installed_service_and_whether_it_runs(
     assert main(["status"]) == code
     told = capsys.readouterr().out
     assert told.startswith(f"{state}: llama-swap (")
-    assert told.strip().endswith("2 models, GPU layers none: Apple M1: no bf16")
+    banner, *steps = told.splitlines()
+    assert banner.endswith("2 models, GPU layers none: Apple M1: no bf16")
+    assert steps == ([] if code == 0 else ["  → journalctl --unit llama-swap.service --lines 50"])
     assert main(["status", "--json"]) == code
     assert json.loads(capsys.readouterr().out)["services"][0]["layers"] == "none"
