@@ -27,8 +27,10 @@ GROUPS = (
 class _ByGroup(LoadScopeScheduling):
     def _split_scope(self, nodeid):
         file = Path(nodeid.partition("::")[0]).stem
-        (group,) = (number for number, files in enumerate(GROUPS) if file in files)
-        return str(group)
+        for group, files in enumerate(GROUPS):
+            if file in files:
+                return str(group)
+        raise pytest.UsageError(f"{file} is in none of the GROUPS of tests/cluster/conftest.py: add it to one.")
 
 
 def pytest_xdist_make_scheduler(config, log):

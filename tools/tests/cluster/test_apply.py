@@ -182,11 +182,8 @@ class Crowd:
             one.join()
 
     def in_flight_at_the_change(self):
-        """Of each answer that was under way when the pod was last seen to stay: whether it was whole."""
-        caught = [(ended, whole) for begun, ended, whole in self.answers if begun <= self._stayed <= ended]
-        # One may have ended between the two looks; the others were answered by a pod that was on its way out.
-        assert sum(ended >= self._left for ended, _ in caught) >= len(caught) - 1
-        return [whole for _, whole in caught]
+        """Of each answer that was begun while the pod stayed and ended when it was leaving: whether it was whole."""
+        return [whole for begun, ended, whole in self.answers if begun <= self._stayed and ended >= self._left]
 
 
 def test_what_is_destroyed_leaves_nothing_but_the_models(lab, say):
