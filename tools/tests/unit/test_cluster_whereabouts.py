@@ -33,7 +33,8 @@ def applied(monkeypatch, tmp_path):
                 raise told["outputs"]
             return told["outputs"]
 
-        def target(self):
+        def target(self, outputs):
+            assert outputs is told["outputs"]
             return told["target"]
 
     (tmp_path / "terraform.tfstate").write_text("{}")
