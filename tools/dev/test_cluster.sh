@@ -9,7 +9,6 @@ declare -A package_of=( # program: the Debian package that brings it
   [containerd]=containerd
   [dnsmasq]=dnsmasq-base
   [docker-registry]=docker-registry
-  [etcd]=etcd-server
   [ip]=iproute2
   [iptables]=iptables
   [mmdebstrap]=mmdebstrap
@@ -61,10 +60,11 @@ config=$(dev/terraform_provider.sh)
 CORRAL_MANIFEST_TOOLS=$(dev/manifest_tools.sh)
 export CORRAL_MANIFEST_TOOLS PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
 [ "${CLUSTER:-}" = current ] || ../.venv/bin/python -m tests.support.cluster build
+../.venv/bin/python -m compileall -q corral # the labs' clones bring it along
 echo "test-cluster: everything is built ($((SECONDS - started)) s)" >&2
 
 # Several files at a time, each worker on a throwaway cluster of its own: tests/cluster/conftest.py has the groups.
-side_by_side=(--numprocesses 3)
+side_by_side=(--numprocesses 4)
 [ -z "${CLUSTER:-}" ] || side_by_side=()
 case " $* " in
   *" tests/"*) ;;

@@ -13,9 +13,12 @@ _STAMP = "k8s.io/component-base/version"
 KUBERNETES = Programs(
     name=f"kubernetes-{VERSION}",
     pins=_HERE / "kubernetes",
-    packages=tuple(
-        f"k8s.io/kubernetes/cmd/{name}"
-        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
+    packages=(
+        *(
+            f"k8s.io/kubernetes/cmd/{name}"
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
+        ),
+        "go.etcd.io/etcd/server/v3",
     ),
     stamps={  # without them no client can read its version
         f"{_STAMP}.gitVersion": VERSION,
