@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 SETTINGS = (
@@ -26,3 +28,15 @@ def own_settings(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("HF_HOME", str(own / "hf"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own / "config"))  # llama.cpp reads a config.ini there
     monkeypatch.setenv("CHECKPOINT_DISABLE", "1")
+
+
+@pytest.fixture(scope="session")
+def say(pytestconfig):
+    """Print past pytest's capture: figures for whoever reads the log."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+
+    def say(text):
+        with capture.global_and_fixture_disabled():
+            sys.stderr.write(f"\n{text}\n")
+
+    return say

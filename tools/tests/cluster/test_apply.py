@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import sys
 import threading
 import time
 import urllib.request
@@ -25,18 +24,6 @@ JOB = "module.model_fetch.kubernetes_job_v1.download_models"
 LOCK = "module.model_fetch.kubernetes_config_map_v1.lock"
 CONFIG = "module.llama_swap.kubernetes_config_map_v1.llama_swap"
 DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
-
-
-@pytest.fixture(scope="module")
-def say(request):
-    """Print past pytest's capture: figures for whoever reads the log."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-
-    def tell(text):
-        with capture.global_and_fixture_disabled():
-            sys.stderr.write(f"\n{text}\n")
-
-    return tell
 
 
 @pytest.fixture(scope="module")

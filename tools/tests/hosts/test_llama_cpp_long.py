@@ -33,16 +33,15 @@ def host(room):
 
 
 @pytest.fixture(scope="module")
-def build(host, pytestconfig):
+def build(host, say):
     """Builds a profile, prints the seconds that compiling took, and returns what was proved of llama-server."""
-    terminal = pytestconfig.pluginmanager.get_plugin("terminalreporter")
 
     def build(profile: str, ccache: str) -> dict:
         variables = real_release() | {"llama_cpp_profile": profile, "llama_cpp_ccache": ccache != "without"}
         play_role("llama_cpp", [host], variables=variables, limit_s=BUILD_LIMIT_S).succeeded()
         record = json.loads(host.run(f"cat /opt/llama.cpp/b11434-{profile}/build.json"))
         load = host.run("cut -d' ' -f1 /proc/loadavg")
-        terminal.write_line(f"\n{profile}, {ccache} ccache: {record['seconds']:.0f} s (load at the end {load})")
+        say(f"{profile}, {ccache} ccache: {record['seconds']:.0f} s (load at the end {load})")
         return record["proof"]["llama-server"]
 
     return build
