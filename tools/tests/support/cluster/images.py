@@ -66,7 +66,8 @@ def all_images() -> dict[str, Image]:
             {
                 "User": USER,
                 "WorkingDir": "/app",
-                "Env": [f"PATH=/app:{_PATH}", "HOME=/app"],
+                # More threads wait for each other by spinning: several times the processor time where cores are shared.
+                "Env": [f"PATH=/app:{_PATH}", "HOME=/app", "LLAMA_ARG_THREADS=1"],
                 "Entrypoint": ["/app/llama-swap", "-config", "/app/config.yaml"],
             },
         ),

@@ -21,7 +21,7 @@ SLOTS = 10
 """Requests that the model ``slow`` answers at once."""
 
 _LAUNCHER = f"""#!/bin/sh
-export PYTHONPATH={ENGINE_FOLDER} PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH={ENGINE_FOLDER} PYTHONDONTWRITEBYTECODE=1 LLAMA_ARG_THREADS=1
 exec /usr/bin/python3 -m corral.engine.llama_server "$@"
 """
 

@@ -1,7 +1,7 @@
 """Run Ansible on test hosts, and read what it did.
 
-Mitogen runs the tasks in one Python on each host, where Ansible starts one for every task; with PLAIN=1, which CI sets,
-all is as operators have it.
+Mitogen runs the tasks in one Python on each host, where Ansible starts one for every task, and Ansible itself is loaded
+once (ansible_fork.py); with PLAIN=1, which CI sets, all is as operators have it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import ansible_mitogen
 import yaml
 
 from corral import paths
+from tests.support.hosts import ansible_fork
 from tests.support.hosts.host import Machine
 from tests.support.hosts.room import FOLDER
 
@@ -114,29 +115,37 @@ def _run(
 ) -> Played:
     file = FOLDER / "inventory.json"
     file.write_text(json.dumps(inventory), encoding="utf-8")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "ansible", "playbook", "--diff", "--inventory", str(file)),
-            *("--extra-vars", json.dumps(dict(variables or {})), *options, str(playbook)),
-        ],
-        cwd=ANSIBLE,
-        env=os.environ
-        | {
-            "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
-            "ANSIBLE_HOME": str(FOLDER / "ansible"),
-            "ANSIBLE_ROLES_PATH": str(ANSIBLE / "roles"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_RETRY_FILES_ENABLED": "0",
-            "LC_ALL": "C.UTF-8",
-        }
-        | (AS_OPERATORS_DO if os.environ.get("PLAIN") else _MITOGEN)
-        | dict(environment or {}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=limit_s,
-        check=False,
-    )
+    words = [
+        "--diff",
+        "--inventory",
+        str(file),
+        "--extra-vars",
+        json.dumps(dict(variables or {})),
+        *options,
+        str(playbook),
+    ]
+    settings = {
+        "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+        "ANSIBLE_HOME": str(FOLDER / "ansible"),
+        "ANSIBLE_ROLES_PATH": str(ANSIBLE / "roles"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_RETRY_FILES_ENABLED": "0",
+        "LC_ALL": "C.UTF-8",
+    }
+    if os.environ.get("PLAIN"):
+        done = subprocess.run(
+            [sys.executable, "-m", "ansible", "playbook", *words],
+            cwd=ANSIBLE,
+            env=os.environ | settings | AS_OPERATORS_DO | dict(environment or {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+    else:
+        settings |= _MITOGEN | dict(environment or {})
+        done = ansible_fork.run(words, ANSIBLE, settings, logs=FOLDER, limit_s=limit_s)
     recap = {host: tuple(map(int, counts)) for host, *counts in _RECAP.findall(done.stdout)}
     return Played(
         text=done.stdout + done.stderr,
