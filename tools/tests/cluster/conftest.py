@@ -16,11 +16,12 @@ from corral.errors import CorralError, Refused
 from tests.support.cluster import current, pods, throwaway
 from tests.support.cluster.place import Place
 
-# Three clusters side by side (tools/dev/test_cluster.sh), each with a third of the work.
+# Four clusters side by side (tools/dev/test_cluster.sh), each with a quarter of the work.
 GROUPS = (
-    {"test_download_job", "test_runbooks", "test_findings"},
-    {"test_faults", "test_new_revision", "test_state_backend"},
-    {"test_apply", "test_harness", "test_manifests", "test_store_kinds"},
+    {"test_apply", "test_findings", "test_store_kinds"},
+    {"test_download_job", "test_new_revision"},
+    {"test_faults", "test_manifests", "test_state_backend"},
+    {"test_harness", "test_runbooks"},
 )
 
 
