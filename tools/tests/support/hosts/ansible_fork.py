@@ -48,6 +48,8 @@ def run(
     assert fork.stdin is not None
     assert fork.stdout is not None
     said = [logs / "ansible.stdout", logs / "ansible.stderr"]
+    for file in said:
+        file.write_text("")
     job = {"words": list(words), "environment": os.environ | dict(settings), "said": list(map(str, said))}
     fork.stdin.write(json.dumps(job) + "\n")
     fork.stdin.flush()
