@@ -1,7 +1,7 @@
 """Run Ansible on test hosts, and read what it did.
 
 Mitogen runs the tasks in one Python on each host, where Ansible starts one for every task, and Ansible itself is loaded
-once (ansible_fork.py); with PLAIN=1, which CI sets, all is as operators have it.
+once (ansible_fork.py); with PLAIN=1 all is as operators have it.
 """
 
 from __future__ import annotations
