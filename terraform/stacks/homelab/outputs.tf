@@ -1,8 +1,3 @@
-output "cluster" {
-  description = "Whom this was applied to, and what: the variables kubeconfig, kube_context and catalog as they were."
-  value       = { kubeconfig = var.kubeconfig, kube_context = var.kube_context, catalog = var.catalog }
-}
-
 output "endpoint" {
   description = "Where llama-swap listens, as a pod in the cluster reaches it."
   value       = module.llama_swap.endpoint

@@ -23,7 +23,7 @@ class Whereabouts:
         namespace: of all objects.
         service: the Service of llama-swap.
         endpoint: its address inside the cluster, as Terraform gave it; empty when it did not.
-        catalog: the folder of the one that is served there; None: not known.
+        catalog: the folder of the one that is served there, as Terraform's variables name it; None: not known.
         chart: the seating chart of the last apply; empty when there is none.
         trouble: why Terraform could not be asked; empty when it could, or nothing was applied.
     """
@@ -73,7 +73,7 @@ def applied() -> Whereabouts | None:
     outputs = stack.outputs()
     if not outputs:
         return None
-    target = stack.target(outputs)
+    target = stack.target()
     return Whereabouts(
         kubeconfig=target.kubeconfig,
         context=target.context,

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -177,20 +177,12 @@ class Homelab:
         document = json.loads(self._terraform.judged(told).text)
         return {name: one["value"] for name, one in document.items()}
 
-    def target(self, outputs: Mapping[str, Any] | None = None) -> Target:
-        """The cluster that the last apply was for, or else that the variables name; no cluster is asked.
-
-        Args:
-            outputs: of the last apply.  Its kubeconfig counts where it is on this machine: another operator may have
-                applied, from another one.
+    def target(self) -> Target:
+        """The cluster that the variables name; no cluster is asked.
 
         Raises:
             As ``plan``.
         """
-        if applied := (outputs or {}).get("cluster"):
-            found = _target(applied | {"namespace": (outputs or {}).get("namespace")}, self._stack)
-            if found.kubeconfig and found.kubeconfig.is_file():
-                return found
         names = ("kubeconfig", "kube_context", "namespace", "catalog")
         asked = f"jsonencode({{{', '.join(f'{name} = var.{name}' for name in names)}}})"
         # Unless told, console locks the state, and a running apply would be in the way of a mere question.
@@ -297,7 +289,7 @@ class Homelab:
         )
 
 
-def _target(values: Mapping[str, Any], stack: Path) -> Target:
+def _target(values: dict[str, Any], stack: Path) -> Target:
     named = values.get("kubeconfig")
     kubeconfig = stack / Path(str(named)).expanduser() if named else None
     catalog = (stack / Path(str(values["catalog"]))).resolve() if values.get("catalog") else None

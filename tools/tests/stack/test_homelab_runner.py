@@ -152,22 +152,6 @@ def test_the_cluster_is_known_without_a_plan_and_while_one_is_applied(stack, tmp
         assert Homelab(stack).target() == Target(Path.home() / "kube/config", "other", "llm")
 
 
-@pytest.mark.parametrize(("is_here", "context"), [(True, "applied"), (False, "variables")])
-def test_the_cluster_is_the_one_that_was_applied_to_where_its_kubeconfig_is_here(stack, tmp_path, is_here, context):
-    set_variables(stack, catalog="c", kube_context="variables")
-    kubeconfig = tmp_path / "config"
-    if is_here:
-        kubeconfig.touch()
-    applied = {"kubeconfig": str(kubeconfig), "kube_context": "applied", "catalog": "../catalog"}
-
-    found = Homelab(stack).target({"cluster": applied, "namespace": "llm"})
-
-    assert found.context == context
-    if is_here:
-        assert (found.kubeconfig, found.namespace) == (kubeconfig, "llm")
-        assert found.catalog == (stack / "../catalog").resolve()
-
-
 def test_variables_of_the_shell_count_and_options_of_the_shell_do_not(stack, monkeypatch):
     monkeypatch.setenv("TF_VAR_note", "shell")
     monkeypatch.setenv("TF_CLI_ARGS_plan", "-destroy")
