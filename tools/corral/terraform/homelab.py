@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -184,18 +184,40 @@ class Homelab:
             As ``plan``.
         """
         names = ("kubeconfig", "kube_context", "namespace", "catalog")
-        asked = f"jsonencode({{{', '.join(f'{name} = var.{name}' for name in names)}}})"
+        asked = f"jsonencode({{{', '.join(f'{name} = var.{name}' for name in names)}}})\n"
         # Unless told, console locks the state, and a running apply would be in the way of a mere question.
         with tempfile.TemporaryDirectory(prefix="corral-") as folder:
             options = {**self._inputs, "state": str(Path(folder) / "none.tfstate")}
-            told = self._terraform.cmd("console", stdin=f"{asked}\n", **options)
+            if lines := self._answered_by_variables(Path(folder), asked, options):
+                return _target(json.loads(json.loads(lines[-1])), self._stack)
+            told = self._terraform.cmd("console", stdin=asked, **options)
             if _wants_init(told):
                 self._init()
-                told = self._terraform.cmd("console", stdin=f"{asked}\n", **options)
-        lines = [line for line in told.text.splitlines() if line.startswith('"')]
+                told = self._terraform.cmd("console", stdin=asked, **options)
+        lines = _answers(told)
         if not lines:
             raise self._explain(told)
         return _target(json.loads(json.loads(lines[-1])), self._stack)
+
+    def _answered_by_variables(self, folder: Path, asked: str, options: Mapping[str, Any]) -> list[str]:
+        """What console says to *asked* in *folder* with the stack's variables alone, which need no provider to start.
+
+        Empty where the stack declares or overrides variables elsewhere, or its variables cannot be read.
+        """
+        overrides = {file.name for file in self._stack.glob("*override.tf*")} - {"backend_override.tf"}
+        if overrides or not (self._stack / "variables.tf").is_file():
+            return []
+        for pattern in (
+            "variables.tf",
+            "terraform.tfvars",
+            "terraform.tfvars.json",
+            "*.auto.tfvars",
+            "*.auto.tfvars.json",
+        ):
+            for file in self._stack.glob(pattern):
+                (folder / file.name).symlink_to(file.absolute())
+        alone = Terraform(self._terraform.terraform_bin_path, folder, self._terraform.environment, self._explain)
+        return _answers(alone.cmd("console", stdin=asked, **options))
 
     def _initialised(self, command: str, **options: Any) -> Finished:
         """*command*, after ``terraform init`` when it says that it needs one."""
@@ -327,6 +349,11 @@ def _unreachable(error: dict[str, Any]) -> str:
     if _CREDENTIALS.match(summary):
         return f"The cluster does not accept the kubeconfig's credentials: {summary}."
     return ""
+
+
+def _answers(console: Finished) -> list[str]:
+    """The strings among what a console said; it also warns, and complains of values that a rule of theirs refuses."""
+    return [line for line in console.text.splitlines() if line.startswith('"')]
 
 
 def _wants_init(finished: Finished) -> bool:

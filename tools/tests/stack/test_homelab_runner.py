@@ -152,6 +152,30 @@ def test_the_cluster_is_known_without_a_plan_and_while_one_is_applied(stack, tmp
         assert Homelab(stack).target() == Target(Path.home() / "kube/config", "other", "llm")
 
 
+def test_the_cluster_is_known_before_the_stack_is_initialised(stack, tmp_path, monkeypatch):
+    set_variables(stack, catalog="../catalog", kube_context="file", namespace="file")
+    (stack / "more.auto.tfvars").write_text('kube_context = "more"\n')
+    further = tmp_path / "further.tfvars"
+    further.write_text('namespace = "further"\n')
+    monkeypatch.setenv("TF_VAR_kubeconfig", "/shell")
+
+    found = Homelab(stack, var_files=[further]).target()
+
+    assert found == Target(Path("/shell"), "more", "further")
+    assert found.catalog == (stack / "../catalog").resolve()
+    assert not (stack / ".terraform").exists()
+
+
+def test_a_variable_that_is_declared_or_overridden_elsewhere_counts_too(stack):
+    set_variables(stack, catalog="c")
+    (stack / "own_override.tf").write_text('variable "kube_context" {\n  default = "overridden"\n}\n')
+    assert Homelab(stack).target().context == "overridden"
+
+    (stack / "own_override.tf").unlink()
+    (stack / "variables.tf").rename(stack / "all.tf")
+    assert Homelab(stack).target().context == "home"
+
+
 def test_variables_of_the_shell_count_and_options_of_the_shell_do_not(stack, monkeypatch):
     monkeypatch.setenv("TF_VAR_note", "shell")
     monkeypatch.setenv("TF_CLI_ARGS_plan", "-destroy")

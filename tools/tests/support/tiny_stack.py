@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_MAIN = """
+_VARIABLES = """
 variable "catalog" {
   type = string
 }
@@ -28,7 +28,8 @@ variable "command" {
   type    = string
   default = "true"
 }
-
+"""
+_MAIN = """
 module "part" {
   source = "./part"
 }
@@ -59,6 +60,7 @@ def write_stack(folder: Path, **variables: str) -> Path:
     """The stack in *folder*, with *variables* in its terraform.tfvars."""
     (folder / "part").mkdir(parents=True)
     (folder / "part" / "main.tf").write_text('output "x" {\n  value = 1\n}\n')
+    (folder / "variables.tf").write_text(_VARIABLES, encoding="utf-8")
     (folder / "main.tf").write_text(_MAIN)
     set_variables(folder, **variables)
     return folder
