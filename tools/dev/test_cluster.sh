@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What deploys to Kubernetes, on a real one: a throwaway cluster on this machine, or with CLUSTER=current the one that
 # the current context leads to (tests/support/cluster/current.py says what that needs).  Arguments go to pytest.
-# Exit 3: this machine cannot run a cluster; one sentence says why.
+# Exit 3: this machine cannot run a cluster; one sentence says why.  Whatever else fails is 1.
 set -euo pipefail
 cd "$(dirname "$0")/../../tools"
 
@@ -55,11 +55,11 @@ if [ "${CLUSTER:-}" != current ]; then
   unshare --mount --net --pid true || die "this kernel or container allows no mount, network and process name spaces, which the test cluster lives in."
 fi
 
-config=$(dev/terraform_provider.sh)
+config=$(dev/terraform_provider.sh) || exit 1
 [ -z "$config" ] || export TF_CLI_CONFIG_FILE=$config
-CORRAL_MANIFEST_TOOLS=$(dev/manifest_tools.sh)
+CORRAL_MANIFEST_TOOLS=$(dev/manifest_tools.sh) || exit 1
 export CORRAL_MANIFEST_TOOLS PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
-[ "${CLUSTER:-}" = current ] || ../.venv/bin/python -m tests.support.cluster build
+[ "${CLUSTER:-}" = current ] || ../.venv/bin/python -m tests.support.cluster build || exit 1
 ../.venv/bin/python -m compileall -q corral # the labs' clones bring it along
 echo "test-cluster: everything is built ($((SECONDS - started)) s)" >&2
 
@@ -78,4 +78,4 @@ if [ "$status" -eq 1 ] && [ -n "${CI:-}" ]; then
   ../.venv/bin/python -m pytest tests/cluster --last-failed --last-failed-no-failures none || status=$?
 fi
 echo "test-cluster: $((SECONDS - started)) s in all" >&2
-exit "$status"
+[ "$status" -eq 0 ] || exit 1 # pytest has a 3 of its own

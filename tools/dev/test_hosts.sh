@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests of ansible/: every role on real hosts that are booted for them.  Arguments go to pytest.
 # PLAIN=1: Ansible starts a Python for every task, as operators have it; else Mitogen keeps one on each host.
-# Exit 3: this machine cannot boot hosts; one sentence says why.
+# Exit 3: this machine cannot boot hosts; one sentence says why.  Whatever else fails is 1.
 set -euo pipefail
 cd "$(dirname "$0")/../../tools"
 
@@ -24,7 +24,7 @@ sweep() { # cgroups of rooms that were killed; everything else ends with the roo
   for group in /sys/fs/cgroup/{,systemd/,unified/}corral-hosts-*; do
     [ -d "$group" ] || continue
     [ "${group##*-}" = $$ ] || ! kill -0 "${group##*-}" 2>/dev/null || continue
-    find "$group" -depth -type d -exec rmdir {} +
+    find "$group" -depth -type d -exec rmdir {} + || true # something of it still lives; the next one tries again
   done
 }
 
@@ -42,9 +42,9 @@ fi
 
 sweep
 unshare --mount --net --pid true || die "this kernel or container allows no mount, network and process name spaces, which the test hosts live in."
-unshare --mount ../.venv/bin/python -m tests.support.hosts.images
-case " $* " in *" --long "*) ../.venv/bin/python -m tests.support.hosts.llama_cpp_archive ;; esac
-ANSIBLE_COLLECTIONS_PATH=$(../.venv/bin/python dev/ansible_collections.py)
+unshare --mount ../.venv/bin/python -m tests.support.hosts.images || exit 1
+case " $* " in *" --long "*) ../.venv/bin/python -m tests.support.hosts.llama_cpp_archive || exit 1 ;; esac
+ANSIBLE_COLLECTIONS_PATH=$(../.venv/bin/python dev/ansible_collections.py) || exit 1
 export ANSIBLE_COLLECTIONS_PATH PYTHONDONTWRITEBYTECODE=1
 
 enter() { # enter NAME PYTEST-ARGUMENTS...: become pytest in name spaces of its own, which end with this script, however it ends
@@ -59,7 +59,7 @@ enter() { # enter NAME PYTEST-ARGUMENTS...: become pytest in name spaces of its 
 if [ $# -gt 0 ]; then
   trap sweep EXIT
   case " $* " in *" tests/"*) ;; *) set -- tests/hosts "$@" ;; esac
-  (enter all "$@")
+  (enter all "$@") || exit 1 # pytest has a 3 of its own
   exit
 fi
 
