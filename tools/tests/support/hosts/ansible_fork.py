@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+import psutil
+
 _LOADED = (
     "ansible.cli.playbook",
     "ansible.executor.playbook_executor",
@@ -51,11 +53,14 @@ def run(
     for file in said:
         file.write_text("")
     job = {"words": list(words), "environment": os.environ | dict(settings), "said": list(map(str, said))}
-    fork.stdin.write(json.dumps(job) + "\n")
-    fork.stdin.flush()
+    with contextlib.suppress(BrokenPipeError):  # it has ended: there is no answer
+        fork.stdin.write(json.dumps(job) + "\n")
+        fork.stdin.flush()
     if not select.select([fork.stdout], [], [], limit_s)[0]:
         _fork.cache_clear()
-        os.killpg(fork.pid, 9)
+        for process in psutil.Process(fork.pid).children(recursive=True):
+            process.kill()
+        fork.kill()
         fork.wait()
         raise subprocess.TimeoutExpired(["ansible-playbook", *words], limit_s, said[0].read_text(), said[1].read_text())
     answer = fork.stdout.readline()
@@ -74,7 +79,6 @@ def _fork(settings: tuple[tuple[str, str], ...], folder: Path) -> subprocess.Pop
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,
     )
 
 
