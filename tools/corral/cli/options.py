@@ -49,7 +49,10 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         help="where llama-swap is (default: the homelab stack's, if it means that context; else llama-cpp)",
     )
     group.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig (default: KUBECONFIG, else ~/.kube/config)"
+        "--kubeconfig",
+        metavar="FILE",
+        type=Path,
+        help="the kubeconfig (default: the applied stack's, else KUBECONFIG, else ~/.kube/config)",
     )
 
 

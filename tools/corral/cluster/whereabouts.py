@@ -52,7 +52,7 @@ def named(kubeconfig: Path | None, context: str | None, namespace: str | None) -
         return replace(asked, trouble=error.message)
     if found is None or (context and found.context != context):
         return asked
-    if kubeconfig and not context and kubeconfig.absolute() != found.kubeconfig:
+    if kubeconfig and not context and kubeconfig.resolve() != (found.kubeconfig and found.kubeconfig.resolve()):
         return asked  # another file's current context is another cluster
     if namespace and namespace != found.namespace:
         return replace(asked, kubeconfig=kubeconfig or found.kubeconfig, context=context or found.context)

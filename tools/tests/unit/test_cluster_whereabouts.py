@@ -88,6 +88,12 @@ def test_another_kubeconfig_alone_means_its_own_current_context(applied):
     assert (found.kubeconfig, found.context, found.namespace) == (Path("/mine"), None, "llama-cpp")
 
 
+def test_the_applied_kubeconfig_is_known_by_any_of_its_names(applied, tmp_path, monkeypatch):
+    applied["target"] = Target(tmp_path / "stack" / ".." / "config", "lab", "ai")
+    monkeypatch.chdir(tmp_path)
+    assert whereabouts.named(Path("config"), None, None).namespace == "ai"
+
+
 def test_a_kubeconfig_that_is_named_wins(applied):
     assert whereabouts.named(Path("/mine"), "lab", None).kubeconfig == Path("/mine")
 
