@@ -7,7 +7,7 @@ import secrets
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,9 +102,10 @@ def kill(lab, pod):
     """SIGKILL to the agent, from outside of its container."""
     agents = subprocess.run(["pgrep", "-f", "agent fetch --store"], capture_output=True, text=True, check=True)
     for pid in agents.stdout.split():
-        if pod.metadata.uid in Path(f"/proc/{pid}/cgroup").read_text():
-            os.kill(int(pid), signal.SIGKILL)
-            return
+        with suppress(FileNotFoundError):  # another pod's, which has just ended
+            if pod.metadata.uid in Path(f"/proc/{pid}/cgroup").read_text():
+                os.kill(int(pid), signal.SIGKILL)
+                return
     raise AssertionError(f"no agent runs in pod {pod.metadata.name}")
 
 
