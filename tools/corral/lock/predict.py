@@ -11,7 +11,7 @@ from corral.catalog.digest import argv_sha256
 from corral.catalog.intent import Model
 from corral.engine import embedded
 from corral.engine.embedded import ENGINE
-from corral.errors import EngineCannotMeasure, ProgramMissing, Refused, UnreadableHeader
+from corral.errors import EngineCannotPredict, ProgramMissing, Refused, UnreadableHeader
 from corral.hub.gguf_range import read_headers
 from corral.hub.resolve import Resolved
 from corral.lock import headers
@@ -76,7 +76,7 @@ class EngineMeasurer:
 
         Raises:
             UnreadableHeader: a file's header cannot be read, and nothing is declared.
-            EngineCannotMeasure: the engine cannot, and nothing is declared.
+            EngineCannotPredict: the engine cannot, and nothing is declared.
             Refused: the context is above the trained one, or less is declared than was measured.
             HubUnavailable: the header could not be fetched.
             ProgramMissing: there is no engine here to ask.
@@ -89,7 +89,7 @@ class EngineMeasurer:
             _require_trained(model_id, model, parsed[0])
             found = measure_model(model_id, model, resolved.files, parsed, argv)
             rows = _measured(found, declared, _trained(parsed[0]), _origin(argv, fixtures))
-        except (UnreadableHeader, EngineCannotMeasure) as error:
+        except (UnreadableHeader, EngineCannotPredict) as error:
             if declared is None:
                 offer = "" if DECLARE in error.next_step else f", {DECLARE}"
                 raise type(error)(error.message, next_step=f"{error.next_step}{offer}") from None

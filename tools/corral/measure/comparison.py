@@ -84,7 +84,7 @@ def record(model_id: str, entry: LockEntry, reading: Reading, *, catalog: Path, 
         date: UTC, ISO 8601 with a Z.
 
     Raises:
-        EngineCannotMeasure: as ``oracle.measure``.
+        EngineCannotPredict: as ``oracle.measure``.
     """
     gpu, host = _predicted(entry, reading, catalog)
     return Measurement(
@@ -124,7 +124,7 @@ def predicted_without_card(digests: Sequence[str], argv: Sequence[str], catalog:
 
     Raises:
         LockStale: the headers of its files are not beside the lock.
-        EngineCannotMeasure: as ``oracle.measure``.
+        EngineCannotPredict: as ``oracle.measure``.
     """
     fixtures = [headers.read(catalog, digest) for digest in digests]
     if None in fixtures:

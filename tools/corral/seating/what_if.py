@@ -80,7 +80,7 @@ def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> Iterator
 
     Raises:
         Refused: the changed catalog breaks a rule, or only the hub could answer.
-        EngineCannotMeasure, ProgramMissing: as ``corral lock``.
+        EngineCannotPredict, ProgramMissing: as ``corral lock``.
     """
     with tempfile.TemporaryDirectory(prefix="corral-what-if-") as folder:
         copy = Path(folder) / catalog.directory.name
