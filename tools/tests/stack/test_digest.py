@@ -7,9 +7,9 @@ import json
 import subprocess
 
 import pytest
+from corral.catalog.digest import intent_sha256
 
 from corral.catalog import yaml_reader
-from corral.catalog.digest import intent_sha256
 
 VALUES = {
     "empty mapping": {},

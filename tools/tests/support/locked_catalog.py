@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.catalog.digest import intent_sha256
+
 from tests.support.seating import MIB, vram
 
 SMALLEST_INTENT: dict[str, Any] = {

@@ -13,6 +13,7 @@ from typing import Any
 
 from corral.catalog.digest import intent_sha256, terraform_json
 from corral.lock.predicted import RULES_VERSION, Vram
+
 from corral.paths import REPOSITORY
 
 MIB = 1 << 20
