@@ -5,12 +5,12 @@
 # - $${…} is replaced everywhere, quoted or not: only PORT may be left for it.
 
 locals {
-  models_without_seat = var.preflight == null ? [] : [
+  _models_without_seat = var.preflight == null ? [] : [
     for id in keys(var.models) : id if !try(var.seats[id] >= 0 && floor(var.seats[id]) == var.seats[id], false)
   ]
 
   _preflight = { for id in keys(var.models) : id => var.preflight == null ? [] : [
-    var.preflight, "--model", id, "--need-mib", tostring(var.seats[id]), "--",
+    var.preflight, "--model", id, "--need-mib", try(tostring(var.seats[id]), ""), "--",
   ] }
 
   # argv[0] is quoted like any word, and the program may be a path with spaces.
@@ -28,4 +28,16 @@ locals {
   commands = { for id, words in local._quoted : id => join("", [
     for i, word in words : i == 0 ? word : "${can(regex("^--?[A-Za-z]", word)) ? "\n" : " "}${word}"
   ]) }
+}
+
+resource "terraform_data" "every_model_has_a_seat" {
+  lifecycle {
+    precondition {
+      condition = length(local._models_without_seat) == 0
+      error_message = join(" ", [
+        "Models without a seat: ${join(", ", local._models_without_seat)}.",
+        "The preflight compares a model's need, in whole MiB, with what is free on its card. Run: corral lock",
+      ])
+    }
+  }
 }

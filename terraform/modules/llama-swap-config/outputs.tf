@@ -15,4 +15,6 @@ output "models" {
 output "yaml" {
   description = "The llama-swap configuration, complete."
   value       = "# Rendered by Terraform from a catalog and its lock: change those, not this file.\n${yamlencode(local.config)}"
+
+  depends_on = [terraform_data.every_model_has_a_seat]
 }

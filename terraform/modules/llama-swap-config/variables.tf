@@ -75,14 +75,6 @@ variable "seats" {
   type        = map(number)
   default     = {}
   nullable    = false
-
-  validation {
-    condition = length(local.models_without_seat) == 0
-    error_message = join(" ", [
-      "Models without a seat: ${join(", ", local.models_without_seat)}.",
-      "The preflight compares a model's need, in whole MiB, with what is free on its card.",
-    ])
-  }
 }
 
 variable "start_port" {

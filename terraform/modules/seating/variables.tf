@@ -18,7 +18,10 @@ variable "models" {
   nullable = false
 
   validation {
-    condition     = alltrue([for model in values(var.models) : can(var.cards[model.intent.card])])
-    error_message = "A model of lock.json names a card that lock.json does not have. Only corral may write it. Run: corral lock"
+    condition = alltrue([for model in values(var.models) : can(var.cards[model.intent.card])])
+    error_message = join(" ", [
+      "Models on a card that is not there:",
+      "${join(", ", [for id, model in var.models : "${id} (${model.intent.card})" if !can(var.cards[model.intent.card])])}. Run: corral lock",
+    ])
   }
 }
