@@ -6,7 +6,7 @@ CorralError
 │   ├── CatalogInvalid    one or more problems in the catalog, each with file and line
 │   ├── LockStale         the lock does not belong to this catalog
 │   ├── UnreadableHeader  a file is no GGUF that this corral reads
-│   └── EngineCannotMeasure   the engine could not say what a model takes
+│   └── EngineCannotPredict   the engine could not predict what a model takes
 └── CannotRun    exit 3   the work could not be done here and now
     ├── HubUnavailable    the model hub did not answer
     └── ProgramMissing    a program that corral needs is not installed
@@ -30,7 +30,7 @@ __all__ = [
     "CannotRun",
     "CatalogInvalid",
     "CorralError",
-    "EngineCannotMeasure",
+    "EngineCannotPredict",
     "ExitCode",
     "Failed",
     "HubUnavailable",
@@ -86,8 +86,8 @@ class UnreadableHeader(Refused):
     """A file is not a GGUF, is damaged, or is of a kind that this corral does not read."""
 
 
-class EngineCannotMeasure(Refused):
-    """The engine could not say what a model takes with its command line; the message has its reason."""
+class EngineCannotPredict(Refused):
+    """The engine could not predict what a model takes with its command line; the message has its reason."""
 
 
 class HubUnavailable(CannotRun):

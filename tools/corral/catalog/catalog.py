@@ -1,12 +1,13 @@
 """Reads a catalog folder: every model and card, checked each alone and all together.
 
-``models/<id>.yaml``, ``cards/<card>.yaml`` and, for a cluster, ``images.yaml``.  All problems are found in one pass,
-each with file and line.
+``models/<id>.yaml``, ``cards/<card>.yaml``, for a cluster ``images.yaml``, and ``measured.json`` where something was
+measured.  All problems of the YAML files are found in one pass, each with file and line.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from corral.catalog import flags, yaml_reader
-from corral.catalog.digest import intent_sha256
+from corral.catalog import flags, ledger, tenants, yaml_reader
 from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import FORMS, Card, Images, Model, is_id
+from corral.catalog.ledger import Ledger
+from corral.catalog.renamed_keys import RENAMED
 from corral.catalog.yaml_reader import Document, KeyPath
 from corral.errors import CatalogInvalid, Problem, Refused
 
@@ -34,22 +36,30 @@ class Catalog:
         directory: the folder it was read from.
         models: every model by id, sorted.
         cards: every card by name, sorted.
-        digests: hex sha256 of each model's intent, as Terraform computes it (``corral.catalog.digest``).
-        source_digests: the same of each model's ``source`` alone.
-        images: every container image by its key; None when there is no ``images.yaml``.
+        images: every container image by its key; empty when there is no ``images.yaml``.
+        measured: what was measured.
+        sources: hex sha256 of the bytes of each file that the above are from, by path in the folder, sorted.
+        documents: the YAML files among them, by the same path, for the lines of their keys.
     """
 
     directory: Path
     models: Mapping[str, Model]
     cards: Mapping[str, Card]
-    digests: Mapping[str, str]
-    source_digests: Mapping[str, str]
-    images: Mapping[str, ImageReference] | None = None
+    images: Mapping[str, ImageReference] = field(default_factory=dict)
+    measured: Ledger = field(default_factory=Ledger)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    documents: Mapping[str, Document] = field(default_factory=dict, repr=False)
 
     @property
     def lock_file(self) -> Path:
         """Where this catalog's lock is, or would be."""
         return self.directory / "lock.json"
+
+    def place(self, model_id: str, *path: str) -> str:
+        """``FILE:LINE`` of a key of a model, for messages; the file alone when its text is not known."""
+        file = f"models/{model_id}.yaml"
+        document = self.documents.get(file)
+        return f"{document.file}:{document.line_of(path)}" if document else str(self.directory / file)
 
     def select(self, wanted: list[str]) -> list[str]:
         """The ids in *wanted*, or all when it is empty.
@@ -89,12 +99,12 @@ class _Reading:
         except ValidationError as error:
             self.problems += _explain(error, document, kind)
         else:
-            self.documents[f"{kind.__name__} {file.stem}"] = document
+            self.documents[file.name if kind is Images else f"{file.parent.name}/{file.name}"] = document
             return found
         return None
 
-    def complain(self, kind: type[BaseModel], name: str, path: KeyPath, message: str) -> None:
-        document = self.documents[f"{kind.__name__} {name}"]
+    def complain(self, source: str, path: KeyPath, message: str) -> None:
+        document = self.documents[source]
         self.problems.append(Problem(document.file, document.line_of(path), _dotted(path), message))
 
 
@@ -102,8 +112,8 @@ def load(directory: Path) -> Catalog:
     """Read and check the catalog in *directory*; needs no network, no GPU, no engine.
 
     Raises:
-        Refused: there is no such folder, or it has no models.
-        CatalogInvalid: with every problem found.
+        Refused: there is no such folder, it has no models, or its measured.json cannot be read.
+        CatalogInvalid: with every problem found in its YAML files.
     """
     try:
         return _load(directory)
@@ -129,18 +139,24 @@ def _load(directory: Path) -> Catalog:
     _check_cards(reading, models, directory / "cards")
     _check_args(reading, models)
     _check_names(reading, models)
+    for card, path, message in tenants.problems(models, cards):
+        reading.complain(f"cards/{card}.yaml", path, message)
     if reading.problems:
         raise CatalogInvalid(reading.problems, directory)
     if not models:
         raise Refused(f"{directory / 'models'} holds no model.", next_step="Write one: docs/models.md shows how")
-    raw = {model_id: reading.documents[f"Model {model_id}"].value for model_id in models}
+    sources = {source: document.sha256 for source, document in reading.documents.items()}
+    measured = ledger.path_of(directory)
+    if measured.exists():  # before it is read: should it change in between, the lock is stale and not wrong
+        sources[ledger.FILE_NAME] = hashlib.sha256(measured.read_bytes()).hexdigest()
     return Catalog(
         directory=directory,
         models=models,
         cards=cards,
-        digests={model_id: intent_sha256(value) for model_id, value in raw.items()},
-        source_digests={model_id: intent_sha256(value["source"]) for model_id, value in raw.items()},
-        images=images.references() if images else None,
+        images=images.references() if images else {},
+        measured=ledger.read(directory),
+        sources=dict(sorted(sources.items())),
+        documents=reading.documents,
     )
 
 
@@ -168,16 +184,18 @@ def _check_cards(reading: _Reading, models: Mapping[str, Model], folder: Path) -
     for model_id, model in models.items():
         if model.card not in present:
             known = f"there are: {', '.join(present)}" if present else "cards/ has none"
-            reading.complain(Model, model_id, ("card",), f"there is no card {model.card}; {known}.")
+            reading.complain(f"models/{model_id}.yaml", ("card",), f"there is no card {model.card}; {known}.")
 
 
 def _check_args(reading: _Reading, models: Mapping[str, Model]) -> None:
     for model_id, model in models.items():
         for name, value in model.args.items():
             if problem := flags.problem_with(name, value):
-                reading.complain(Model, model_id, ("args", name), problem)
+                reading.complain(f"models/{model_id}.yaml", ("args", name), problem)
         for first, second in flags.repeated(model.args):
-            reading.complain(Model, model_id, ("args", second), f"{first} and {second} are the same flag: keep one.")
+            reading.complain(
+                f"models/{model_id}.yaml", ("args", second), f"{first} and {second} are the same flag: keep one."
+            )
 
 
 def _check_names(reading: _Reading, models: Mapping[str, Model]) -> None:
@@ -186,11 +204,11 @@ def _check_names(reading: _Reading, models: Mapping[str, Model]) -> None:
         for index, alias in enumerate(model.aliases):
             where = ("aliases", index)
             if alias == model_id:
-                reading.complain(Model, model_id, where, f"{alias} is the model's own id: leave it out.")
+                reading.complain(f"models/{model_id}.yaml", where, f"{alias} is the model's own id: leave it out.")
             elif alias in models:
-                reading.complain(Model, model_id, where, f"{alias} is the id of another model.")
+                reading.complain(f"models/{model_id}.yaml", where, f"{alias} is the id of another model.")
             elif alias in owner:
-                reading.complain(Model, model_id, where, f"{alias} is already an alias of {owner[alias]}.")
+                reading.complain(f"models/{model_id}.yaml", where, f"{alias} is already an alias of {owner[alias]}.")
             owner.setdefault(alias, model_id)
 
 
@@ -208,6 +226,9 @@ def _sentence(detail: Any, path: KeyPath, kind: type[BaseModel]) -> str:
     given, context = detail["input"], detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":
+            if kind is Model and len(path) == 1 and path[0] in RENAMED:
+                new = RENAMED[str(path[0])]
+                return f"{path[0]} is called {new} now. Rename the key, or have it renamed: corral lock --rename-slots"
             allowed = _keys_at(kind, path[:-1])
             close = difflib.get_close_matches(str(path[-1]), allowed, n=1)
             hint = f" Did you mean {close[0]}?" if close else ""

@@ -1,7 +1,7 @@
 """What the operator wants: one model, one card, the container images.
 
-These classes are the only definition of the catalog's keys.  ``corral.lock.schemas`` generates the editors' JSON
-schemas from them, and ``terraform/modules/llama-swap-config`` has the same defaults (a test compares).
+These classes are the only definition of the catalog's keys and of their defaults: ``corral.lock.schemas`` generates
+the editors' JSON schemas from them, and the lock holds every key, defaults filled.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Source(BaseModel):
     repo: Annotated[str, StringConstraints(pattern=_REPO)] | None = Field(
         None, description="repository on the hub, e.g. Qwen/Qwen3-8B-GGUF"
     )
-    revision: Annotated[str, StringConstraints(pattern=_REVISION)] = Field(
+    revision: Annotated[str, StringConstraints(pattern=_REVISION)] | None = Field(
         "main", description="branch, tag or commit; the lock pins the commit it meant"
     )
     quant: Annotated[str, StringConstraints(pattern=_QUANT)] | None = Field(
@@ -66,14 +66,22 @@ class Source(BaseModel):
     )
     mmproj: _Text = Field("auto", description="projector: auto (when the model takes images), none, or an exact file")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_revision_on_disk(cls, value: Any) -> Any:
+        """The default revision is for the hub: what is on disk has none."""
+        return {"revision": None, **value} if isinstance(value, dict) and value.get("path") is not None else value
+
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.repo is None) == (self.path is None):
             raise ValueError("must have exactly one of repo (on the hub) and path (on disk).")
         if self.path is not None:
-            extra = [key for key in ("revision", "quant", "file") if key in self.model_fields_set]
+            extra = [key for key in ("revision", "quant", "file") if getattr(self, key) is not None]
             if extra:
                 raise ValueError(f"path names the file itself: leave out {', '.join(extra)}.")
+        elif self.revision is None:
+            raise ValueError("revision must be a branch, a tag or a commit, not nothing.")
         elif (self.quant is None) == (self.file is None):
             raise ValueError("must have exactly one of quant (e.g. Q4_K_M) and file (an exact path in the repository).")
         return self
@@ -113,12 +121,19 @@ class Smoke(BaseModel):
 
 
 class DeclaredVram(BaseModel):
-    """The operator's own figure for what a model takes: where the engine cannot measure, or where it takes more."""
+    """The operator's own figure for what a model takes: where the engine cannot predict it, or where it takes more."""
 
     model_config = _Strict
 
-    declared_mib: int = Field(gt=0, le=16_777_216, description="MiB on the card; never less than what was measured")
+    declared_mib: int = Field(
+        gt=0, le=16_777_216, description="MiB on the card; never less than what the engine predicts"
+    )
     why: _Text = Field(description="where the figure is from, e.g. nvidia-smi on 2026-11-02, b11549")
+
+    @property
+    def bytes(self) -> int:
+        """The figure in bytes."""
+        return self.declared_mib << 20
 
     @field_validator("why")
     @classmethod
@@ -140,7 +155,7 @@ class Model(BaseModel):
     parallel: int = Field(1, gt=0, le=256, description="request slots, each with `context` tokens of its own")
     reasoning: _Reasoning = Field("auto", description="thinking before the answer; auto: as the chat template has it")
     ttl: int = Field(600, ge=0, description="seconds idle before its memory is given back; 0: never")
-    slot: _Id = Field("main", description="one model of a slot is resident at a time")
+    group: _Id = Field("main", description="one model of a group runs at a time (llama-swap's word)")
     aliases: tuple[_Alias, ...] = Field((), description="further names that requests may use")
     args: dict[str, Any] = Field(
         default_factory=dict,
@@ -162,6 +177,10 @@ class Model(BaseModel):
     def image_tokens(self) -> int:
         """Most tokens one image may take: as given, else 1024, but small enough for two images and an answer."""
         return self.image_max_tokens or max(1, min(DEFAULT_IMAGE_TOKENS, self.context // 3))
+
+    def normalised(self) -> Model:
+        """The same intent with every default filled, as the lock holds it."""
+        return self.model_copy(update={"image_max_tokens": self.image_tokens if self.vision else None})
 
     @field_validator("modalities", "aliases", mode="before")
     @classmethod
@@ -215,7 +234,7 @@ class Card(BaseModel):
     model_config = _Strict
 
     vram_mib: int = Field(gt=0, description="MiB of memory on the card")
-    reserve_mib: int = Field(512, ge=0, description="MiB that nobody is promised")
+    reserve_mib: int = Field(512, ge=0, description="MiB that are promised to none")
     compute_capability: Annotated[str, StringConstraints(pattern=_CAPABILITY)] | None = Field(
         None, description='NVIDIA compute capability in quotes, e.g. "7.5"'
     )

@@ -1,15 +1,18 @@
-"""The ledger: what loaded models were seen to take, ``measured.json`` beside the catalog's lock.
+"""The ledger: what loaded models took, as measured, in ``measured.json`` beside the catalog's lock.
 
 Written by `corral measure`, and committed with the catalog.  A measurement belongs to one command line, as a
-prediction does: when the lock's changes, it no longer counts.  One that was taken on a card counts for the seat
-(Terraform takes the larger of it and the prediction); one that was taken on a processor shows whether predictions
-hold on a machine without a card, and nothing more.
+prediction does: when the lock's changes, it no longer counts.  `corral lock` copies the largest one that was taken on
+a card into the lock, where it counts for the seat; one that was taken on a processor shows whether predictions hold on
+a machine without a card, and nothing more.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -27,6 +30,26 @@ Source: TypeAlias = Literal["nvidia-smi", "engine-report"]
 
 _Strict = ConfigDict(extra="forbid", frozen=True)
 _Bytes = Annotated[int, Field(ge=0)]
+_Text = Annotated[str, StringConstraints(min_length=1)]
+_Date = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+_A_PROCESSOR = re.compile(r"(^|[^a-z])cpu", re.IGNORECASE)
+
+
+def argv_sha256(argv: Sequence[str]) -> str:
+    """The digest that binds a measurement to a command line: sha256 of *argv* as compact JSON in UTF-8."""
+    return hashlib.sha256(json.dumps(list(argv), ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+
+
+class OnCard(BaseModel):
+    """What a model took on a card, as the lock holds it."""
+
+    model_config = _Strict
+
+    gpu_bytes: _Bytes = Field(description="on the card")
+    device: _Text = Field(description="the card, as its driver names it")
+    source: Source = Field(description="what counted it, as in measured.json")
+    engine: _Text = Field(description="the llama-server's own name for its build")
+    date: _Date = Field(description="UTC")
 
 
 class Measurement(BaseModel):
@@ -36,30 +59,28 @@ class Measurement(BaseModel):
 
     model: Annotated[str, StringConstraints(pattern=ID_PATTERN)]
     argv_sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] = Field(
-        description="sha256 of the locked command line that it ran with, as Terraform's jsonencode writes it"
+        description="sha256 of the locked command line that it ran with, as compact JSON"
     )
-    engine: Annotated[str, StringConstraints(min_length=1)] = Field(
-        description='the llama-server\'s own word for its build; "unknown" when its packager left that out'
+    engine: _Text = Field(
+        description='the llama-server\'s own name for its build; "unknown" when its packager left that out'
     )
-    device: Annotated[str, StringConstraints(min_length=1)] = Field(
-        description='the card, as its driver names it; exactly "CPU" when there was none'
-    )
+    device: _Text = Field(description='the card, as its driver names it; exactly "CPU" when there was none')
     source: Source = Field(
         description="nvidia-smi: the driver's count of the process, CUDA context and pools included; "
         "engine-report: the buffers that the engine names while it loads"
     )
-    date: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")] = Field(description="UTC")
+    date: _Date = Field(description="UTC")
     gpu_bytes: _Bytes = Field(description="on the card; 0 when the device is the CPU")
     host_bytes: _Bytes | None = Field(description="the engine's own buffers in host memory; null when it named none")
     predicted_gpu_bytes: _Bytes | None = Field(
-        description="what the lock predicted of what this source sees; null when the lock had no prediction"
+        description="what the lock predicted of what this source counts; null when the lock had no prediction"
     )
     predicted_host_bytes: _Bytes | None = Field(description="the same of the host")
 
     @property
     def on_card(self) -> bool:
-        """Whether it says anything about a card."""
-        return self.device != CPU
+        """Whether it was taken on a card: no device that names itself a CPU is one."""
+        return _A_PROCESSOR.search(self.device) is None
 
     @property
     def measured(self) -> int:
@@ -90,9 +111,10 @@ class Ledger(BaseModel):
         found = [one for one in self.measurements if (one.model, one.argv_sha256) == (model, argv_sha256)]
         return tuple(sorted(found, key=lambda one: (not one.on_card, -one.measured)))
 
-    def on_card(self, model: str, argv_sha256: str) -> Measurement | None:
+    def on_card(self, model: str, argv: Sequence[str]) -> OnCard | None:
         """The largest measurement of *model* with this command line on a card, which is what its seat must hold."""
-        return next((one for one in self.of(model, argv_sha256) if one.on_card), None)
+        largest = next((one for one in self.of(model, argv_sha256(argv)) if one.on_card), None)
+        return OnCard(**{key: getattr(largest, key) for key in OnCard.model_fields}) if largest else None
 
     def with_newest(self, measurement: Measurement) -> Ledger:
         """The ledger with *measurement* in the place of an older one of the same model, argv, device and source."""
@@ -124,7 +146,7 @@ def read(catalog: Path) -> Ledger:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         raise _unreadable(catalog, f"{first['msg']}{f' at {where}' if where else ''}") from None
-    if missing := Ledger.model_fields.keys() - found.model_fields_set:  # Terraform knows no defaults
+    if missing := Ledger.model_fields.keys() - found.model_fields_set:
         raise _unreadable(catalog, f"it has no {' and no '.join(sorted(missing))}")
     return found
 

@@ -1,11 +1,12 @@
 """Reads a YAML file strictly, and remembers on which line everything stands.
 
-Two programs read the catalog: this one and Terraform.  Where YAML lets them disagree (``off``, ``017``, dates,
-duplicate keys, merges), the file is refused with the line, so that what was checked is what is rendered.
+Where YAML readers disagree (``off``, ``017``, dates, duplicate keys, merges), the file is refused with the line, so that
+what an operator, an editor and this program read in it is the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from dataclasses import dataclass, field
@@ -29,11 +30,12 @@ _PLAIN_TAGS = {_TAG + kind for kind in ("str", "int", "float", "bool", "null", "
 
 @dataclass(frozen=True)
 class Document:
-    """A file's content, and the line (from 1) of every value and key in it by path."""
+    """A file's content, the line (from 1) of every value and key in it by path, and the sha256 of its bytes."""
 
     file: Path
     value: Any
     lines: dict[KeyPath, int] = field(repr=False)
+    sha256: str
 
     def line_of(self, path: KeyPath) -> int:
         """The line of *path*, or of the nearest thing above it that is in the file."""
@@ -80,7 +82,7 @@ class _Reader:
         return result
 
     def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
-        # Terraform normalises every text, so the digest and the command line must be made of the same.
+        # Terraform normalises every text that it reads: the lock must hold the same.
         text = unicodedata.normalize("NFC", node.value)
         if node.style is not None:
             return text
@@ -109,7 +111,8 @@ def read(file: Path) -> Document:
         CatalogInvalid: not readable, not UTF-8, not YAML, empty, or ambiguous; every problem with its line.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        content = file.read_bytes()
+        text = content.decode("utf-8")
         anchors = [event for event in yaml.parse(text, Loader=yaml.SafeLoader) if getattr(event, "anchor", None)]
         node = None if anchors else yaml.compose(text, Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
@@ -136,4 +139,4 @@ def read(file: Path) -> Document:
         reader.complain(node, (), "the file must be a mapping (key: value).")
     if reader.problems:
         raise CatalogInvalid(reader.problems)
-    return Document(file, value, reader.lines)
+    return Document(file, value, reader.lines, hashlib.sha256(content).hexdigest())

@@ -47,7 +47,7 @@ def missing(catalog: Path, lock: Lock) -> dict[str, str]:
     """Models whose headers are not all there and sound, with the first that is not."""
     found: dict[str, str] = {}
     for model_id, entry in lock.models.items():
-        for sha256 in entry.vram.headers if entry.vram else ():
+        for sha256 in entry.predicted.headers:
             if read(catalog, sha256) is None:
                 found.setdefault(model_id, sha256)
     return found
@@ -71,7 +71,7 @@ def prune(catalog: Path, lock: Lock) -> None:
     Raises:
         OSError: the folder is not writable.
     """
-    keep = {sha256 for entry in lock.models.values() if entry.vram for sha256 in entry.vram.headers}
+    keep = {sha256 for entry in lock.models.values() for sha256 in entry.predicted.headers}
     for file in folder(catalog).glob("*.gguf.gz"):
         named = _NAME.fullmatch(file.name)
         if named and named[1] not in keep:

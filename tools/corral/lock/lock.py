@@ -1,33 +1,40 @@
-"""lock.json: the facts that belong to a catalog, and whether they still do.
+"""lock.json: everything that is downstream of a catalog, and whether it still belongs to it.
 
-Written by `corral lock`, read by everything downstream (Terraform, the fetch Job, the tables).  The bytes are
-deterministic and one fact stands on a line, so that a diff of it reads well.
+Written by `corral lock`, read by everything else (Terraform, the fetch Job, the tables).  The bytes are deterministic,
+one fact stands on a line so that a diff of it reads well, and a seal over them all shows an accident or a merge.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shlex
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
-from corral.catalog.digest import argv_sha256
-from corral.catalog.image_reference import PINNED_PATTERN, ImageReference
-from corral.catalog.intent import Model
+from corral.catalog.image_reference import PINNED_PATTERN
+from corral.catalog.intent import Card, Model, Source
+from corral.catalog.ledger import OnCard
 from corral.engine.embedded import ENGINE
 from corral.errors import LockStale, Refused
 from corral.files import write_atomically
-from corral.lock.predicted import RULES_VERSION, Declared, Vram
+from corral.vram.prediction import Prediction, mib
+from corral.vram.rules import RULES_VERSION
+
+VERSION = 2
 
 _Strict = ConfigDict(extra="forbid", frozen=True)
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+_SEAL = re.compile(r'^  "seal": "([0-9a-f]*)"', re.MULTILINE)
 
 
 class LockEntry(BaseModel):
@@ -35,8 +42,7 @@ class LockEntry(BaseModel):
 
     model_config = _Strict
 
-    intent_sha256: _Sha256 = Field(description="sha256 of the model's intent, as Terraform computes it from the YAML")
-    source_sha256: _Sha256 | None = Field(None, description="the same of its `source` alone: what the files depend on")
+    intent: Model = Field(description="what the operator wants, every default filled")
     repo: str | None = Field(description="repository on the hub; null for a model that is already on disk")
     revision: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40}$")] | None = Field(
         description="the commit that the files are from; null for a model that is already on disk"
@@ -48,172 +54,162 @@ class LockEntry(BaseModel):
     argv: tuple[str, ...] = Field(
         min_length=1, description="the exact llama-server command; ${STORE} and ${PORT} are filled when it is rendered"
     )
-    vram: Vram | None = Field(None, description="what it takes on the card, as the engine measured it for this argv")
+    predicted: Prediction = Field(description="what it takes, as the engine predicts it for this argv")
+    measured: OnCard | None = Field(
+        description="what it took on a card, for exactly this argv: the largest of measured.json; null without one"
+    )
+
+    @model_validator(mode="after")
+    def _declaration_covers_prediction(self) -> Self:
+        declared, predicted = self.intent.vram, self.predicted.gpu_bytes
+        if declared is None and predicted is None:
+            raise ValueError("is not predicted, and its intent declares nothing in its place.")
+        if declared and predicted and declared.bytes < predicted:
+            raise ValueError(f"declares {declared.declared_mib} MiB, less than the {mib(predicted)} MiB predicted.")
+        return self
 
 
 class Lock(BaseModel):
-    """All facts of a catalog."""
+    """Everything that is downstream of a catalog."""
 
     model_config = _Strict
 
-    version: Literal[1] = 1
-    images: dict[str, Annotated[str, Field(json_schema_extra={"pattern": PINNED_PATTERN})]] | None = Field(
-        None, description="container images, name:tag@digest, by their keys in images.yaml"
+    version: Literal[2] = VERSION
+    seal: _Sha256 | Literal[""] = Field(
+        "", description="sha256 of this file's own bytes with the seal's value empty: shows an accident or a merge"
     )
+    sources: dict[str, _Sha256] = Field(
+        description="sha256 of the bytes of each file of the catalog that this was made from, by path in its folder"
+    )
+    images: dict[str, Annotated[str, Field(json_schema_extra={"pattern": PINNED_PATTERN})]] = Field(
+        description="container images, name:tag@digest, by their keys in images.yaml"
+    )
+    cards: dict[str, Card] = Field(description="each physical GPU with its tenants")
     models: dict[str, LockEntry]
 
+    def text(self) -> str:
+        """The file's text, sealed: keys in reading order, names sorted, always the same for the same facts."""
+        plain = self.model_dump(mode="json") | {"seal": ""}
+        for key in ("sources", "images", "cards", "models"):
+            plain[key] = dict(sorted(plain[key].items()))
+        for card in plain["cards"].values():
+            card["tenants"] = dict(sorted(card["tenants"].items()))
+        for model in plain["models"].values():
+            model["intent"]["args"] = dict(sorted(model["intent"]["args"].items()))
+        text = json.dumps(plain, indent=2, ensure_ascii=False)
+        if not unicodedata.is_normalized("NFC", text):  # Terraform would normalise it, and find another seal
+            text = json.dumps(plain, indent=2)
+        return _SEAL.sub(f'  "seal": "{seal_of(text + chr(10))}"', text, count=1) + "\n"
 
-About = Literal["model", "image"]
+
+def seal_of(text: str) -> str:
+    """The seal that belongs to the lock file *text*: hex sha256 of its UTF-8 bytes with the seal's value empty."""
+    return hashlib.sha256(_SEAL.sub('  "seal": ""', text, count=1).encode()).hexdigest()
+
+
+StaleCode = Literal[
+    "missing", "version", "seal", "changed", "added", "removed", "derived", "engine", "rules", "disk", "header"
+]
 
 
 @dataclass(frozen=True)
 class Stale:
-    """One model or image whose facts do not belong to its intent, and why."""
+    """One reason why a lock cannot be relied on.
 
+    Attributes:
+        about: what ``name`` is: the lock itself, a source file of the catalog, or a model.
+        name: the file by its path in the catalog's folder, or the model's id.
+        code: the reason, for programs.
+        reason: the same for people, as the end of a sentence that begins with ``name``.
+    """
+
+    about: Literal["lock", "source", "model"]
     name: str
+    code: StaleCode
     reason: str
-    about: About = "model"
-
-    @property
-    def subject(self) -> str:
-        """What a sentence about it begins with."""
-        return called(self.about, self.name)
 
     def __str__(self) -> str:
-        return f"{self.subject} {self.reason}"
-
-
-def called(about: About, name: str) -> str:
-    """A model by its id, an image as one."""
-    return name if about == "model" else f"image {name}"
+        return f"{self.name} {self.reason}"
 
 
 def read(path: Path) -> Lock | None:
     """The lock at *path*; None when there is none.
 
     Raises:
-        Refused: it is not a lock of this version.
+        LockStale: it has version 1, or a seal that does not match; `corral lock` writes it anew.
+        Refused: it is no lock that this corral can read.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {path}") from None
-    try:
-        return Lock.model_validate_json(text, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(["", *(str(step) for step in first["loc"])])
-        raise Refused(
-            f"{path} is not a lock that this corral can read: {first['msg']}{f' at {where}' if first['loc'] else ''}.",
-            next_step=f"Restore it from version control, or write it anew: rm {path} && corral lock",
-        ) from None
+    found = _read(path)
+    if isinstance(found, Stale):
+        raise LockStale(f"{path} {found.reason}.", next_step=relock_command(path.parent))
+    return found
 
 
-def text(lock: Lock) -> str:
-    """*lock* in its one form: keys of a model in reading order, models sorted."""
-    models = {model_id: _plain(lock.models[model_id]) for model_id in sorted(lock.models)}
-    images = {} if lock.images is None else {"images": dict(sorted(lock.images.items()))}
-    return json.dumps({"version": lock.version, **images, "models": models}, indent=2, ensure_ascii=False) + "\n"
+def stale(catalog: Catalog) -> Iterator[Stale]:
+    """Every reason why the lock of *catalog* does not belong to it; needs no network.
 
+    The same test as Terraform's (seal, and sha256 of each source), and what Terraform cannot see: another corral would
+    write it otherwise, and files of models on disk have changed.
 
-def write(path: Path, lock: Lock) -> None:
-    """Replace the lock at *path* at once; where a link stands, the file that it names."""
-    write_atomically(path.resolve(), text(lock))
-
-
-def stale(catalog: Catalog, lock: Lock | None) -> Iterator[Stale]:
-    """Every model and image whose facts do not belong to *catalog*; needs no network.
-
-    An edited argv counts, and so does one that an older corral wrote otherwise.
+    Raises:
+        Refused: lock.json is no lock that this corral can read.
     """
-    locked = lock.models if lock else {}
-    for model_id, model in catalog.models.items():
-        entry = locked.get(model_id)
-        if entry is None:
-            yield Stale(model_id, "is not in the lock")
-        elif entry.intent_sha256 != catalog.digests[model_id]:
-            yield Stale(model_id, "has changed in the catalog since it was locked")
-        elif list(entry.argv) != llama_server_argv(model_id, model, entry.files):
-            why = "has another command line in the lock than its intent gives; an edit by hand belongs in `args`"
-            yield Stale(model_id, why)
-        elif gone := _changed_on_disk(catalog, entry):
-            yield Stale(model_id, f"is not on disk as it was locked: {gone}")
-        elif wrong := _wrong_with_vram(model, entry):
-            yield Stale(model_id, wrong)
-    for model_id in locked:
-        if model_id not in catalog.models:
-            yield Stale(model_id, "is in the lock, but no longer in the catalog")
-    wanted, pinned = catalog.images or {}, (lock.images if lock else None) or {}
-    for key in dict.fromkeys((*wanted, *pinned)):
-        if wrong := _wrong_with_image(wanted.get(key), pinned.get(key)):
-            yield Stale(key, wrong, "image")
+    lock = _read(catalog.lock_file)
+    if lock is None:
+        yield Stale("lock", "lock.json", "missing", "does not exist")
+    elif isinstance(lock, Stale):
+        yield lock
+    else:
+        yield from _stale_sources(catalog, lock) if lock.sources != catalog.sources else _outdated(catalog, lock)
 
 
 def require_fresh(catalog: Catalog) -> Lock:
     """The lock of *catalog*, which must exist and belong to it.
 
     Raises:
-        LockStale: it does not; every model and image is named with its reason.
+        LockStale: it does not; every reason is named.
+        Refused: lock.json is no lock that this corral can read.
     """
-    lock = read(catalog.lock_file)
-    if lock is None:
-        raise LockStale(f"{catalog.directory} has no lock.json.", next_step=relock_command(catalog))
-    reasons = "\n".join(f"  {item}" for item in stale(catalog, lock))
+    reasons = list(stale(catalog))
     if reasons:
-        raise LockStale(f"{catalog.lock_file} is stale:\n{reasons}", next_step=relock_command(catalog))
+        lines = "\n".join(f"  {item}" for item in reasons)
+        raise LockStale(f"{catalog.lock_file} is stale:\n{lines}", next_step=relock_command(catalog.directory))
+    lock = read(catalog.lock_file)
+    assert lock is not None
     return lock
 
 
-def relock_command(catalog: Catalog) -> str:
-    """What to run when the lock is missing or stale."""
-    return f"corral lock --catalog {shlex.quote(str(catalog.directory))}"
+def relock_command(directory: Path) -> str:
+    """What to run when the lock of the catalog in *directory* is missing or stale."""
+    return f"corral lock --catalog {shlex.quote(str(directory))}"
 
 
-def declared_by(model: Model) -> Declared | None:
-    """The operator's figure in *model*, in the form that the lock has."""
-    return Declared(mib=model.vram.declared_mib, why=model.vram.why) if model.vram else None
+def _stale_sources(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
+    for source in sorted(catalog.sources.keys() | lock.sources.keys()):
+        if source not in lock.sources:
+            yield Stale("source", source, "added", "was added since it was locked")
+        elif source not in catalog.sources:
+            yield Stale("source", source, "removed", "was removed since it was locked")
+        elif catalog.sources[source] != lock.sources[source]:
+            yield Stale("source", source, "changed", "has changed since it was locked")
 
 
-def _wrong_with_vram(model: Model, entry: LockEntry) -> str:
-    """Why the VRAM rows of *entry* cannot be relied on, as the end of a sentence; empty when they can."""
-    rows = entry.vram
-    if rows is None:
-        return "has no measurement of its VRAM in the lock"
-    if rows.argv_sha256 != argv_sha256(entry.argv):
-        return "has VRAM rows in the lock that were measured for another command line"
-    if rows.engine != ENGINE:
-        return f"was measured by {rows.engine}, and this corral has {ENGINE}"
-    if rows.rules_version != RULES_VERSION:
-        return f"was measured by rules of version {rows.rules_version}, and this corral has {RULES_VERSION}"
-    if rows.declared != declared_by(model):
-        return "declares other VRAM in the lock than in the catalog"
-    return next((f"has VRAM rows in the lock that {problem}" for problem in rows.problems()), "")
-
-
-def image_is_current(wanted: ImageReference, pinned: str | None) -> bool:
-    """Whether *pinned* (of a lock) is *wanted* at a digest, and at the right one where the intent names it."""
-    return pinned is not None and not _wrong_with_image(wanted, pinned)
-
-
-def _wrong_with_image(wanted: ImageReference | None, pinned: str | None) -> str:
-    """Why *pinned* is not *wanted* at a digest, as the end of a sentence; empty when it is."""
-    if wanted is None:
-        return "is in the lock, but no longer in the catalog"
-    if pinned is None:
-        return "is not in the lock"
-    try:
-        locked = ImageReference.parse(pinned)
-    except ValueError as error:
-        return f"is not an image in the lock: {str(error).rstrip('.')}"
-    if locked.digest is None:
-        return f"has no digest in the lock: {pinned}"
-    if locked.tagged != wanted.tagged:
-        return f"is {wanted.tagged} in the catalog and {locked.tagged} in the lock"
-    if wanted.digest not in (None, locked.digest):
-        return f"has another digest in the catalog than in the lock: {wanted.digest}, not {locked.digest}"
-    return ""
+def _outdated(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
+    """Entries that this corral would write otherwise from the same sources."""
+    for model_id, model in catalog.models.items():
+        entry = lock.models[model_id]
+        if entry.intent != model.normalised() or list(entry.argv) != llama_server_argv(model_id, model, entry.files):
+            yield Stale(
+                "model", model_id, "derived", "was locked by another corral, which made other facts of its file"
+            )
+        elif entry.predicted.engine != ENGINE:
+            why = f"was predicted by {entry.predicted.engine}, and this corral has {ENGINE}"
+            yield Stale("model", model_id, "engine", why)
+        elif entry.predicted.rules_version != RULES_VERSION:
+            why = f"was predicted by rules of version {entry.predicted.rules_version}, and this corral has {RULES_VERSION}"
+            yield Stale("model", model_id, "rules", why)
+        elif gone := _changed_on_disk(catalog, entry):
+            yield Stale("model", model_id, "disk", f"is not on disk as it was locked: {gone}")
 
 
 def _changed_on_disk(catalog: Catalog, entry: LockEntry) -> str:
@@ -227,14 +223,99 @@ def _changed_on_disk(catalog: Catalog, entry: LockEntry) -> str:
     return ""
 
 
-def _plain(entry: LockEntry) -> dict[str, Any]:
-    plain = entry.model_dump(mode="json")
-    if plain["source_sha256"] is None:
-        del plain["source_sha256"]
-    if plain["vram"] is None:
-        del plain["vram"]
-    else:
-        absent = [key for key in ("gpu", "host", "declared", "unmeasured") if plain["vram"][key] is None]
-        for key in absent:
-            del plain["vram"][key]
-    return plain
+def write(path: Path, lock: Lock) -> None:
+    """Replace the lock at *path* at once; where a link stands, the file that it names."""
+    write_atomically(path.resolve(), lock.text())
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A model's commit in a lock that is not trusted otherwise.
+
+    Attributes:
+        repo: the repository on the hub.
+        commit: 40 hexadecimal digits.
+        revision: what the intent called it when it was locked; None when the lock does not hold that.
+    """
+
+    repo: str
+    commit: str
+    revision: str | None
+
+    def belongs_to(self, source: Source) -> bool:
+        """Whether *source* means the same repository and, as far as it is known, the same revision."""
+        same = self.revision in (None, source.revision)
+        return source.repo == self.repo and same and (not _is_commit(source.revision) or source.revision == self.commit)
+
+
+def pins(path: Path) -> dict[str, Pin]:
+    """The commit of each model in the lock at *path*, where well-formed, whether or not anything else can be trusted.
+
+    Raises:
+        Refused: it is not JSON, or of a newer corral.
+    """
+    text = _text(path)
+    document = _document(path, text) if text is not None else {}
+    entries = document.get("models")
+    found: dict[str, Pin] = {}
+    for model_id, entry in entries.items() if isinstance(entries, dict) else ():
+        repo, commit = _dig(entry, "repo"), _dig(entry, "revision")
+        if isinstance(repo, str) and _is_commit(commit):
+            revision = _dig(entry, "intent", "source", "revision")
+            found[model_id] = Pin(repo, str(commit), revision if isinstance(revision, str) else None)
+    return found
+
+
+def _is_commit(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{40}", value) is not None
+
+
+def _dig(value: object, *keys: str) -> object:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _read(path: Path) -> Lock | Stale | None:
+    text = _text(path)
+    if text is None:
+        return None
+    document = _document(path, text)
+    if document.get("version") == 1:
+        return Stale("lock", path.name, "version", f"has version 1, and this corral reads version {VERSION}")
+    found = _SEAL.search(text)
+    if found is None or found[1] != seal_of(text):
+        why = "was edited or merged after `corral lock` had written it: its seal does not match"
+        return Stale("lock", path.name, "seal", why)
+    try:
+        return Lock.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(["", *(str(step) for step in first["loc"])])
+        raise _unreadable(path, f"{first['msg']}{f' at {where}' if first['loc'] else ''}") from None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {path}") from None
+
+
+def _document(path: Path, text: str) -> dict[str, object]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise _unreadable(path, f"it is not JSON ({error})") from None
+    if not isinstance(document, dict) or document.get("version") not in (1, VERSION):
+        raise _unreadable(path, f"its version is not {VERSION}")
+    return document
+
+
+def _unreadable(path: Path, why: str) -> Refused:
+    return Refused(
+        f"{path} is not a lock that this corral can read: {why}.",
+        next_step=f"Restore it from version control, or write it anew: rm {path} && corral lock",
+    )

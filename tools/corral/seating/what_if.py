@@ -22,11 +22,11 @@ from corral.catalog import yaml_reader
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Card, Model
 from corral.errors import CatalogInvalid, Refused
-from corral.hub.resolve import Resolved
+from corral.hub.resolved import Resolved
 from corral.lock import headers
 from corral.lock import lock as locks
 from corral.lock.lock import Lock
-from corral.lock.predict import EngineMeasurer
+from corral.lock.predict import EnginePredictor
 from corral.lock.relock import LEFT_AS_IT_WAS, relock
 
 _AS_IT_WAS = "The catalog is as it was. Try another value"
@@ -80,7 +80,7 @@ def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> Iterator
 
     Raises:
         Refused: the changed catalog breaks a rule, or only the hub could answer.
-        EngineCannotMeasure, ProgramMissing: as ``corral lock``.
+        EngineCannotPredict, ProgramMissing: as ``corral lock``.
     """
     with tempfile.TemporaryDirectory(prefix="corral-what-if-") as folder:
         copy = Path(folder) / catalog.directory.name
@@ -89,7 +89,7 @@ def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> Iterator
             _write(change, copy)
         try:
             changed = catalogs.load(copy)
-            relocked = relock(changed, lock, _AsLocked(catalog, lock), EngineMeasurer(copy))
+            relocked = relock(changed, lock, _AsLocked(catalog, lock), EnginePredictor(changed))
             locks.write(changed.lock_file, relocked.lock)
             yield changed
         except CatalogInvalid as error:

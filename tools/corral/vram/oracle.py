@@ -22,14 +22,15 @@ from typing import Any
 
 from corral.engine import embedded
 from corral.engine.embedded import ENGINE
-from corral.errors import CannotRun, EngineCannotMeasure, ProgramMissing
+from corral.errors import CannotRun, EngineCannotPredict, ProgramMissing
 from corral.vram import coverage
 from corral.vram.gguf_header import GgufHeader, canonical, expand
+from corral.vram.prediction import Bytes
 
-__all__ = ["ENGINE", "Breakdown", "Bytes", "measure"]
+__all__ = ["ENGINE", "Breakdown", "ask"]
 
 DECLARE = 'or state there what it takes: vram: {declared_mib: N, why: "…"}'
-"""The way out when the engine cannot measure."""
+"""The way out when the engine cannot predict."""
 
 _CHILD = ("-I", "-m", "corral.vram.oracle_child")
 _LIMIT_S = 120.0
@@ -37,21 +38,6 @@ _SHARD = "-00001-of-"
 _PREFIX = re.compile(r"^[0-9.]+ [A-Z] |^error loading model: ")
 _WRONG = re.compile(r"error|fail|assert|unknown|invalid|wrong|missing", re.IGNORECASE)
 _NOISE = re.compile(r"terminate called|what\(\)|llama_model_load_from_file_impl|std::\w+_error'?$|^\[New LWP")
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """Bytes on one side, by what they are for."""
-
-    weights: int
-    context: int
-    compute: int
-    projector: int
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.weights + self.context + self.compute + self.projector
 
 
 @dataclass(frozen=True)
@@ -83,7 +69,7 @@ class Breakdown:
     cuda: Bytes | None
 
 
-def measure(
+def ask(
     headers: Sequence[GgufHeader | bytes],
     argvs: Sequence[Sequence[str]],
     *,
@@ -99,7 +85,7 @@ def measure(
         at_least: how many of the first ones must be answered; the rest may be missing at the end.  All when None.
 
     Raises:
-        EngineCannotMeasure: the engine does not take the model or a command line, a flag takes memory that is not
+        EngineCannotPredict: the engine does not take the model or a command line, a flag takes memory that is not
             counted, or what the engine answers is not understood.
         ProgramMissing: the embedded engine is not installed.
         CannotRun: there is no room for temporary files.
@@ -209,10 +195,10 @@ def _words(stderr: str, folder: Path) -> str:
     return f": {said}" if said else ""
 
 
-def _cannot(argv: Sequence[str], reason: str) -> EngineCannotMeasure:
+def _cannot(argv: Sequence[str], reason: str) -> EngineCannotPredict:
     name = next((argv[place + 1] for place, word in enumerate(argv[:-1]) if word in ("-m", "--model")), "the model")
-    message = f"The engine cannot measure {name.removeprefix('${STORE}/')}: {reason.rstrip('.')}."
-    return EngineCannotMeasure(message, next_step=f"Correct its YAML file, {DECLARE}")
+    message = f"The engine cannot predict {name.removeprefix('${STORE}/')}: {reason.rstrip('.')}."
+    return EngineCannotPredict(message, next_step=f"Correct its YAML file, {DECLARE}")
 
 
 def _breakdown(answer: Mapping[str, Any]) -> Breakdown:

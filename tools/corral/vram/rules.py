@@ -8,10 +8,13 @@ that is not CUDA's, and it reserves for one image of warm-up size.  Every row er
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from corral.vram.gguf_header import GgufHeader
-from corral.vram.oracle import Breakdown, Bytes
+from corral.vram.oracle import Breakdown
+from corral.vram.prediction import Bytes, Rule
+
+RULES_VERSION = 1
+"""Of these rules and the ladder: raised when either would give other bytes for the same model."""
 
 CONTEXT_AND_POOLS = 150 << 20
 """Bytes for the CUDA context, its memory pools and cuBLAS's workspace."""
@@ -24,15 +27,6 @@ _TILE_TOKENS = 256
 _ROUTER_TENSORS = 4  # probabilities, order, selected, weights
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One row: bytes on the card, and why."""
-
-    name: str
-    bytes: int
-    source: str
-
-
 def rules(
     headers: Sequence[GgufHeader], argv: Sequence[str], breakdown: Breakdown, *, padding: int | None = None
 ) -> tuple[Rule, ...]:
@@ -40,9 +34,9 @@ def rules(
 
     Args:
         headers: the model's shards, and its projector last when *argv* names one.
-        argv: the command line that was measured.
-        breakdown: what the engine said of it.
-        padding: bytes of ``cuda-row-padding`` from another context of the same model, where it was not measured again.
+        argv: the command line that the engine was asked for.
+        breakdown: the engine's answer.
+        padding: bytes of ``cuda-row-padding`` from another context of the same model, where CUDA was not asked again.
     """
     del argv  # all that a rule needs of it, the engine has parsed
     found = (
@@ -51,9 +45,9 @@ def rules(
         _padding(breakdown, padding or 0),
         _moe(headers[0], breakdown),
         Rule(
-            "cuda-context-and-pools",
-            CONTEXT_AND_POOLS,
-            "CUDA context, memory pools, cuBLAS: 116.6 MiB were left over of 6996 MiB measured for Qwen3-8B on a "
+            name="cuda-context-and-pools",
+            bytes=CONTEXT_AND_POOLS,
+            source="CUDA context, memory pools, cuBLAS: 116.6 MiB were left over of 6996 MiB measured for Qwen3-8B on a "
             "Tesla T4; HAMi-core reckons with 100 MiB, gguf-parser-go with 250 MiB",
         ),
     )
@@ -62,9 +56,9 @@ def rules(
 
 def _projector(headers: Sequence[GgufHeader], breakdown: Breakdown) -> Iterator[Rule]:
     yield Rule(
-        "projector-at-image-limit",
-        breakdown.projector_growth,
-        f"an image of {breakdown.image_tokens} tokens; the engine reserves for a smaller one at load ('avoid OOM on "
+        name="projector-at-image-limit",
+        bytes=breakdown.projector_growth,
+        source=f"an image of {breakdown.image_tokens} tokens; the engine reserves for a smaller one at load ('avoid OOM on "
         "warmup', tools/mtmd/clip.cpp); continued from its own figures for small images",
     )
     header = headers[-1]
@@ -74,9 +68,9 @@ def _projector(headers: Sequence[GgufHeader], breakdown: Breakdown) -> Iterator[
     at_once = breakdown.image_batch // (breakdown.image_tokens or _TILE_TOKENS)
     one = breakdown.gpu.projector + breakdown.projector_growth - sum(tensor.size for tensor in header.tensors)
     yield Rule(
-        "projector-image-batch",
-        max(0, at_once - 1) * max(0, one),
-        f"up to {at_once} images or tiles of one size are encoded at once (--mtmd-batch-max-tokens); the engine "
+        name="projector-image-batch",
+        bytes=max(0, at_once - 1) * max(0, one),
+        source=f"up to {at_once} images or tiles of one size are encoded at once (--mtmd-batch-max-tokens); the engine "
         "reserves for one at load (mtmd_batch_add_chunk, tools/mtmd/mtmd.cpp)",
     )
 
@@ -84,18 +78,18 @@ def _projector(headers: Sequence[GgufHeader], breakdown: Breakdown) -> Iterator[
 def _f16_copies(breakdown: Breakdown) -> Rule:
     more = _difference(breakdown.cuda, breakdown.gpu, "compute") if breakdown.f16_copies else 0
     return Rule(
-        "f16-scratch-for-quantised-kv",
-        max(breakdown.f16_copies, more),
-        "f16 copies of K and V of one layer, which CUDA's attention makes of a cache of another type "
+        name="f16-scratch-for-quantised-kv",
+        bytes=max(breakdown.f16_copies, more),
+        source="f16 copies of K and V of one layer, which CUDA's attention makes of a cache of another type "
         "(ggml_cuda_flash_attn_ext_get_f16_extra_data, ggml/src/ggml-cuda/fattn-common.cuh)",
     )
 
 
 def _padding(breakdown: Breakdown, instead: int) -> Rule:
     return Rule(
-        "cuda-row-padding",
-        padding_of(breakdown) if breakdown.cuda else instead,
-        "rows of quantised tensors padded to 512 values, buffers aligned to 128 bytes "
+        name="cuda-row-padding",
+        bytes=padding_of(breakdown) if breakdown.cuda else instead,
+        source="rows of quantised tensors padded to 512 values, buffers aligned to 128 bytes "
         "(ggml_backend_cuda_buffer_type_get_alloc_size, ggml/src/ggml-cuda/ggml-cuda.cu)",
     )
 
@@ -118,8 +112,8 @@ def _moe(header: GgufHeader, breakdown: Breakdown) -> Rule:
         for key in ("embedding_length", "expert_used_count", "expert_count")
     )
     return Rule(
-        "moe-graph-dependencies",
-        (width * used + _ROUTER_TENSORS * experts) * breakdown.ubatch * _FLOAT if used else 0,
-        "at most: the experts' outputs and the router's results of one layer, kept until CUDA's fused operations are "
+        name="moe-graph-dependencies",
+        bytes=(width * used + _ROUTER_TENSORS * experts) * breakdown.ubatch * _FLOAT if used else 0,
+        source="at most: the experts' outputs and the router's results of one layer, kept until CUDA's fused operations are "
         "done (ggml_backend_cuda_graph_optimize, ggml/src/ggml-cuda/ggml-cuda.cu)",
     )

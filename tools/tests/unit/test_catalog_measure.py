@@ -10,8 +10,8 @@ from corral.catalog.digest import argv_sha256
 from corral.catalog.intent import DeclaredVram, Model, Source
 from corral.engine import embedded
 from corral.engine.embedded import ENGINE
-from corral.errors import EngineCannotMeasure, ProgramMissing, Refused, UnreadableHeader
-from corral.hub.resolve import Resolved
+from corral.errors import EngineCannotPredict, ProgramMissing, Refused, UnreadableHeader
+from corral.hub.resolved import Resolved
 from corral.lock import headers
 from corral.lock.predict import EngineMeasurer
 from corral.lock.predicted import MIB, mib
@@ -178,7 +178,7 @@ def unknown(catalog):
 
 
 def test_what_the_engine_does_not_know_is_an_error_that_offers_a_declaration(unknown):
-    with pytest.raises(EngineCannotMeasure, match="unknown model architecture") as caught:
+    with pytest.raises(EngineCannotPredict, match="unknown model architecture") as caught:
         measure(unknown, QWEN)
     assert "declared_mib" in caught.value.next_step
 
@@ -211,7 +211,7 @@ def test_two_roads_that_disagree_stop_the_lock_with_both_numbers(catalog, monkey
     true = from_header._weights
     monkeypatch.setattr(from_header, "_weights", lambda tensors: (true(tensors)[0] + 1, true(tensors)[1]))
 
-    with pytest.raises(EngineCannotMeasure, match="4,671,766,528 bytes, the header gives 4,671,766,529"):
+    with pytest.raises(EngineCannotPredict, match="4,671,766,528 bytes, the header gives 4,671,766,529"):
         measure(catalog, QWEN)
 
 

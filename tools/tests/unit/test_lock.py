@@ -8,7 +8,7 @@ from corral.agent.lock_file import LockedFile, read_lock
 from corral.catalog import catalog
 from corral.catalog.digest import argv_sha256
 from corral.engine.embedded import ENGINE
-from corral.errors import CannotRun, EngineCannotMeasure, HubUnavailable, LockStale, Refused
+from corral.errors import CannotRun, EngineCannotPredict, HubUnavailable, LockStale, Refused
 from corral.hub.resolve import Resolved, resolve
 from corral.lock import lock
 from corral.lock.predict import EngineMeasurer, Measured
@@ -316,7 +316,7 @@ def test_a_row_that_is_not_known_is_refused(folder, hub):
 def test_all_models_that_cannot_be_measured_are_named_at_once(folder, hub):
     class Broken(Engine):
         def measure(self, model_id, model, resolved, argv, known=()):
-            raise EngineCannotMeasure(f"no {model_id}", next_step="declare it")
+            raise EngineCannotPredict(f"no {model_id}", next_step="declare it")
 
     with pytest.raises(Refused, match="text: no text\n  vision: no vision") as caught:
         locked(folder, hub, Broken(folder))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.errors import CannotRun, EngineCannotMeasure, ProgramMissing
+from corral.errors import CannotRun, EngineCannotPredict, ProgramMissing
 from corral.vram import oracle
 from corral.vram.gguf_header import canonical, parse
 from corral.vram.oracle import measure
@@ -163,7 +163,7 @@ def test_the_callers_environment_does_not_reach_the_engine(monkeypatch, tmp_path
 def test_nothing_stays_behind(monkeypatch, tmp_path):
     monkeypatch.setattr(oracle.tempfile, "tempdir", str(tmp_path))
     measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
-    with pytest.raises(EngineCannotMeasure):
+    with pytest.raises(EngineCannotPredict):
         measure([canonical(gguf_models.header("qwen3-0.6b-q8")).replace(b"qwen3", b"qwenX")], [ARGV])
     assert list(tmp_path.iterdir()) == []
 
@@ -181,7 +181,7 @@ def test_the_child_writes_no_core(child):
         oracle_child.main()
         """
     )
-    with pytest.raises(EngineCannotMeasure, match=r"cores of \(0, 0\) bytes"):
+    with pytest.raises(EngineCannotPredict, match=r"cores of \(0, 0\) bytes"):
         measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
 
 
@@ -209,7 +209,7 @@ def test_the_child_writes_no_core(child):
     ],
 )
 def test_what_the_engine_does_not_take_is_named_with_its_words_and_a_way_out(headers, argv, reason):
-    with pytest.raises(EngineCannotMeasure, match=reason) as error:
+    with pytest.raises(EngineCannotPredict, match=reason) as error:
         measure(headers(), [argv])
     assert "m/model.gguf" in error.value.message
     assert "vram: {declared_mib: N, why:" in error.value.next_step
@@ -218,20 +218,20 @@ def test_what_the_engine_does_not_take_is_named_with_its_words_and_a_way_out(hea
 def test_the_first_answers_are_kept_when_a_later_one_fails():
     header = gguf_models.header("qwen3-0.6b-q8")
     assert len(measure([header], [ARGV, [*ARGV, "--nonsense"], ARGV], at_least=1)) == 1
-    with pytest.raises(EngineCannotMeasure):
+    with pytest.raises(EngineCannotPredict):
         measure([header], [ARGV, [*ARGV, "--nonsense"]])
 
 
 def test_a_child_that_crashes_is_an_error_with_its_signal(child):
     child("import os, signal, sys\nsys.stdin.read()\nos.kill(os.getpid(), signal.SIGSEGV)")
-    with pytest.raises(EngineCannotMeasure, match="was ended by SIGSEGV"):
+    with pytest.raises(EngineCannotPredict, match="was ended by SIGSEGV"):
         measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
 
 
 def test_a_child_that_hangs_is_an_error(child, monkeypatch):
     child("import signal\nsignal.pause()")
     monkeypatch.setattr(oracle, "_LIMIT_S", 0.2)
-    with pytest.raises(EngineCannotMeasure, match="had not answered"):
+    with pytest.raises(EngineCannotPredict, match="had not answered"):
         measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
 
 
@@ -306,5 +306,5 @@ def test_an_engine_that_is_laid_out_otherwise_is_an_error_and_never_a_number(chi
         """
     )
     headers = [gguf_models.header("qwen3vl-8b-q4km"), gguf_models.header("mmproj-qwen3vl-8b-f16")]
-    with pytest.raises(EngineCannotMeasure, match=what):
+    with pytest.raises(EngineCannotPredict, match=what):
         measure(headers, [with_projector(1024)])

@@ -7,7 +7,7 @@ import pytest
 from corral.agent.lock_file import LockedFile
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.intent import Model
-from corral.errors import EngineCannotMeasure
+from corral.errors import EngineCannotPredict
 from corral.vram import from_header, measurement
 from corral.vram.measurement import measure_model
 from corral.vram.oracle import measure
@@ -89,7 +89,7 @@ def test_the_two_roads_must_agree(monkeypatch):
     monkeypatch.setattr(
         from_header, "disagreements", lambda *_: ["weights: the engine says 2 bytes, the header gives 1"]
     )
-    with pytest.raises(EngineCannotMeasure, match="engine says 2 bytes, the header gives 1"):
+    with pytest.raises(EngineCannotPredict, match="engine says 2 bytes, the header gives 1"):
         measured("qwen3-0.6b-q8")
 
 
@@ -97,5 +97,5 @@ def test_the_engine_must_have_read_the_trained_context_of_the_header():
     header = gguf_models.header("qwen3-0.6b-q8")
     lying = gguf_models.header("qwen3-0.6b-q8", context_length=4096)
     mixed = type(header)(**{**vars(header), "metadata": lying.metadata})
-    with pytest.raises(EngineCannotMeasure, match="trained context: the engine says 40,960, the header 4,096"):
+    with pytest.raises(EngineCannotPredict, match="trained context: the engine says 40,960, the header 4,096"):
         measured("qwen3-0.6b-q8", headers=[mixed])

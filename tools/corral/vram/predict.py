@@ -1,20 +1,20 @@
-"""All VRAM rows of one model: the engine's count, the rules on top, and the same for a ladder of contexts."""
+"""Predicts what a model takes: the engine's count, the rules on top, and the same for a ladder of contexts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from pydantic import ValidationError
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.intent import Model
-from corral.errors import EngineCannotMeasure
+from corral.errors import EngineCannotPredict
 from corral.vram import from_header, oracle
 from corral.vram.gguf_header import GgufHeader
-from corral.vram.oracle import Breakdown, Bytes
-from corral.vram.rules import Rule, padding_of, rules
+from corral.vram.oracle import Breakdown
+from corral.vram.prediction import Prediction, Rule, Rung
+from corral.vram.rules import RULES_VERSION, padding_of, rules
 
 SMALLEST_RUNG = 2048
 """Tokens per request slot of the lowest rung; each further one has twice as many."""
@@ -23,50 +23,16 @@ _STATES_ANOTHER_CONTEXT = frozenset({"--override-kv", "--rope-scale", "--rope-fr
 """Flags with which the engine's trained context is not the header's."""
 
 
-@dataclass(frozen=True)
-class Rung:
-    """What the model takes with another context.
-
-    Attributes:
-        context: tokens per request slot.
-        gpu_total: bytes on the card, rules included.
-        host_total: bytes of host memory.
-    """
-
-    context: int
-    gpu_total: int
-    host_total: int
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What a model takes with its command line.
-
-    Attributes:
-        engine: the build that was asked.
-        context_trained: tokens that the model was trained for.
-        gpu: bytes on the card as the engine counts them.
-        host: bytes of host memory.
-        rules: further bytes on the card.
-        gpu_total: all bytes on the card.
-        ladder: the same with other contexts, smallest first; the trained one is the last.
-        projector_type: number format of most of the projector's bytes; None without a projector.
-    """
-
-    engine: str
-    context_trained: int
-    gpu: Bytes
-    host: Bytes
-    rules: tuple[Rule, ...]
-    gpu_total: int
-    ladder: tuple[Rung, ...]
-    projector_type: str | None
-
-
-def measure_model(
-    model_id: str, model: Model, files: Sequence[LockedFile], headers: Sequence[GgufHeader], argv: Sequence[str]
-) -> Measurement:
-    """Measure *argv*, and beside it what the same model would take with other contexts.
+def predict_model(
+    model_id: str,
+    model: Model,
+    files: Sequence[LockedFile],
+    headers: Sequence[GgufHeader],
+    argv: Sequence[str],
+    *,
+    names: Sequence[str],
+) -> Prediction:
+    """What *argv* takes, and beside it what the same model would take with other contexts.
 
     Args:
         model_id: the catalog's name of the model.
@@ -74,29 +40,36 @@ def measure_model(
         files: its locked files.
         headers: of these files, in the same order.
         argv: its command line, as the lock has it.
+        names: the sha256 of each header, under which it is kept.
 
     Raises:
-        EngineCannotMeasure: the engine cannot, or the headers give other numbers than the engine.
+        EngineCannotPredict: the engine cannot, or the headers give other numbers than the engine.
         ProgramMissing: the embedded engine is not installed.
     """
     contexts = dict(_rungs(model_id, model, files, headers[0]))
-    first, *others = oracle.measure(headers, [argv, *contexts.values()], at_least=1)
-    measured = [(list(argv), first), *zip(contexts.values(), others, strict=False)]
-    for words, breakdown in measured:
+    first, *others = oracle.ask(headers, [argv, *contexts.values()], at_least=1)
+    answered = [(list(argv), first), *zip(contexts.values(), others, strict=False)]
+    for words, breakdown in answered:
         _cross_check(model_id, headers, words, breakdown)
     rows = rules(headers, argv, first)
     padding = padding_of(first)
     ladder = [
-        Rung(context, total(breakdown, rules(headers, words, breakdown, padding=padding)), breakdown.host.total)
-        for context, (words, breakdown) in zip(contexts, measured[1:], strict=False)
+        Rung(
+            context=context,
+            gpu_bytes=total(breakdown, rules(headers, words, breakdown, padding=padding)),
+            host_bytes=breakdown.host.total,
+        )
+        for context, (words, breakdown) in zip(contexts, answered[1:], strict=False)
     ]
-    return Measurement(
+    return Prediction(
         engine=first.engine,
-        context_trained=first.context_trained,
+        rules_version=RULES_VERSION,
+        headers=tuple(names),
+        context_trained=trained_context(headers[0]),
         gpu=first.gpu,
         host=first.host,
         rules=rows,
-        gpu_total=total(first, rows),
+        gpu_bytes=total(first, rows),
         ladder=tuple(ladder),
         projector_type=headers[-1].main_type if files[-1].role == "projector" else None,
     )
@@ -111,7 +84,7 @@ def _rungs(
     model_id: str, model: Model, files: Sequence[LockedFile], header: GgufHeader
 ) -> Iterator[tuple[int, list[str]]]:
     """Contexts (tokens per request slot) with the command lines they would have; those that the intent allows."""
-    trained = _trained(header)
+    trained = trained_context(header) or 0
     context = SMALLEST_RUNG
     while context < 2 * trained:
         at = min(context, trained)
@@ -124,15 +97,17 @@ def _rungs(
         context *= 2
 
 
-def _trained(header: GgufHeader) -> int:
-    return int(header.metadata.get(f"{header.architecture}.context_length", 0))
+def trained_context(header: GgufHeader) -> int | None:
+    """Tokens that the model of *header* was trained for, by its own metadata; None when it does not state them."""
+    trained = header.metadata.get(f"{header.architecture}.context_length")
+    return trained if isinstance(trained, int) and trained > 0 else None
 
 
 def _cross_check(model_id: str, headers: Sequence[GgufHeader], argv: Sequence[str], breakdown: Breakdown) -> None:
     problems = from_header.disagreements(headers, argv, breakdown)
-    trained = _trained(headers[0])
-    if trained not in (0, breakdown.context_trained) and _STATES_ANOTHER_CONTEXT.isdisjoint(argv):
+    trained = trained_context(headers[0])
+    if trained not in (None, breakdown.context_trained) and _STATES_ANOTHER_CONTEXT.isdisjoint(argv):
         problems.append(f"trained context: the engine says {breakdown.context_trained:,}, the header {trained:,}")
     if problems:
         message = f"{model_id}: the engine and the model's own header disagree: {'; '.join(problems)}."
-        raise EngineCannotMeasure(message, next_step=f"Report it; then correct its YAML file, {oracle.DECLARE}")
+        raise EngineCannotPredict(message, next_step=f"Report it; then correct its YAML file, {oracle.DECLARE}")

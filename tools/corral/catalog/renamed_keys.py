@@ -1,0 +1,65 @@
+"""Keys of a model's file that have another name now, and the edit that renames them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from corral.errors import Refused
+from corral.files import write_atomically
+
+RENAMED = {"slot": "group"}
+"""Old name to new name, of keys at the top of ``models/<id>.yaml``."""
+
+
+def files(directory: Path) -> list[Path]:
+    """The models' files of the catalog in *directory* that have an old key and can be edited."""
+    return [file for file in sorted((directory / "models").glob("*.yaml")) if _renamed(_text(file)) is not None]
+
+
+def rename(file: Path) -> None:
+    """Rename the old keys of *file*: only their names change, comments and order stay.
+
+    Raises:
+        Refused: the file cannot be written.
+    """
+    text = _renamed(_text(file))
+    if text is None:
+        return
+    try:
+        write_atomically(file.resolve(), text)
+    except OSError as error:
+        raise Refused(f"{file} cannot be written: {error.strerror}.", next_step=f"ls -l {file}") from None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""  # for `corral validate` to refuse
+
+
+def _renamed(text: str) -> str | None:
+    """*text* with new names for old keys; None when it has none, both names, or is not YAML."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    names = [key.value for key, _ in node.value]
+    if any(new in names or names.count(old) > 1 for old, new in RENAMED.items() if old in names):
+        return None
+    edits = [edit for key, _ in node.value for edit in _edit(key, text)]
+    for start, end, new in reversed(edits):
+        text = text[:start] + new + text[end:]
+    return text if edits else None
+
+
+def _edit(key: yaml.Node, text: str) -> Iterator[tuple[int, int, str]]:
+    """The place of an old key's name in *text*, within its quotes, and its new name."""
+    if isinstance(key, yaml.ScalarNode) and key.value in RENAMED:
+        start = text.index(key.value, key.start_mark.index)
+        yield start, start + len(key.value), RENAMED[key.value]
