@@ -15,8 +15,8 @@ from corral import paths, templates
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import DeclaredVram, Model, Smoke, Source
 from corral.errors import Refused
+from corral.lock import seat
 from corral.lock.lock import Lock, LockEntry
-from corral.lock.predicted import mib
 
 GENERATED = "Written by `corral render` from the catalog and its lock: do not edit."
 IN_CLUSTER = "http://llama-swap.llama-cpp.svc.cluster.local:8080/v1"
@@ -125,9 +125,8 @@ def _rows(catalog: Catalog, lock: Lock | None) -> Iterator[dict[str, str]]:
 def _vram(entry: LockEntry | None) -> str:
     if entry is None:
         return "not locked"
-    if entry.vram is None:
-        return "not measured"
-    return f"{mib(entry.vram.gpu_total):,} MiB{' *declared*' if entry.vram.is_declared else ''}"
+    basis = seat.basis(entry)
+    return f"{seat.seat_mib(entry):,} MiB{'' if basis == 'predicted' else f' *{basis}*'}"
 
 
 def _projector(model: Model, entry: LockEntry | None) -> str:
@@ -140,7 +139,7 @@ def _projector(model: Model, entry: LockEntry | None) -> str:
 
 def _entry(catalog: Catalog, lock: Lock | None, model_id: str) -> LockEntry | None:
     entry = lock.models.get(model_id) if lock else None
-    return entry if entry and entry.intent_sha256 == catalog.digests[model_id] else None
+    return entry if entry and entry.intent == catalog.models[model_id].normalised() else None
 
 
 def _keys(prefix: str, fields: dict[str, FieldInfo]) -> Iterator[dict[str, str]]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn, cast
 
 from .errors import Refused
 
-VERSION = 1
+VERSION = 2
 
 Role = Literal["model", "projector"]
 
@@ -29,9 +29,9 @@ _STORE_FOLDERS = ("blobs", "sets")
 """Names that the store uses beside the models' links: no model may be called so."""
 
 _TOP_KEYS = {"version", "models"}
-_TOP_KEYS_PASSED_OVER = {"images"}  # the cluster's business
+_TOP_KEYS_PASSED_OVER = {"seal", "sources", "images", "cards"}  # for Terraform and the operator's machine
 _MODEL_KEYS = {"repo", "revision", "licence", "files", "argv"}
-_MODEL_KEYS_PASSED_OVER = {"intent_sha256", "source_sha256", "vram"}
+_MODEL_KEYS_PASSED_OVER = {"intent", "predicted", "measured"}
 _FILE_KEYS = {"path", "role", "size", "sha256"}
 
 

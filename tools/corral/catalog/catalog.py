@@ -229,7 +229,9 @@ def _check_args(reading: _Reading, models: Mapping[str, Model]) -> None:
             if problem := flags.problem_with(name, value):
                 reading.complain(f"models/{model_id}.yaml", ("args", name), problem)
         for first, second in flags.repeated(model.args):
-            reading.complain(f"models/{model_id}.yaml", ("args", second), f"{first} and {second} are the same flag: keep one.")
+            reading.complain(
+                f"models/{model_id}.yaml", ("args", second), f"{first} and {second} are the same flag: keep one."
+            )
 
 
 def _check_names(reading: _Reading, models: Mapping[str, Model]) -> None:

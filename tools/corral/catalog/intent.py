@@ -125,7 +125,9 @@ class DeclaredVram(BaseModel):
 
     model_config = _Strict
 
-    declared_mib: int = Field(gt=0, le=16_777_216, description="MiB on the card; never less than what the engine predicts")
+    declared_mib: int = Field(
+        gt=0, le=16_777_216, description="MiB on the card; never less than what the engine predicts"
+    )
     why: _Text = Field(description="where the figure is from, e.g. nvidia-smi on 2026-11-02, b11549")
 
     @property

@@ -64,9 +64,7 @@ class Measurement(BaseModel):
     engine: _Text = Field(
         description='the llama-server\'s own name for its build; "unknown" when its packager left that out'
     )
-    device: _Text = Field(
-        description='the card, as its driver names it; exactly "CPU" when there was none'
-    )
+    device: _Text = Field(description='the card, as its driver names it; exactly "CPU" when there was none')
     source: Source = Field(
         description="nvidia-smi: the driver's count of the process, CUDA context and pools included; "
         "engine-report: the buffers that the engine names while it loads"

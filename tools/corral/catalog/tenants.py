@@ -20,7 +20,9 @@ def problems(models: Mapping[str, Model], cards: Mapping[str, Card]) -> Iterator
     for name, card in cards.items():
         for one, other in itertools.combinations(card.tenants, 2):
             if _same_pods(card.tenants[one], card.tenants[other]):
-                what = f"{one} and {other} mean the same pods; every user of a card is counted once. Remove one of them."
+                what = (
+                    f"{one} and {other} mean the same pods; every user of a card is counted once. Remove one of them."
+                )
                 yield name, ("tenants", other), what
         for tenant, promised in card.tenants.items():
             if tenant in ours or any(label.endswith(_OUR_LABEL) for label in _labels(promised)):

@@ -1,12 +1,14 @@
-"""Write the facts that the catalog's intent leads to: commit, files, sha256, exact llama-server command, and its VRAM.
+"""Write lock.json: everything that is downstream of the catalog, with the commit, files and sha256 of each model.
 
-The engine itself says what the command line takes on the card, in bytes, without weights and without a GPU.
+The engine itself predicts what each command line takes on the card, in bytes, without weights and without a GPU.
 Only what changed is asked of the hub again, and a pinned commit stays where it is until --upgrade moves it.  Of a GGUF
-on the hub only its header is read, once: another context, cache type or number of slots is measured offline.  A
+on the hub only its header is read, once: another context, cache type or number of slots is predicted offline.  A
 file on this disk (source.path) is hashed every time: it may have changed under its name.
 An image's tag is asked at its registry, once, without a password; a digest in images.yaml is taken as it is.
 HF_ENDPOINT names another hub, HF_TOKEN opens gated repositories.  When one model or image cannot be resolved or
-measured, nothing is written.
+predicted, nothing is written.
+Any edit of the catalog, a comment too, makes the lock stale; where neither files nor images change, this needs no
+network.  Of a lock that was edited, merged or written by an older corral only the commits are reused.
 
 examples:
   corral lock                      lock what is new or changed
@@ -14,6 +16,7 @@ examples:
   corral lock --upgrade qwen3-8b   move one, and show what changed upstream
   corral lock --upgrade llama-swap ask again which digest the tag of an image has
   corral lock --check              exit 1 when the lock is stale; no network, nothing written
+  corral lock --rename-slots       rename the key slot to group in the models' files first
 """
 
 from __future__ import annotations
@@ -21,11 +24,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from corral import output
-from corral.catalog import catalog, ledger
+from corral.catalog import catalog, renamed_keys
 from corral.cli import options, vram_table
-from corral.errors import ExitCode, Refused
+from corral.errors import CatalogInvalid, ExitCode, LockStale, Refused
 from corral.lock import headers, lock
 
 
@@ -40,55 +44,90 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="move these models to newer commits, these images to newer digests (all, when none is named)",
     )
-    way.add_argument("--check", action="store_true", help="only say whether the lock is stale; exit 1 when it is")
+    way.add_argument("--check", action="store_true", help="only report whether the lock is stale; exit 1 when it is")
+    way.add_argument(
+        "--rename-slots", action="store_true", help="first rename the old key slot to group in the models' files"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Check, or bring the lock up to the catalog."""
-    wanted = catalog.load(options.catalog_dir(args))
+    directory = options.catalog_dir(args)
     if args.check:
-        return _check(wanted, json=args.json)
-    return _write(wanted, args.upgrade, json=args.json)
+        return _check(catalog.load(directory), json=args.json)
+    return _write(_load(directory, rename=args.rename_slots), args.upgrade, json=args.json)
+
+
+def _load(directory: Path, *, rename: bool) -> catalog.Catalog:
+    """The catalog, once keys that have another name now are renamed: unasked with *rename*, else by consent."""
+    if rename:
+        _rename(directory)
+    try:
+        return catalog.load(directory)
+    except CatalogInvalid as error:
+        old = [] if rename else renamed_keys.files(directory)
+        if not (old and sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        output.info(error.message)
+        output.info(f"Rename slot to group in {len(old)} of these files? Comments stay. [y/N]")
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise
+    _rename(directory)
+    return catalog.load(directory)
+
+
+def _rename(directory: Path) -> None:
+    for file in renamed_keys.files(directory):
+        renamed_keys.rename(file)
+        output.info(f"{file}: slot is group now")
 
 
 def _check(wanted: catalog.Catalog, *, json: bool) -> int:
-    present = lock.read(wanted.lock_file)
-    stale = list(lock.stale(wanted, present))
-    gone = headers.missing(wanted.directory, present) if present else {}
-    named = {item.name for item in stale if item.about == "model"}
-    stale += [
-        lock.Stale(model, f"has no sound header {sha256[:12]} in headers/")
-        for model, sha256 in gone.items()
-        if model not in named
-    ]
+    stale = list(lock.stale(wanted))
+    if not stale and (present := lock.read(wanted.lock_file)):
+        stale = [
+            lock.Stale("model", model_id, "header", f"has no sound header {sha256[:12]} in headers/")
+            for model_id, sha256 in headers.missing(wanted.directory, present).items()
+        ]
     if json:
         output.data_json(
             {
                 "lock": str(wanted.lock_file),
                 "fresh": not stale,
-                "stale": [{item.about: item.name, "reason": item.reason} for item in stale],
+                "stale": [{item.about: item.name, "code": item.code, "reason": item.reason} for item in stale],
             }
         )
     elif stale:
         for item in stale:
             output.data(str(item))
-        output.info(f"The lock is stale. Run: {lock.relock_command(wanted)}")
+        output.info(f"The lock is stale. Run: {lock.relock_command(wanted.directory)}")
     else:
         output.data(f"{wanted.lock_file} is fresh")
     return ExitCode.FAILED if stale else ExitCode.OK
 
 
 def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) -> int:
-    from corral.hub.resolve import resolve
-    from corral.lock.predict import EngineMeasurer
-    from corral.lock.relock import relock
+    from corral.lock.predict import EnginePredictor
+    from corral.lock.relock import ask_hub, relock
 
     moved, asked = _to_upgrade(wanted, upgrade)
-    present = lock.read(wanted.lock_file)
-    seen = ledger.read(wanted.directory)
-    measurer = EngineMeasurer(wanted.directory, output.info)
-    result = relock(wanted, present, resolve, measurer, upgrade=moved, upgrade_images=asked, say=output.info)
-    written = present is None or lock.text(present) != lock.text(result.lock)
+    present, pins = None, {}
+    try:
+        present = lock.read(wanted.lock_file)
+    except LockStale as error:
+        pins = lock.pins(wanted.lock_file)
+        output.info(f"{error.message} Only its commits are reused.")
+    result = relock(
+        wanted,
+        present,
+        ask_hub,
+        EnginePredictor(wanted, output.info),
+        pins=pins,
+        upgrade=moved,
+        upgrade_images=asked,
+        say=output.info,
+    )
+    written = present is None or present.text() != result.lock.text()
     try:
         headers.write(wanted.directory, result.headers)
         if written:
@@ -101,7 +140,7 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
         ) from None
     if json:
         changes = [{item.about: item.name, "change": item.kind, "details": item.details} for item in result.changes]
-        rows = {model_id: vram_table.as_json(one, model_id, seen) for model_id, one in result.lock.models.items()}
+        rows = {model_id: vram_table.as_json(entry) for model_id, entry in result.lock.models.items()}
         output.data_json({"lock": str(wanted.lock_file), "written": written, "changes": changes, "vram": rows})
         return ExitCode.OK
     for item in result.changes:
@@ -109,7 +148,7 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
             output.data(f"{item.subject}: {item.kind}")
         for detail in item.details:
             output.data(f"  {detail}")
-    vram_table.show(result.lock, seen)
+    vram_table.show(result.lock)
     output.info(f"{wanted.lock_file} {'written' if written else 'is unchanged'}")
     return ExitCode.OK
 
@@ -118,9 +157,8 @@ def _to_upgrade(wanted: catalog.Catalog, names: list[str] | None) -> tuple[Seque
     """Ids of models and keys of images among *names*; all of both when it is empty, nothing when it is None."""
     if names is None:
         return (), ()
-    images = wanted.images or {}
-    models = [name for name in names if name in wanted.models or name not in images]
+    models = [name for name in names if name in wanted.models or name not in wanted.images]
     return (
         () if names and not models else wanted.select(models),
-        [name for name in images if name in names or not names],
+        [name for name in wanted.images if name in names or not names],
     )

@@ -1,14 +1,14 @@
 """Record what a loaded model really takes, beside what the lock predicted, in measured.json of the catalog.
 
 The model is measured in the running local stack, with the lock's own command line; it is loaded first when it is not
-resident (which unloads the other models of its slot).  Without MODEL all models are measured, one after the other.
+resident (which unloads the other models of its group).  Without MODEL all models are measured, one after the other.
 
 Where the engine uses a card, NVIDIA's driver is asked (nvidia-smi): it counts buffers, CUDA context and pools.  A large
 request is sent before, because pools and projectors grow with use.  Elsewhere the engine's own report is read, the
-buffers that it names while it loads.  What nobody can tell is an error, never 0.
+buffers that it names while it loads.  What cannot be determined is an error, never 0.
 
-`corral seat` and Terraform take the larger of prediction and measurement.  A measurement belongs to one command line:
-when that changes, it counts no more.  One without a card shows whether predictions hold on such a machine; no seat
+The lock takes the measurement over at once, and the model's seat is the larger of prediction and measurement.  A
+measurement belongs to one command line: when that changes, it counts no more.  One without a card shows whether predictions hold on such a machine; no seat
 depends on it.
 
 examples:
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, get_args
 
 from corral import output, paths
@@ -31,7 +32,7 @@ from corral.engine import stack
 from corral.engine.stack import Running
 from corral.errors import CannotRun, ExitCode, Refused
 from corral.lock import lock
-from corral.lock.predicted import mib
+from corral.vram.prediction import mib
 
 _COLUMNS = ("model", "device", "source", "predicted MiB", "measured MiB", "difference")
 
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--check", action="store_true", help="only compare what was measured with what the lock predicts")
     way.add_argument("--dry-run", action="store_true", help="measure and show, but do not write it down")
-    parser.add_argument("--source", choices=get_args(Source), help="whom to ask (default: as said above)")
+    parser.add_argument("--source", choices=get_args(Source), help="what counts the bytes (default: as above)")
     parser.add_argument("--reload", action="store_true", help="unload the model first, so that its report is fresh")
     options.add_json(parser)
 
@@ -72,7 +73,21 @@ def _measure(args: argparse.Namespace) -> int:
         found.append(one)
         if not args.dry_run:  # one by one: the next model may fail
             ledger.write(wanted.directory, ledger.read(wanted.directory).with_newest(one))
+            _relock(wanted.directory, locked)
     return _show(found, wanted, written=not args.dry_run, json=args.json)
+
+
+def _relock(directory: Path, locked: lock.Lock) -> None:
+    """Take what was measured into the lock."""
+    from corral.lock.relock import with_measurements
+
+    changed = catalog.load(directory)
+    try:
+        lock.write(changed.lock_file, with_measurements(locked, changed))
+    except OSError as error:
+        raise Refused(
+            f"{changed.lock_file} cannot be written: {error.strerror}.", next_step=lock.relock_command(directory)
+        ) from None
 
 
 def _show(found: list[Measurement], wanted: catalog.Catalog, *, written: bool, json: bool) -> int:
@@ -92,7 +107,7 @@ def _check(args: argparse.Namespace) -> int:
     if args.models or args.source or args.reload:
         raise Refused("--check compares all that was measured.", next_step=options.again(args, "measure", "--check"))
     wanted = catalog.load(options.catalog_dir(args))
-    # An entry that was edited by hand would lose its measurements, and with them what they say against it.
+    # With a lock of another argv its measurements would be passed over, and with them what contradicts it.
     present = lock.require_fresh(wanted) if wanted.lock_file.exists() else None
     path = ledger.path_of(wanted.directory)
     compared, outdated = comparison.compare(present, ledger.read(wanted.directory)) if present else ([], [])
@@ -120,7 +135,7 @@ def _check(args: argparse.Namespace) -> int:
         output.info(problem)
     if problems:
         output.info(
-            f"  → Measure again: {options.again(args, 'measure', 'MODEL')}. If it takes more for good, say so in "
+            f"  → Measure again: {options.again(args, 'measure', 'MODEL')}. If it takes more for good, declare that in "
             "the model's file: vram: {declared_mib: N, why: …}"
         )
     return ExitCode.FAILED if problems else ExitCode.OK
@@ -137,9 +152,9 @@ def _require_running(args: argparse.Namespace) -> Running:
 
 
 def _row(one: Measurement, predicted: int | None, deviation: float | None) -> tuple[str, ...]:
-    said = f"{mib(predicted):,}" if predicted is not None else "-"
+    shown = f"{mib(predicted):,}" if predicted is not None else "-"
     difference = f"{round(deviation, 3) + 0.0:+.1%}" if deviation is not None else "-"  # no -0.0%
-    return one.model, one.device, one.source, said, f"{mib(one.measured):,}", difference
+    return one.model, one.device, one.source, shown, f"{mib(one.measured):,}", difference
 
 
 def _plain(item: Any) -> dict[str, Any]:

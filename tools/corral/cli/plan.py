@@ -102,7 +102,7 @@ def in_words(plan: Plan) -> Changes:
     from corral.terraform import changes
 
     present = lock.require_fresh(catalog.load(plan.catalog))
-    return changes.of_plan(plan.document, json.loads(lock.text(present)))
+    return changes.of_plan(plan.document, json.loads(present.text()))
 
 
 def show(plan: Plan, changes: Changes) -> None:

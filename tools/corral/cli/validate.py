@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load the catalog, then look at its lock."""
+    """Load the catalog, then compare its lock with it."""
     directory = options.catalog_dir(args)
     try:
         checked = catalog.load(directory)
@@ -37,19 +37,16 @@ def run(args: argparse.Namespace) -> int:
         ]
         output.data_json({"catalog": str(directory), "valid": False, "problems": problems})
         return ExitCode.REFUSED
-    present = lock.read(checked.lock_file)
-    stale = list(lock.stale(checked, present))
+    stale = list(lock.stale(checked))
     if args.json:
-        warnings = [{item.about: item.name, "message": item.reason} for item in stale]
+        warnings = [{item.about: item.name, "code": item.code, "message": item.reason} for item in stale]
         output.data_json(
             {"catalog": str(directory), "valid": True, "models": list(checked.models), "lock_warnings": warnings}
         )
         return ExitCode.OK
     output.data(f"{directory}: valid; models: {', '.join(checked.models)}; cards: {', '.join(checked.cards)}")
-    if present is None:
-        output.warn(f"there is no lock.json yet. Run: {lock.relock_command(checked)}")
-    elif stale:
-        for item in stale:
-            output.warn(str(item))
-        output.warn(f"the lock is stale. Run: {lock.relock_command(checked)}")
+    for item in stale:
+        output.warn(str(item))
+    if stale:
+        output.warn(f"the lock is stale. Run: {lock.relock_command(directory)}")
     return ExitCode.OK

@@ -16,7 +16,7 @@ from corral.agent.lock_file import LockedFile
 from corral.agent.patience import Patience, Settings
 from corral.agent.source import Body, Hiccup, Source
 from corral.errors import CorralError, Failed, HubUnavailable, Refused, UnreadableHeader
-from corral.hub.resolve import Resolved
+from corral.hub.resolved import Resolved
 from corral.vram.gguf_header import GgufHeader, HeaderIncomplete, parse
 
 FIRST_BYTES = 256 << 10

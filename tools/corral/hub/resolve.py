@@ -20,23 +20,11 @@ from corral.agent.lock_file import LockedFile, Role
 from corral.catalog.intent import Model, Source
 from corral.errors import HubUnavailable, Refused
 from corral.hub import select
+from corral.hub.resolved import Resolved
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _TIMEOUT_SECONDS = 30
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """What the hub (or the disk) says about one model.
-
-    ``revision`` is a commit; it, ``repo`` and ``licence`` are None for a model that is already on disk.
-    """
-
-    repo: str | None
-    revision: str | None
-    licence: str | None
-    files: tuple[LockedFile, ...]
 
 
 def endpoint() -> str:

@@ -22,7 +22,7 @@ from corral.agent.lock_file import LockedFile
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.image_reference import PINNED_PATTERN
-from corral.catalog.intent import Card, Model
+from corral.catalog.intent import Card, Model, Source
 from corral.catalog.ledger import OnCard
 from corral.engine.embedded import ENGINE
 from corral.errors import LockStale, Refused
@@ -199,7 +199,9 @@ def _outdated(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
     for model_id, model in catalog.models.items():
         entry = lock.models[model_id]
         if entry.intent != model.normalised() or list(entry.argv) != llama_server_argv(model_id, model, entry.files):
-            yield Stale("model", model_id, "derived", "was locked by another corral, which made other facts of its file")
+            yield Stale(
+                "model", model_id, "derived", "was locked by another corral, which made other facts of its file"
+            )
         elif entry.predicted.engine != ENGINE:
             why = f"was predicted by {entry.predicted.engine}, and this corral has {ENGINE}"
             yield Stale("model", model_id, "engine", why)
@@ -226,23 +228,52 @@ def write(path: Path, lock: Lock) -> None:
     write_atomically(path.resolve(), lock.text())
 
 
-def pinned_commits(path: Path) -> dict[str, tuple[str, str]]:
-    """Repository and commit of each model in the lock at *path*, even where nothing else in it can be trusted.
+@dataclass(frozen=True)
+class Pin:
+    """A model's commit in a lock that is not trusted otherwise.
+
+    Attributes:
+        repo: the repository on the hub.
+        commit: 40 hexadecimal digits.
+        revision: what the intent called it when it was locked; None when the lock does not hold that.
+    """
+
+    repo: str
+    commit: str
+    revision: str | None
+
+    def belongs_to(self, source: Source) -> bool:
+        """Whether *source* means the same repository and, as far as it is known, the same revision."""
+        same = self.revision in (None, source.revision)
+        return source.repo == self.repo and same and (not _is_commit(source.revision) or source.revision == self.commit)
+
+
+def pins(path: Path) -> dict[str, Pin]:
+    """The commit of each model in the lock at *path*, where well-formed, whether or not anything else can be trusted.
 
     Raises:
-        Refused: it is not JSON, or the lock of a newer corral.
+        Refused: it is not JSON, or of a newer corral.
     """
     text = _text(path)
     document = _document(path, text) if text is not None else {}
-    if document and document.get("version") not in (1, VERSION):
-        raise _unreadable(path, f"its version is {document.get('version')!r}")
     entries = document.get("models")
-    pinned: dict[str, tuple[str, str]] = {}
+    found: dict[str, Pin] = {}
     for model_id, entry in entries.items() if isinstance(entries, dict) else ():
-        repo, revision = (entry.get(key) if isinstance(entry, dict) else None for key in ("repo", "revision"))
-        if isinstance(repo, str) and isinstance(revision, str) and re.fullmatch("[0-9a-f]{40}", revision):
-            pinned[model_id] = (repo, revision)
-    return pinned
+        repo, commit = _dig(entry, "repo"), _dig(entry, "revision")
+        if isinstance(repo, str) and _is_commit(commit):
+            revision = _dig(entry, "intent", "source", "revision")
+            found[model_id] = Pin(repo, str(commit), revision if isinstance(revision, str) else None)
+    return found
+
+
+def _is_commit(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{40}", value) is not None
+
+
+def _dig(value: object, *keys: str) -> object:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _read(path: Path) -> Lock | Stale | None:
@@ -253,7 +284,7 @@ def _read(path: Path) -> Lock | Stale | None:
     if document.get("version") == 1:
         return Stale("lock", path.name, "version", f"has version 1, and this corral reads version {VERSION}")
     found = _SEAL.search(text)
-    if document.get("version") == VERSION and (found is None or found[1] != seal_of(text)):
+    if found is None or found[1] != seal_of(text):
         why = "was edited or merged after `corral lock` had written it: its seal does not match"
         return Stale("lock", path.name, "seal", why)
     try:
@@ -278,8 +309,8 @@ def _document(path: Path, text: str) -> dict[str, object]:
         document = json.loads(text)
     except ValueError as error:
         raise _unreadable(path, f"it is not JSON ({error})") from None
-    if not isinstance(document, dict):
-        raise _unreadable(path, "it is no object")
+    if not isinstance(document, dict) or document.get("version") not in (1, VERSION):
+        raise _unreadable(path, f"its version is not {VERSION}")
     return document
 
 

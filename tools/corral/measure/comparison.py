@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.catalog.digest import argv_sha256
-from corral.catalog.ledger import CPU, Ledger, Measurement
+from corral.catalog.ledger import CPU, Ledger, Measurement, argv_sha256
 from corral.errors import LockStale
 from corral.lock import headers
-from corral.lock.lock import Lock, LockEntry
-from corral.lock.predicted import Vram, mib
+from corral.lock.lock import Lock, LockEntry, relock_command
 from corral.measure.live import Reading
 from corral.vram import oracle
+from corral.vram.prediction import Prediction, mib
 
 LIMIT = 0.03
 """By how much of the prediction a measurement may differ from it."""
@@ -64,9 +62,9 @@ def compare(lock: Lock, ledger: Ledger) -> tuple[list[Compared], list[Measuremen
     compared: list[Compared] = []
     for model_id, entry in sorted(lock.models.items()):
         for one in ledger.of(model_id, argv_sha256(entry.argv)):
-            # Without a card the engine would have to be asked again, so what it said then stands in the record.
-            predicted = predicted_on_card(entry.vram, one.source) if one.on_card else one.predicted
-            declared = entry.vram.declared.bytes if entry.vram and entry.vram.declared else None
+            # Without a card the engine would have to be asked again, so its answer of then stands in the record.
+            predicted = predicted_on_card(entry.predicted, one.source) if one.on_card else one.predicted
+            declared = entry.intent.vram.bytes if entry.intent.vram else None
             compared.append(Compared(one, predicted, declared))
     taken = [item.measurement for item in compared]
     return compared, [one for one in ledger.measurements if one not in taken]
@@ -78,13 +76,13 @@ def record(model_id: str, entry: LockEntry, reading: Reading, *, catalog: Path, 
     Args:
         model_id: whose.
         entry: its facts in the lock.
-        reading: what was seen.
+        reading: what was measured.
         catalog: the catalog folder, for the headers that the engine is asked about.
         engine: the build that ran.
         date: UTC, ISO 8601 with a Z.
 
     Raises:
-        EngineCannotPredict: as ``oracle.measure``.
+        EngineCannotPredict: as ``oracle.ask``.
     """
     gpu, host = _predicted(entry, reading, catalog)
     return Measurement(
@@ -101,36 +99,34 @@ def record(model_id: str, entry: LockEntry, reading: Reading, *, catalog: Path, 
     )
 
 
-def predicted_on_card(rows: Vram | None, source: str) -> int | None:
-    """The bytes on the card that *source* should find: the driver sees all, the engine only its own buffers."""
-    if rows is None or rows.gpu is None:
-        return None
-    if source == "nvidia-smi":
-        return rows.measured
-    return rows.gpu.total + sum(rule.bytes for rule in rows.rules if rule.name in _RESERVED_AT_LOAD)
+def predicted_on_card(prediction: Prediction, source: str) -> int | None:
+    """The bytes on the card that *source* should find: the driver counts all, the engine only its own buffers."""
+    if prediction.gpu is None or source == "nvidia-smi":
+        return prediction.gpu_bytes
+    return prediction.gpu.total + sum(rule.bytes for rule in prediction.rules if rule.name in _RESERVED_AT_LOAD)
 
 
 def _predicted(entry: LockEntry, reading: Reading, catalog: Path) -> tuple[int | None, int | None]:
-    rows = entry.vram
-    if rows is None or rows.host is None:
+    prediction = entry.predicted
+    if prediction.host is None:
         return None, None
     if reading.device != CPU:
-        return predicted_on_card(rows, reading.source), rows.host.total
-    return 0, predicted_without_card(rows.headers, entry.argv, catalog)
+        return predicted_on_card(prediction, reading.source), prediction.host.total
+    return 0, predicted_without_card(prediction.headers, entry.argv, catalog)
 
 
 def predicted_without_card(digests: Sequence[str], argv: Sequence[str], catalog: Path) -> int:
-    """The bytes of host memory when there is no card, by the engine's own word.
+    """The bytes of host memory when there is no card, as the engine predicts them.
 
     Raises:
         LockStale: the headers of its files are not beside the lock.
-        EngineCannotPredict: as ``oracle.measure``.
+        EngineCannotPredict: as ``oracle.ask``.
     """
     fixtures = [headers.read(catalog, digest) for digest in digests]
     if None in fixtures:
         raise LockStale(
             f"{headers.folder(catalog)} does not hold the headers that the lock names.",
-            next_step=f"corral lock --catalog {shlex.quote(str(catalog))}",
+            next_step=relock_command(catalog),
         )
-    (breakdown,) = oracle.measure([header for header in fixtures if header is not None], [argv], gpu=False)
+    (breakdown,) = oracle.ask([header for header in fixtures if header is not None], [argv], gpu=False)
     return breakdown.host.total

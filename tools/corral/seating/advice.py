@@ -106,9 +106,7 @@ def _found(lock: Lock, chart: Chart) -> Iterator[Advice]:
 def _flags(argv: Sequence[str]) -> dict[str, str]:
     """The flags of *argv* by name without dashes; of repeated ones the last, which counts for the engine too."""
     following = [*argv[1:], ""]
-    return {
-        word.lstrip("-"): value for word, value in zip(argv, following, strict=True) if _FLAG.match(word)
-    }
+    return {word.lstrip("-"): value for word, value in zip(argv, following, strict=True) if _FLAG.match(word)}
 
 
 def _quantised_cache(flags: Mapping[str, str]) -> bool:

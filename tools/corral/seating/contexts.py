@@ -160,7 +160,9 @@ def _guess(grid: Sequence[int], found: Mapping[int, int], fits: Callable[[int], 
         return (low + high) // 2
     start, slope = ends[0], (found[ends[1]] - found[ends[0]]) / (ends[1] - ends[0])
     between = range(max(low, 0), min(high, len(grid)))
-    fitting = bisect.bisect_left(between, True, key=lambda at: not fits(round(found[start] + (grid[at] - start) * slope)))
+    fitting = bisect.bisect_left(
+        between, True, key=lambda at: not fits(round(found[start] + (grid[at] - start) * slope))
+    )
     return between.start + fitting - 1
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from corral.agent.lock_file import LockedFile
 from corral.catalog import catalog as catalogs
 from corral.catalog.intent import Model
-from corral.hub.resolve import Resolved
+from corral.hub.resolved import Resolved
 from corral.lock import headers
 from corral.lock import lock as locks
 from corral.lock.predict import EngineMeasurer, Measured

@@ -11,7 +11,7 @@ from corral.catalog.intent import DeclaredVram, Model, Source
 from corral.engine import embedded
 from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotPredict, ProgramMissing, Refused, UnreadableHeader
-from corral.hub.resolve import Resolved
+from corral.hub.resolved import Resolved
 from corral.lock import headers
 from corral.lock.predict import EngineMeasurer
 from corral.lock.predicted import MIB, mib

@@ -14,7 +14,7 @@ from corral.demo.hub import RepoContent
 from corral.errors import HubUnavailable, Refused, UnreadableHeader
 from corral.hub import gguf_range
 from corral.hub.gguf_range import read_headers
-from corral.hub.resolve import Resolved
+from corral.hub.resolved import Resolved
 from corral.vram.gguf_header import parse
 from tests.support import gguf_models
 from tests.support.faulty_hub import (
