@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from string import ascii_lowercase
 
 from rich.text import Text
 
-from corral.seating.chart import Chart, Part, cells, parts, wanted_or_there
+from corral.seating.chart import Chart
+from corral.seating.drawing import Part, cells, letters, parts, span_mib, verdict
 
 BAR = 72
 """Cells of a bar."""
@@ -16,30 +16,20 @@ _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 
 def draw(chart: Chart) -> Text:
     """Every card of *chart*: a headline, the bar, and its legend."""
-    cards = [_card(name, chart) for name in chart["cards"]]
-    return Text("\n\n").join(cards)
+    return Text("\n\n").join([_card(name, chart) for name in chart.cards])
 
 
 def _card(name: str, chart: Chart) -> Text:
-    card = chart["cards"][name]
-    free, short = card["free_mib"], card["short_mib"]
-    verdict = Text(f"{short:,} MiB short", "bold red") if short else Text(f"{free:,} MiB free", "bold green")
-    if not short and not card["fits"]:
-        verdict.append(", but not every model is seated", "bold red")
+    card = chart.cards[name]
     found = parts(name, chart)
     marks = _marks(found)
+    left = Text(verdict(card), "bold green" if card.fits else "bold red")
     lines = [
-        Text.assemble((name, "bold"), f": {card['vram_mib']:,} MiB, ", verdict),
-        _bar(found, marks, whole=wanted_or_there(card), end=card["vram_mib"]),
+        Text.assemble((name, "bold"), f": {card.vram_mib:,} MiB, ", left),
+        _bar(found, marks, whole=span_mib(card), end=card.vram_mib),
         *_legend(found, marks),
     ]
     return Text("\n").join(lines)
-
-
-def letters(found: Sequence[Part]) -> list[str]:
-    """The letter of each part; ``#`` is the reserve, ``.`` is free."""
-    fixed = {"reserve": "#", "free": "."}
-    return [fixed.get(part.kind, ascii_lowercase[at % 26]) for at, part in enumerate(found)]
 
 
 def _marks(found: Sequence[Part]) -> list[tuple[str, str]]:
@@ -61,11 +51,11 @@ def _bar(found: Sequence[Part], marks: Sequence[tuple[str, str]], *, whole: int,
 
 
 def _legend(found: Sequence[Part], marks: Sequence[tuple[str, str]]) -> list[Text]:
-    names = [f"slot {part.name}" if part.kind == "slot" else part.name for part in found]
-    width = max(map(len, names))
+    width = max(len(part.label) for part in found)
     lines = []
-    for part, name, (letter, style) in zip(found, names, marks, strict=True):
-        line = Text.assemble("  ", (letter, style), f"  {name:<{width}}  {part.mib:>7,} MiB  {part.percent:>5.1f} %")
+    for part, (letter, style) in zip(found, marks, strict=True):
+        figures = f"  {part.label:<{width}}  {part.mib:>7,} MiB  {part.percent:>5.1f} %"
+        line = Text.assemble("  ", (letter, style), figures)
         line.append(f"  {part.note}" if part.note else "", "dim")
         lines.append(line)
     return lines
