@@ -41,14 +41,15 @@ def run(args: argparse.Namespace) -> int:
             "There is no terminal to ask at, and --yes was not given.",
             next_step="Look first: corral plan; then: corral apply --yes",
         )
+    from corral.terraform import changes
     from corral.terraform.guard import ClusterGuard
 
     lab = plans.homelab(args)
-    with lab.plan() as plan:
-        changes = plans.in_words(plan)
-        plans.show(plan, changes)
-        if not changes.none:
-            if not (args.yes or _agreed(changes.lines())):
+    with plans.refusing_unfit(lab, args.catalog), lab.plan() as plan:
+        meaning = changes.of_plan(plan.document)
+        plans.show(plan, meaning)
+        if not meaning.none:
+            if not (args.yes or _agreed(meaning.lines())):
                 output.info("Nothing was changed.")
                 return ExitCode.FAILED
             lab.apply(plan, guard=ClusterGuard(plan.target))

@@ -14,8 +14,9 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,12 +71,15 @@ def run(args: argparse.Namespace) -> int:
             "--store is for --local: the homelab's store is its variable store.",
             next_step="Leave --store out, or run: corral plan --local",
         )
-    with homelab(args).plan() as plan:
-        changes = in_words(plan)
+    from corral.terraform import changes
+
+    lab = homelab(args)
+    with refusing_unfit(lab, args.catalog), lab.plan() as plan:
+        meaning = changes.of_plan(plan.document)
         if args.json:
-            output.data_json(changes.as_json())
+            output.data_json(meaning.as_json())
         else:
-            show(plan, changes)
+            show(plan, meaning)
     return ExitCode.OK
 
 
@@ -93,16 +97,25 @@ def homelab(args: argparse.Namespace) -> Homelab:
     return Homelab(catalog=args.catalog, var_files=args.var_file, warn=output.warn, say=output.info)
 
 
-def in_words(plan: Plan) -> Changes:
-    """What *plan* means for the catalog.
+@contextmanager
+def refusing_unfit(lab: Homelab, named: Path | None) -> Iterator[None]:
+    """Check the lock before Terraform is prepared; in the block, put remedies beneath a refusal.
+
+    Args:
+        lab: the stack.
+        named: the catalog on the command line; None: the one in the stack's variables.
 
     Raises:
-        LockStale: the lock does not belong to the catalog, where only corral can tell.
+        LockStale: the lock is missing, or does not belong to the catalog.
+        CatalogInvalid: a file of the catalog breaks a rule.
     """
-    from corral.terraform import changes
-
-    present = lock.require_fresh(catalog.load(plan.catalog))
-    return changes.of_plan(plan.document, json.loads(present.text()))
+    folder = named or lab.catalog()
+    if folder is None:
+        yield
+        return
+    wanted = catalog.load(folder)
+    with seating_help(wanted, lock.require_fresh(wanted)):
+        yield
 
 
 def show(plan: Plan, changes: Changes) -> None:

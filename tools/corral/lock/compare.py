@@ -171,7 +171,7 @@ def _words(one: Difference) -> str:
         case "revision":
             return f"revision {_short(before)} → {_short(after)}"
         case "argv":
-            return f"argv {_argv_words(before, after)}"
+            return f"argv {argv_words(before, after)}"
         case "seat":
             return " → ".join(
                 f"seat {_seat_words(seat)}" if seat is before or before is None else _seat_words(seat)
@@ -200,7 +200,7 @@ def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
-def _argv_words(old: Sequence[str], new: Sequence[str]) -> str:
+def argv_words(old: Sequence[str], new: Sequence[str]) -> str:
     parts = []
     for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind != "equal":

@@ -1,26 +1,28 @@
-"""What a plan of the homelab means in the words of the catalog: models, images, the store, the server.
+"""What a plan of the homelab means in the words of the catalog: models, images, cards, the store, the server.
 
-Before and after are read from the plan itself: the outputs ``models`` and ``seating``, the download's ConfigMap with
-the lock, the server's with its configuration, the containers of the Job and the Deployment.  Outputs say what an apply
-wanted, also when it failed; what is served is what the Deployment runs.
+The plan holds two locks, the applied one and the one that it would apply: the stack's output ``lock``, which Terraform
+writes into the state only when the server runs with it.  Everything else is read from the resources that it changes.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
-import yaml
+from pydantic import ValidationError
 
-_DEPLOYMENT, _JOB, _CONFIG_MAP = "kubernetes_deployment_v1", "kubernetes_job_v1", "kubernetes_config_map_v1"
+from corral.lock.compare import Change as LockChange
+from corral.lock.compare import Difference, argv_words, compare
+from corral.lock.lock import Lock
+from corral.seating import chart
+
+_DEPLOYMENT, _JOB = "kubernetes_deployment_v1", "kubernetes_job_v1"
 _CLAIMS = ("kubernetes_persistent_volume_v1", "kubernetes_persistent_volume_claim_v1")
 _IMAGES = {_DEPLOYMENT: "llama-swap", _JOB: "fetch"}
 _SILENT = ("no-op", "read")
-_TOLD = ("context", "parallel", "modalities", "reasoning", "aliases", "slot", "ttl")
-_UNKNOWN = object()
+_CARD_KEYS = {"vram_mib": "memory", "reserve_mib": "reserve"}
 
 Server = Literal["starts", "restarts", "stops", "stays", "absent"]
 
@@ -33,7 +35,7 @@ class Change:
         kind: ``model``, ``image``, ``card``, ``store`` or ``download``.
         name: its id; empty for the store and the download.
         change: what happens to it.
-        details: in words.
+        details: for people.
         fetch_bytes: what a model's files bring into the store that is not known to be there: at most, for only the
             download sees the store.
         seat_mib: a model's seat before and after; None where there is none.
@@ -113,32 +115,22 @@ _SERVER = {
 }
 
 
-def of_plan(document: Mapping[str, Any], lock: Mapping[str, Any] | None = None) -> Changes:
-    """What the plan *document* (``terraform show -json``) means.
-
-    Args:
-        document: the plan.
-        lock: the catalog's lock as JSON, for what the plan itself does not hold.
-    """
+def of_plan(document: Mapping[str, Any]) -> Changes:
+    """What the plan *document* (``terraform show -json``) means."""
     resources = [one for one in document.get("resource_changes", []) if one.get("mode") == "managed"]
     moving = [one for one in resources if one["change"]["actions"] not in ([word] for word in _SILENT)]
     outputs = document.get("output_changes", {})
-    before, after = _side(resources, outputs, "before"), _side(resources, outputs, "after")
-    if not after.lock_models and lock and _has_server(resources, "after"):
-        after.lock_models.update(lock.get("models", {}))
-    served = set(before.commands) if _has_server(resources, "before") else set()
-    before.models = {name: model for name, model in before.models.items() if name in served}
-    fetched = set() if _is_tainted(document.get("prior_state", {})) else _fetched(resources, before, after)
+    before, after = (_lock(outputs.get("lock"), which) for which in ("before", "after"))
+    fetched = _fetched(resources, outputs, before, failed=_is_tainted(document.get("prior_state", {})))
+    differences = compare(before, after)
     catalog = [
-        *_models(before, after, fetched),
+        *_models(differences, after, fetched),
         *_images(resources),
-        *_cards(before, after),
+        *_cards(differences, after),
         *_store(moving),
     ]
     if not any(one.fetch_bytes for one in catalog) and _runs_again(moving):
         catalog.append(Change("download", "", "changed", ("runs again, and finds what it needs in the store",)))
-    if after.unknown:
-        catalog.append(Change("model", "", "changed", ("known only after the apply",)))
     return Changes(
         catalog=tuple(catalog),
         server=_server(resources),
@@ -147,120 +139,87 @@ def of_plan(document: Mapping[str, Any], lock: Mapping[str, Any] | None = None) 
     )
 
 
-@dataclass
-class _Side:
-    """Everything that is known of one side of a plan."""
-
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    seats: dict[str, int] = field(default_factory=dict)
-    cards: dict[str, dict[str, Any]] = field(default_factory=dict)
-    lock_models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    store: str | None = None
-    commands: dict[str, str] = field(default_factory=dict)
-    unknown: bool = False
-
-    def files(self, model: str) -> dict[str, int]:
-        """Sizes in bytes of a model's files by sha256."""
-        return {file["sha256"]: file["size"] for file in self.lock_models.get(model, {}).get("files", [])}
-
-    def revision(self, model: str) -> str | None:
-        found = self.lock_models.get(model, {}).get("revision")
-        return str(found) if found else None
-
-
-def _side(resources: Sequence[Mapping[str, Any]], outputs: Mapping[str, Any], which: str) -> _Side:
-    side = _Side()
-    models, chart = _value(outputs.get("models"), which), _value(outputs.get("seating"), which)
-    side.unknown = models is _UNKNOWN or chart is _UNKNOWN
-    for model in models if isinstance(models, list) else []:
-        side.models[model["id"]] = model
-    if isinstance(chart, dict):
-        side.seats = {model: seat["mib"] for model, seat in chart.get("models", {}).items()}
-        side.cards = chart.get("cards", {})
-    for one in resources:
-        data = ((one["change"].get(which) or {}).get("data") if one["type"] == _CONFIG_MAP else None) or {}
-        for name, text in data.items():
-            if name == "lock.json":
-                side.lock_models = dict(json.loads(text).get("models", {}))
-                side.store = data.get("store")
-            elif name == "config.yaml":
-                config = yaml.safe_load(text) or {}
-                side.commands = {model: str(entry.get("cmd")) for model, entry in config.get("models", {}).items()}
-    return side
-
-
-def _value(output: Mapping[str, Any] | None, which: str) -> Any:
-    if output is None:
+def _lock(output: Mapping[str, Any] | None, which: str) -> Lock | None:
+    """The lock on one side of the plan; None when there is none, or only one of another version of corral."""
+    found = (output or {}).get(which)
+    try:
+        return Lock.model_validate_json(json.dumps(found), strict=True) if found else None
+    except ValidationError:
         return None
-    if which == "after" and output.get("after_unknown") is True:
-        return _UNKNOWN
-    return output.get(which)
 
 
-def _fetched(resources: Sequence[Mapping[str, Any]], before: _Side, after: _Side) -> set[str]:
+def _fetched(
+    resources: Sequence[Mapping[str, Any]], outputs: Mapping[str, Any], before: Lock | None, *, failed: bool
+) -> set[str]:
     """sha256 of what a finished Job has brought into the store that is used after too."""
-    jobs = [one for one in resources if one["type"] == _JOB and one["change"].get("before")]
-    if not jobs or (after.store != before.store and after.lock_models):
+    store = outputs.get("store", {"actions": ["no-op"]})
+    if failed or store["actions"] not in (["no-op"], ["delete"]):
         return set()
-    return {sha256 for model in before.lock_models for sha256 in before.files(model)}
+    if before is None or not any(one["type"] == _JOB and one["change"].get("before") for one in resources):
+        return set()
+    return {file.sha256 for entry in before.models.values() for file in entry.files}
 
 
-def _models(before: _Side, after: _Side, fetched: set[str]) -> Iterator[Change]:
-    for name in sorted(before.models.keys() | after.models.keys()):
-        files = after.files(name)
-        missing = sum(size for sha256, size in files.items() if sha256 not in fetched)
-        seats = (before.seats.get(name), after.seats.get(name))
-        if name not in after.models:
-            if not after.unknown:
-                yield Change("model", name, "removed", _gone(before, name), seat_mib=seats)
-        elif name not in before.models:
-            fetch = f"fetch {_size(missing)}" if missing else "nothing to fetch"
-            seat = () if seats[1] is None else (f"seat {seats[1]} MiB",)
-            yield Change("model", name, "added", (fetch, *seat), missing, seats)
-        else:
-            details = _differences(before, after, name)
-            if missing and set(files) - fetched:
-                details = (*details, f"fetch {_size(missing)}")
-            if details:
-                yield Change("model", name, "changed", details, missing, seats)
+def _models(differences: Sequence[LockChange], after: Lock | None, fetched: set[str]) -> Iterator[Change]:
+    for one in (change for change in differences if change.about == "model"):
+        files = after.models[one.name].files if after and one.name in after.models else ()
+        missing = sum(file.size for file in files if file.sha256 not in fetched)
+        seats = next(
+            ((was.mib if was else None, now.mib if now else None) for was, now in _sides(one, "seat")), (None, None)
+        )
+        fetch = (f"fetch {_size(missing)}",) if missing else ()
+        match one.kind:
+            case "removed":
+                stays = "its files stay in the store until: corral prune"
+                yield Change("model", one.name, "removed", (f"seat {seats[0]} MiB", stays), seat_mib=seats)
+            case "added":
+                details = (*(fetch or ("nothing to fetch",)), f"seat {seats[1]} MiB")
+                yield Change("model", one.name, "added", details, missing, seats)
+            case _:
+                if details := (*_words(one), *fetch):
+                    if seats == (None, None) and after:
+                        mib = chart.of(after).models[one.name].mib
+                        seats = (mib, mib)
+                    yield Change("model", one.name, "changed", details, missing, seats)
 
 
-def _gone(before: _Side, name: str) -> tuple[str, ...]:
-    seat = before.seats.get(name)
-    freed = () if seat is None else (f"seat {seat} MiB",)
-    return (*freed, "its files stay in the store until: corral prune")
+def _sides(change: LockChange, field: str) -> Iterator[tuple[Any, Any]]:
+    return ((one.before, one.after) for one in change.differences if one.field == field)
 
 
-def _differences(before: _Side, after: _Side, name: str) -> tuple[str, ...]:
-    was, now = before.models[name], after.models[name]
-    details = []
-    old, new = before.revision(name), after.revision(name)
-    if new and old and old != new:
-        details.append(f"new revision {new[:12]}")
-    elif new and old is not None and set(before.files(name)) != set(after.files(name)):
+def _words(change: LockChange) -> tuple[str, ...]:
+    """What is different about a model that stays; its command line only where no word of the catalog says it."""
+    found: dict[str, list[Difference]] = {}
+    for one in change.differences:
+        found.setdefault(one.field, []).append(one)
+    details = [f"{one.field} {_shown(one.before)} → {_shown(one.after)}" for one in found.get("repo", ())]
+    if "revision" in found:
+        details.append(f"new revision {str(found['revision'][0].after)[:12]}")
+    elif "file" in found:
         details.append("other files")
-    details += [
-        f"{key} {_shown(was.get(key))} → {_shown(now.get(key))}"
-        for key in dict.fromkeys((*_TOLD, *was, *now))
-        if was.get(key) != now.get(key)
-    ]
-    if before.seats.get(name) != after.seats.get(name):
-        details.append(f"seat {_shown(before.seats.get(name))} → {_shown(after.seats.get(name))} MiB")
-    cmd = before.commands.get(name), after.commands.get(name)
-    if not details and cmd[0] and cmd[1] and cmd[0] != cmd[1]:
-        details.append(f"command line {_other_words(cmd[0].split(), cmd[1].split())}")
+    details += [f"{one.key} {_shown(one.before)} → {_shown(one.after)}" for one in found.get("intent", ())]
+    details += [f"seat {one.before.mib} → {one.after.mib} MiB" for one in found.get("seat", ())]
+    if not details:
+        details += [f"command line {argv_words(one.before, one.after)}" for one in found.get("argv", ())]
     return tuple(details)
 
 
-def _other_words(old: list[str], new: list[str]) -> str:
-    """What differs between two command lines, each with the word before it: the flag of a value."""
-    parts = []
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind == "replace":
-            parts.append(f"{' '.join(old[max(0, a - 1) : b])} → {' '.join(new[max(0, c - 1) : d])}")
-        elif kind != "equal":
-            parts.append(f"{' '.join(old[a:b]) or 'nothing'} → {' '.join(new[c:d]) or 'nothing'}")
-    return ", ".join(parts)
+def _cards(differences: Sequence[LockChange], after: Lock | None) -> Iterator[Change]:
+    """Cards that stay, on which something other than a model's own seat changes."""
+    for one in differences:
+        if one.about != "card" or one.kind != "changed" or after is None:
+            continue
+        details = [
+            f"{_card_key(each.key)} {_shown(each.before)} → {_shown(each.after)}{' MiB' if 'mib' in each.key else ''}"
+            for each in one.differences
+        ]
+        left = f"{chart.of(after).cards[one.name].free_mib} MiB left"
+        yield Change("card", one.name, "changed", (*details, left))
+
+
+def _card_key(key: str) -> str:
+    """A key of a card for people: a tenant's budget by the tenant's name alone."""
+    return _CARD_KEYS.get(key, key.removeprefix("tenants.").removesuffix(".budget_mib"))
 
 
 def _images(resources: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
@@ -297,29 +256,6 @@ def _block(value: Any, key: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _cards(before: _Side, after: _Side) -> Iterator[Change]:
-    """Cards on which something other than a model's own seat changes."""
-    for name in sorted(before.cards.keys() & after.cards.keys()):
-        was, now = before.cards[name], after.cards[name]
-        details = [
-            f"{key} {_shown(was.get(field))} → {_shown(now.get(field))} MiB"
-            for key, field in (("memory", "vram_mib"), ("reserve", "reserve_mib"))
-            if was.get(field) != now.get(field)
-        ]
-        old, new = was.get("tenants") or {}, now.get("tenants") or {}
-        details += [
-            f"{tenant} {_shown(_mib(old.get(tenant)))} → {_shown(_mib(new.get(tenant)))} MiB"
-            for tenant in sorted(old.keys() | new.keys())
-            if old.get(tenant) != new.get(tenant)
-        ]
-        if details:
-            yield Change("card", name, "changed", (*details, f"{_shown(now.get('free_mib'))} MiB left"))
-
-
-def _mib(tenant: Any) -> Any:
-    return tenant.get("budget_mib") if isinstance(tenant, dict) else tenant
-
-
 def _store(moving: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
     actions = {action for one in moving if one["type"] in _CLAIMS for action in one["change"]["actions"]}
     if not actions:
@@ -349,10 +285,6 @@ def _server(resources: Sequence[Mapping[str, Any]]) -> Server:
             return "restarts"
         return "stays"
     return "absent"
-
-
-def _has_server(resources: Sequence[Mapping[str, Any]], which: str) -> bool:
-    return any(one["type"] == _DEPLOYMENT and one["change"].get(which) for one in resources)
 
 
 def _is_tainted(state: Any) -> bool:

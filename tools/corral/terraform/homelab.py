@@ -199,6 +199,13 @@ class Homelab:
             raise self._explain(told)
         return _target(json.loads(json.loads(lines[-1])), self._stack)
 
+    def catalog(self) -> Path | None:
+        """The catalog that the variables name; None where they are not enough to tell, which a plan explains."""
+        try:
+            return self.target().catalog
+        except CorralError:
+            return None
+
     def _answered_by_variables(self, folder: Path, asked: str, options: Mapping[str, Any]) -> list[str]:
         """What console says to *asked* in *folder* with the stack's variables alone, which need no provider to start.
 

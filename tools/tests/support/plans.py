@@ -5,9 +5,16 @@ Only what ``corral.terraform.changes`` reads; the shapes are those of a real pla
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from corral.agent.lock_file import LockedFile
+from corral.catalog import intent
+from corral.catalog.argv import llama_server_argv
+from corral.lock.lock import Lock, LockEntry
+from corral.vram.prediction import Bytes, Prediction
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,7 @@ class Model:
     files: tuple[tuple[str, int], ...] = (("aa", 2_684_354_560),)
     ttl: int = 600
     args: str = ""
+    """A word at the end of the command line, which no key of the intent explains."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,10 @@ class Side:
         """Another side, that differs in *changes*."""
         return replace(self, **changes)
 
+    def files(self) -> set[Any]:
+        """What the download Job is asked for."""
+        return {(name, model.revision, model.files) for name, model in self.models.items()}
+
     def with_model(self, name: str, model: Model) -> Side:
         return replace(self, models={**self.models, name: model})
 
@@ -45,48 +57,67 @@ class Side:
         return replace(self, models={key: model for key, model in self.models.items() if key != name})
 
     def lock(self) -> dict[str, Any]:
-        models = {
-            name: {
-                "repo": f"org/{name}",
-                "revision": model.revision,
-                "files": [
-                    {"path": f"{sha256}.gguf", "role": "model", "size": size, "sha256": sha256}
-                    for sha256, size in model.files
-                ],
-            }
-            for name, model in self.models.items()
-        }
-        return {"version": 1, "models": models}
+        """The stack's output ``lock``."""
+        card = intent.Card(
+            vram_mib=15360,
+            reserve_mib=512,
+            tenants={name: intent.Tenant(budget_mib=budget) for name, budget in self.tenants},
+        )
+        models = {name: _entry(name, model) for name, model in self.models.items()}
+        lock = Lock(sources={}, images={}, cards={"t4": card}, models=models)
+        return json.loads(lock.text())
 
     def outputs(self) -> dict[str, Any]:
-        card = {"vram_mib": 15360, "reserve_mib": 512, "tenants": dict(self.tenants), "free_mib": 100}
         return {
-            "models": [
-                {"id": name, "context": model.context, "ttl": model.ttl, "aliases": []}
-                for name, model in sorted(self.models.items())
-            ],
-            "seating": {
-                "cards": {"t4": card},
-                "models": {name: {"mib": model.mib} for name, model in self.models.items()},
-            },
+            "lock": self.lock(),
+            "store": {"claim": self.claim, "node": None},
             "endpoint": "http://llama-swap.llama-cpp.svc.cluster.local:8080",
         }
 
     def resources(self) -> dict[str, Any]:
-        config = {name: {"cmd": f"llama-server -c {model.context} {model.args}"} for name, model in self.models.items()}
         template = {
             "metadata": [{"annotations": {"corral/config": self.checksum}}],
             "spec": [{"container": [{"name": "llama-swap", "image": self.image}]}],
         }
         job = {"spec": [{"init_container": [{"image": self.fetch}], "container": [{"image": self.fetch}]}]}
         return {
-            "kubernetes_config_map_v1.lock": {"data": {"lock.json": json.dumps(self.lock()), "store": self.claim}},
-            "kubernetes_config_map_v1.llama_swap": {"data": {"config.yaml": json.dumps({"models": config})}},
+            "kubernetes_config_map_v1.lock": {"data": {"lock.json": str(sorted(self.files()))}},
+            "kubernetes_config_map_v1.llama_swap": {"data": {"config.yaml": str(self.models)}},
             "kubernetes_job_v1.download_models": {"spec": [{"template": [job]}]},
             "kubernetes_persistent_volume_claim_v1.models": {"metadata": [{"name": self.claim}]},
             "kubernetes_deployment_v1.llama_swap": {"spec": [{"replicas": self.replicas, "template": [template]}]},
             "kubernetes_network_policy_v1.llama_swap": {"spec": [{"policy_types": ["Ingress"]}]},
         }
+
+
+def _entry(name: str, model: Model) -> LockEntry:
+    files = tuple(
+        LockedFile(path=f"{first}.gguf", role="model", size=size, sha256=hashlib.sha256(first.encode()).hexdigest())
+        for first, size in model.files
+    )
+    wanted = intent.Model(
+        source=intent.Source(repo=f"org/{name}", quant="Q4_K_M"),
+        card="t4",
+        context=model.context,
+        modalities=("text",),
+        ttl=model.ttl,
+    )
+    return LockEntry(
+        intent=wanted,
+        repo=f"org/{name}",
+        revision=model.revision,
+        licence=None,
+        files=files,
+        argv=(*llama_server_argv(name, wanted, files), *model.args.split()),
+        predicted=_prediction(model.mib),
+        measured=None,
+    )
+
+
+def _prediction(mib: int) -> Prediction:
+    gpu = Bytes(weights=mib << 20, context=0, compute=0, projector=0)
+    host = Bytes(weights=0, context=0, compute=0, projector=0)
+    return Prediction(engine="a test", rules_version=1, headers=(), gpu=gpu, host=host, gpu_bytes=gpu.total)
 
 
 def plan(
@@ -102,7 +133,7 @@ def plan(
     """
     was, now = before.resources() if before else {}, after.resources() if after else {}
     changes = [_resource(address, was.get(address), now.get(address)) for address in {**was, **now}]
-    if before and after and before.lock() != after.lock():
+    if before and after and before.files() != after.files():
         # A Job that is done is replaced, and keeps the containers that it is planned with.
         next(one for one in changes if one["type"] == "kubernetes_job_v1")["change"]["actions"] = ["delete", "create"]
     elif before and after:
