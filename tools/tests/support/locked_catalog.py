@@ -1,16 +1,25 @@
-"""Catalogs with a fresh lock, for tests that begin where `corral lock` ends."""
+"""Catalogs with a fresh lock, for tests that begin where `corral lock` ends: no hub and no engine is asked."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from corral.catalog.digest import intent_sha256
+from corral.agent.lock_file import LockedFile, Role
+from corral.catalog import catalog as catalogs
+from corral.catalog.argv import llama_server_argv
+from corral.catalog.catalog import Catalog
+from corral.catalog.intent import Model
+from corral.engine.embedded import ENGINE
+from corral.lock import lock as locks
+from corral.lock.lock import Lock, LockEntry
+from corral.vram.prediction import MIB, Bytes, Prediction, Rule, Rung
+from corral.vram.rules import RULES_VERSION
 
-from tests.support.seating import MIB, vram
-
+RULES_MIB = 117
 SMALLEST_INTENT: dict[str, Any] = {
     "source": {"repo": "example/tiny-GGUF", "quant": "F16"},
     "card": "laptop",
@@ -19,24 +28,91 @@ SMALLEST_INTENT: dict[str, Any] = {
 }
 
 
-def write_catalog(folder: Path, intents: Mapping[str, Any], argv: Sequence[str] | None = None) -> Path:
-    """Write ``models/<id>.yaml``, a card and a lock that belongs to them; return *folder*.
+def prediction(gpu_bytes: int, ladder: Mapping[int, int] | None = None, /, **more: Any) -> Prediction:
+    """What the engine would predict: parts and rules add up to *gpu_bytes*; *ladder* is bytes by context.
+
+    Args:
+        gpu_bytes: all bytes on the card.
+        ladder: none by default.
+        more: any other field of the prediction.
+    """
+    rules = min(RULES_MIB * MIB, gpu_bytes // 2)
+    plain: dict[str, Any] = {
+        "engine": ENGINE,
+        "rules_version": RULES_VERSION,
+        "headers": (),
+        "context_trained": 40960,
+        "gpu": Bytes(weights=gpu_bytes - rules, context=0, compute=0, projector=0),
+        "host": Bytes(weights=0, context=0, compute=0, projector=0),
+        "rules": (Rule(name="cuda-context-and-pools", bytes=rules, source="a test"),),
+        "gpu_bytes": gpu_bytes,
+        "ladder": tuple(
+            Rung(context=at, gpu_bytes=total, host_bytes=0) for at, total in sorted((ladder or {}).items())
+        ),
+    }
+    return Prediction(**plain | more)
+
+
+def entry(model_id: str, model: Model, predicted: Prediction | None = None, **more: Any) -> LockEntry:
+    """The lock entry of *model*: files that exist nowhere, the argv that corral makes, 100 MiB unless *predicted*."""
+    roles: tuple[Role, ...] = ("model", "projector") if model.vision else ("model",)
+    files = tuple(LockedFile(f"{role}.gguf", role, 1 << 20, _sha256(f"{model_id} {role}")) for role in roles)
+    plain: dict[str, Any] = {
+        "intent": model.normalised(),
+        "repo": model.source.repo,
+        "revision": _sha256(model_id)[:40] if model.source.repo else None,
+        "licence": "apache-2.0",
+        "files": files,
+        "argv": tuple(llama_server_argv(model_id, model, files)),
+        "predicted": predicted or prediction(100 * MIB),
+        "measured": None,
+    }
+    return LockEntry(**plain | more)
+
+
+def lock_of(catalog: Catalog, entries: Mapping[str, LockEntry] | None = None) -> Lock:
+    """A fresh lock of *catalog*; *entries* stand in for those that ``entry`` would make."""
+    made = {model_id: entry(model_id, model) for model_id, model in catalog.models.items()}
+    images = {key: image.at(image.digest or f"sha256:{_sha256(key)}") for key, image in catalog.images.items()}
+    return Lock(
+        sources=dict(catalog.sources), images=images, cards=dict(catalog.cards), models=made | dict(entries or {})
+    )
+
+
+def write_sources(
+    folder: Path, models: Mapping[str, Any], cards: Mapping[str, Any] | None = None, **files: Any
+) -> Path:
+    """Write ``models/<id>.yaml`` and ``cards/<card>.yaml`` (as JSON, which is YAML); return *folder*.
 
     Args:
         folder: where; made when missing.
-        intents: each model's intent by id (written as JSON, which is YAML).
-        argv: the command of every model; a plain one by default.
+        models: each model's intent by id.
+        cards: each card by name; by default the one that ``SMALLEST_INTENT`` names.
+        files: further files by stem: ``images`` (YAML), ``measured`` (JSON).
     """
-    (folder / "models").mkdir(parents=True)
-    for model, intent in intents.items():
-        (folder / "models" / f"{model}.yaml").write_text(json.dumps(intent, ensure_ascii=False), encoding="utf-8")
-    (folder / "cards").mkdir()
-    (folder / "cards" / "laptop.yaml").write_text("vram_mib: 8192\n", encoding="utf-8")
-    words = list(argv or ["llama-server", "-m", "${STORE}/model.gguf", "--port", "${PORT}"])
-    rows = vram(words, 100 * MIB, {})
-    entries = {
-        model: {"intent_sha256": intent_sha256(intent), "files": [], "argv": words, "vram": rows}
-        for model, intent in intents.items()
-    }
-    (folder / "lock.json").write_text(json.dumps({"version": 1, "models": entries}, indent=2), encoding="utf-8")
+    for kind, named in (("models", models), ("cards", cards or {"laptop": {"vram_mib": 8192}})):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        for name, value in named.items():
+            (folder / kind / f"{name}.yaml").write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    for stem, value in files.items():
+        (folder / f"{stem}.{'yaml' if stem == 'images' else 'json'}").write_text(json.dumps(value), encoding="utf-8")
     return folder
+
+
+def write_catalog(folder: Path, intents: Mapping[str, Any], argv: Sequence[str] | None = None) -> Path:
+    """Write models, a card and a lock that belongs to them; return *folder*.
+
+    Args:
+        folder: where; made when missing.
+        intents: each model's intent by id.
+        argv: the command of every model, whatever its intent; by default the one that corral makes.
+    """
+    catalog = catalogs.load(write_sources(folder, intents))
+    words = {} if argv is None else {"argv": tuple(argv)}
+    entries = {model_id: entry(model_id, model, **words) for model_id, model in catalog.models.items()}
+    locks.write(catalog.lock_file, lock_of(catalog, entries))
+    return folder
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
