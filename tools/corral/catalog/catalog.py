@@ -99,7 +99,7 @@ class _Reading:
         except ValidationError as error:
             self.problems += _explain(error, document, kind)
         else:
-            self.documents[file.name if kind is Images else f"{file.parent.name}/{file.name}"] = document
+            self.documents[file.name if file.name == _IMAGES else f"{file.parent.name}/{file.name}"] = document
             return found
         return None
 
