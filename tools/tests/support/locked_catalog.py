@@ -73,7 +73,10 @@ def lock_of(folder: Path, needs: Mapping[str, int], argv: Sequence[str] | None =
             predicted=_predicted(needs.get(model_id, 100) * MIB),
             measured=found.measured.on_card(model_id, words),
         )
-    images = {name: f"{image.name}:{image.tag}@{image.digest or f'sha256:{_sha256(image.name)}'}" for name, image in found.images.items()}
+    images = {
+        name: f"{image.name}:{image.tag}@{image.digest or f'sha256:{_sha256(image.name)}'}"
+        for name, image in found.images.items()
+    }
     return Lock(sources=dict(found.sources), images=images, cards=dict(found.cards), models=entries)
 
 
