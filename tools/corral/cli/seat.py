@@ -30,8 +30,7 @@ from corral.seating import advice, remedies, report
 from corral.seating.report import Report
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
+    from corral.seating.terminal import Styled
     from corral.seating.what_if import Change
 
 
@@ -104,10 +103,11 @@ def _write_svg(file: Path, found: Report) -> None:
     output.info(f"{file} written")
 
 
-def _print(drawn: Text) -> None:
+def _print(drawn: Sequence[Styled]) -> None:
     if not sys.stdout.isatty():
-        output.data(drawn.plain)
+        output.data("".join(text for text, _ in drawn))
         return
     from rich.console import Console
+    from rich.text import Text
 
-    Console(highlight=False).print(drawn, soft_wrap=True)
+    Console(highlight=False).print(Text.assemble(*drawn), soft_wrap=True)

@@ -274,7 +274,7 @@ def _pod_details(one: Pod) -> str:
 
 def _card(card: Mapping[str, Any]) -> tuple[str, str]:
     """Of the chart: whether all fits, and who was promised what."""
-    seats = [f"{name} {slot['mib']}" for name, slot in card["slots"].items()]
+    seats = [f"{name} {group['mib']}" for name, group in card["groups"].items()]
     tenants = [f"{name} {mib}" for name, mib in card["tenants"].items()]
     parts = [
         f"seats: {', '.join(seats) or 'none'}",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,12 +53,14 @@ class _Question:
     """What decides whether a context of one model fits.
 
     Attributes:
+        context: the present one.
         grid: the contexts that may be offered, ascending.
         known: predicted bytes by context, of the lock.
         floor: bytes that are declared.
         limit: bytes that the prediction or the declaration may take.
     """
 
+    context: int
     grid: Sequence[int]
     known: Mapping[int, int]
     floor: int
@@ -67,6 +68,13 @@ class _Question:
 
     def fits(self, predicted: int) -> bool:
         return max(predicted, self.floor) <= self.limit
+
+    def answer(self) -> Largest | None:
+        """The answer where the engine need not be asked: the largest of all fits, or only a declaration is known."""
+        if not self.known:
+            return Largest(self.context, proved=False)
+        top = self.known.get(self.grid[-1])
+        return Largest(self.grid[-1], proved=True) if top is not None and self.fits(top + _ALIGNMENT) else None
 
 
 def largest(catalog: Catalog, lock: Lock, chart: Chart, models: Iterable[str] | None = None) -> dict[str, Largest]:
@@ -81,34 +89,36 @@ def largest(catalog: Catalog, lock: Lock, chart: Chart, models: Iterable[str] | 
         chart: its chart.
         models: ids.
     """
-    ids = list(lock.models if models is None else models)
+    found: dict[str, Largest] = {}
+    open_questions: dict[str, _Question] = {}
+    for model_id in lock.models if models is None else models:
+        room_mib, others_mib = chart.room_mib(model_id), chart.others_mib(model_id)
+        question = _question(catalog.models[model_id], lock.models[model_id], room_mib)
+        if others_mib > room_mib or question.floor > question.limit or not question.grid:
+            found[model_id] = Largest(None, proved=True)
+        elif plain := question.answer():
+            found[model_id] = plain
+        else:
+            open_questions[model_id] = question
 
-    def one(model_id: str) -> Largest:
-        ask = _engine(catalog.directory, model_id, catalog.models[model_id], lock.models[model_id])
-        return _largest(catalog.models[model_id], lock.models[model_id], *_room(chart, model_id), ask)
+    def ask(model_id: str) -> Largest:
+        engine = _engine(catalog.directory, model_id, catalog.models[model_id], lock.models[model_id])
+        return _asked(open_questions[model_id], engine)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(ids, pool.map(one, ids), strict=True))
+    if open_questions:
+        from concurrent.futures import ThreadPoolExecutor  # slow to import
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found |= dict(zip(open_questions, pool.map(ask, open_questions), strict=True))
+    return found
 
 
-def _room(chart: Chart, model_id: str) -> tuple[int, int]:
-    return chart.room_mib(model_id), chart.others_mib(model_id)
-
-
-def _largest(model: Model, entry: LockEntry, room_mib: int, others_mib: int, ask: Ask) -> Largest:
-    question = _question(model, entry, room_mib)
-    if others_mib > room_mib or question.floor > question.limit or not question.grid:
-        return Largest(None, proved=True)
-    top = question.known.get(question.grid[-1])
-    if top is not None and question.fits(top + _ALIGNMENT):
-        return Largest(question.grid[-1], proved=True)
-    on_ladder = max((at for at, total in question.known.items() if question.fits(total)), default=None)
-    if entry.predicted.gpu_bytes is None:  # only what is declared is known, and it speaks for the present context
-        return Largest(entry.intent.context, proved=False)
+def _asked(question: _Question, ask: Ask) -> Largest:
     try:
         return Largest(search(question.grid, question.known, question.fits, ask), proved=True)
     except (CannotRun, EngineCannotPredict, UnreadableHeader):
-        return Largest(on_ladder, proved=False)
+        on_ladder = (context for context, total in question.known.items() if question.fits(total))
+        return Largest(max(on_ladder, default=None), proved=False)
 
 
 def _question(model: Model, entry: LockEntry, room_mib: int) -> _Question:
@@ -122,7 +132,7 @@ def _question(model: Model, entry: LockEntry, room_mib: int) -> _Question:
     # An image of that many tokens must fit in; without a number of its own the limit follows the context.
     above = model.image_max_tokens or (1 if model.vision else 0)
     grid = sorted(at for at in {*range(STEP, top + 1, STEP), *known, top} if above < at <= top)
-    return _Question(grid, {at: known[at] for at in grid if at in known}, declared, room_mib * MIB - surplus)
+    return _Question(context, grid, {at: known[at] for at in grid if at in known}, declared, room_mib * MIB - surplus)
 
 
 def search(grid: Sequence[int], known: Mapping[int, int], fits: Callable[[int], bool], ask: Ask) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -16,6 +17,7 @@ import pytest
 from corral import paths
 from corral.cli.main import main
 from corral.cluster import client, port_forward
+from corral.lock.lock import seal_of
 from corral.terraform import guard, homelab
 from tests.support.stub_endpoint import fails_to_load, serve
 from tests.support.tiny_stack import set_variables, write_stack
@@ -107,7 +109,8 @@ def test_a_plan_takes_catalog_and_variables_from_the_command_line(stack, tmp_pat
 def test_a_lock_that_only_corral_knows_to_be_stale_is_refused(stack, tmp_path, capsys):
     shutil.copytree(DEMO, tmp_path / "catalog")
     lock = tmp_path / "catalog" / "lock.json"
-    lock.write_text(lock.read_text().replace('"--metrics"', '"--props"'))
+    edited = lock.read_text().replace('"--metrics"', '"--props"')
+    lock.write_text(re.sub('"seal": "[0-9a-f]*"', f'"seal": "{seal_of(edited)}"', edited))
 
     for words in (["plan"], ["apply", "--yes"]):
         assert main([*words, "--catalog", str(tmp_path / "catalog")]) == 2
