@@ -20,10 +20,17 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from corral.catalog.digest import argv_sha256, intent_sha256
+from corral.agent.lock_file import LockedFile, Role
+from corral.catalog import catalog
+from corral.catalog.argv import llama_server_argv
+from corral.catalog.intent import Model
+from corral.engine.embedded import ENGINE
+from corral.lock import headers, lock
+from corral.lock.lock import Lock, LockEntry
 from corral.terraform.local import STACK
+from corral.vram.prediction import Bytes, Prediction, Rung
+from corral.vram.rules import RULES_VERSION
 
 GOAL_SECONDS = 3.0
 CARD = """\
@@ -33,62 +40,63 @@ tenants: {immich-ml: {budget_mib: 2100}, immich-server: {budget_mib: 1200}, frig
 
 
 def write_catalog(folder: Path, count: int) -> Path:
-    """*count* models with a fresh lock in *folder*: every fourth takes images, over three slots."""
+    """*count* models with a fresh lock in *folder*: every fourth takes images, over three groups."""
     (folder / "models").mkdir(parents=True)
     (folder / "cards").mkdir()
     (folder / "cards" / "t4.yaml").write_text(CARD, encoding="utf-8")
-    entries: dict[str, Any] = {}
     for number in range(count):
         name, vision = f"model-{number:03}", number % 4 == 0
-        context = 1024 * (1 + number % 16)
         intent = {
             "source": {"repo": f"example/{name}-GGUF", "quant": "Q4_K_M", "mmproj": "auto" if vision else "none"},
             "card": "t4",
-            "context": context,
+            "context": 1024 * (1 + number % 16),
             "modalities": ["text", "image"] if vision else ["text"],
-            "slot": f"slot-{number % 3}",
+            "group": f"group-{number % 3}",
             "aliases": [f"alias-{number}-a", f"alias-{number}-b"],
             "args": {"cache-type-k": "q8_0", "chat-template-kwargs": '{"enable_thinking": false}'},
         }
-        argv = [
-            *("llama-server", "-m", f"${{STORE}}/{name}/model.gguf"),
-            *(("--mmproj", f"${{STORE}}/{name}/mmproj.gguf", "--image-max-tokens", "1024") if vision else ()),
-            *("-c", str(context), "-np", "1", "-ngl", "99", "-fa", "on", "-fit", "off", "--no-context-shift"),
-            *("--cache-ram", "1024", "--reasoning", "auto", "--metrics", "--offline", "--cache-type-k", "q8_0"),
-            *("--chat-template-kwargs", '{"enable_thinking": false}', "--host", "127.0.0.1", "--port", "${PORT}"),
-        ]  # fmt: skip
-        entries[name] = {
-            "intent_sha256": intent_sha256(intent),
-            "repo": f"example/{name}-GGUF",
-            "revision": _sha256(name)[:40],
-            "licence": "apache-2.0",
-            "files": [
-                {"path": f"{role}.gguf", "role": role, "size": 5 << 30, "sha256": _sha256(f"{name} {role}")}
-                for role in (("model", "projector") if vision else ("model",))
-            ],
-            "argv": argv,
-            "vram": vram(argv, 6 << 30),
-        }
         (folder / "models" / f"{name}.yaml").write_text(json.dumps(intent), encoding="utf-8")
-    (folder / "lock.json").write_text(json.dumps({"version": 1, "models": entries}, indent=2), encoding="utf-8")
+    wanted = catalog.load(folder)
+    headers.write(folder, {headers.sha256_of(header): header for header in map(_header, wanted.models)})
+    entries = {name: _entry(name, model) for name, model in wanted.models.items()}
+    made = Lock(sources=dict(wanted.sources), images={}, cards=dict(wanted.cards), models=entries)
+    lock.write(wanted.lock_file, made)
     return folder
 
 
-def vram(argv: Sequence[str], gpu_total: int) -> dict[str, Any]:
-    """VRAM rows as `corral lock` writes them, with a ladder of seven contexts."""
+def _entry(name: str, model: Model) -> LockEntry:
+    roles: tuple[Role, ...] = ("model", "projector") if model.vision else ("model",)
+    files = tuple(LockedFile(f"{role}.gguf", role, 5 << 30, _sha256(f"{name} {role}")) for role in roles)
+    return LockEntry(
+        intent=model.normalised(),
+        repo=model.source.repo,
+        revision=_sha256(name)[:40],
+        licence="apache-2.0",
+        files=files,
+        argv=tuple(llama_server_argv(name, model, files)),
+        predicted=_prediction(name, 6 << 30),
+        measured=None,
+    )
+
+
+def _prediction(name: str, gpu_bytes: int) -> Prediction:
+    """A prediction as `corral lock` writes it, with a ladder of seven contexts."""
     nothing = {"context": 0, "compute": 0, "projector": 0}
-    return {
-        "engine": "generated",
-        "argv_sha256": argv_sha256(argv),
-        "headers": [],
-        "context_trained": 131072,
-        "gpu": {"weights": gpu_total, **nothing},
-        "host": {"weights": 0, **nothing},
-        "rules": [],
-        "gpu_total": gpu_total,
-        "ladder": [{"context": 2048 << n, "gpu_total": gpu_total + (n << 20), "host_total": 0} for n in range(7)],
-        "projector_type": None,
-    }
+    return Prediction(
+        engine=ENGINE,
+        rules_version=RULES_VERSION,
+        headers=(headers.sha256_of(_header(name)),),
+        context_trained=131072,
+        gpu=Bytes(weights=gpu_bytes, **nothing),
+        host=Bytes(weights=0, **nothing),
+        gpu_bytes=gpu_bytes,
+        ladder=tuple(Rung(context=2048 << n, gpu_bytes=gpu_bytes + (n << 20), host_bytes=0) for n in range(7)),
+    )
+
+
+def _header(name: str) -> bytes:
+    """Bytes as long as the header of a model with 400 tensors, and as well compressed."""
+    return b"GGUF" + b"".join(f"{name} blk.{n}.attn_norm.weight".encode().ljust(56, b"\0") for n in range(400))
 
 
 def _sha256(text: str) -> str:

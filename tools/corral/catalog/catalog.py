@@ -96,7 +96,7 @@ class _Reading:
         except CatalogInvalid as error:
             self.problems += error.problems
             return None
-        return self.document(file.name if kind is Images else f"{file.parent.name}/{file.name}", document, kind)
+        return self.document(file.name if file.name == _IMAGES else f"{file.parent.name}/{file.name}", document, kind)
 
     def document(self, source: str, document: Document, kind: type[_T]) -> _T | None:
         """*document*, which is file *source*, as a *kind*; None when something is wrong."""

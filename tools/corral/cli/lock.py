@@ -127,11 +127,9 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
         upgrade_images=asked,
         say=output.info,
     )
-    written = present is None or present.text() != result.lock.text()
     try:
         headers.write(wanted.directory, result.headers)
-        if written:
-            lock.write(wanted.lock_file, result.lock)
+        written = lock.write(wanted.lock_file, result.lock)
         headers.prune(wanted.directory, result.lock)
     except OSError as error:
         raise Refused(

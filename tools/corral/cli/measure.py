@@ -8,8 +8,8 @@ request is sent before, because pools and projectors grow with use.  Elsewhere t
 buffers that it names while it loads.  What cannot be determined is an error, never 0.
 
 The lock takes the measurement over at once, and the model's seat is the larger of prediction and measurement.  A
-measurement belongs to one command line: when that changes, it counts no more.  One without a card shows whether predictions hold on such a machine; no seat
-depends on it.
+measurement belongs to one command line: when that changes, it counts no more.  One without a card shows whether
+predictions hold on such a machine; no seat depends on it.
 
 examples:
   corral measure qwen3-8b               measure, and write it down

@@ -1,6 +1,6 @@
 """What is different between two locks: each model, card and image, first as codes and fields, then in words.
 
-Pure: it reads no file and asks nobody.  `corral lock` compares the old lock with the new one, `corral plan` the applied
+Pure: it reads no file and asks no service.  `corral lock` compares the old lock with the new one, `corral plan` the applied
 one with the one beside the catalog.
 """
 
@@ -38,8 +38,8 @@ class Difference:
     Attributes:
         field: what kind of fact it is.
         key: which one: a file's path, a key of the intent or the card (``context``, ``tenants.frigate.budget_mib``);
-            empty where the field says it all.
-        before: its value; None when there was none.  A ``LockedFile`` for a file, words for argv, a ``Seat`` for a seat.
+            empty where there is only one.
+        before: its value, None when there was none: a ``LockedFile`` for a file, words for argv, a ``Seat`` for a seat.
         after: the same now.
     """
 

@@ -30,7 +30,7 @@ from corral.files import write_atomically
 from corral.vram.prediction import Prediction, mib
 from corral.vram.rules import RULES_VERSION
 
-VERSION = 2
+VERSION: Literal[2] = 2
 
 _Strict = ConfigDict(extra="forbid", frozen=True)
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
@@ -76,7 +76,8 @@ class Lock(BaseModel):
 
     version: Literal[2] = VERSION
     seal: _Sha256 | Literal[""] = Field(
-        "", description="sha256 of this file's own bytes with the seal's value empty: shows an accident or a merge"
+        default="",
+        description="sha256 of this file's own bytes with the seal's value empty: shows an accident or a merge",
     )
     sources: dict[str, _Sha256] = Field(
         description="sha256 of the bytes of each file of the catalog that this was made from, by path in its folder"
@@ -206,7 +207,8 @@ def _outdated(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
             why = f"was predicted by {entry.predicted.engine}, and this corral has {ENGINE}"
             yield Stale("model", model_id, "engine", why)
         elif entry.predicted.rules_version != RULES_VERSION:
-            why = f"was predicted by rules of version {entry.predicted.rules_version}, and this corral has {RULES_VERSION}"
+            version = entry.predicted.rules_version
+            why = f"was predicted by rules of version {version}, and this corral has {RULES_VERSION}"
             yield Stale("model", model_id, "rules", why)
         elif gone := _changed_on_disk(catalog, entry):
             yield Stale("model", model_id, "disk", f"is not on disk as it was locked: {gone}")
@@ -223,9 +225,17 @@ def _changed_on_disk(catalog: Catalog, entry: LockEntry) -> str:
     return ""
 
 
-def write(path: Path, lock: Lock) -> None:
-    """Replace the lock at *path* at once; where a link stands, the file that it names."""
-    write_atomically(path.resolve(), lock.text())
+def write(path: Path, lock: Lock) -> bool:
+    """Replace the lock at *path* at once, where a link stands the file that it names; whether it was another.
+
+    Raises:
+        OSError: the folder is not writable.
+    """
+    text = lock.text()
+    if path.exists() and path.read_bytes() == text.encode():
+        return False
+    write_atomically(path.resolve(), text)
+    return True
 
 
 @dataclass(frozen=True)

@@ -136,14 +136,15 @@ def require_declared(catalog: Catalog, model_id: str, model: Model, prediction: 
     needed = mib(prediction.gpu_bytes or 0)
     if model.vram and model.vram.declared_mib < needed:
         raise Refused(
-            f"its vram declares {model.vram.declared_mib:,} MiB, and the engine predicts {needed:,} MiB for its command "
-            f"line; a declaration may only add to a prediction ({catalog.place(model_id, 'vram', 'declared_mib')}).",
+            f"its vram declares {model.vram.declared_mib:,} MiB, and the engine predicts {needed:,} MiB for its "
+            "command line; a declaration may only add to a prediction "
+            f"({catalog.place(model_id, 'vram', 'declared_mib')}).",
             next_step=f"Remove vram from {model_id}.yaml, or set declared_mib to {needed} or more",
         )
 
 
 def _stretches_positions(model: Model) -> bool:
-    """Whether RoPE is scaled: ``rope-freq-base`` alone does it too, ``yarn-*`` only shape what one of these turns on."""
+    """Whether RoPE is scaled: ``rope-freq-base`` alone does it too, ``yarn-*`` only shapes it."""
 
     def number(name: str, default: float) -> float:
         try:

@@ -67,16 +67,20 @@ class Prediction(BaseModel):
     rules_version: int = Field(ge=1, description="of the rules that were applied (corral.vram.rules)")
     headers: tuple[_Sha256, ...] = Field(description="the files' headers in headers/, in the order of `files`")
     context_trained: int | None = Field(
-        None, gt=0, description="tokens that the model was trained for; null when unknown"
+        default=None, gt=0, description="tokens that the model was trained for; null when unknown"
     )
-    gpu: Bytes | None = Field(None, description="bytes on the card, as the engine counts them; null when it could not")
-    host: Bytes | None = Field(None, description="bytes of host memory; null when the engine could not")
-    rules: tuple[Rule, ...] = Field((), description="further bytes on the card, each by a rule")
-    gpu_bytes: int | None = Field(None, gt=0, description="bytes on the card in all: gpu and rules; null without gpu")
-    ladder: tuple[Rung, ...] = Field((), description="the same with other contexts; smallest first")
-    projector_type: str | None = Field(None, description="number format of most of the projector, e.g. F16")
+    gpu: Bytes | None = Field(
+        default=None, description="bytes on the card, as the engine counts them; null when it could not"
+    )
+    host: Bytes | None = Field(default=None, description="bytes of host memory; null when the engine could not")
+    rules: tuple[Rule, ...] = Field(default=(), description="further bytes on the card, each by a rule")
+    gpu_bytes: int | None = Field(
+        default=None, gt=0, description="bytes on the card in all: gpu and rules; null without gpu"
+    )
+    ladder: tuple[Rung, ...] = Field(default=(), description="the same with other contexts; smallest first")
+    projector_type: str | None = Field(default=None, description="number format of most of the projector, e.g. F16")
     unmeasured: _Text | None = Field(
-        None, description="why the engine could not predict it; then the intent declares what it takes"
+        default=None, description="why the engine could not predict it; then the intent declares what it takes"
     )
 
     @model_validator(mode="after")

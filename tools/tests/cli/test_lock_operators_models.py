@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from corral.lock.predicted import mib
 
 from corral import paths
 from corral.demo.hub import Hub, LogEntry, RepoContent
 from corral.hub import gguf_range
 from corral.lock import lock as locks
-from corral.lock.predicted import mib
 from corral.vram.gguf_header import parse
 from tests.support import gguf_models
 

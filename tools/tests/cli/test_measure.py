@@ -6,10 +6,10 @@ import json
 import shutil
 
 import pytest
+from corral.catalog.digest import argv_sha256
 
 from corral import paths
 from corral.catalog import ledger
-from corral.catalog.digest import argv_sha256
 from corral.catalog.ledger import Ledger, Measurement
 from corral.cli.main import main
 from corral.lock import lock

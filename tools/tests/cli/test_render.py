@@ -7,13 +7,13 @@ import shutil
 
 import pytest
 import yaml
+from corral.lock.predicted import mib
 
 from corral import documents, paths
 from corral.catalog import catalog
 from corral.cli.main import main
 from corral.errors import Refused
 from corral.lock import lock
-from corral.lock.predicted import mib
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 

@@ -12,15 +12,15 @@ import shutil
 
 import psutil
 import pytest
+from corral.catalog.digest import argv_sha256
+from corral.lock.predicted import MIB
 
 from corral import paths
 from corral.catalog import ledger
-from corral.catalog.digest import argv_sha256
 from corral.cli.main import main
 from corral.demo.tour import tiny_hub
 from corral.engine import stack
 from corral.lock import lock
-from corral.lock.predicted import MIB
 from corral.measure import nvidia_smi
 from corral.measure.comparison import LIMIT
 from tests.support.engine_process import free_port

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from corral.catalog.digest import argv_sha256
+from corral.lock.predicted import MIB, mib
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.argv import llama_server_argv
-from corral.catalog.digest import argv_sha256
 from corral.catalog.intent import DeclaredVram, Model, Source
 from corral.engine import embedded
 from corral.engine.embedded import ENGINE
@@ -14,7 +15,6 @@ from corral.errors import EngineCannotPredict, ProgramMissing, Refused, Unreadab
 from corral.hub.resolved import Resolved
 from corral.lock import headers
 from corral.lock.predict import EngineMeasurer
-from corral.lock.predicted import MIB, mib
 from corral.vram import from_header
 from tests.support import gguf_models
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from corral.catalog.digest import argv_sha256
+from corral.lock.predicted import MIB, Declared, MemoryParts, RuleRow, Vram
 
 from corral.agent.lock_file import LockedFile
-from corral.catalog.digest import argv_sha256
 from corral.catalog.ledger import Ledger, Measurement, Source
 from corral.lock.lock import Lock, LockEntry
-from corral.lock.predicted import MIB, Declared, MemoryParts, RuleRow, Vram
 from corral.measure.comparison import LIMIT, compare
 
 ARGV = ("llama-server", "-m", "model.gguf")

@@ -6,10 +6,10 @@ import gzip
 import hashlib
 
 import pytest
+from corral.lock.predicted import Vram
 
 from corral.lock import headers
 from corral.lock.lock import Lock, LockEntry
-from corral.lock.predicted import Vram
 
 HEADER = b"GGUF" + bytes(range(256)) * 20
 SHA256 = hashlib.sha256(HEADER).hexdigest()

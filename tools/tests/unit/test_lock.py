@@ -3,16 +3,16 @@
 import json
 
 import pytest
+from corral.catalog.digest import argv_sha256
+from corral.lock.predicted import RULES_VERSION, MemoryParts, Vram
 
 from corral.agent.lock_file import LockedFile, read_lock
 from corral.catalog import catalog
-from corral.catalog.digest import argv_sha256
 from corral.engine.embedded import ENGINE
 from corral.errors import CannotRun, EngineCannotPredict, HubUnavailable, LockStale, Refused
 from corral.hub.resolve import Resolved, resolve
 from corral.lock import lock
 from corral.lock.predict import EngineMeasurer, Measured
-from corral.lock.predicted import RULES_VERSION, MemoryParts, Vram
 from corral.lock.relock import relock
 
 COMMIT, NEXT = "a" * 40, "b" * 40

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from corral.vram.measurement import measure_model
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.intent import Model
 from corral.errors import EngineCannotPredict
 from corral.vram import from_header, measurement
-from corral.vram.measurement import measure_model
 from corral.vram.oracle import measure
 from corral.vram.rules import rules
 from tests.support import gguf_models
