@@ -114,7 +114,7 @@ def test_a_lock_that_only_corral_knows_to_be_stale_is_refused(stack, tmp_path, c
 
     for words in (["plan"], ["apply", "--yes"]):
         assert main([*words, "--catalog", str(tmp_path / "catalog")]) == 2
-        assert "has another command line in the lock" in capsys.readouterr().err
+        assert "was locked by another corral" in capsys.readouterr().err
     assert applied(stack) is None
 
 
