@@ -16,6 +16,7 @@ module "llama_swap" {
   allowed_namespaces = var.allowed_namespaces
   claim              = module.model_store.claim
   config             = module.llama_swap_config.yaml
+  holders            = file("${path.module}/../../modules/llama-swap-config/holders.sh")
   image              = local.images["llama-swap"]
   image_from         = local.image_from
   lock               = local.lock_or_none

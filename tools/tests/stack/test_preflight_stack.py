@@ -84,7 +84,7 @@ def nvidia_smi(tmp_path, monkeypatch):
     return say
 
 
-def test_a_load_that_the_card_has_no_room_for_is_refused_in_a_line_that_tells_who_is_seated(
+def test_a_load_that_the_card_has_no_room_for_is_refused_and_the_records_name_who_is_seated(
     up, catalog, tmp_path, monkeypatch, capsys
 ):
     card = tmp_path / "card"

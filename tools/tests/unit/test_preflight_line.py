@@ -124,13 +124,14 @@ def test_the_faults_have_verdicts_of_their_own(tmp_path):
     def of(*words: str, need: str = "7000", source: str = "echo 100, 16000") -> Answer:
         return verdict(preflight(*words, need=need, CORRAL_VRAM_SOURCE=source).stderr)
 
-    assert [(one.reason, one.culprit) for one in (of(), of(need="17000"), of("/x/y"), of(need="much"))] == [
+    assert [(one.reason, one.culprit) for one in (of(), of(need="17000"), of(need="much"))] == [
         ("out-of-memory", "processes that are not visible from here (15900 MiB)"),
         ("out-of-memory", "its seat of 17000 MiB, on a card of 16000 MiB"),
-        ("engine-missing", "/x/y"),
         ("bad-argument", "the preflight's arguments"),
     ]
     assert of("true", source="echo 9000, 16000").reason == "crashed"
+    said = engine_words.understand(preflight("/x/y", CORRAL_VRAM_SOURCE="echo 9000, 16000").stderr)
+    assert (said.reason, said.culprit) == ("engine-missing", "/x/y")
 
 
 def verdict(log: str) -> Answer:

@@ -7,6 +7,7 @@ variables {
   claim     = "models"
   config    = "models: {a: {}}"
   image     = "example/llama-swap:v1@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+  holders   = "# shellcheck shell=sh\n"
   preflight = "#!/bin/sh\n"
   models    = [{ id = "a", slot = "main" }, { id = "b", slot = "main" }, { id = "c", slot = "eyes" }]
   lock = { version = 1, models = {
