@@ -87,29 +87,26 @@ def test_only_decisions_begin_the_start_of_an_engine():
     assert preflight_line.decisions(f"x\n{REFUSAL}") == [2]
 
 
-FAULTS = {
-    "held by a tenant": (
-        7000,
-        {},
-        'case $1 in --query-gpu*) echo "100, 16000" ;; *) echo "8, 15800, /x/immich" ;; esac',
-    ),
-    "not visible": (7000, {"CORRAL_VRAM_SOURCE": "echo 100, 16000"}, ""),
-    "larger than the card": (17000, {"CORRAL_VRAM_SOURCE": "echo 100, 16000"}, ""),
-    "no engine": (7000, {"CORRAL_VRAM_SOURCE": "echo 9000, 16000", "engine": "/nowhere/llama-server"}, ""),
-    "wrong arguments": ("much", {}, ""),
-    "a crash with room": (7000, {"CORRAL_VRAM_SOURCE": "echo 9000, 16000"}, ""),
-    "a crash with memory unknown": (7000, {"CORRAL_VRAM_SOURCE": "false"}, ""),
+TENANT = 'case $1 in --query-gpu*) echo "100, 16000" ;; *) echo "8, 15800, /x/immich" ;; esac'
+FAULTS = {  # the source, or nvidia-smi; the need; the engine; the decision
+    "held by a tenant": (TENANT, "7000", (), "no-room"),
+    "not visible": ("echo 100, 16000", "7000", (), "no-room"),
+    "larger than the card": ("echo 100, 16000", "17000", (), "no-room"),
+    "no engine": ("echo 9000, 16000", "7000", ("/nowhere/llama-server",), "no-engine"),
+    "wrong arguments": ("echo 9000, 16000", "much", (), "usage"),
+    "a crash with room": ("echo 9000, 16000", "7000", (), "room"),
+    "a crash with memory unknown": ("false", "7000", (), "memory-unknown"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_verdict_depends_on_a_sentence(fault, tmp_path):
-    need, settings, nvidia_smi = FAULTS[fault]
+    source, need, engine, code = FAULTS[fault]
     preflight = Preflight(shell("dash"), tmp_path / "bin")
-    if nvidia_smi:
-        preflight.install("nvidia-smi", nvidia_smi)
-    settings = dict(settings)
-    log = preflight(settings.pop("engine", "true"), need=str(need), **settings).stderr
+    if source == TENANT:
+        preflight.install("nvidia-smi", source)
+    log = preflight(*engine, need=need, CORRAL_VRAM_SOURCE="" if source == TENANT else source).stderr
+    assert preflight_line.read(log)[0].code == code
     words = r"\1no room for b: it needs 1 MiB; out of memory"
     other = re.sub(r"^(preflight: [^:]*: ).*$", words, log, flags=re.MULTILINE)
 
@@ -129,7 +126,7 @@ def test_the_faults_have_verdicts_of_their_own(tmp_path):
         ("out-of-memory", "its seat of 17000 MiB, on a card of 16000 MiB"),
         ("bad-argument", "the preflight's arguments"),
     ]
-    assert of("true", source="echo 9000, 16000").reason == "crashed"
+    assert of(source="echo 9000, 16000").reason == "crashed"
     said = engine_words.understand(preflight("/x/y", CORRAL_VRAM_SOURCE="echo 9000, 16000").stderr)
     assert (said.reason, said.culprit) == ("engine-missing", "/x/y")
 
