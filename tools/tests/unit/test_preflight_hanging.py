@@ -88,7 +88,7 @@ def test_an_nvidia_smi_that_cannot_be_reaped_does_not_hold_the_load(tmp_path):
         if ctypes.CDLL(None, use_errno=True).ptrace(_PTRACE_SEIZE, asked, 0, 0) != 0:
             not_permitted(f"ptrace: {os.strerror(ctypes.get_errno())}")
         traced.touch()
-        out, error = process.communicate()
+        out, error = process.communicate(timeout=30)
         left = psutil.Process(asked).status()
     finally:
         process.kill()
