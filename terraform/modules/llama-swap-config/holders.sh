@@ -23,33 +23,38 @@ plain() { # TEXT; sets plain to it without control characters and blanks around 
   plain=$(printf '%s' "${plain%"${plain##*[! ]}"}" | tr ' ' _)
 }
 
-list_holders() {
-  ask 0.1 sh -c "$SEATS"
+list_holders() { # both at once: the time is short
+  ask 0.25 sh -c "$SEATS" &
   [ "$source" != nvidia-smi ] ||
-    ask 0.15 nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv,noheader,nounits \
+    ask 0.25 nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv,noheader,nounits \
       ${uuid:+"--id=$uuid"} ${card:+"--id=$card"}
+  wait
   echo '=end'
 }
 
+# shellcheck disable=SC2086 # split on purpose
 report_holders() { # reads list_holders
-  rest=$((total - free)) seats='' listed=' '
+  rest=$((total - free)) seats='|' rows='' listed=' ' newline='
+'
   while IFS= read -r line && [ "$line" != =end ]; do
     case $line in
-    "seat "*) seats="$seats ${line#seat }" ;;
-    *,*,*) # PID, MIB, /PATH/TO/PROGRAM
-      pid=${line%%,*} mib=${line#*,} name=${line#*,*,} held='' words=''
-      is_number "$pid" || continue
-      plain "${name##*/}" && name=${plain:-unknown}
-      case $seats in *" $pid:"*) name=${seats##*" $pid:"} && name=${name%%:*} ;; esac
-      plain "${mib%%,*}" && mib=$plain
-      if is_number "$mib"; then held=" held_mib=$mib" words=", $mib MiB" rest=$((rest - mib)); fi
-      listed="$listed$pid "
-      record "holder for=$model pid=$pid$held name=$name" "held by $name (pid $pid$words)"
-      ;;
+    "seat "*) seats="$seats${line#seat }|" ;;
+    *,*,*) rows="$rows$line$newline" ;; # PID, MIB, /PATH/TO/PROGRAM
     esac
   done
-  IFS=' ' # the split is on purpose
-  for seat in $seats; do
+  IFS=$newline
+  for line in $rows; do
+    pid=${line%%,*} mib=${line#*,} name=${line#*,*,} held='' words=''
+    is_number "$pid" || continue
+    plain "${name##*/}" && name=${plain:-unknown}
+    case $seats in *"|$pid:"*) name=${seats##*"|$pid:"} && name=${name%%:*} ;; esac
+    plain "${mib%%,*}" && mib=$plain
+    if is_number "$mib"; then held=" held_mib=$mib" words=", $mib MiB" rest=$((rest - mib)); fi
+    listed="$listed$pid "
+    record "holder for=$model pid=$pid$held name=$name" "held by $name (pid $pid$words)"
+  done
+  IFS='|'
+  for seat in ${seats#?}; do
     pid=${seat%%:*} on_card=${seat##*:} seat=${seat%:*}
     seated=${seat#*:} mib=${seat##*:}
     seated=${seated%:*}

@@ -143,6 +143,7 @@ def test_odd_names_are_made_values_and_a_missing_figure_is_left_out(preflight):
             "814, 1, a: b\tc\033[31m\r",
             "815, 010, ",
             "816; x, 1, not a pid",
+            "817, 2, a|9, 1, b",
         ),
     )
 
@@ -153,6 +154,7 @@ def test_odd_names_are_made_values_and_a_missing_figure_is_left_out(preflight):
         (813, None, "[Not_Found]"),
         (814, 1, "a__b_c[31m"),
         (815, None, "unknown"),
+        (817, 2, "a|9,_1,_b"),
     ]
 
 
