@@ -14,6 +14,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,21 +24,36 @@ AT_WORST = {  # what the source does, and the exit code that follows
     "refusal": ("echo 100, 16000", 75),
     "refusal, slow source": ("sleep 0.5; echo 100, 16000", 75),
     "a source that hangs": ("sleep 60", 0),
+    "one that ignores signals": ("trap '' TERM; setsid sleep 5 & sleep 60", 0),
     "lines without end": ("yes", 0),
     "a line without end": ("cat /dev/zero", 0),
     "the same on stderr": ("yes >&2", 0),
 }
+HANGING_LIST = (
+    "case $1 in --query-gpu=*) {wait} echo '100, 16000' ;; *) trap '' TERM; setsid sleep 5 & sleep 60 ;; esac"
+)
 
 
-def seconds(command: list[str], source: str, code: int) -> float:
-    """Wall-clock time of one run of *command*, with *source* in the place of nvidia-smi."""
-    environment = os.environ | {"CORRAL_VRAM_SOURCE": source}
-    start = time.perf_counter()
-    done = subprocess.run(command, env=environment, capture_output=True, check=False)
-    took = time.perf_counter() - start
-    if done.returncode != code:
-        raise SystemExit(f"{command} ended with {done.returncode}: {done.stderr.decode()}")
+def seconds(command: list[str], source: str, code: int, **settings: str) -> float:
+    """Wall-clock time of one run of *command*, with *source* in the place of nvidia-smi unless it is empty."""
+    environment = os.environ | {"CORRAL_VRAM_SOURCE": source} | settings
+    with tempfile.TemporaryFile() as words:  # no pipe, which a process that hangs would hold open
+        start = time.perf_counter()
+        done = subprocess.run(command, env=environment, stdout=words, stderr=words, check=False)
+        took = time.perf_counter() - start
+        words.seek(0)
+        if done.returncode != code:
+            raise SystemExit(f"{command} ended with {done.returncode}: {words.read().decode()}")
     return took
+
+
+def with_hanging_list(command: list[str], wait: str) -> float:
+    """Of a refusal whose nvidia-smi, after *wait*, knows the memory, and hangs when it is asked for processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{HANGING_LIST.format(wait=wait)}\n")
+        program.chmod(0o755)
+        return seconds(command, "", 75, PATH=f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
 def main() -> int:
@@ -58,6 +74,8 @@ def main() -> int:
     engine = [str(Path(sys.executable).with_name("corral-llama-server")), "--version"]
     engine_start = statistics.median(seconds(engine, room, 0) for _ in range(5))
     slowest = {name: max(seconds(front, source, code) for _ in range(5)) for name, (source, code) in AT_WORST.items()}
+    slowest["refusal, its list hangs"] = max(with_hanging_list(front, "") for _ in range(5))
+    slowest["the same, slow source"] = max(with_hanging_list(front, "sleep 0.5;") for _ in range(5))
 
     print(f"{platform.machine()}, {os.cpu_count()} cores, {Path('/bin/sh').resolve().name}, median of {args.rounds}")
     print(f"start of the embedded engine  {engine_start * 1000:7.1f} ms")

@@ -10,6 +10,7 @@ locals {
   files = {
     "config.yaml"  = var.config
     "drain.sh"     = file("${path.module}/drain.sh")
+    "holders.sh"   = var.holders
     "models.txt"   = "${join("\n", local._paths)}\n"
     "preflight.sh" = var.preflight
     "started.sh"   = file("${path.module}/started.sh")

@@ -41,6 +41,12 @@ variable "drain_seconds" {
   }
 }
 
+variable "holders" {
+  description = "The text of the holders.sh that preflight.sh reads when it refuses a load."
+  type        = string
+  nullable    = false
+}
+
 variable "image" {
   description = "The image with llama-swap, llama-server, sh and curl, by digest, e.g. \"ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:…\"."
   type        = string

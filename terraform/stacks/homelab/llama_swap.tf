@@ -15,6 +15,7 @@ module "llama_swap" {
   allowed_namespaces = var.allowed_namespaces
   claim              = module.model_store.claim
   config             = module.llama_swap_config.yaml
+  holders            = file("${path.module}/../../modules/llama-swap-config/holders.sh")
   image              = local.images["llama-swap"]
   image_from         = local.image_from
   models             = module.catalog.models

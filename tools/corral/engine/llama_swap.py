@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx2
 
+from corral.engine import preflight_line
 from corral.errors import CannotRun, Refused
 
 _ANSWER_LIMIT_S = 5.0
@@ -28,7 +29,7 @@ _IN_FLIGHT = re.compile(r'data: ?\{"type":"inflight","data":("(?:[^"\\]|\\.)*")\
 
 _EXITED = re.compile(r"\[WARN\] \w+: running (?P<model>\S+) exited: (?P<reason>.+)")
 _HEALTHY = re.compile(r"\[INFO\] <(?P<model>[^>]+)> Health check passed")
-_ENGINE_START = re.compile(r"\binit: initializing|^build: |^preflight: ", re.MULTILINE)
+_ENGINE_START = re.compile(r"\binit: initializing|^build: ", re.MULTILINE)
 _LEVEL = re.compile(r"\d+\.\d+\.\d+\.\d+ ([A-Z]) ")
 
 
@@ -222,10 +223,12 @@ def failures(log: str) -> dict[str, str]:
 
 
 def cause(engine_log: str) -> str:
-    """The line that best says why an engine ended: the first error of its last start; empty when there is none."""
-    starts = [match.start() for match in _ENGINE_START.finditer(engine_log)]
-    lines = [line for line in engine_log[starts[-1] if starts else 0 :].splitlines() if line.strip()]
-    chosen = next(filter(_is_error, lines), "")
+    """The first error of an engine's last start, or why the preflight refused it; empty when there is neither."""
+    starts = preflight_line.decisions(engine_log) or [match.start() for match in _ENGINE_START.finditer(engine_log)]
+    last = engine_log[starts[-1] if starts else 0 :]
+    if refused := preflight_line.refusal(last):
+        return preflight_line.sentence(refused)
+    chosen = next((line for line in last.splitlines() if _is_error(line) and not preflight_line.parse(line)), "")
     return _LEVEL.sub("", chosen, count=1).strip()
 
 
@@ -237,7 +240,7 @@ def _is_error(line: str) -> bool:
     level = _LEVEL.match(line)
     if level:
         return level[1] == "E"
-    return line.startswith("preflight: no ") or "error" in line.lower() or "failed" in line.lower()
+    return "error" in line.lower() or "failed" in line.lower()
 
 
 def _client(read_limit_s: float | None) -> httpx2.Client:

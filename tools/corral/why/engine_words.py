@@ -1,4 +1,4 @@
-"""What an engine, or the preflight before it, said when it ended: sorted into reasons.
+"""Why an engine, or the preflight before it, ended, by its own lines: sorted into reasons.
 
 The texts are llama.cpp's own (common/arg.cpp, ggml/src/gguf.cpp, src/llama-model-loader.cpp, ggml-cuda.cu,
 tools/server/server-http.cpp); the tests produce each one that a machine without a GPU can be made to say.
@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from corral.engine import preflight_line
+from corral.engine.preflight_line import Record
 from corral.why.answer import Reason
 
 _LEVEL = re.compile(r"^\d+\.\d+\.\d+\.\d+ ([A-Z]) ")
-_START = re.compile(r"^preflight: .*$|^.*\binit: initializing|^build: ", re.MULTILINE)
+_START = re.compile(r"^.*\binit: initializing|^build: ", re.MULTILINE)
+_REFUSALS = {"no-room": Reason.OUT_OF_MEMORY, "no-engine": Reason.ENGINE_MISSING, "usage": Reason.BAD_ARGUMENT}
 
 _TEXTS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
     (reason, re.compile(text, re.IGNORECASE))
     for reason, text in (
-        (Reason.OUT_OF_MEMORY, r"^preflight: no room for \S+: "),
-        (Reason.ENGINE_MISSING, r"^preflight: no engine for \S+: (?P<culprit>\S+) is missing"),
         (Reason.BAD_ARGUMENT, r"^error: invalid argument: (?P<culprit>.+)"),
         (Reason.BAD_ARGUMENT, r'^error while handling (?:argument|environment variable) "(?P<culprit>[^"]+)"'),
         (Reason.BAD_ARGUMENT, r"(?P<culprit>quantized V cache) requires flash_attn"),
@@ -42,25 +43,29 @@ class Said:
 
     Attributes:
         reason: what it means; ``unknown`` when the line says nothing that is known.
-        culprit: the flag, the port, the file or the holder that it names; may be empty.
-        line: without the engine's date; empty when it said nothing at all.
+        culprit: the flag, the port, the file or the program that it names; may be empty.
+        line: without the engine's date; of a preflight that refused, in corral's words; empty when there is none.
+        refusal: the records of the preflight, when it refused.
     """
 
     reason: Reason
     culprit: str = ""
     line: str = ""
+    refusal: tuple[Record, ...] = ()
 
 
 def last_start(log: str) -> str:
     """The part of *log* that belongs to the engine's last start."""
-    starts = [match.start() for match in _START.finditer(log)]
     # An engine's own first line follows the preflight's.
-    begun = [start for start in starts if log.startswith("preflight: ", start)]
-    return log[(begun or starts or [0])[-1] :]
+    starts = preflight_line.decisions(log) or [match.start() for match in _START.finditer(log)]
+    return log[(starts or [0])[-1] :]
 
 
 def understand(words: str) -> Said:
     """What *words*, an engine's from its last start on, say about why it ended."""
+    if refused := preflight_line.refusal(words):
+        culprit = "the preflight's arguments" if refused[0].code == "usage" else refused[0].program
+        return Said(_REFUSALS[refused[0].code], culprit, preflight_line.sentence(refused), refused)
     lines = [_LEVEL.sub("", line).strip() for line in words.splitlines() if not _is_routine(line)]
     for reason, text in _TEXTS:
         for line in lines:
@@ -82,8 +87,8 @@ def _named_file(lines: list[str]) -> str:
 
 
 def _telling(words: str) -> str:
-    """The first line that the engine itself calls an error; else its last line."""
-    lines = [line for line in words.splitlines() if line.strip()]
+    """The first line that the engine itself calls an error; else its last line; the preflight's are none of its."""
+    lines = [line for line in words.splitlines() if line.strip() and not preflight_line.parse(line)]
     errors = [line for line in lines if (level := _LEVEL.match(line)) and level[1] == "E"]
     asserts = [line for line in lines if "GGML_ASSERT" in line or "GGML_ABORT" in line or "terminate called" in line]
     return _LEVEL.sub("", next(iter(asserts + errors + lines[-1:]), "")).strip()

@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from corral.engine import preflight_line
+
 State = Literal["never", "loading", "ready", "failed"]
 Failure = Literal["", "exited", "died", "timed out", "not started"]
 
 _EVENT = re.compile(
     r"^(?:(?P<at>\d{4}-\d\d-\d\dT[\d:.]+\S+) \[[A-Z]+\] "
     r"(?:<(?P<ready>[^>]+)> Health check passed.*|\w+: running (?P<ended>\S+) exited: (?P<reason>.*)|.*)"
-    r"|preflight: (?:no )?(?:room|engine|memory unknown) for (?P<begun>[a-z0-9.-]*[a-z0-9]).*)$",
+    r"|(?P<preflight>preflight: .*))$",
     re.MULTILINE,
 )
 # Ends that were asked for: a swap or an unload during the load, the end of llama-swap.
@@ -66,7 +68,10 @@ def read(log: str) -> dict[str, History]:
     for event in _EVENT.finditer(log):
         if event["at"]:
             now = datetime.fromisoformat(event["at"]).timestamp()
-        if model := event["begun"]:
+        if event["preflight"]:
+            record = preflight_line.parse(event["preflight"])
+            if record is None or not record.is_decision or not (model := record.model):
+                continue
             before = found.get(model, History())
             others = [name for name, one in found.items() if one.state == "loading" and name != model]
             for other in others:
@@ -84,7 +89,7 @@ def words_of(log: str, model: str, history: History) -> str:
     """What was said during the last load of *model* that ended badly, as far as it is certain who said it."""
     start, end = history.failed
     lines = _undated(log[start:end])
-    return "\n".join(line for line in lines if history.alone or re.search(rf"\b{re.escape(model)}\b", line))
+    return "\n".join(line for line in lines if history.alone or _is_of(line, model))
 
 
 def _ready(before: History, now: float) -> History:
@@ -107,6 +112,12 @@ def _ended(before: History, reason: str, now: float, end: int) -> History:
         failed=(before.begun, end),
         alone=before.alone,
     )
+
+
+def _is_of(line: str, model: str) -> bool:
+    if record := preflight_line.parse(line):
+        return record.concerns(model)
+    return re.search(rf"\b{re.escape(model)}\b", line) is not None
 
 
 def _undated(text: str) -> Iterable[str]:

@@ -72,7 +72,7 @@ def failed(case: Case) -> Answer | None:
         evidence.append("What its engine said could not be read in time.")
     if seen.history.failure == "died":
         return _crashed(case, "died while it was ready", evidence)
-    if seen.said is not None and (not said.line or said.line.startswith("preflight: ")):
+    if seen.said is not None and not said.line:
         return _crashed(case, "died while it was loading, without a word: was it killed?", evidence)
     return case.answer(Reason.UNKNOWN, "", evidence, case.steps.look())
 
@@ -94,7 +94,7 @@ def _by_words(case: Case, said: Said, evidence: list[str]) -> Answer:
 
 def _out_of_memory(case: Case, said: Said, evidence: list[str]) -> Answer:
     steps = case.steps
-    if said.line.startswith("preflight: "):
+    if said.refusal:
         return _no_room(case, said, evidence)
     if "cpu" in f"{said.culprit} {said.line}".lower():
         return case.answer(
@@ -107,9 +107,9 @@ def _out_of_memory(case: Case, said: Said, evidence: list[str]) -> Answer:
 
 def _no_room(case: Case, said: Said, evidence: list[str]) -> Answer:
     """Before the engine was even started."""
-    short = shortage.read(said.line)
+    short = shortage.read(said.refusal)
     # A model of another stack may have the same name.
-    blamed = {one.name for one in short.blamed if one.pid in case.seen.members} if short else set()
+    blamed = {one.name for one in short.blamed if one.pid in case.seen.members}
     ours = [(model, requests) for model, requests in case.seen.others if model in blamed]
     busy = [f"Unloading {model} ends its {requests} requests in flight." for model, requests in ours if requests]
     steps = [
@@ -118,7 +118,7 @@ def _no_room(case: Case, said: Said, evidence: list[str]) -> Answer:
         case.steps.of("seat"),
         case.steps.status(),
     ]
-    return case.answer(Reason.OUT_OF_MEMORY, short.culprit if short else "the card", [*evidence, *busy], steps)
+    return case.answer(Reason.OUT_OF_MEMORY, short.culprit, [*evidence, *busy], steps)
 
 
 def _by_files(case: Case, reason: Reason, evidence: list[str], culprit: str) -> Answer:

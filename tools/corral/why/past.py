@@ -27,7 +27,7 @@ def said(case: Case) -> Said:
 def evidence(case: Case) -> list[str]:
     """What was said and seen of the last end, the engine's own word first."""
     history, words = case.seen.history, said(case)
-    told = [f"The engine said: {words.line}"] if words.line else []
+    told = [words.line if words.refusal else f"The engine said: {words.line}"] if words.line else []
     if history.reason:
         told.append(f"llama-swap, {case.ago(history.at)}: {history.reason}.")
     if history.failures > 1:

@@ -1,57 +1,62 @@
-"""Who is to blame for a card that is too full, by the preflight's line.
+"""Who is to blame for a card that is too full, by the preflight's records.
 
 A name is no proof: of an engine the preflight knows the seat, which is what it was promised, and inside a container the
-driver names nobody else.  So the names count only when they add up to most of what is held.
+driver names no process.  So the names count only when they add up to most of what is held.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-_LINE = re.compile(r"it needs (?P<need>\d+) MiB, (?P<free>\d+) MiB of (?P<total>\d+) MiB are free; (?P<held>.*)")
-_HOLDER = re.compile(
-    r"(?:^|[,;] )(?:held by |seated: |and )*"
-    r"(?P<told>(?P<name>.+?) \(pid (?P<pid>\d+), (?:seat of )?(?P<mib>[^),]*) MiB(?P<nothing>, nothing on the card)?\))"
-)
+from corral.engine.preflight_line import Record, described
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Somebody who holds memory.
+    """A process that holds memory.
 
     Attributes:
         name: a model's id, or a program.
         pid: its process.
-        mib: what it holds, or its seat; None where the driver does not say.
-        told: the preflight's words for it.
+        mib: what it holds, or its seat; None where the driver does not give it.
+        described: the same in words.
     """
 
     name: str
     pid: int
     mib: int | None
-    told: str
+    described: str
 
 
 @dataclass(frozen=True)
 class Shortage:
-    """A card without room: what was needed, what it had, and who was seen on it, in MiB."""
+    """A card without room.
+
+    Attributes:
+        need: what was needed, in MiB.
+        free: what was free, in MiB.
+        total: what the card has, in MiB.
+        holders: the processes that were found on it.
+        searched: whether there was a search for them; a preflight without ``holders.sh`` has none.
+    """
 
     need: int
     free: int
     total: int
     holders: tuple[Holder, ...]
+    searched: bool = True
 
     @property
     def unseen(self) -> int:
-        """What nobody who was named holds; 0 when somebody's part is not known."""
+        """What is held by processes that were not named; 0 when the part of one is not known."""
         if any(one.mib is None for one in self.holders):
             return 0
         return max(0, self.total - self.free - sum(one.mib or 0 for one in self.holders))
 
     @property
     def blamed(self) -> tuple[Holder, ...]:
-        """Those who hold most of it, the largest first; nobody when they are not the ones."""
+        """Those that hold most of it, the largest first; none when they hold less than half."""
         if self.need > self.total or self.unseen * 2 > self.total - self.free:
             return ()
         return tuple(sorted((one for one in self.holders if one.mib != 0), key=lambda one: -(one.mib or 0)))
@@ -62,21 +67,28 @@ class Shortage:
         if self.need > self.total:
             return f"its seat of {self.need} MiB, on a card of {self.total} MiB"
         if self.blamed:
-            return ", ".join(one.told for one in self.blamed)
-        return f"nobody who can be seen from here ({self.unseen} MiB)"
+            return ", ".join(one.described for one in self.blamed)
+        if not self.searched:
+            return f"processes on the card ({self.unseen} MiB), for which no search was made"
+        return f"processes that are not visible from here ({self.unseen} MiB)"
 
 
-def read(line: str) -> Shortage | None:
-    """The shortage that the preflight's *line* tells of; None when it is no such line."""
-    if (found := _LINE.search(line)) is None:
+def read(refusal: Sequence[Record]) -> Shortage:
+    """The shortage that a *refusal* for want of room reports.
+
+    Raises:
+        ValueError: it is a refusal of another kind.
+    """
+    decision, *others = refusal
+    if decision.need_mib is None or decision.free_mib is None or decision.total_mib is None:
+        raise ValueError(f"{decision.code} is no shortage")
+    holders = tuple(holder for one in others if (holder := _holder(one)))
+    return Shortage(decision.need_mib, decision.free_mib, decision.total_mib, holders, searched=bool(others))
+
+
+def _holder(one: Record) -> Holder | None:
+    if one.pid is None:
         return None
-    holders = tuple(
-        Holder(one["name"], int(one["pid"]), _mib(one), one["told"]) for one in _HOLDER.finditer(found["held"])
-    )
-    return Shortage(int(found["need"]), int(found["free"]), int(found["total"]), holders)
-
-
-def _mib(one: re.Match[str]) -> int | None:
-    if one["nothing"]:
-        return 0
-    return int(one["mib"]) if one["mib"].isdecimal() else None
+    if one.code == "seat":
+        return Holder(one.model, one.pid, one.seat_mib if one.on_card else 0, described(one))
+    return Holder(one.name, one.pid, one.held_mib, described(one))

@@ -12,7 +12,8 @@ import pytest
 from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
-from corral.engine import stack
+from corral.engine import preflight_line, stack
+from corral.engine.preflight_line import Record
 from corral.engine.stack_folder import StackFolder
 from tests.support.engine_process import chat, free_port, post, question
 
@@ -57,9 +58,15 @@ def seat(catalog, model: str) -> int:
     return -(-lock["models"][model]["vram"]["gpu_total"] // 2**20)
 
 
-def preflight_lines() -> list[str]:
-    log = StackFolder(paths.state_dir()).log_tail(10_000)
-    return [line for line in log.splitlines() if line.startswith("preflight: ")]
+def records() -> list[Record]:
+    return preflight_line.read(StackFolder(paths.state_dir()).log_tail(10_000))
+
+
+def refusal(model: str) -> list[Record]:
+    """The records of the last load of *model*, which was refused."""
+    found = [one for one in records() if one.concerns(model)]
+    at = max(at for at, one in enumerate(found) if one.is_refusal)
+    return found[at:]
 
 
 @pytest.fixture
@@ -77,7 +84,7 @@ def nvidia_smi(tmp_path, monkeypatch):
     return say
 
 
-def test_a_load_that_the_card_has_no_room_for_is_refused_in_a_line_that_tells_who_is_seated(
+def test_a_load_that_the_card_has_no_room_for_is_refused_and_the_records_name_who_is_seated(
     up, catalog, tmp_path, monkeypatch, capsys
 ):
     card = tmp_path / "card"
@@ -90,14 +97,19 @@ def test_a_load_that_the_card_has_no_room_for_is_refused_in_a_line_that_tells_wh
     status, body = post(f"{endpoint}/v1/chat/completions", question("Hello.", model="second"))
 
     assert (status, "exited prematurely" in body) == (500, True)
-    said = preflight_lines()[-1]
-    assert f"no room for second: it needs {seat(catalog, 'second')} MiB, 10 MiB of 4096 MiB are free; seated: " in said
-    assert " first (pid " in said  # beside what else runs on this machine
-    assert "and 4086 MiB by nobody who can be seen from here" in said  # the engines are on no card
+    refused, *holders = refusal("second")
+    need = seat(catalog, "second")
+    assert refused == Record("no-room", model="second", need_mib=need, free_mib=10, total_mib=4096)
+    seats = [(one.model, one.on_card) for one in holders if one.code == "seat"]
+    assert ("first", False) in seats  # beside what else runs on this machine
+    assert holders[-1] == Record("unattributed", refused="second", held_mib=4086)  # the engines are on no card
     capsys.readouterr()
     assert main(["why", "second", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["class"], answer["culprit"]) == ("out-of-memory", "nobody who can be seen from here (4086 MiB)")
+    assert (answer["class"], answer["culprit"]) == (
+        "out-of-memory",
+        "processes that are not visible from here (4086 MiB)",
+    )
     card.write_text("4000, 4096\n")
     assert chat(endpoint, "Hello.", model="second")["message"]["content"] == "OK"
     assert main(["why", "second"]) == 0
@@ -111,9 +123,10 @@ def test_a_tenant_that_holds_the_card_is_named_in_the_log_and_by_corral_why(up, 
 
     assert status == 500
     tenants = "immich_ml.main (pid 20311, 10726 MiB), ffmpeg (pid 18112, 1893 MiB)"
-    said = preflight_lines()[-1]
-    assert f"are free; held by {tenants}" in said
-    assert f", and {15260 - 10726 - 1893} MiB by nobody who can be seen from here. Unload" in said
+    holders = refusal("first")[1:]
+    found = [(one.name, one.held_mib) for one in holders if one.code == "holder"]
+    assert found == [("immich_ml.main", 10726), ("ffmpeg", 1893)]
+    assert holders[-1] == Record("unattributed", refused="first", held_mib=15260 - 10726 - 1893)
     capsys.readouterr()
     assert main(["why", "first", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
@@ -138,7 +151,8 @@ def test_an_engine_without_a_card_is_not_kept_back_by_one(up):
     endpoint = up()
 
     assert chat(endpoint, "Hello.", model="first")["message"]["content"] == "OK"
-    assert "uses no NVIDIA card; the engine tries" in preflight_lines()[0]
+    assert (records()[0].code, records()[0].reason) == ("memory-unknown", "unreadable")
+    assert "uses no NVIDIA card; the engine tries" in StackFolder(paths.state_dir()).log_tail(10_000)
 
 
 def test_a_source_that_hangs_does_not_hang_the_load(up, monkeypatch):
@@ -146,7 +160,7 @@ def test_a_source_that_hangs_does_not_hang_the_load(up, monkeypatch):
     endpoint = up()
 
     assert chat(endpoint, "Hello.", model="first")["message"]["content"] == "OK"
-    assert "CORRAL_VRAM_SOURCE does not answer" in preflight_lines()[0]
+    assert records()[0].reason == "no-answer"
     sleeping = [
         one.pid for one in stack.running(paths.state_dir()).members() if "600" in psutil.Process(one.pid).cmdline()
     ]

@@ -230,9 +230,9 @@ def test_a_load_that_the_preflight_refused_is_out_of_memory_and_blames_no_small_
     answer = why("greedy")
 
     assert answer["class"] == "out-of-memory"
-    assert "needs 12000 MiB, 9000 MiB of 900000 MiB are free" in answer["evidence"][0]
+    assert "greedy needs 12000 MiB, 9000 MiB of 900000 MiB are free" in answer["evidence"][0]
     assert f"good (pid {engine_of(stack, 'good')}, seat of 64 MiB" in answer["evidence"][0]
-    assert answer["culprit"].startswith("nobody who can be seen from here (")
+    assert answer["culprit"].startswith("processes that are not visible from here (")
     assert answer["next"] == [f"corral seat --catalog {stack.catalog}", "corral status"]
 
 

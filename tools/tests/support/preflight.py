@@ -6,25 +6,46 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from corral.engine import preflight_line
+from corral.engine.preflight_line import Record
 from corral.paths import REPOSITORY
 
 SCRIPT = REPOSITORY / "terraform" / "modules" / "llama-swap-config" / "preflight.sh"
+HOLDERS = SCRIPT.with_name("holders.sh")
 REFUSED, MISUSED, NO_PROGRAM = 75, 64, 127
 _NEEDS = ("cat", "env", "grep", "setsid", "sh", "sleep", "tr", "yes")
 """Of a system; no nvidia-smi, whatever this machine has."""
 
 
+def records(done: subprocess.CompletedProcess[str]) -> list[Record]:
+    """What a preflight wrote to stderr, every line of which must be a record."""
+    lines = done.stderr.splitlines()
+    found = preflight_line.read(done.stderr)
+    assert len(found) == len(lines), done.stderr
+    return found
+
+
+def decision(done: subprocess.CompletedProcess[str]) -> Record:
+    """The first record of a preflight, which is its only decision."""
+    first, *others = records(done)
+    assert first.is_decision
+    assert not any(one.is_decision for one in others)
+    return first
+
+
 class Preflight:
-    """Calls the script for a command that says "started".
+    """Calls the script for a command that prints "started".
 
     Args:
         shell: the words that run it.
         programs: the folder that is its PATH, which it makes.
+        script: the one that is called.
     """
 
-    def __init__(self, shell: list[str], programs: Path) -> None:
+    def __init__(self, shell: list[str], programs: Path, script: Path = SCRIPT) -> None:
         self.shell = shell
         self.programs = programs
+        self.script = script
         programs.mkdir()
         for name in _NEEDS:
             found = shutil.which(name)
@@ -39,7 +60,7 @@ class Preflight:
 
     def command(self, *words: str, need: str = "6996") -> list[str]:
         engine = words or ("sh", "-c", "echo started")
-        return [*self.shell, str(SCRIPT), "--model", "qwen3-8b", "--need-mib", need, "--", *engine]
+        return [*self.shell, str(self.script), "--model", "qwen3-8b", "--need-mib", need, "--", *engine]
 
     def environment(self, settings: dict[str, str]) -> dict[str, str]:
         return {"PATH": str(self.programs), **settings}

@@ -18,7 +18,7 @@ MISSING = """\
 error: Failed to init server, please check the input params.
 """
 
-NO_ROOM = "preflight: no room for a: it needs 7030 MiB, 2210 MiB of 15360 MiB are free\n"
+NO_ROOM = "preflight: no-room model=a need_mib=7030 free_mib=2210 total_mib=15360: words for people\n"
 
 
 def test_failures_are_named_with_llama_swaps_reason():
@@ -44,8 +44,11 @@ def test_a_later_failure_counts():
         ("error: invalid argument: --no-mmap\n", "error: invalid argument: --no-mmap"),
         ("build: 1 (a)\nloading\nmain: error loading model\nbye\n", "main: error loading model"),
         ("0.00.000.347 I srv init: initializing ...\n0.00.001.000 I srv loading\n", ""),
-        (MISSING + NO_ROOM, NO_ROOM.strip()),
-        ("preflight: room for a: it needs 1 MiB\n" + MISSING, "gguf_init_from_file: failed to open"),
+        (MISSING + NO_ROOM, "The preflight refused the load: a needs 7030 MiB, 2210 MiB of 15360 MiB are free."),
+        (
+            NO_ROOM.replace("no-room", "room").replace("words", "failed") + MISSING,
+            "gguf_init_from_file: failed to open",
+        ),
         ("", ""),
     ],
     ids=[

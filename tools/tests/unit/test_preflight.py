@@ -10,9 +10,10 @@ import subprocess
 
 import pytest
 
-from corral.engine import processes
+from corral.engine import preflight_line, processes
+from corral.engine.preflight_line import Record
 from tests.support.engine_process import wait_for
-from tests.support.preflight import MISUSED, NO_PROGRAM, REFUSED, SCRIPT, Preflight
+from tests.support.preflight import MISUSED, NO_PROGRAM, REFUSED, SCRIPT, Preflight, decision, records
 from tests.support.shells import SHELLS, shell
 
 
@@ -35,15 +36,19 @@ def test_with_room_enough_it_becomes_the_engine(preflight, free):
     done = preflight(CORRAL_VRAM_SOURCE=f"echo {free}, 15360")
 
     assert started(done)
-    assert done.stderr == f"preflight: room for qwen3-8b: it needs 6996 MiB, {free} MiB of 15360 MiB are free\n"
+    assert records(done) == [Record("room", model="qwen3-8b", need_mib=6996, free_mib=free, total_mib=15360)]
+    assert done.stderr.endswith(f": qwen3-8b needs 6996 MiB, {free} MiB of 15360 MiB are free\n")
 
 
-def test_without_room_it_refuses_in_one_line(preflight):
+def test_without_room_it_refuses_in_one_line_and_then_states_who_holds_the_card(preflight):
     done = preflight(CORRAL_VRAM_SOURCE="echo 6995, 15360")
 
     assert (done.returncode, done.stdout) == (REFUSED, "")
-    assert done.stderr.count("\n") == 1
-    assert "no room for qwen3-8b: it needs 6996 MiB, 6995 MiB of 15360 MiB are free" in done.stderr
+    refused, *holders = records(done)
+    assert refused == Record("no-room", model="qwen3-8b", need_mib=6996, free_mib=6995, total_mib=15360)
+    assert holders
+    assert {one.code for one in holders} <= {"seat", "unattributed"}  # seats of engines that this machine runs
+    assert ": qwen3-8b needs 6996 MiB, 6995 MiB of 15360 MiB are free. See" in done.stderr
 
 
 def test_memory_that_comes_free_a_moment_later_is_enough(preflight, tmp_path):
@@ -60,48 +65,50 @@ def test_a_card_that_is_named_by_its_uuid_is_the_one_that_is_asked(preflight):
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "reason", "detail"),
     [
-        ("echo [N/A], [N/A]", "says: [N/A], [N/A]"),
-        ("echo [Insufficient Permissions]", "says: [Insufficient Permissions]"),
-        ("true", "says nothing"),
+        ("echo [N/A], [N/A]", "unreadable", "prints: [N/A], [N/A]"),
+        ("echo [Insufficient Permissions]", "unreadable", "prints: [Insufficient Permissions]"),
+        ("true", "unreadable", "prints nothing"),
         (
             "echo NVIDIA-SMI has failed because it could not talk to the driver; exit 9",
+            "failed",
             "exit code 9: NVIDIA-SMI has failed",
         ),
-        ("echo No devices were found", "says: No devices were found"),
-        ("no-such-command", "exit code 127"),
-        ("echo 15360, 7000", "says: 15360, 7000"),
-        ("echo 7000 MiB, 15360 MiB", "says: 7000 MiB"),
-        ("echo 7000", "says: 7000"),
-        ("echo 7000, 15360, 3", "says: 7000, 15360, 3"),
-        ("echo -1, 15360", "says: -1, 15360"),
-        ("echo 99999999999999999999, 99999999999999999999", "says: 9999"),
-        ("echo 7000, 15360; echo 1, 15360", "there are 2 cards"),
-        ("echo 7000, 15360; echo [N/A], [N/A]", "says: [N/A]"),
-        ("echo 0, 0", "says: 0, 0"),
-        ("echo", "says nothing"),
-        ("echo no driver >&2", "says: no driver;"),
-        ("echo no driver >&2; exit 9", "exit code 9: no driver;"),
-        ("echo 7000 of 9000; echo no driver >&2", "says: 7000 of 9000;"),
-        ("yes", "says more than 64 lines: y;"),
-        ("yes ''", "says more than 64 lines;"),
-        ("yes 7000, 15360", "says more than 64 lines;"),
-        ("yes >&2", "does not answer"),
-        ("cat /dev/zero", "does not answer"),
-        ("printf 'a\\033[31mb\\a\\n'", "says: a[31mb;"),
+        ("echo No devices were found", "unreadable", "prints: No devices were found"),
+        ("no-such-command", "failed", "exit code 127"),
+        ("echo 15360, 7000", "unreadable", "prints: 15360, 7000"),
+        ("echo 7000 MiB, 15360 MiB", "unreadable", "prints: 7000 MiB"),
+        ("echo 7000", "unreadable", "prints: 7000"),
+        ("echo 7000 15360", "unreadable", "prints: 7000 15360"),
+        ("echo 7000, 15360, 3", "unreadable", "prints: 7000, 15360, 3"),
+        ("echo -1, 15360", "unreadable", "prints: -1, 15360"),
+        ("echo 010, 15360", "unreadable", "prints: 010"),
+        ("echo 99999999999999999999, 99999999999999999999", "unreadable", "prints: 9999"),
+        ("echo 7000, 15360; echo 1, 15360", "several-cards", "there are 2 cards"),
+        ("echo 7000, 15360; echo [N/A], [N/A]", "unreadable", "prints: [N/A]"),
+        ("echo 0, 0", "unreadable", "prints: 0, 0"),
+        ("echo", "unreadable", "prints nothing"),
+        ("echo no driver >&2", "unreadable", "prints: no driver;"),
+        ("echo no driver >&2; exit 9", "failed", "exit code 9: no driver;"),
+        ("echo 7000 of 9000; echo no driver >&2", "unreadable", "prints: 7000 of 9000;"),
+        ("yes", "unreadable", "prints more than 64 lines: y;"),
+        ("yes ''", "unreadable", "prints more than 64 lines;"),
+        ("yes 7000, 15360", "unreadable", "prints more than 64 lines;"),
+        ("yes >&2", "no-answer", "does not answer"),
+        ("cat /dev/zero", "no-answer", "does not answer"),
+        ("printf 'a\\033[31mb\\a\\n'", "unreadable", "prints: a[31mb;"),
+        (r"printf '%s\n' 'a\033b\npreflight: room'", "unreadable", r"prints: a\033b\npreflight: room;"),
     ],
 )
-def test_what_cannot_be_read_is_unknown_and_the_engine_tries(preflight, source, told):
+def test_what_cannot_be_read_is_unknown_and_the_engine_tries(preflight, source, reason, detail):
     done = preflight(CORRAL_VRAM_SOURCE=source)
 
     assert started(done)
-    assert done.stderr.startswith(
-        "preflight: memory unknown for qwen3-8b, which needs 6996 MiB: CORRAL_VRAM_SOURCE "
-    ) or ("cards" in told)
-    assert told in done.stderr
+    assert records(done) == [Record("memory-unknown", model="qwen3-8b", need_mib=6996, reason=reason)]
+    assert "CORRAL_VRAM_SOURCE " in done.stderr or reason == "several-cards"
+    assert detail in done.stderr
     assert done.stderr.endswith("; the engine tries\n")
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -117,43 +124,48 @@ def test_figures_count_however_they_are_set(preflight, source):
     done = preflight(CORRAL_VRAM_SOURCE=source)
 
     assert done.returncode == REFUSED
-    assert "100 MiB of 16000 MiB are free" in done.stderr
-    assert "=" not in done.stderr
+    assert (decision(done).free_mib, decision(done).total_mib) == (100, 16000)
+    assert "=said" not in done.stderr
+    assert "=answered" not in done.stderr
 
 
 def test_without_nvidia_smi_it_is_unknown(preflight):
     done = preflight()
 
     assert started(done)
+    assert decision(done).reason == "not-installed"
     assert "nvidia-smi is not installed" in done.stderr
 
 
 def test_a_worn_board_is_no_reason_not_to_believe_the_figures(preflight):
-    assert "room for" in preflight(CORRAL_VRAM_SOURCE="echo WARNING: infoROM is corrupted; echo 7000, 15360").stderr
+    assert decision(preflight(CORRAL_VRAM_SOURCE="echo WARNING: infoROM is bad; echo 7000, 15360")).code == "room"
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "code", "reason"),
     [
-        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "no room for"),
-        ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "preflight: room for"),
-        ({"CUDA_VISIBLE_DEVICES": "00", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "preflight: room for"),
-        ({"CUDA_VISIBLE_DEVICES": "2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "there is no card 2"),
-        ({"CUDA_VISIBLE_DEVICES": "1"}, "does not name one for certain"),
-        ({"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "does not name one for certain"),
-        ({"CUDA_VISIBLE_DEVICES": ""}, "hides every card"),
-        ({"CUDA_VISIBLE_DEVICES": "-1"}, "hides every card"),
+        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "no-room", ""),
+        ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "room", ""),
+        ({"CUDA_VISIBLE_DEVICES": "00", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "room", ""),
+        ({"CUDA_VISIBLE_DEVICES": "2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "memory-unknown", "no-such-card"),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, "memory-unknown", "several-cards"),
+        ({"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "memory-unknown", "several-cards"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"}, "memory-unknown", "several-cards"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "memory-unknown", "hidden"),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, "memory-unknown", "hidden"),
     ],
 )
-def test_of_several_cards_one_must_be_named_beyond_doubt(preflight, settings, told):
-    assert told in preflight(CORRAL_VRAM_SOURCE="echo 7000, 15360; echo 1, 15360", **settings).stderr
+def test_of_several_cards_one_must_be_named_beyond_doubt(preflight, settings, code, reason):
+    found = decision(preflight(CORRAL_VRAM_SOURCE="echo 7000, 15360; echo 1, 15360", **settings))
+
+    assert (found.code, found.reason) == (code, reason)
 
 
 def test_a_source_that_hangs_is_ended_with_all_that_it_started(preflight, tmp_path):
     done = preflight(CORRAL_VRAM_SOURCE=f"sleep 600 & echo $! >{tmp_path}/pid; wait; echo late")
 
     assert started(done)
-    assert "CORRAL_VRAM_SOURCE does not answer" in done.stderr
+    assert decision(done).reason == "no-answer"
     child = int((tmp_path / "pid").read_text())
     wait_for(lambda: processes.mark(child) is None, what="the end of what the source has started")
 
@@ -163,7 +175,7 @@ def test_a_source_that_leaves_a_child_behind_is_not_waited_for(preflight, tmp_pa
 
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # still there, with the pipe in its hand
     assert started(done)
-    assert "room for" in done.stderr
+    assert decision(done).code == "room"
 
 
 def test_the_engine_has_the_same_pid_gets_signals_and_writes_no_core(preflight, tmp_path):
@@ -208,11 +220,12 @@ def test_an_engine_that_is_missing_or_not_executable_is_named(preflight, mode, i
     done = preflight(word, CORRAL_VRAM_SOURCE="echo 7000, 15360")
 
     assert done.returncode == NO_PROGRAM
-    assert done.stderr == f"preflight: no engine for qwen3-8b: {word} is missing or not executable\n"
+    assert records(done) == [Record("no-engine", model="qwen3-8b", program=word)]
+    assert f"{word}, the engine of qwen3-8b, is missing or not executable" in done.stderr
 
 
 def test_a_folder_is_no_engine(preflight, tmp_path):
-    assert "no engine for" in preflight(str(tmp_path), CORRAL_VRAM_SOURCE="echo 7000, 15360").stderr
+    assert decision(preflight(str(tmp_path), CORRAL_VRAM_SOURCE="echo 7000, 15360")).code == "no-engine"
 
 
 def test_an_engine_whose_interpreter_is_missing_has_the_last_word(preflight):
@@ -222,7 +235,7 @@ def test_an_engine_whose_interpreter_is_missing_has_the_last_word(preflight):
     done = preflight("llama-server", CORRAL_VRAM_SOURCE="echo 7000, 15360")
 
     assert done.returncode == NO_PROGRAM
-    assert done.stderr.endswith("preflight: no engine for qwen3-8b: llama-server is missing or not executable\n")
+    assert preflight_line.read(done.stderr)[-1] == Record("no-engine", model="qwen3-8b", program="llama-server")
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
@@ -237,7 +250,8 @@ def test_a_closed_stream_changes_nothing(preflight, closed):
     )
 
     assert done.returncode == 0
-    assert done.stderr == "preflight: room for qwen3-8b: it needs 6996 MiB, 7000 MiB of 15360 MiB are free\nstarted\n"
+    assert [one.code for one in preflight_line.read(done.stderr)] == ["room"]
+    assert done.stderr.endswith("\nstarted\n")
 
 
 @pytest.mark.parametrize("need", ["", "-1", "1.5", "6996MiB", "9999999999"])
@@ -245,16 +259,27 @@ def test_a_need_that_is_no_number_is_refused(preflight, need):
     done = preflight(need=need)
 
     assert (done.returncode, done.stdout) == (MISUSED, "")
+    assert decision(done).code == "usage"
     assert re.search(r"--need-mib is .* not a number", done.stderr)
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--model"], ["--model", "m"], ["--model", "m", "--need-mib", "1", "--"], ["-m", "x"]]
+    "words",
+    [
+        [],
+        ["--model"],
+        ["--model", "m"],
+        ["--model", "m", "--need-mib", "1", "--"],
+        ["-m", "x"],
+        ["--model", "", "--need-mib", "1", "--", "true"],
+        ["--model", "a b", "--need-mib", "1", "--", "true"],
+        ["--model", "a:b", "--need-mib", "1", "--", "true"],
+    ],
 )
 def test_a_wrong_call_is_refused_with_the_right_one(preflight, words):
     done = subprocess.run([*preflight.shell, SCRIPT, *words], capture_output=True, text=True, check=False)
 
-    assert done.returncode == MISUSED
+    assert (done.returncode, decision(done).code) == (MISUSED, "usage")
     assert "usage: preflight.sh --model ID --need-mib N -- llama-server" in done.stderr
 
 

@@ -1,11 +1,11 @@
-"""Whom the preflight names when it refuses, and what it says of them."""
+"""Which processes the preflight names when it refuses, and what its records have of them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.preflight import REFUSED, Preflight
+from corral.engine.preflight_line import Record
+from tests.support.preflight import HOLDERS, REFUSED, SCRIPT, Preflight, decision, records
 from tests.support.shells import SHELLS, shell
 
 DRIVER = "libcuda.so.1"
@@ -65,46 +66,50 @@ def nvidia_smi(*processes: str, free: int = 2210, total: int = 15360) -> str:
         esac"""
 
 
-def unseen(said: str, taken: int) -> int:
-    """What the line *said* must leave over of the MiB that are *taken*, whoever else has a seat on this machine."""
-    return taken - sum(map(int, re.findall(r"\(pid \d+, (?:seat of )?(\d+) MiB\)", said)))
+def unseen(found: list[Record], taken: int) -> int:
+    """What the records must leave over of the MiB that are *taken*, whatever other engines this machine runs."""
+    held = sum(one.held_mib or 0 for one in found if one.code == "holder")
+    return taken - held - sum(one.seat_mib or 0 for one in found if one.code == "seat" and one.on_card)
+
+
+def unattributed(found: list[Record]) -> int | None:
+    """What the records leave over; it is stated last."""
+    assert all(one.code != "unattributed" for one in found[:-1])
+    return found[-1].held_mib if found[-1].code == "unattributed" else None
 
 
 def test_an_engine_without_a_part_of_the_card_is_seated_and_holds_nothing(preflight):
     with engine_with_a_seat("tiny-vision", 158) as pid:
-        said = preflight(CORRAL_VRAM_SOURCE="echo 100, 16000").stderr
+        found = records(preflight(CORRAL_VRAM_SOURCE="echo 100, 16000"))
 
-    assert "; seated: " in said
-    assert "held by" not in said
-    assert f" tiny-vision (pid {pid}, seat of 158 MiB, nothing on the card)" in said
-    assert f", and {unseen(said, 15900)} MiB by nobody who can be seen from here. Unload" in said
-    assert said.count("\n") == 1
+    assert Record("seat", refused="qwen3-8b", model="tiny-vision", pid=pid, seat_mib=158) in found
+    assert not [one for one in found if one.code == "holder"]
+    assert unattributed(found) == unseen(found, 15900) == 15900
 
 
-def test_of_an_engine_on_the_card_the_seat_is_told_and_what_is_beyond_it(preflight):
+def test_of_an_engine_on_the_card_the_seat_is_stated_and_what_is_beyond_it(preflight):
     with engine_with_a_seat("qwen3vl-4b", 5200, library=DRIVER) as pid:
-        said = preflight(CORRAL_VRAM_SOURCE="echo 100, 15360").stderr
+        found = records(preflight(CORRAL_VRAM_SOURCE="echo 100, 15360"))
 
-    assert f" qwen3vl-4b (pid {pid}, seat of 5200 MiB)" in said
-    assert f", and {unseen(said, 15260)} MiB by nobody who can be seen from here. Unload" in said
+    assert Record("seat", refused="qwen3-8b", model="qwen3vl-4b", pid=pid, seat_mib=5200, on_card=True) in found
+    assert unattributed(found) == unseen(found, 15260)
 
 
 def test_seats_that_are_as_large_as_what_is_taken_leave_nothing_to_explain(preflight):
     with engine_with_a_seat("qwen3-8b", 15300, library=DRIVER):
-        said = preflight(CORRAL_VRAM_SOURCE="echo 100, 15360").stderr
+        found = records(preflight(CORRAL_VRAM_SOURCE="echo 100, 15360"))
 
-    assert "seat of 15300 MiB)" in said
-    assert "nobody" not in said
-
-
-def test_when_nobody_can_be_seen_it_says_so(preflight):
-    said = preflight(CORRAL_VRAM_SOURCE="echo 1, 15360").stderr
-
-    # The second where this machine runs engines, which are on no card.
-    assert re.search(r"(; held by|\), and 15359 MiB by) nobody who can be seen from here\. Unload", said)
+    assert 15300 in [one.seat_mib for one in found]
+    assert unattributed(found) is None
 
 
-def test_nvidia_smi_names_the_tenant_that_holds_the_card_and_the_rest_is_nobodys(preflight):
+def test_without_a_visible_process_everything_is_unattributed(preflight):
+    found = records(preflight(CORRAL_VRAM_SOURCE="echo 1, 15360"))
+
+    assert unattributed(found) == 15359
+
+
+def test_nvidia_smi_names_the_tenant_that_holds_the_card_and_the_rest_is_unattributed(preflight):
     preflight.install(
         "nvidia-smi", nvidia_smi("20311, 10726, /opt/venv/bin/immich_ml.main", "18112, 1893, /usr/lib/ffmpeg")
     )
@@ -112,27 +117,45 @@ def test_nvidia_smi_names_the_tenant_that_holds_the_card_and_the_rest_is_nobodys
     done = preflight()
 
     assert done.returncode == REFUSED
-    assert "; held by immich_ml.main (pid 20311, 10726 MiB), ffmpeg (pid 18112, 1893 MiB)" in done.stderr
-    assert f", and {13150 - 10726 - 1893} MiB by nobody who can be seen from here. Unload" in done.stderr
+    assert records(done)[1:3] == [
+        Record("holder", refused="qwen3-8b", pid=20311, held_mib=10726, name="immich_ml.main"),
+        Record("holder", refused="qwen3-8b", pid=18112, held_mib=1893, name="ffmpeg"),
+    ]
+    assert ": held by immich_ml.main (pid 20311, 10726 MiB)\n" in done.stderr
+    assert unattributed(records(done)) == 13150 - 10726 - 1893
 
 
-def test_of_an_engine_that_nvidia_smi_lists_what_it_holds_is_told_and_not_its_seat(preflight):
+def test_of_an_engine_that_nvidia_smi_lists_what_it_holds_is_stated_and_not_its_seat(preflight):
     with engine_with_a_seat("qwen3vl-4b", 5200) as pid:
         preflight.install("nvidia-smi", nvidia_smi(f"{pid}, 4711, /usr/bin/llama-server"))
-        said = preflight().stderr
+        found = records(preflight())
 
-    assert f"; held by qwen3vl-4b (pid {pid}, 4711 MiB)" in said
-    assert "seat of 5200" not in said
+    assert Record("holder", refused="qwen3-8b", pid=pid, held_mib=4711, name="qwen3vl-4b") in found
+    assert pid not in [one.pid for one in found if one.code == "seat"]
 
 
-def test_odd_names_and_missing_figures_of_nvidia_smi_are_told_as_they_are(preflight):
+def test_odd_names_are_made_values_and_a_missing_figure_is_left_out(preflight):
     preflight.install(
-        "nvidia-smi", nvidia_smi("812, 9000, /usr/lib/immich/machine-learning, v2", "813, [N/A], [Not Found]")
+        "nvidia-smi",
+        nvidia_smi(
+            "812, 9000, /usr/lib/immich/machine-learning, v2",
+            "813, [N/A], [Not Found]",
+            "814, 1, a: b\tc\033[31m\r",
+            "815, 010, ",
+            "816; x, 1, not a pid",
+            "817, 2, a|9, 1, b",
+        ),
     )
 
-    said = preflight().stderr
+    found = [one for one in records(preflight()) if one.code == "holder"]
 
-    assert "machine-learning, v2 (pid 812, 9000 MiB), [Not Found] (pid 813, [N/A] MiB)" in said
+    assert [(one.pid, one.held_mib, one.name) for one in found] == [
+        (812, 9000, "machine-learning,_v2"),
+        (813, None, "[Not_Found]"),
+        (814, 1, "a__b_c[31m"),
+        (815, None, "unknown"),
+        (817, 2, "a|9,_1,_b"),
+    ]
 
 
 def test_the_card_that_is_named_is_the_one_whose_processes_are_listed(preflight):
@@ -145,16 +168,39 @@ def test_the_card_that_is_named_is_the_one_whose_processes_are_listed(preflight)
         esac""",
     )
 
-    said = preflight(CUDA_VISIBLE_DEVICES="01", CUDA_DEVICE_ORDER="PCI_BUS_ID").stderr
+    found = records(preflight(CUDA_VISIBLE_DEVICES="01", CUDA_DEVICE_ORDER="PCI_BUS_ID"))
 
-    assert "; held by immich (pid 812, 9000 MiB)" in said
+    assert [(one.name, one.held_mib) for one in found if one.code == "holder"] == [("immich", 9000)]
 
 
-def test_a_need_that_no_card_of_this_size_can_meet_is_said_plainly(preflight):
+def test_a_need_that_no_card_of_this_size_can_meet_is_stated_plainly_and_no_holder_is_searched(preflight):
     done = preflight(need="20000", CORRAL_VRAM_SOURCE="echo 90, 16000")
 
     assert done.returncode == REFUSED
-    assert done.stderr == (
-        "preflight: no room for qwen3-8b: it needs 20000 MiB, 90 MiB of 16000 MiB are free; "
-        "the card has only 16000 MiB in all. See what fits: corral seat\n"
-    )
+    assert records(done) == [Record("no-room", model="qwen3-8b", need_mib=20000, free_mib=90, total_mib=16000)]
+    assert "; the card has only 16000 MiB in all. See what fits: corral seat\n" in done.stderr
+
+
+def test_holders_are_searched_only_when_a_load_is_refused(preflight, tmp_path):
+    ran = tmp_path / "ran"
+    preflight.script = shutil.copy(SCRIPT, tmp_path / "preflight.sh")
+    (tmp_path / "holders.sh").write_text(f": >{ran}\n{HOLDERS.read_text()}")
+
+    assert decision(preflight(CORRAL_VRAM_SOURCE="echo 9000, 15360")).code == "room"
+    assert decision(preflight(CORRAL_VRAM_SOURCE="false")).code == "memory-unknown"
+    assert not ran.exists()
+    assert decision(preflight(CORRAL_VRAM_SOURCE="echo 1, 15360")).code == "no-room"
+    assert ran.exists()
+
+
+@pytest.mark.parametrize("neighbour", [None, "nonsense (\n"])
+def test_without_a_sound_holders_script_the_load_is_refused_all_the_same(preflight, tmp_path, neighbour):
+    preflight.script = shutil.copy(SCRIPT, tmp_path / "preflight.sh")
+    if neighbour:
+        (tmp_path / "holders.sh").write_text(neighbour)
+
+    done = preflight(CORRAL_VRAM_SOURCE="echo 1, 15360")
+
+    assert (done.returncode, done.stdout) == (REFUSED, "")
+    assert done.stderr.startswith("preflight: no-room model=qwen3-8b need_mib=6996 free_mib=1 total_mib=15360: ")
+    assert neighbour or len(records(done)) == 1

@@ -14,7 +14,7 @@ def line(second: int, text: str, level: str = "WARN") -> str:
 
 
 def begun(model: str) -> str:
-    return f"preflight: room for {model}: it needs 64 MiB, 9000 MiB of 16000 MiB are free\n0.00.001 E of {model}\n"
+    return f"preflight: room model={model} need_mib=64 free_mib=9000 total_mib=16000: …\n0.00.001 E of {model}\n"
 
 
 def ready(second: int, model: str) -> str:
@@ -77,9 +77,23 @@ def test_an_id_with_dots_and_dashes_is_read_whole():
     assert list(history.read(begun("qwen3-vl.8b-x") + ended(1, "qwen3-vl.8b-x"))) == ["qwen3-vl.8b-x"]
 
 
-def test_every_word_of_a_preflight_begins_a_load():
-    for words in ("no room for a: it", "room for a: it", "memory unknown for a, which", "no engine for a: /x"):
-        assert history.read(f"preflight: {words}\n")["a"].state == "loading"
+def test_every_decision_of_a_preflight_begins_a_load_and_no_other_record():
+    figures = "model=a need_mib=7 free_mib=1 total_mib=9"
+    unknown, missing = "memory-unknown model=a need_mib=7 reason=hidden", "no-engine model=a program=/x"
+    for record in (f"room {figures}", f"no-room {figures}", unknown, missing):
+        assert history.read(f"preflight: {record}: …\n")["a"].state == "loading"
+    for record in ("seat for=b pid=1 seat_mib=2 model=a on_card=yes", "unattributed for=a held_mib=1", "usage"):
+        assert history.read(f"preflight: {record}: …\n") == {}
+
+
+def test_records_of_another_model_are_not_taken_for_its_own_where_the_name_is_a_part_of_it():
+    refused = "preflight: no-room model=a-vl need_mib=7 free_mib=1 total_mib=9: …\n"
+    seat = "preflight: seat for=a-vl pid=1 seat_mib=2 model=a on_card=yes: …\n"
+    log = begun("a") + refused + seat + ended(1, "a-vl") + ended(2, "a")
+    found = history.read(log)
+
+    assert "a-vl" not in history.words_of(log, "a", found["a"])
+    assert history.words_of(log, "a-vl", found["a-vl"]).count("a-vl") == 2
 
 
 def test_words_of_another_model_are_not_taken_for_its_own():

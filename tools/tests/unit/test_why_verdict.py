@@ -10,7 +10,7 @@ import pytest
 from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.why.answer import Answer, Reason
 from corral.why.command import Command
-from corral.why.engine_words import Said
+from corral.why.engine_words import Said, understand
 from corral.why.facts import ModelFacts, Place, StackFacts
 from corral.why.files import FileFact
 from corral.why.history import History
@@ -166,7 +166,7 @@ def test_a_silent_end_of_a_load_is_a_crash():
     seen = replace(
         SEEN,
         history=History("failed", NOW, "exited", "upstream command exited prematurely", 1),
-        said=Said(Reason.UNKNOWN, line="preflight: room for a: it needs 1 MiB"),
+        said=Said(Reason.UNKNOWN),
     )
 
     assert reason(seen) is Reason.CRASHED
@@ -212,52 +212,59 @@ def test_what_a_stranger_wrote_stays_one_line():
     assert not any("\n" in line for line in answer.evidence)
 
 
-NO_ROOM = "preflight: no room for a: it needs {need} MiB, 100 MiB of 16000 MiB are free; {held}. Unload what"
+NO_ROOM = "preflight: no-room model=a need_mib={need} free_mib=100 total_mib=16000: …"
+B_ON_CARD = "seat for=a pid=7 seat_mib={mib} model=b on_card=yes"
+REST = "unattributed for=a held_mib=15836"
 
 
-def out_of_memory(
-    held: str, *, need: int = 7000, others: tuple[tuple[str, int], ...] = (), smi: bool = False
-) -> Answer:
-    said = Said(Reason.OUT_OF_MEMORY, "", NO_ROOM.format(need=need, held=held))
+def out_of_memory(*held: str, need: int = 7000, others: tuple[tuple[str, int], ...] = ()) -> Answer:
+    said = understand("\n".join([NO_ROOM.format(need=need), *(f"preflight: {record}: …" for record in held)]))
     seen = replace(
         SEEN, history=History("failed", NOW, "exited", "exited", 1), said=said, others=others, members=frozenset({7})
     )
     return judge(UP, seen, Place(Path("/c")))
 
 
-def test_whoever_holds_most_of_a_full_card_is_named_the_largest_first():
-    held = "held by x (pid 6, 1 MiB), immich_ml (pid 8, 9000 MiB); seated: b (pid 7, seat of 4000 MiB), and 2899 MiB by"
+def test_what_holds_most_of_a_full_card_is_named_the_largest_first():
+    answer = out_of_memory(
+        "holder for=a pid=6 held_mib=1 name=x",
+        "holder for=a pid=8 held_mib=9000 name=immich_ml",
+        B_ON_CARD.format(mib=4000),
+        "unattributed for=a held_mib=2899",
+    )
 
-    assert out_of_memory(held).culprit == ("immich_ml (pid 8, 9000 MiB), b (pid 7, seat of 4000 MiB), x (pid 6, 1 MiB)")
+    assert answer.culprit == "immich_ml (pid 8, 9000 MiB), b (pid 7, seat of 4000 MiB), x (pid 6, 1 MiB)"
 
 
 @pytest.mark.parametrize(
     "held",
     [
-        "held by b (pid 7, 64 MiB), and 15836 MiB by nobody who can be seen from here",
-        "seated: b (pid 7, seat of 64 MiB), and 15836 MiB by nobody who can be seen from here",
-        "seated: b (pid 7, seat of 64 MiB), c (pid 8, seat of 9000 MiB, nothing on the card)",
+        ("holder for=a pid=7 held_mib=64 name=b", REST),
+        (B_ON_CARD.format(mib=64), REST),
+        (B_ON_CARD.format(mib=64), "seat for=a pid=8 seat_mib=9000 model=c on_card=no", REST),
     ],
 )
 def test_a_small_seat_is_not_to_blame_for_a_full_card(held):
-    answer = out_of_memory(held, others=(("b", 0),))
+    answer = out_of_memory(*held, others=(("b", 0),))
 
-    assert answer.culprit == "nobody who can be seen from here (15836 MiB)"
+    assert answer.culprit == "processes that are not visible from here (15836 MiB)"
     assert answer.next_steps == ("corral seat --catalog /c", "corral status")
 
 
+def test_without_a_search_for_holders_none_is_called_invisible():
+    assert out_of_memory().culprit == "processes on the card (15900 MiB), for which no search was made"
+
+
 def test_a_holder_whose_part_is_unknown_may_be_the_one():
-    assert out_of_memory("held by ollama (pid 8, [N/A] MiB)").culprit == "ollama (pid 8, [N/A] MiB)"
+    assert out_of_memory("holder for=a pid=8 name=ollama").culprit == "ollama (pid 8, an unknown part)"
 
 
-def test_a_seat_that_is_larger_than_the_card_is_nobody_elses_fault():
-    assert out_of_memory("the card has only 16000 MiB in all", need=17_000).culprit == (
-        "its seat of 17000 MiB, on a card of 16000 MiB"
-    )
+def test_a_seat_that_is_larger_than_the_card_is_no_other_models_fault():
+    assert out_of_memory(need=17_000).culprit == "its seat of 17000 MiB, on a card of 16000 MiB"
 
 
-def test_a_model_that_holds_the_card_can_be_unloaded_and_its_requests_are_told():
-    answer = out_of_memory("seated: b (pid 7, seat of 9000 MiB)", others=(("b", 2),))
+def test_a_model_that_holds_the_card_can_be_unloaded_and_its_requests_are_stated():
+    answer = out_of_memory(B_ON_CARD.format(mib=9000), others=(("b", 2),))
 
     unload = "curl -X POST http://127.0.0.1:8080/api/models/unload/b"
     assert answer.next_steps == (unload, "corral seat --catalog /c", "corral status")
@@ -265,7 +272,7 @@ def test_a_model_that_holds_the_card_can_be_unloaded_and_its_requests_are_told()
 
 
 def test_a_model_of_another_stack_is_not_unloaded_from_this_one():
-    answer = out_of_memory("seated: b (pid 99, seat of 9000 MiB)", others=(("b", 0),))
+    answer = out_of_memory("seat for=a pid=99 seat_mib=9000 model=b on_card=yes", others=(("b", 0),))
 
     assert answer.culprit == "b (pid 99, seat of 9000 MiB)"
     assert answer.next_steps[0] == "corral seat --catalog /c"

@@ -46,7 +46,7 @@ NOISE = (
         ("0.0.0.1 E gguf_init_from_reader: failed to read magic", Reason.FILE_DAMAGED, ""),
         (NO_PROJECTOR, Reason.FILE_DAMAGED, "/m/x/mmproj.gguf"),
         ("0.0.0.1 E gguf_init_from_file: failed to open GGUF file '/m/x' (No such file)", Reason.FILE_MISSING, "/m/x"),
-        ("preflight: no engine for a: /x/y is missing or not executable", Reason.ENGINE_MISSING, "/x/y"),
+        ("preflight: no-engine model=a program=/x/y: it is missing", Reason.ENGINE_MISSING, "/x/y"),
         ("GGML_ASSERT(n_embd == 4) failed", Reason.UNKNOWN, ""),
     ],
 )
@@ -69,14 +69,29 @@ def test_an_assertion_is_more_telling_than_the_error_after_it():
 
 
 def test_only_the_last_start_counts():
-    first = "preflight: no room for a: it needs 1; held by b. Unload what is not needed\n"
-    second = f"preflight: room for a: it needs 1\n{NOISE}error: invalid argument: --x\n"
+    first = "preflight: no-room model=a need_mib=7 free_mib=1 total_mib=9: a needs 7 MiB\n"
+    second = "preflight: room model=a need_mib=7 free_mib=8 total_mib=9: a needs 7 MiB\n"
+    second += f"{NOISE}error: invalid argument: --x\n"
 
     assert engine_words.understand(engine_words.last_start(first + second)).reason is Reason.BAD_ARGUMENT
 
 
 def test_without_a_preflight_the_engines_own_first_line_begins_a_start():
     assert engine_words.last_start(f"old\n{NOISE}new\n") == f"{NOISE}new\n"
+
+
+def test_the_holders_belong_to_the_start_that_was_refused():
+    refused = (
+        "preflight: no-room model=a need_mib=7 free_mib=1 total_mib=9: …\npreflight: unattributed for=a held_mib=8: …\n"
+    )
+
+    said = engine_words.understand(engine_words.last_start(f"preflight: usage: …\n{refused}"))
+
+    assert [one.code for one in said.refusal] == ["no-room", "unattributed"]
+
+
+def test_the_preflights_own_records_are_no_word_of_the_engine():
+    assert engine_words.understand("preflight: memory-unknown model=a need_mib=7 reason=failed: CUDA").line == ""
 
 
 def test_silence_is_unknown():

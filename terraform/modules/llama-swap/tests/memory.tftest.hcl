@@ -7,6 +7,7 @@ variables {
   claim     = "models"
   config    = "models: {a: {}}"
   image     = "example/llama-swap:v1@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+  holders   = "# shellcheck shell=sh\n"
   preflight = "#!/bin/sh\n"
   models = {
     a = {

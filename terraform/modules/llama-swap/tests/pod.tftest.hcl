@@ -9,6 +9,7 @@ variables {
   config             = "models:\n  chat: {cmd: /etc/llama-swap/preflight.sh}\n"
   image              = "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:1111111111111111111111111111111111111111111111111111111111111111"
   node               = "k8s-node1"
+  holders            = "# shellcheck shell=sh\n"
   preflight          = "#!/bin/sh\n"
   runtime_class      = "nvidia"
   models = { chat = {
@@ -111,6 +112,11 @@ run "the_configuration_is_a_folder_with_programs" {
   assert {
     condition     = kubernetes_config_map_v1.llama_swap.data["preflight.sh"] == "#!/bin/sh\n" && one([for volume in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].volume : volume.config_map[0].default_mode if volume.name == "config"]) == "0555"
     error_message = "The preflight must lie beside it and be executable."
+  }
+
+  assert {
+    condition     = kubernetes_config_map_v1.llama_swap.data["holders.sh"] == "# shellcheck shell=sh\n"
+    error_message = "What finds the holders of the card must lie beside the preflight."
   }
 }
 
