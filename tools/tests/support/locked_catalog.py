@@ -10,12 +10,15 @@ from typing import Any
 
 from corral.agent.lock_file import LockedFile, Role
 from corral.catalog import catalog as catalogs
+from corral.catalog import ledger
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
+from corral.catalog.ledger import Ledger, Measurement
 from corral.engine.embedded import ENGINE
 from corral.lock import lock as locks
 from corral.lock.lock import Lock, LockEntry
+from corral.lock.relock import with_measurements
 from corral.vram.prediction import MIB, Bytes, Prediction, Rule, Rung
 from corral.vram.rules import RULES_VERSION
 
@@ -112,6 +115,18 @@ def write_catalog(folder: Path, intents: Mapping[str, Any], argv: Sequence[str] 
     entries = {model_id: entry(model_id, model, **words) for model_id, model in catalog.models.items()}
     locks.write(catalog.lock_file, lock_of(catalog, entries))
     return folder
+
+
+def set_measurements(folder: Path, *records: Measurement) -> None:
+    """Make *records* the catalog's whole ``measured.json``, or none of it, and take that into the lock."""
+    if records:
+        ledger.write(folder, Ledger(measurements=records))
+    else:
+        ledger.path_of(folder).unlink(missing_ok=True)
+    catalog = catalogs.load(folder)
+    present = locks.read(catalog.lock_file)
+    assert present is not None
+    locks.write(catalog.lock_file, with_measurements(present, catalog))
 
 
 def _sha256(text: str) -> str:
