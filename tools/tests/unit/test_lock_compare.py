@@ -60,6 +60,8 @@ def test_everything_of_a_first_lock_is_added_and_of_a_last_one_removed(locked):
     assert [change.kind for change in removed] == ["removed"] * 3
     assert added[0].details == ("+ model.gguf (model, 1,048,576 bytes)", "seat 100 MiB")
     assert removed[0].details == ("- model.gguf", "seat 100 MiB")
+    assert added[1].details[:3] == ("vram_mib 8192", "reserve_mib 512", "tenants.frigate.budget_mib 900")
+    assert added[1].details == removed[1].details
     assert added[2].details == (IMAGES["fetch"],)
     assert [change.subject for change in added] == ["m", "card laptop", "image fetch"]
 
