@@ -5,21 +5,19 @@
 # - $${…} is replaced everywhere, quoted or not: only PORT may be left for it.
 
 locals {
-  _argv = { for id, entry in local.entries : id => [for word in try(entry.argv, []) : tostring(word)] }
+  _models_without_seat = var.preflight == null ? [] : [
+    for id in keys(var.models) : id if !try(var.seats[id] >= 0 && floor(var.seats[id]) == var.seats[id], false)
+  ]
 
-  _argv_not_llama_server = [for id, argv in local._argv : id if try(argv[0], "") != "llama-server"]
-  _argv_without_port = [for id, argv in local._argv : id if !anytrue([
-    for i in range(max(length(argv) - 1, 0)) : argv[i] == "--port" && argv[i + 1] == "$${PORT}"
-  ])]
-  _argv_placeholders = flatten([for id, argv in local._argv : [
-    for word in argv : "${id} (${word})" if strcontains(replace(replace(word, "$${STORE}", ""), "$${PORT}", ""), "$${")
-  ]])
+  _preflight = { for id in keys(var.models) : id => var.preflight == null ? [] : [
+    var.preflight, "--model", id, "--need-mib", try(tostring(var.seats[id]), ""), "--",
+  ] }
 
   # argv[0] is quoted like any word, and the program may be a path with spaces.
-  _words = { for id, argv in local._argv : id => concat(
+  _words = { for id, model in var.models : id => concat(
     local._preflight[id],
     [var.engine],
-    [for word in slice(argv, min(1, length(argv)), length(argv)) : replace(word, "$${STORE}", trimsuffix(var.store, "/"))],
+    [for word in slice(model.argv, 1, length(model.argv)) : replace(word, "$${STORE}", trimsuffix(var.store, "/"))],
   ) }
   _quoted = { for id, words in local._words : id => [
     for word in words : can(regex("^([A-Za-z0-9@%+=:,./_-]+|\\$\\{PORT\\})$", word)) ? word :
@@ -32,29 +30,14 @@ locals {
   ]) }
 }
 
-resource "terraform_data" "argv_is_llama_server" {
+resource "terraform_data" "every_model_has_a_seat" {
   lifecycle {
     precondition {
-      condition     = length(local._argv_not_llama_server) == 0
-      error_message = "No llama-server command in lock.json: ${join(", ", local._argv_not_llama_server)}. An entry's argv must begin with llama-server. Run: corral lock"
-    }
-  }
-}
-
-resource "terraform_data" "argv_takes_its_port" {
-  lifecycle {
-    precondition {
-      condition     = length(local._argv_without_port) == 0
-      error_message = "Without --port $${PORT} in lock.json: ${join(", ", local._argv_without_port)}. A model must listen where llama-swap looks for it. Run: corral lock"
-    }
-  }
-}
-
-resource "terraform_data" "argv_has_no_placeholder_left" {
-  lifecycle {
-    precondition {
-      condition     = length(local._argv_placeholders) == 0
-      error_message = "Unknown placeholders in lock.json: ${join(", ", local._argv_placeholders)}. Only $${STORE} and $${PORT} are ever filled. Correct the model's args, then run: corral lock"
+      condition = length(local._models_without_seat) == 0
+      error_message = join(" ", [
+        "Models without a seat: ${join(", ", local._models_without_seat)}.",
+        "The preflight compares a model's need, in whole MiB, with what is free on its card. Run: corral lock",
+      ])
     }
   }
 }

@@ -9,17 +9,27 @@ locals {
     logToStdout        = "both" # its default keeps the reason of a failed load out of the log
     captureBuffer      = 0      # its default keeps the bodies of requests in memory
     performance        = { every = "15s" }
-    routing            = { router = { use = "group", settings = { groups = local.slots } } }
+    routing            = { router = { use = "group", settings = { groups = local.groups } } }
 
-    models = { for id, model in local.models : id => {
+    models = { for id, model in var.models : id => {
       cmd              = local.commands[id]
       proxy            = "http://127.0.0.1:$${PORT}"
       checkEndpoint    = "/health"
-      aliases          = model.aliases
-      ttl              = model.ttl
-      concurrencyLimit = max(var.concurrency, model.parallel)
-      metadata         = local.contents[id]
-      capabilities     = { in = model.modalities, out = ["text"], context = model.context }
+      aliases          = model.intent.aliases
+      ttl              = model.intent.ttl
+      concurrencyLimit = max(var.concurrency, model.intent.parallel)
+      capabilities     = { in = model.intent.modalities, out = ["text"], context = model.intent.context }
+
+      # New weights under the same command line are a change, too; llama-swap shows it at /v1/models.
+      metadata = { revision = model.revision, sha256 = model.files[*].sha256 }
     } }
   }
+
+  # One model of a group runs at a time, and no group evicts another's.
+  groups = { for group, ids in { for id, model in var.models : model.intent.group => id... } : group => {
+    swap       = true
+    exclusive  = false
+    persistent = false
+    members    = ids
+  } }
 }

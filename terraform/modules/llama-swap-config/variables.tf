@@ -11,7 +11,7 @@ variable "concurrency" {
 }
 
 variable "engine" {
-  description = "The program that takes the place of `llama-server` in the lock's argv, a name on PATH or an absolute path, e.g. \"/usr/local/bin/llama-server\"."
+  description = "The program that takes the place of `llama-server` in the lock's argv: a name on PATH or an absolute path."
   type        = string
   default     = "llama-server"
   nullable    = false
@@ -29,31 +29,44 @@ variable "health_check_timeout" {
   nullable    = false
 
   validation {
-    condition     = var.health_check_timeout >= 15 && floor(var.health_check_timeout) == var.health_check_timeout
-    error_message = "The health check timeout is ${var.health_check_timeout} s; it must be a whole number of seconds, 15 or more: llama-swap silently raises anything below."
+    condition = var.health_check_timeout >= 15 && floor(var.health_check_timeout) == var.health_check_timeout
+    error_message = join(" ", [
+      "The health check timeout is ${var.health_check_timeout} s;",
+      "it must be a whole number of seconds, 15 or more: llama-swap silently raises anything below.",
+    ])
   }
 }
 
-variable "lock" {
-  description = "The decoded `lock.json` of the same catalog, or null where there is none."
-  type        = any
-  default     = null
-}
-
 variable "models" {
-  description = "The intents of the catalog, decoded and untouched, by model id; the lock's digests are taken over exactly these values."
-  type        = any
-  nullable    = false
+  description = "The models of the lock, by id. argv begins with llama-server; of placeholders it holds $${STORE} and $${PORT} alone."
+  type = map(object({
+    argv     = list(string)
+    files    = list(object({ sha256 = string }))
+    revision = optional(string)
+    intent = object({
+      aliases    = list(string)
+      context    = number
+      group      = string
+      modalities = list(string)
+      parallel   = number
+      reasoning  = string
+      ttl        = number
+    })
+  }))
+  nullable = false
 }
 
 variable "preflight" {
-  description = "`preflight.sh` of this module, as the engine's machine sees it, an absolute path: it refuses a load for which the card has no room. Null: nothing stands in front of the engine."
+  description = "The absolute path of this module's preflight.sh on the engine's machine: it refuses a load that has no room. Null: none."
   type        = string
   default     = null
 
   validation {
-    condition     = var.preflight == null ? true : startswith(var.preflight, "/") && !strcontains(var.preflight, "$${")
-    error_message = "The preflight is \"${coalesce(var.preflight, "null")}\"; it must be an absolute path, and must not hold \"$${\", which llama-swap would expand."
+    condition = var.preflight == null ? true : startswith(var.preflight, "/") && !strcontains(var.preflight, "$${")
+    error_message = join(" ", [
+      "The preflight is \"${coalesce(var.preflight, "null")}\";",
+      "it must be an absolute path, and must not hold \"$${\", which llama-swap would expand.",
+    ])
   }
 }
 

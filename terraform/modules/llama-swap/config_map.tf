@@ -3,8 +3,8 @@ locals {
   store  = "/models"
 
   # Every word of a command that is a path in the store.
-  _paths = distinct(flatten([for model in var.models : [
-    for word in try(var.lock.models[model.id].argv, []) : replace(word, "$${STORE}", local.store) if startswith(word, "$${STORE}/")
+  _paths = distinct(flatten([for model in values(var.models) : [
+    for word in model.argv : replace(word, "$${STORE}", local.store) if startswith(word, "$${STORE}/")
   ]]))
 
   files = {

@@ -3,6 +3,8 @@ locals {
 
   # llama-swap is done, or gives up, 35 s after it is told to stop.
   _grace_seconds = var.drain_seconds + 40
+
+  _resources = { "ephemeral-storage" = "${local.ephemeral_mib}Mi", "nvidia.com/gpu" = "1" }
 }
 
 resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs/runbooks/pod-not-ready.md
@@ -157,8 +159,8 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           }
 
           resources {
-            requests = { cpu = var.cpu.request, memory = "${local.memory_request_mib}Mi", "ephemeral-storage" = "${local.ephemeral_mib}Mi", "nvidia.com/gpu" = "1" }
-            limits   = { cpu = var.cpu.limit, memory = "${local.memory_limit_mib}Mi", "ephemeral-storage" = "${local.ephemeral_mib}Mi", "nvidia.com/gpu" = "1" }
+            requests = merge(local._resources, { cpu = var.cpu.request, memory = "${local.memory_request_mib}Mi" })
+            limits   = merge(local._resources, { cpu = var.cpu.limit, memory = "${local.memory_limit_mib}Mi" })
           }
 
           security_context {
@@ -219,5 +221,5 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
   }
 
   # A pod comes up inside its policy.
-  depends_on = [kubernetes_network_policy_v1.llama_swap, terraform_data.caches_have_a_limit]
+  depends_on = [kubernetes_network_policy_v1.llama_swap]
 }

@@ -17,18 +17,13 @@ variable "claim" {
 }
 
 variable "config" {
-  description = "The configuration of llama-swap, complete: output `yaml` of the module llama-swap-config, rendered with the outputs `store` and `folder` of this one."
+  description = "The configuration of llama-swap: output `yaml` of the module llama-swap-config, made for this one's `store` and `folder`."
   type        = string
   nullable    = false
-
-  validation {
-    condition     = can(keys(yamldecode(var.config).models))
-    error_message = "The configuration has no models; it must be llama-swap's YAML, as the module llama-swap-config renders it."
-  }
 }
 
 variable "cpu" {
-  description = "Cores: what the pod is sure of, and the most that it may take. On the GPU path a core is busy while a model answers, all of them while an image is read."
+  description = "Cores: what the pod is sure of, and the most that it may take. One is busy while a model answers, all while an image is read."
   type        = object({ request = optional(string, "500m"), limit = optional(string, "4") })
   default     = {}
   nullable    = false
@@ -52,27 +47,29 @@ variable "image" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.image))
-    error_message = "The server's image is \"${var.image}\"; it must name a digest (…@sha256: and 64 hexadecimal digits), because a tag can be moved. Run: corral lock"
+    condition = can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.image))
+    error_message = join(" ", [
+      "The server's image is \"${var.image}\"; it must name a digest (…@sha256: and 64 hexadecimal digits),",
+      "because a tag can be moved. Run: corral lock",
+    ])
   }
 }
 
 variable "image_from" {
-  description = "Where `image` was chosen when it is not lock.json, e.g. \"variable image\": written on the Deployment, so that `corral status` can say where to correct it. Null: the lock."
+  description = "Where `image` was chosen, e.g. \"variable image\": `corral status` reads it from the Deployment. Null: in lock.json."
   type        = string
   default     = null
 }
 
-variable "lock" {
-  description = "The decoded `lock.json`: what the models take of the machine's memory, and which files must be in the store."
-  type        = any
-  nullable    = false
-}
-
 variable "models" {
-  description = "The models that are served and the slot of each: output `models` of the module llama-swap-config."
-  type        = list(object({ id = string, slot = string }))
-  nullable    = false
+  description = "The models of the lock, by id: which files must be in the store, and what each takes of the machine's memory."
+  type = map(object({
+    argv      = list(string)
+    files     = list(object({ size = number }))
+    intent    = object({ cache_ram_mib = number, group = string })
+    predicted = object({ host = optional(map(number)) })
+  }))
+  nullable = false
 }
 
 variable "namespace" {

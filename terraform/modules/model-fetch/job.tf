@@ -5,13 +5,18 @@ locals {
   _store  = "/models"
   _token  = "/run/secrets/corral/token"
 
+  _lock_words = ["--store", local._store, "--lock", "${local._folder}/lock/lock.json"]
+
   # Exit code 1 of `agent warm` means that not everything stayed in memory: no reason to fail.  A shell as process 1 ignores TERM.
   _warm = "trap 'kill $!' TERM; python3 -m agent warm \"$@\" & wait $!; [ $? -le 1 ]"
+
+  # Of an IPv6 address without its brackets; null for https.
+  _http_host = try(coalesce(regex("^http://(?:\\[([^]]+)\\]|([^/:]+))", var.hub)...), null)
 
   _environment = merge(
     { PYTHONDONTWRITEBYTECODE = "1", PYTHONUNBUFFERED = "1" },
     var.hub == null ? {} : { HF_ENDPOINT = var.hub },
-    startswith(coalesce(var.hub, "-"), "http://") ? { CORRAL_ALLOW_HTTP = regex("^http://(?:\\[([^]]+)\\]|([^/:]+))", var.hub)[startswith(var.hub, "http://[") ? 0 : 1] } : {},
+    local._http_host == null ? {} : { CORRAL_ALLOW_HTTP = local._http_host },
     var.hf_token_secret == null ? {} : { HF_TOKEN_PATH = local._token },
   )
 }
@@ -108,7 +113,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           image             = var.image
           image_pull_policy = "Always"
           working_dir       = local._folder
-          command           = ["python3", "-m", "agent", "fetch", "--store", local._store, "--lock", "${local._folder}/lock/lock.json"]
+          command           = concat(["python3", "-m", "agent", "fetch"], local._lock_words)
 
           dynamic "env" {
             for_each = local._environment
@@ -167,7 +172,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           image             = var.image
           image_pull_policy = "Always"
           working_dir       = local._folder
-          command           = concat(["sh", "-c", local._warm, "warm", "--store", local._store, "--lock", "${local._folder}/lock/lock.json"], keys(local.lock.models))
+          command           = concat(["sh", "-c", local._warm, "warm"], local._lock_words, keys(var.models))
 
           env {
             name  = "PYTHONDONTWRITEBYTECODE"

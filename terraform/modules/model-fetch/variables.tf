@@ -21,8 +21,11 @@ variable "hf_token_secret" {
   default     = null
 
   validation {
-    condition     = var.hf_token_secret == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", var.hf_token_secret))
-    error_message = "The token's Secret has no name that a Secret can have (it is not shown: it may be the token itself); it must be of a-z, 0-9, . and -, e.g. hf-token."
+    condition = var.hf_token_secret == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", var.hf_token_secret))
+    error_message = join(" ", [
+      "The token's Secret has no name that a Secret can have (it is not shown: it may be the token itself);",
+      "it must be of a-z, 0-9, . and -, e.g. hf-token.",
+    ])
   }
 }
 
@@ -43,15 +46,22 @@ variable "image" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.image))
-    error_message = "The download's image is \"${var.image}\"; it must name a digest (…@sha256: and 64 hexadecimal digits), because a tag can be moved. Run: corral lock"
+    condition = can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.image))
+    error_message = join(" ", [
+      "The download's image is \"${var.image}\"; it must name a digest (…@sha256: and 64 hexadecimal digits),",
+      "because a tag can be moved. Run: corral lock",
+    ])
   }
 }
 
-variable "lock" {
-  description = "The decoded `lock.json`. Only what the agent reads of it decides whether there is a new Job."
-  type        = any
-  nullable    = false
+variable "models" {
+  description = "The models of the lock, by id. Only what the agent reads of it decides whether there is a new Job."
+  type = map(object({
+    repo     = optional(string)
+    revision = optional(string)
+    files    = list(object({ path = string, role = string, size = number, sha256 = string }))
+  }))
+  nullable = false
 }
 
 variable "namespace" {

@@ -29,13 +29,24 @@ variable "size" {
 }
 
 variable "store" {
-  description = "Where the models lie, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of a claim that exists in the namespace)."
-  type        = object({ nfs = optional(object({ server = string, path = string, mount_options = optional(list(string), ["hard", "nconnect=8", "rsize=1048576", "wsize=1048576", "noatime"]) })), local = optional(object({ node = string, path = string })), claim = optional(string) })
-  nullable    = false
+  description = "Where the models lie, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of one there is)."
+  type = object({
+    nfs = optional(object({
+      server        = string
+      path          = string
+      mount_options = optional(list(string), ["hard", "nconnect=8", "rsize=1048576", "wsize=1048576", "noatime"])
+    }))
+    local = optional(object({ node = string, path = string }))
+    claim = optional(string)
+  })
+  nullable = false
 
   validation {
-    condition     = length([for place in [var.store.nfs, var.store.local, var.store.claim] : place if place != null]) == 1
-    error_message = "The store names ${length([for place in [var.store.nfs, var.store.local, var.store.claim] : place if place != null])} places (${join(", ", [for kind, place in var.store : kind if place != null])}); it must name exactly one of nfs, local and claim."
+    condition = length([for place in [var.store.nfs, var.store.local, var.store.claim] : place if place != null]) == 1
+    error_message = join(" ", [
+      "The store names ${length([for place in [var.store.nfs, var.store.local, var.store.claim] : place if place != null])} places",
+      "(${join(", ", [for kind, place in var.store : kind if place != null])}); it must name exactly one of nfs, local and claim.",
+    ])
   }
 
   validation {

@@ -1,44 +1,58 @@
+# One model of a group is resident at a time, models of two groups side by side: a group takes what its largest takes.
+
 locals {
-  _refusals = compact([
-    local._lock_is_fresh,
-    local._cards_are_readable,
-    local._tenants_are_listed_once,
-    local._every_model_has_a_card,
-    local._every_model_is_measured,
-    local._measurement_adds_up,
-    local._measurement_belongs_to_argv,
-    local._declaration_covers_measurement,
-    local._context_is_trained,
-    local._ledger_is_readable,
-  ])
+  _groups = { for name in keys(var.cards) : name => {
+    for group, ids in { for id, model in var.models : model.intent.group => id... if model.intent.card == name } : group => {
+      mib    = max([for id in ids : local._seats[id]]...)
+      models = { for id in ids : id => local._seats[id] }
+    }
+  } }
+
+  _used = { for name, card in var.cards : name => sum(concat(
+    [card.reserve_mib], [for tenant in values(card.tenants) : tenant.budget_mib], [for group in values(local._groups[name]) : group.mib],
+  )) }
+  _short = { for name, card in var.cards : name => max(0, local._used[name] - card.vram_mib) }
+
+  # The largest first.
+  _takers = { for name, card in var.cards : name => [
+    for line in reverse(sort(concat(
+      [for tenant, promised in card.tenants : format("%012d\n%s %d", promised.budget_mib, tenant, promised.budget_mib)],
+      [for group, taken in local._groups[name] : format("%012d\ngroup %s %d (%s)", taken.mib, group, taken.mib, join(", ", [
+        for id, mib in taken.models : local._basis[id] == "predicted" ? id : "${id}, ${local._basis[id]}" if mib == taken.mib
+      ]))],
+    ))) : split("\n", line)[1]
+  ] }
 
   chart = {
-    cards = { for name, card in local._cards : name => {
+    cards = { for name, card in var.cards : name => {
       vram_mib    = card.vram_mib
       reserve_mib = card.reserve_mib
-      tenants     = card.tenants
-      slots       = { for slot, seats in local._slots[name] : slot => { mib = local._slot_mib[name][slot], models = seats } }
+      tenants     = { for tenant, promised in card.tenants : tenant => promised.budget_mib }
+      groups      = local._groups[name]
       used_mib    = local._used[name]
-      free_mib    = local._free[name]
+      free_mib    = card.vram_mib - local._used[name]
       short_mib   = local._short[name]
-      fits        = local._short[name] == 0 && !anytrue([for id in keys(local._unseated) : try(var.models[id].card, name) == name])
-      remedies    = local._remedies[name]
-      together    = try(local._together[name], null)
-      reason      = try(local._not_fitting[name], null)
     } }
-    models = { for id, mib in local._seats : id => {
-      card            = local._models[id].card
-      slot            = local._models[id].slot
-      mib             = mib
-      basis           = local._basis[id]
-      predicted_mib   = ceil(local._total[id] / local._mib)
-      measured_mib    = local._measured[id] > 0 ? ceil(local._measured[id] / local._mib) : null
-      context         = local._models[id].context
-      context_trained = try(local._vram[id].context_trained, null)
-      largest_context = local._largest_context[id]
+    models = { for id, model in var.models : id => {
+      card  = model.intent.card
+      group = model.intent.group
+      mib   = local._seats[id]
+      basis = local._basis[id]
     } }
-    unseated = local._unseated
-    refusals = local._refusals
-    warnings = compact(values(local._advice))
+  }
+}
+
+resource "terraform_data" "card_holds_its_set" {
+  for_each = var.cards
+
+  lifecycle {
+    precondition {
+      condition = local._short[each.key] == 0
+      error_message = join(" ", [
+        "Card ${each.key} is short of ${local._short[each.key]} MiB:",
+        join(", ", concat(local._takers[each.key], ["the reserve ${each.value.reserve_mib}"])),
+        "add up to ${local._used[each.key]} of its ${each.value.vram_mib} MiB. For remedies run: corral seat",
+      ])
+    }
   }
 }

@@ -1,20 +1,26 @@
-# A seat is what one model needs on its card, in whole MiB: the lock's total, or what was measured where that is more.
+# A seat is what one model needs of its card, in whole MiB: the largest of the three figures that there can be.
 
 locals {
-  _seat_problem = { for id in keys(local._entries) : id => (
-    contains(local._unmeasured, id) ? "it has no measurement" :
-    contains(local._other_argv, id) ? "it was measured for another command line" :
-    local._total[id] != max(coalesce(local._asked[id], 0), coalesce(local._declared[id], 0)) ? "its measurement does not add up" :
-    !can(local._cards[local._models[id].card]) ? "its card is missing or cannot be read" : ""
-  ) }
-  _unseated = merge(
-    { for id in keys(var.models) : id => "its lock entry is missing or stale" if !can(local._entries[id]) },
-    { for id, problem in local._seat_problem : id => problem if problem != "" },
-  )
+  _mib   = 1048576
+  _bases = ["predicted", "declared", "measured"] # of equal figures the first gives the seat its name
 
-  _bytes = { for id, problem in local._seat_problem : id => max(local._total[id], local._measured[id]) if problem == "" }
-  _seats = { for id, bytes in local._bytes : id => ceil(bytes / local._mib) }
-  _basis = { for id in keys(local._bytes) : id => (
-    local._measured[id] > local._total[id] ? "measured" : local._total[id] != local._asked[id] ? "declared" : "predicted"
-  ) }
+  _bytes = { for id, model in var.models : id => {
+    predicted = coalesce(model.predicted.gpu_bytes, 0)
+    declared  = try(model.intent.vram.declared_mib * local._mib, 0)
+    measured  = try(coalesce(model.measured.gpu_bytes), 0)
+  } }
+  _largest = { for id, bytes in local._bytes : id => max(values(bytes)...) }
+  _seats   = { for id, bytes in local._largest : id => ceil(bytes / local._mib) }
+  _basis   = { for id, bytes in local._bytes : id => [for basis in local._bases : basis if bytes[basis] == local._largest[id]][0] }
+
+  _without_figure = [for id, bytes in local._largest : id if bytes <= 0]
+}
+
+resource "terraform_data" "every_model_has_a_figure" {
+  lifecycle {
+    precondition {
+      condition     = length(local._without_figure) == 0
+      error_message = "Neither predicted nor declared in lock.json: ${join(", ", local._without_figure)}. No model is seated on a guess. Run: corral lock"
+    }
+  }
 }

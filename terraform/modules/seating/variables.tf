@@ -1,23 +1,27 @@
 variable "cards" {
-  description = "The text of each file in the catalog's cards/, by card name: text and not values, because YAML lets a key stand twice and decoding keeps one of them."
-  type        = map(string)
-  nullable    = false
-}
-
-variable "lock" {
-  description = "The decoded `lock.json` of the same catalog, or null where there is none."
-  type        = any
-  default     = null
-}
-
-variable "measured" {
-  description = "The decoded `measured.json` of the same catalog (what loaded models really took), or null where nothing was measured yet."
-  type        = any
-  default     = null
+  description = "The cards of the lock, by name: what each has, what stays free, and what is promised to its other users, in MiB."
+  type = map(object({
+    vram_mib    = number
+    reserve_mib = number
+    tenants     = map(object({ budget_mib = number }))
+  }))
+  nullable = false
 }
 
 variable "models" {
-  description = "The intents of the catalog, decoded and untouched, by model id; the lock's digests are taken over exactly these values."
-  type        = any
-  nullable    = false
+  description = "The models of the lock, by id: where each runs, and what it was predicted, declared and measured to take."
+  type = map(object({
+    intent    = object({ card = string, group = string, vram = optional(object({ declared_mib = number })) })
+    predicted = object({ gpu_bytes = optional(number) })
+    measured  = optional(object({ gpu_bytes = number }))
+  }))
+  nullable = false
+
+  validation {
+    condition = alltrue([for model in values(var.models) : can(var.cards[model.intent.card])])
+    error_message = join(" ", [
+      "Models on a card that is not there:",
+      "${join(", ", [for id, model in var.models : "${id} (${model.intent.card})" if !can(var.cards[model.intent.card])])}. Run: corral lock",
+    ])
+  }
 }

@@ -1,8 +1,7 @@
 module "llama_swap_config" {
   source = "../../modules/llama-swap-config"
 
-  models    = local.models
-  lock      = local.lock
+  models    = module.catalog.models
   store     = module.llama_swap.store
   engine    = "llama-server"
   preflight = "${module.llama_swap.folder}/preflight.sh"
@@ -18,8 +17,7 @@ module "llama_swap" {
   config             = module.llama_swap_config.yaml
   image              = local.images["llama-swap"]
   image_from         = local.image_from
-  lock               = local.lock_or_none
-  models             = [for model in module.llama_swap_config.models : { id = model.id, slot = model.slot }]
+  models             = module.catalog.models
   node               = local.node
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
   runtime_class      = var.runtime_class

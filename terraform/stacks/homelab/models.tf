@@ -13,7 +13,7 @@ module "model_fetch" {
   hf_token_secret = var.hf_token_secret
   hub             = var.hub
   image           = local.images["fetch"]
-  lock            = local.lock_or_none
+  models          = module.catalog.models
   node            = local.node
 
   depends_on = [kubernetes_network_policy_v1.default_deny]

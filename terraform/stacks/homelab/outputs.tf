@@ -3,6 +3,11 @@ output "endpoint" {
   value       = module.llama_swap.endpoint
 }
 
+output "lock" {
+  description = "The lock that is applied, whole: `corral plan` compares a catalog's lock with it."
+  value       = module.catalog.lock
+}
+
 output "models" {
   description = "What a gateway needs to know of each model, sorted by id."
   value       = module.llama_swap_config.models
@@ -16,8 +21,6 @@ output "namespace" {
 output "seating" {
   description = "The seating chart: who sits where on each card, in MiB."
   value       = module.seating.chart
-
-  depends_on = [terraform_data.models_are_yaml]
 }
 
 output "service" {

@@ -1,8 +1,6 @@
 module "seating" {
   source = "../../modules/seating"
 
-  cards    = local.cards
-  lock     = local.lock
-  measured = local.measured
-  models   = local.models
+  cards  = module.catalog.cards
+  models = module.catalog.models
 }

@@ -10,20 +10,10 @@ variable "catalog" {
   type        = string
   default     = "../../catalog"
   nullable    = false
-
-  validation {
-    condition     = !can(regex("[][*?{}\\\\]", var.catalog))
-    error_message = "The catalog's path is \"${var.catalog}\"; it must not hold any of * ? [ ] { } \\, which Terraform takes for a pattern. Rename the folder."
-  }
-
-  validation {
-    condition     = can(regex("[][*?{}\\\\]", var.catalog)) || try(length(fileset(var.catalog, "models/*.yaml")) > 0, false)
-    error_message = "The catalog \"${var.catalog}\" has no models; it must be a folder with at least one models/<id>.yaml."
-  }
 }
 
 variable "hf_token_secret" {
-  description = "The Secret in the namespace whose key `token` lets the download into gated repos. Null: it goes without a token. Another name counts from the next Job on, which comes when the lock's files change."
+  description = "The Secret whose key `token` lets the download into gated repos; another name counts from the next Job on. Null: no token."
   type        = string
   default     = null
 }
@@ -40,8 +30,11 @@ variable "image" {
   default     = null
 
   validation {
-    condition     = var.image == null ? true : can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.image))
-    error_message = "The server's image is \"${coalesce(var.image, "null")}\"; it must name a digest (…@sha256: and 64 hexadecimal digits), because a tag can be moved. Leave it out to run what lock.json names."
+    condition = var.image == null ? true : can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.image))
+    error_message = join(" ", [
+      "The server's image is \"${coalesce(var.image, "null")}\"; it must name a digest (…@sha256: and 64 hexadecimal digits),",
+      "because a tag can be moved. Leave it out to run what lock.json names.",
+    ])
   }
 }
 
@@ -76,7 +69,15 @@ variable "runtime_class" {
 }
 
 variable "store" {
-  description = "Where the models lie, exactly one of: `nfs` = {server, path, mount_options}, `local` = {node, path} (a folder on the GPU node), `claim` = the name of a claim that exists in the namespace."
-  type        = object({ nfs = optional(object({ server = string, path = string, mount_options = optional(list(string)) })), local = optional(object({ node = string, path = string })), claim = optional(string) })
-  nullable    = false
+  description = "Where the models lie, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of one there is)."
+  type = object({
+    nfs = optional(object({
+      server        = string
+      path          = string
+      mount_options = optional(list(string))
+    }))
+    local = optional(object({ node = string, path = string }))
+    claim = optional(string)
+  })
+  nullable = false
 }

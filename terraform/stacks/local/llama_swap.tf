@@ -1,8 +1,7 @@
 module "llama_swap_config" {
   source = "../../modules/llama-swap-config"
 
-  models     = local.models
-  lock       = local.lock
+  models     = module.catalog.models
   store      = var.store
   engine     = var.engine
   preflight  = var.preflight == null ? null : abspath(var.preflight)

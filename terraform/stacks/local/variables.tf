@@ -2,16 +2,6 @@ variable "catalog" {
   description = "The folder that holds models/*.yaml and lock.json, absolute or relative to this stack, e.g. \"../../catalog-demo\"."
   type        = string
   nullable    = false
-
-  validation {
-    condition     = !can(regex("[][*?{}\\\\]", var.catalog))
-    error_message = "The catalog's path is \"${var.catalog}\"; it must not hold any of * ? [ ] { } \\, which Terraform takes for a pattern. Rename the folder."
-  }
-
-  validation {
-    condition     = can(regex("[][*?{}\\\\]", var.catalog)) || try(length(fileset(var.catalog, "models/*.yaml")) > 0, false)
-    error_message = "The catalog \"${var.catalog}\" has no models; it must be a folder with at least one models/<id>.yaml."
-  }
 }
 
 variable "engine" {
@@ -22,7 +12,7 @@ variable "engine" {
 }
 
 variable "preflight" {
-  description = "The script that stands in front of every engine and refuses a load for which the card has no room, absolute or relative to this stack. Null: nothing stands there."
+  description = "The script in front of every engine that refuses a load that has no room, absolute or relative to this stack. Null: none."
   type        = string
   default     = "../../modules/llama-swap-config/preflight.sh"
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -93,15 +93,20 @@ class _Reading:
         """*file* as a *kind*; None when something is wrong, which is added to the problems."""
         try:
             document = yaml_reader.read(file)
-            found = kind.model_validate(document.value)
         except CatalogInvalid as error:
             self.problems += error.problems
+            return None
+        return self.document(file.name if file.name == _IMAGES else f"{file.parent.name}/{file.name}", document, kind)
+
+    def document(self, source: str, document: Document, kind: type[_T]) -> _T | None:
+        """*document*, which is file *source*, as a *kind*; None when something is wrong."""
+        try:
+            found = kind.model_validate(document.value)
         except ValidationError as error:
             self.problems += _explain(error, document, kind)
-        else:
-            self.documents[file.name if file.name == _IMAGES else f"{file.parent.name}/{file.name}"] = document
-            return found
-        return None
+            return None
+        self.documents[source] = document
+        return found
 
     def complain(self, source: str, path: KeyPath, message: str) -> None:
         document = self.documents[source]
@@ -136,13 +141,7 @@ def _load(directory: Path) -> Catalog:
     models = reading.folder(directory / "models", Model)
     file = directory / _IMAGES
     images = reading.file(file, Images) if file.exists() or file.is_symlink() else None
-    _check_cards(reading, models, directory / "cards")
-    _check_args(reading, models)
-    _check_names(reading, models)
-    for card, path, message in tenants.problems(models, cards):
-        reading.complain(f"cards/{card}.yaml", path, message)
-    if reading.problems:
-        raise CatalogInvalid(reading.problems, directory)
+    _check(reading, models, cards, directory)
     if not models:
         raise Refused(f"{directory / 'models'} holds no model.", next_step="Write one: docs/models.md shows how")
     sources = {source: document.sha256 for source, document in reading.documents.items()}
@@ -158,6 +157,28 @@ def _load(directory: Path) -> Catalog:
         sources=dict(sorted(sources.items())),
         documents=reading.documents,
     )
+
+
+def with_values(catalog: Catalog, values: Mapping[str, Any]) -> Catalog:
+    """*catalog* as it would be read if files of it had other content; nothing is read or written.
+
+    Args:
+        catalog: as ``load`` returned it; its ``sources`` stay those of the files that are there.
+        values: the content of the other files of models and cards, by path in the folder.
+
+    Raises:
+        CatalogInvalid: with every problem found.
+    """
+    reading = _Reading(documents=dict(catalog.documents))
+    models, cards = dict(catalog.models), dict(catalog.cards)
+    for source, value in values.items():
+        document, name = replace(catalog.documents[source], value=value), Path(source).stem
+        if source.startswith("models/"):
+            models[name] = reading.document(source, document, Model) or models[name]
+        else:
+            cards[name] = reading.document(source, document, Card) or cards[name]
+    _check(reading, models, cards, catalog.directory)
+    return replace(catalog, models=models, cards=cards, documents=reading.documents)
 
 
 def _yaml_files(folder: Path, problems: list[Problem]) -> Iterator[Path]:
@@ -177,6 +198,21 @@ def _yaml_files(folder: Path, problems: list[Problem]) -> Iterator[Path]:
             )
         else:
             yield file
+
+
+def _check(reading: _Reading, models: Mapping[str, Model], cards: Mapping[str, Card], directory: Path) -> None:
+    """Check what only all files together show.
+
+    Raises:
+        CatalogInvalid: there is a problem, in one file or in several.
+    """
+    _check_cards(reading, models, directory / "cards")
+    _check_args(reading, models)
+    _check_names(reading, models)
+    for card, path, message in tenants.problems(models, cards):
+        reading.complain(f"cards/{card}.yaml", path, message)
+    if reading.problems:
+        raise CatalogInvalid(reading.problems, directory)
 
 
 def _check_cards(reading: _Reading, models: Mapping[str, Model], folder: Path) -> None:

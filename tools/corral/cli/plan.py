@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from corral import output, paths
 from corral.catalog import catalog
 from corral.cli import options
+from corral.cli.seating_help import seating_help
 from corral.errors import ExitCode, Refused
 from corral.lock import lock
 
@@ -123,8 +124,10 @@ def _local(args: argparse.Namespace) -> int:
         if given:
             raise Refused(f"{option} is for the homelab.", next_step=f"Leave out --local, or {option}")
     wanted = catalog.load(options.catalog_dir(args))
-    lock.require_fresh(wanted)
+    locked = lock.require_fresh(wanted)
     engine = binaries.llama_server()
     store = options.store_dir(args)
-    output.data(local.plan_local(wanted.directory, store, engine.path, state=paths.state_dir(), warn=output.warn))
+    with seating_help(wanted, locked):
+        planned = local.plan_local(wanted.directory, store, engine.path, state=paths.state_dir(), warn=output.warn)
+    output.data(planned)
     return ExitCode.OK

@@ -77,13 +77,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _seating_picture() -> documents.Document:
     """The seating chart of the demo, as the README shows it."""
-    from corral.seating import svg
+    from corral.seating import chart, svg
 
     demo = catalog.load(paths.REPOSITORY / "terraform" / "catalog-demo")
-    lock.require_fresh(demo)
-    with tempfile.TemporaryDirectory(prefix="corral-") as state:
-        chart = local.seating(demo.directory, state=Path(state))
-    return documents.Document(paths.REPOSITORY / "docs" / "seating-demo.svg", svg.draw(chart))
+    drawn = svg.draw(chart.of(lock.require_fresh(demo)))
+    return documents.Document(paths.REPOSITORY / "docs" / "seating-demo.svg", drawn)
 
 
 def _llama_swap(args: argparse.Namespace, wanted: catalog.Catalog) -> str:

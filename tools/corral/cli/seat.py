@@ -1,7 +1,8 @@
-"""Show who sits where on each card, in MiB, what is left, and what would help a card that is short.
+"""Show the seating chart: what each card holds in MiB, what is left, and what would make a short card fit.
 
-The numbers are Terraform's: this is the chart that `terraform plan` refuses by.  Exit code 1 when a card is short.
-With --what-if the question is put to a copy of the catalog, measured anew without network; nothing is written.
+The sums are those that `terraform plan` refuses by.  Exit code 1 when a card is short.  The largest context that fits
+is the engine's answer, to within 256 tokens; where the engine is not installed it is the lock's next smaller one, with
+a ~ before it.  With --what-if the catalog is changed in memory and predicted anew, without network; nothing is written.
 
 examples:
   corral seat
@@ -15,23 +16,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from corral import output, paths
+from corral import output
 from corral.catalog import catalog
 from corral.cli import options
 from corral.errors import ExitCode, Refused
 from corral.files import write_atomically
 from corral.lock import lock
-from corral.seating import chart, remedies
-from corral.terraform import local
+from corral.seating import advice, remedies, report
+from corral.seating.report import Report
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
+    from corral.seating.terminal import Styled
     from corral.seating.what_if import Change
 
 
@@ -45,68 +44,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="as if a model or a card said so; may repeat",
+        help="as if a model or a card had this value; may repeat",
     )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the chart as a picture too")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Have it summed up, and show it."""
+    """Sum up, and show."""
     wanted = catalog.load(options.catalog_dir(args))
     present = lock.require_fresh(wanted)
-    if args.target and not args.what_if:
+    changes: Sequence[Change] = ()
+    if args.what_if:
+        from corral.seating import what_if
+
+        changes = what_if.parse(args.what_if, args.target, wanted)
+        wanted, present = what_if.applied(changes, wanted, present)
+    elif args.target:
         raise Refused(
             f"{args.target}: a model is named for a question.", next_step="corral seat --what-if KEY=VALUE MODEL"
         )
-    with _asked(args, wanted, present) as (seated, changes):
-        found = local.seating(seated.directory, state=paths.state_dir())
-        _show(found, seated, changes, args, home=wanted.directory)
-    return ExitCode.OK if all(card["fits"] for card in found["cards"].values()) else ExitCode.FAILED
+    found = report.of(wanted, present)
+    _show(found, changes, args, home=wanted.directory)
+    return ExitCode.OK if found.fits else ExitCode.FAILED
 
 
-@contextmanager
-def _asked(
-    args: argparse.Namespace, wanted: catalog.Catalog, present: lock.Lock
-) -> Iterator[tuple[catalog.Catalog, Sequence[Change]]]:
-    """The catalog that the question is about: the one that is there, or a copy in which something is changed."""
-    if not args.what_if:
-        yield wanted, ()
-        return
-    from corral.seating import what_if
-
-    changes = what_if.parse(args.what_if, args.target, wanted)
-    with what_if.applied(changes, wanted, present) as changed:
-        yield changed, changes
-
-
-def _show(
-    found: dict[str, Any], seated: catalog.Catalog, changes: Sequence[Change], args: argparse.Namespace, *, home: Path
-) -> None:
+def _show(found: Report, changes: Sequence[Change], args: argparse.Namespace, *, home: Path) -> None:
     if args.svg:
         _write_svg(args.svg, found)
-    for warning in found["warnings"]:
-        output.warn(warning)
+    for one in found.advice:
+        output.warn(advice.sentence(one))
     if args.json:
-        output.data_json(found)
+        output.data_json(found.as_json())
         return
     from corral.seating import terminal
 
     for change in changes:
         output.info(f"what if {change}")
-    _print(terminal.draw(found))
-    if found["models"]:
-        output.data("")
-        output.table(chart.MODEL_COLUMNS, list(chart.model_rows(found)))
-    for name, card in found["cards"].items():
-        if card["short_mib"]:
-            _tell_remedies(name, card, seated, home, asked=bool(changes))
+    _print(terminal.draw(found.chart))
+    output.data("")
+    output.table(report.MODEL_COLUMNS, list(found.model_rows()))
+    for name, edits in found.remedies.items():
+        if not found.chart.cards[name].fits:
+            lines = report.remedy_lines(name, found.chart, edits, asked=bool(changes))
+            output.info("\n".join(["", *lines]))
+            if edits and not changes:
+                output.info(f"  → {remedies.afterwards(home)}")
 
 
-def _write_svg(file: Path, found: dict[str, Any]) -> None:
+def _write_svg(file: Path, found: Report) -> None:
     from corral.seating import svg
 
     try:
-        write_atomically(file, svg.draw(found))
+        write_atomically(file, svg.draw(found.chart))
     except OSError as error:
         raise Refused(
             f"{file} cannot be written: {error.strerror}.", next_step="Name another file with: --svg FILE"
@@ -114,23 +103,11 @@ def _write_svg(file: Path, found: dict[str, Any]) -> None:
     output.info(f"{file} written")
 
 
-def _print(drawn: Text) -> None:
+def _print(drawn: Sequence[Styled]) -> None:
     if not sys.stdout.isatty():
-        output.data(drawn.plain)
+        output.data("".join(text for text, _ in drawn))
         return
     from rich.console import Console
+    from rich.text import Text
 
-    Console(highlight=False).print(drawn, soft_wrap=True)
-
-
-def _tell_remedies(name: str, card: dict[str, Any], seated: catalog.Catalog, home: Path, *, asked: bool) -> None:
-    lines = remedies.edits(name, card, seated)
-    if not lines:
-        output.info(f"\n{card['reason'].rpartition(' For the chart')[0]}")
-        return
-    would = "would be" if asked else "is"
-    output.info(f"\n{name} {would} short of {card['short_mib']:,} MiB. Each of these alone would do:")
-    for line in lines:
-        output.info(f"  - {line.replace('(now ', '(in question: ') if asked else line}")
-    if not asked:
-        output.info(f"  → {remedies.afterwards(home)}")
+    Console(highlight=False).print(Text.assemble(*drawn), soft_wrap=True)

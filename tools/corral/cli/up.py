@@ -28,6 +28,7 @@ from corral.agent.store import Store
 from corral.catalog import catalog
 from corral.cli import options
 from corral.cli.progress_bars import progress_on_stderr
+from corral.cli.seating_help import seating_help
 from corral.engine import binaries, ports, stack
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Start, and unless detached attend to it until it is stopped."""
     state, store = paths.state_dir(), options.store_dir(args)
     wanted = catalog.load(options.catalog_dir(args))
-    lock.require_fresh(wanted)
+    locked = lock.require_fresh(wanted)
     engine = binaries.llama_server()
     llama_swap = binaries.llama_swap(output.info)
     stack.clear_leftovers(state, say=output.info)
@@ -59,9 +60,10 @@ def run(args: argparse.Namespace) -> int:
     if present is None:
         ports.require_free(port)  # before anything takes long
     first_engine_port = present.first_engine_port if present else ports.for_engines(len(wanted.models), port)
-    config = local.render_local(
-        wanted.directory, store, engine.path, state=state, start_port=first_engine_port, warn=output.warn
-    )
+    with seating_help(wanted, locked):
+        config = local.render_local(
+            wanted.directory, store, engine.path, state=state, start_port=first_engine_port, warn=output.warn
+        )
     if present:
         stack.require_same(present, config, port=port)
     _fetch_missing(wanted.lock_file, store)

@@ -1,112 +1,111 @@
-"""The seating chart as Terraform gives it (output ``chart`` of ``terraform/modules/seating``), with names for parts.
+"""The seating chart of a lock: what each card holds, summed in whole MiB.
 
-The sums are Terraform's.  Here is only what a picture needs: an order, a share of the card, and a number of cells.
+The rule stands in HCL too, where it decides (``terraform/modules/seating``); a test takes random catalogs through both.
+One model of a group runs at a time and models of two groups run side by side, so a group takes what its largest model
+takes; a card holds its reserve, its tenants' budgets and its groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-Chart = Mapping[str, Any]
-"""The whole chart."""
-CardChart = Mapping[str, Any]
-"""One entry of its ``cards``."""
+from corral.catalog.intent import Card
+from corral.lock import seat
+from corral.lock.lock import Lock
+from corral.lock.seat import Basis
 
 
 @dataclass(frozen=True)
-class Part:
-    """A stretch of a card's memory.
+class Group:
+    """Models of which one runs at a time.
 
     Attributes:
-        kind: ``slot``, ``tenant``, ``reserve`` or ``free``.
-        name: of the slot or the tenant; else the kind.
-        mib: how much it takes.
-        percent: the same of the whole card.
-        note: which model decides it, and who else may sit there.
+        mib: MiB of the largest of them.
+        models: the seat of each in MiB, by id.
     """
 
-    kind: str
-    name: str
     mib: int
-    percent: float
-    note: str = ""
+    models: Mapping[str, int]
 
 
-def parts(name: str, chart: Chart) -> list[Part]:
-    """The parts of card *name*: slots and tenants, each by size, then the reserve, then what is free."""
-    card = chart["cards"][name]
-    slots = [_part(card, "slot", slot, found["mib"], _who(found, chart)) for slot, found in card["slots"].items()]
-    tenants = [_part(card, "tenant", tenant, budget) for tenant, budget in card["tenants"].items()]
-    rest = [_part(card, "reserve", "reserve", card["reserve_mib"])] if card["reserve_mib"] else []
-    if card["free_mib"] > 0:
-        rest.append(_part(card, "free", "free", card["free_mib"]))
-    return [*_by_size(slots), *_by_size(tenants), *rest]
+@dataclass(frozen=True)
+class CardChart:
+    """One card; all figures in MiB.
+
+    Attributes:
+        vram_mib: memory of the card.
+        reserve_mib: promised to none.
+        tenants: the budget of each tenant, by name.
+        groups: the groups of its models, by name.
+        used_mib: the reserve, all budgets and all groups.
+        free_mib: what is left; negative when the card is short.
+        short_mib: what is missing; 0 when everything fits.
+    """
+
+    vram_mib: int
+    reserve_mib: int
+    tenants: Mapping[str, int]
+    groups: Mapping[str, Group]
+    used_mib: int
+    free_mib: int
+    short_mib: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the card holds its set."""
+        return self.short_mib == 0
 
 
-def wanted_or_there(card: CardChart) -> int:
-    """MiB that a picture of *card* spans: the card, or what is wanted of it where that is more."""
-    return max(int(card["vram_mib"]), int(card["used_mib"]))
+@dataclass(frozen=True)
+class ModelChart:
+    """The seat of one model: its card, its group, its MiB and which figure decides them."""
+
+    card: str
+    group: str
+    mib: int
+    basis: Basis
 
 
-def cells(stretches: Sequence[Part], whole: int, width: int) -> list[int]:
-    """How many of *width* cells each of *stretches* gets: its share of *whole* MiB, one at least, *width* in all."""
-    exact = [part.mib * width / whole for part in stretches]
-    given = [max(1, int(share)) for share in exact]
-    while sum(given) < width:
-        given[max(range(len(given)), key=lambda at: exact[at] - given[at])] += 1
-    while sum(given) > max(width, len(given)):
-        given[max((at for at in range(len(given)) if given[at] > 1), key=lambda at: given[at] - exact[at])] -= 1
-    return given
+@dataclass(frozen=True)
+class Chart:
+    """All cards and all models, by name and id; ``dataclasses.asdict`` gives Terraform's output ``chart``."""
+
+    cards: Mapping[str, CardChart]
+    models: Mapping[str, ModelChart]
+
+    def room_mib(self, model_id: str) -> int:
+        """MiB that the group of *model_id* may take when nothing else changes."""
+        model = self.models[model_id]
+        card = self.cards[model.card]
+        return card.free_mib + card.groups[model.group].mib
+
+    def others_mib(self, model_id: str) -> int:
+        """MiB that the group of *model_id* takes for its other models."""
+        model = self.models[model_id]
+        seats = self.cards[model.card].groups[model.group].models
+        return max((mib for other, mib in seats.items() if other != model_id), default=0)
 
 
-def model_rows(chart: Chart) -> Iterator[tuple[str, ...]]:
-    """A line for each model: id, card, slot, MiB, where the number is from, context, largest context that fits."""
-    for model_id, model in chart["models"].items():
-        largest = model["largest_context"]
-        yield (
-            model_id,
-            model["card"],
-            model["slot"],
-            f"{model['mib']:,}",
-            basis(model),
-            f"{model['context']:,}",
-            "none" if largest is None else f"{largest:,}",
-        )
+def of(lock: Lock) -> Chart:
+    """The chart of *lock*."""
+    models = {
+        model_id: ModelChart(entry.intent.card, entry.intent.group, seat.seat_mib(entry), seat.basis(entry))
+        for model_id, entry in sorted(lock.models.items())
+    }
+    cards = {
+        name: _card(card, {model_id: model for model_id, model in models.items() if model.card == name})
+        for name, card in sorted(lock.cards.items())
+    }
+    return Chart(cards, models)
 
 
-MODEL_COLUMNS = ("model", "card", "slot", "MiB", "number is", "context", "largest that fits")
-"""The headings of ``model_rows``."""
-
-
-def basis(model: Mapping[str, Any]) -> str:
-    """Where the seat of a model is from, in words."""
-    measured, predicted = model["measured_mib"], model["predicted_mib"]
-    if model["basis"] == "measured":
-        return f"measured (predicted {predicted:,})"
-    return f"{model['basis']} (measured {measured:,})" if measured is not None else str(model["basis"])
-
-
-def percent(mib: int, card: CardChart) -> float:
-    """*mib* as a percentage of the card's memory."""
-    return 100 * mib / int(card["vram_mib"])
-
-
-def _part(card: CardChart, kind: str, name: str, mib: int, note: str = "") -> Part:
-    return Part(kind, name, mib, percent(mib, card), note)
-
-
-def _by_size(found: list[Part]) -> list[Part]:
-    return sorted(found, key=lambda part: (-part.mib, part.name))
-
-
-def _who(slot: Mapping[str, Any], chart: Chart) -> str:
-    seats: Mapping[str, int] = slot["models"]
-    ids = sorted(seats, key=lambda model_id: (-seats[model_id], model_id))
-    bases = [chart["models"][model_id]["basis"] for model_id in ids]
-    shown = [
-        model_id if basis_ == "predicted" else f"{model_id} ({basis_})"
-        for model_id, basis_ in zip(ids, bases, strict=True)
-    ]
-    return shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"
+def _card(card: Card, models: Mapping[str, ModelChart]) -> CardChart:
+    seats: dict[str, dict[str, int]] = {}
+    for model_id, model in models.items():
+        seats.setdefault(model.group, {})[model_id] = model.mib
+    groups = {name: Group(max(members.values()), members) for name, members in sorted(seats.items())}
+    tenants = {name: tenant.budget_mib for name, tenant in sorted(card.tenants.items())}
+    used = card.reserve_mib + sum(tenants.values()) + sum(group.mib for group in groups.values())
+    free = card.vram_mib - used
+    return CardChart(card.vram_mib, card.reserve_mib, tenants, groups, used, free, max(0, -free))

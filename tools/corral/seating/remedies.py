@@ -1,18 +1,104 @@
-"""What would make a card fit, as the edit that an operator makes."""
+"""What alone would make a short card fit: of each kind of change the one that costs least, as the operator's edit."""
 
 from __future__ import annotations
 
+import itertools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from corral.catalog.catalog import Catalog
+from corral.lock.lock import Lock
+from corral.seating.chart import CardChart, Chart
+from corral.seating.contexts import Largest
+
+MOST_SETS = 64
+"""More sets than these are too many to read."""
 
 
-def edits(card_name: str, card: Mapping[str, Any], catalog: Catalog) -> list[str]:
-    """One line for each remedy of *card*: the file, the key, the value, and what is there now."""
-    return [_edit(card_name, remedy, catalog) for remedy in card["remedies"]]
+@dataclass(frozen=True)
+class Remedy:
+    """One change that is enough by itself.
+
+    Attributes:
+        code: which key is changed: a model's ``context`` or ``group``, or a tenant's ``budget_mib``.
+        subject: the id of the model, or the name of the tenant.
+        value: the new value.
+        now: the present one.
+        proved: False for a context that the engine was not asked for.
+    """
+
+    code: Literal["context", "group", "tenant_budget"]
+    subject: str
+    value: int | str
+    now: int | str
+    proved: bool = True
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields as `corral seat --json` has them."""
+        whose = "tenant" if self.code == "tenant_budget" else "model"
+        more = {} if self.proved else {"proved": False}
+        return {"action": self.code, whose: self.subject, "value": self.value, "now": self.now, **more}
+
+
+@dataclass(frozen=True)
+class Together:
+    """One model of each group, which can run side by side: their ids, their MiB, and whether the card has room."""
+
+    models: tuple[str, ...]
+    mib: int
+    fits: bool
+
+
+def of(lock: Lock, chart: Chart, contexts: Mapping[str, Largest], card: str) -> list[Remedy]:
+    """The remedies of *card*; none for a card that is not short.
+
+    Args:
+        lock: the lock that *chart* is of.
+        chart: the chart.
+        contexts: the largest context that fits, at least of the models on *card*.
+        card: its name.
+    """
+    found = chart.cards[card]
+    if found.fits:
+        return []
+    return [*_lower_context(lock, chart, contexts, card), *_move(chart, card), *_lower_budget(found)]
+
+
+def together(chart: Chart, card: str) -> list[Together] | None:
+    """Every set of one model of each group on *card*; None when there are more than 64."""
+    found = chart.cards[card]
+    groups = [group.models for group in found.groups.values()]
+    promised = found.reserve_mib + sum(found.tenants.values())
+    sets = list(itertools.islice(itertools.product(*groups), MOST_SETS + 1))
+    if len(sets) > MOST_SETS:
+        return None
+    sums = [sum(chart.models[model_id].mib for model_id in ids) for ids in sets]
+    return [Together(ids, mib, promised + mib <= found.vram_mib) for ids, mib in zip(sets, sums, strict=True)]
+
+
+def edit(card: str, remedy: Remedy) -> str:
+    """*remedy* on *card* in one line: what is changed, the file, the key, the value, and what is there now."""
+    subject, value, now = remedy.subject, remedy.value, remedy.now
+    match remedy.code:
+        case "context":
+            maybe = "" if remedy.proved else "; looked up in the lock, the engine was not asked"
+            return f"lower the context of {subject}: in models/{subject}.yaml, context: {value} (now {now}{maybe})"
+        case "group":
+            return f"move {subject} to group {value}: in models/{subject}.yaml, group: {value} (now {now})"
+        case "tenant_budget":
+            key = f"{subject}: {{budget_mib: {value}}}"
+            return f"lower the budget of {subject}: in cards/{card}.yaml, {key} (now {now})"
+
+
+def without_remedy(card: CardChart) -> str:
+    """What is left to say of a short *card* that no single change makes fit."""
+    takers = {**card.tenants, **{f"group {name}": group.mib for name, group in card.groups.items()}}
+    largest = sorted(takers, key=lambda name: (-takers[name], name))[:3]
+    named = ", ".join(f"{name} {takers[name]:,} MiB" for name in largest)
+    return f"No single change of a context, a group or a budget would do. The largest are: {named}."
 
 
 def afterwards(catalog: Path) -> str:
@@ -21,14 +107,34 @@ def afterwards(catalog: Path) -> str:
     return f"Make one of these edits, then run: corral lock --catalog {again} && corral seat --catalog {again}"
 
 
-def _edit(card_name: str, remedy: Mapping[str, Any], catalog: Catalog) -> str:
-    value = remedy["value"]
-    if remedy["action"] == "tenant_budget":
-        tenant = remedy["tenant"]
-        now = catalog.cards[card_name].tenants[tenant].budget_mib
-        return f"lower the budget of {tenant}: in cards/{card_name}.yaml, {tenant}: {{budget_mib: {value}}} (now {now})"
-    model_id = remedy["model"]
-    model = catalog.models[model_id]
-    if remedy["action"] == "context":
-        return f"lower the context of {model_id}: in models/{model_id}.yaml, context: {value} (now {model.context})"
-    return f"move {model_id} to slot {value}: in models/{model_id}.yaml, slot: {value} (now {model.slot})"
+def _lower_context(lock: Lock, chart: Chart, contexts: Mapping[str, Largest], card: str) -> Iterator[Remedy]:
+    """The one that keeps the greatest share of itself; of equal ones the largest context."""
+    able = []
+    for model_id, model in chart.models.items():
+        if model.card == card and (tokens := contexts[model_id].tokens):
+            now = lock.models[model_id].intent.context
+            able.append((-Fraction(tokens, now), -tokens, model_id, now))
+    for _, tokens, model_id, now in sorted(able)[:1]:
+        yield Remedy("context", model_id, -tokens, now, contexts[model_id].proved)
+
+
+def _move(chart: Chart, card: str) -> Iterator[Remedy]:
+    """The move to another group of the card that leaves most room; of equal ones that of the smallest model."""
+    found = chart.cards[card]
+    able = []
+    for old, group in found.groups.items():
+        for model_id, mib in group.models.items():
+            saved = group.mib - chart.others_mib(model_id)
+            for new, other in found.groups.items():
+                used = found.used_mib - saved - other.mib + max(other.mib, mib)
+                if new != old and used <= found.vram_mib:
+                    able.append((used, mib, model_id, new, old))
+    for _, _, model_id, new, old in sorted(able)[:1]:
+        yield Remedy("group", model_id, new, old)
+
+
+def _lower_budget(card: CardChart) -> Iterator[Remedy]:
+    """The largest budget, lowered by what is missing; no tenant gives up everything."""
+    able = [(-budget, tenant) for tenant, budget in card.tenants.items() if budget > card.short_mib]
+    for budget, tenant in sorted(able)[:1]:
+        yield Remedy("tenant_budget", tenant, -budget - card.short_mib, -budget)

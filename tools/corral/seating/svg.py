@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import shorten
 
-from corral.seating.chart import Chart, Part, cells, parts, wanted_or_there
-from corral.seating.terminal import letters
+from corral.seating.chart import Chart
+from corral.seating.drawing import Part, cells, letters, parts, span_mib, verdict
 from corral.templates import render
 
 _WIDTH = 860
@@ -31,7 +31,8 @@ class _Shape:
 
     @property
     def label(self) -> str:
-        return f"slot {self.part.name}" if self.part.kind == "slot" else self.part.name
+        """What the legend calls the part."""
+        return self.part.label
 
     @property
     def note(self) -> str:
@@ -48,7 +49,6 @@ class _Shape:
 class _Card:
     name: str
     verdict: str
-    short: bool
     y: int
     end: int | None
     shapes: list[_Shape]
@@ -63,8 +63,8 @@ def draw(chart: Chart) -> str:
 
 def _cards(chart: Chart) -> Iterator[_Card]:
     y = 0
-    for name, card in chart["cards"].items():
-        whole = wanted_or_there(card)
+    for name, card in chart.cards.items():
+        whole = span_mib(card)
         found = parts(name, chart)
         shapes, x = [], 0
         for at, (part, letter, width) in enumerate(
@@ -73,8 +73,6 @@ def _cards(chart: Chart) -> Iterator[_Card]:
             style = part.kind if part.kind in ("reserve", "free") else f"c{at % _COLOURS}"
             shapes.append(_Shape(part, letter, style, x, width, y + _LEGEND_AT + at * _ROW))
             x += width
-        short = card["short_mib"]
-        verdict = f"{short:,} MiB short" if short else f"{card['free_mib']:,} MiB free"
-        end = _WIDTH * card["vram_mib"] // whole if short else None
-        yield _Card(name, f"{card['vram_mib']:,} MiB, {verdict}", bool(short), y, end, shapes)
+        end = None if card.fits else _WIDTH * card.vram_mib // whole
+        yield _Card(name, f"{card.vram_mib:,} MiB, {verdict(card)}", y, end, shapes)
         y = shapes[-1].y + _ROW + _GAP

@@ -1,36 +1,32 @@
-"""What the chart would be if a key of the catalog said something else: played through on a copy, offline.
+"""The catalog and its lock as they would be with other values of some keys: changed in memory, predicted offline.
 
-The copy is locked by the same code as the catalog itself; what is asked of the engine again is asked with the headers
-that lie beside the lock.  The catalog is only read.
+The rules of the catalog and of `corral lock` apply; what the engine is asked again, it is asked over the headers that
+are kept beside the lock.  Nothing is written.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import copy
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from corral.catalog import catalog as catalogs
-from corral.catalog import yaml_reader
 from corral.catalog.catalog import Catalog
-from corral.catalog.intent import Card, Model
+from corral.catalog.intent import Card, Model, Tenant
+from corral.catalog.renamed_keys import RENAMED
 from corral.errors import CatalogInvalid, Refused
 from corral.hub.resolved import Resolved
-from corral.lock import headers
-from corral.lock import lock as locks
 from corral.lock.lock import Lock
 from corral.lock.predict import EnginePredictor
 from corral.lock.relock import LEFT_AS_IT_WAS, relock
 
 _AS_IT_WAS = "The catalog is as it was. Try another value"
-_FILES = ("measured.json", "images.yaml")
+_EXAMPLE = "For example: corral seat --what-if context=32768 MODEL"
 
 
 @dataclass(frozen=True)
@@ -41,15 +37,20 @@ class Change:
         kind: the folder of the file: ``models`` or ``cards``.
         name: of the model or the card.
         path: the key, from the top of the file down.
-        value: what it would say; None leaves it out.
-        was: what it says now; None where it is left out.
+        value: the value in question; None leaves the key out.
+        was: the present value; None where the key is left out.
     """
 
-    kind: str
+    kind: Literal["models", "cards"]
     name: str
     path: tuple[str, ...]
     value: Any
     was: Any
+
+    @property
+    def source(self) -> str:
+        """The file by its path in the catalog's folder."""
+        return f"{self.kind}/{self.name}.yaml"
 
     def __str__(self) -> str:
         was = "not set" if self.was is None else self.was
@@ -74,30 +75,26 @@ def parse(texts: Sequence[str], target: str | None, catalog: Catalog) -> list[Ch
     return [_change(text, target, catalog) for text in texts]
 
 
-@contextmanager
-def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> Iterator[Catalog]:
-    """A temporary copy of *catalog* (with its *lock*) in which *changes* are made, measured and locked.
+def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> tuple[Catalog, Lock]:
+    """*catalog* with *changes*, and the lock that it would have, made from its present *lock*.
 
     Raises:
         Refused: the changed catalog breaks a rule, or only the hub could answer.
         EngineCannotPredict, ProgramMissing: as ``corral lock``.
     """
-    with tempfile.TemporaryDirectory(prefix="corral-what-if-") as folder:
-        copy = Path(folder) / catalog.directory.name
-        _copy(catalog, copy)
-        for change in changes:
-            _write(change, copy)
-        try:
-            changed = catalogs.load(copy)
-            relocked = relock(changed, lock, _AsLocked(catalog, lock), EnginePredictor(changed))
-            locks.write(changed.lock_file, relocked.lock)
-            yield changed
-        except CatalogInvalid as error:
-            told = "\n".join(": ".join(filter(None, (problem.where, problem.message))) for problem in error.problems)
-            raise Refused(told, next_step=_AS_IT_WAS) from None
-        except Refused as error:
-            what = error.message.removeprefix(f"{LEFT_AS_IT_WAS}\n").strip()
-            raise Refused(what, next_step=_AS_IT_WAS) from None  # its own next step names the copy
+    values: dict[str, Any] = {}
+    for change in changes:
+        value = values.setdefault(change.source, copy.deepcopy(catalog.documents[change.source].value))
+        _set(value, change.path, change.value)
+    try:
+        changed = catalogs.with_values(catalog, values)
+        return changed, relock(changed, lock, _AsLocked(catalog, lock), EnginePredictor(changed)).lock
+    except CatalogInvalid as error:
+        lines = "\n".join(": ".join(filter(None, (problem.where, problem.message))) for problem in error.problems)
+        raise Refused(lines, next_step=_AS_IT_WAS) from None
+    except Refused as error:
+        # Its own next step speaks of edits, and nothing was edited.
+        raise Refused(error.message.removeprefix(f"{LEFT_AS_IT_WAS}\n").strip(), next_step=_AS_IT_WAS) from None
 
 
 class _AsLocked:
@@ -119,24 +116,48 @@ class _AsLocked:
 def _change(text: str, target: str | None, catalog: Catalog) -> Change:
     key, equals, value = text.partition("=")
     path = _path(key)
-    if not equals or not all(path):
-        raise Refused(
-            f"{text!r} must be KEY=VALUE.", next_step="For example: corral seat --what-if context=32768 MODEL"
-        )
+    if not equals or not key:
+        raise Refused(f"{text!r} must be KEY=VALUE.", next_step=_EXAMPLE)
+    _require_known(key, path)
     if path[0] == "source":
         raise Refused(
             f"{key} decides which files a model has, and only the hub knows them.",
             next_step="Edit the model, then run: corral lock",
         )
     if path[0] in Card.model_fields:
-        kind, name = "cards", _card(path, target, catalog)
-    elif path[0] in Model.model_fields:
-        kind, name = "models", _model(key, target, catalog)
+        change = Change("cards", _card(path, target, catalog), path, _value(text, value), None)
     else:
-        keys = [field for field in (*Model.model_fields, *Card.model_fields) if field != "source"]
-        raise Refused(f"Neither a model nor a card has a key {path[0]}. They have: {', '.join(keys)}.")
-    document = yaml_reader.read(catalog.directory / kind / f"{name}.yaml").value
-    return Change(kind, name, path, _value(text, value), _look_up(document, path))
+        change = Change("models", _model(key, target, catalog), path, _value(text, value), None)
+    return replace(change, was=_look_up(catalog.documents[change.source].value, path))
+
+
+def _require_known(key: str, path: Sequence[str]) -> None:
+    """Refuse a key that neither a model nor a card can have; what is below ``args`` the catalog's rules check."""
+    if path[0] in RENAMED:
+        raise Refused(f"{path[0]} is called {RENAMED[path[0]]} now.", next_step=_EXAMPLE)
+    known = [name for name in (*Model.model_fields, *Card.model_fields) if name != "source"]
+    if path[0] not in (*known, "source"):
+        raise Refused(
+            f"Neither a model nor a card has a key {path[0]}. Models have: {_names(Model)}. Cards have: {_names(Card)}."
+            f"{_hint(path[0], known)}",
+            next_step=_EXAMPLE,
+        )
+    if path[0] == "tenants" and (len(path) < 3 or not all(path)):
+        raise Refused(
+            f"{key} is no single key: a tenant has the keys {', '.join(Tenant.model_fields)}.",
+            next_step="For example: corral seat --what-if tenants.NAME.budget_mib=2048",
+        )
+    if not all(path):
+        raise Refused(f"{key} is no key: a part of it is empty.", next_step=_EXAMPLE)
+
+
+def _names(kind: type[Model | Card]) -> str:
+    return ", ".join(name for name in kind.model_fields if name != "source")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def _path(key: str) -> tuple[str, ...]:
@@ -160,15 +181,21 @@ def _model(key: str, target: str | None, catalog: Catalog) -> str:
 
 
 def _card(path: tuple[str, ...], target: str | None, catalog: Catalog) -> str:
+    tenant = path[1] if path[0] == "tenants" else None
+    able = [name for name, card in catalog.cards.items() if tenant is None or tenant in card.tenants]
     if target in catalog.cards:
-        return str(target)
-    able = [name for name, card in catalog.cards.items() if path[0] != "tenants" or path[1] in card.tenants]
-    if len(able or catalog.cards) == 1:
-        return next(iter(able or catalog.cards))
-    key, known = ".".join(path), ", ".join(catalog.cards)
-    raise Refused(
-        f"{key} is a key of a card: which one? There are: {known}.", next_step=f"corral seat --what-if {key}=… CARD"
-    )
+        able = [str(target)]
+    elif len(able or catalog.cards) > 1:
+        key, known = ".".join(path), ", ".join(catalog.cards)
+        raise Refused(
+            f"{key} is a key of a card: which one? There are: {known}.", next_step=f"corral seat --what-if {key}=… CARD"
+        )
+    (name,) = able or catalog.cards
+    tenants = catalog.cards[name].tenants
+    # Another tenant may be asked for, but not by a slip of the pen.
+    if tenant is not None and tenant not in tenants and (hint := _hint(tenant, tenants)):
+        raise Refused(f"{name} has no tenant {tenant}. It has: {', '.join(tenants)}.{hint}", next_step=_EXAMPLE)
+    return name
 
 
 def _value(text: str, value: str) -> Any:
@@ -180,26 +207,15 @@ def _value(text: str, value: str) -> Any:
     return value if isinstance(found, bool) and value not in ("true", "false") else found
 
 
-def _copy(catalog: Catalog, copy: Path) -> None:
-    for kind in ("models", "cards"):
-        shutil.copytree(catalog.directory / kind, copy / kind)
-    for name in _FILES:
-        if (catalog.directory / name).is_file():
-            shutil.copy(catalog.directory / name, copy / name)
-    (copy / "headers").symlink_to(headers.folder(catalog.directory).resolve())
-
-
-def _write(change: Change, copy: Path) -> None:
-    file = copy / change.kind / f"{change.name}.yaml"
-    document = yaml_reader.read(file).value
-    inner = document
-    for step in change.path[:-1]:
-        inner = inner.setdefault(step, {})
-    if change.value is None:
-        inner.pop(change.path[-1], None)
+def _set(value: dict[str, Any], path: Sequence[str], new: Any) -> None:
+    """Put *new* at *path* of a file's *value*; None takes the key out."""
+    for step in path[:-1]:
+        inner = value.setdefault(step, {})
+        value = value[step] = inner if isinstance(inner, dict) else {}
+    if new is None:
+        value.pop(path[-1], None)
     else:
-        inner[change.path[-1]] = change.value
-    file.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")  # JSON is YAML
+        value[path[-1]] = new
 
 
 def _look_up(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:

@@ -24,8 +24,6 @@ from corral.terraform.runner import Finished, Terraform, broken_rules, find_terr
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 _PATIENCE = 60.0  # seconds to wait for another corral in the same state folder
 _OTHER_STATE = "Stop it, or choose another state folder with: CORRAL_STATE=DIR"
-_CHART = "jsonencode(module.seating.chart)"
-_ANYWHERE = (Path("/models"), Path("llama-server"))  # a seat depends on neither the store nor the engine's path
 
 
 def render_local(
@@ -80,33 +78,6 @@ def plan_local(
         file = str(terraform.folder / "plan")
         pass_on_advice(terraform.run("plan", out=file, **terraform.inputs), warn)
         return terraform.cmd("show", file).text
-
-
-def seating(catalog: Path, *, state: Path) -> dict[str, Any]:
-    """The seating chart of *catalog* as ``terraform/modules/seating`` computes it: its output ``chart``.
-
-    A set that does not fit has a chart too; the plan is what refuses it.
-
-    Args:
-        catalog: folder with ``models/``, ``cards/`` and ``lock.json``.
-        state: as for ``render_local``.
-
-    Raises:
-        Refused: the catalog breaks a rule of seating other than that a set must fit, so that no chart is true.
-        ProgramMissing, CannotRun: as ``render_local``.
-    """
-    with _stack(catalog, *_ANYWHERE, state, 5800) as terraform:
-        # Unless told, console locks terraform.tfstate in the stack's own folder, whatever the backend says.
-        own = str(terraform.folder / "terraform.tfstate")
-        asked = terraform.cmd("console", stdin=f"{_CHART}\n", var_file=terraform.inputs["var_file"], state=own)
-        told = [line for line in asked.text.splitlines() if line.startswith('"')]
-        if not told:  # console tells in prose, and with exit code 0, what a plan tells in JSON
-            terraform.run("plan", **terraform.inputs)
-            raise _error(asked, catalog, terraform.folder)
-    chart: dict[str, Any] = json.loads(json.loads(told[-1]))
-    if chart["refusals"]:
-        raise refused(chart["refusals"], catalog)
-    return chart
 
 
 class _LocalStack(Terraform):

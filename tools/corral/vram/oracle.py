@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from corral.engine import embedded
 from corral.engine.embedded import ENGINE
@@ -75,6 +75,7 @@ def ask(
     *,
     gpu: bool = True,
     at_least: int | None = None,
+    cuda: Literal["first", "all"] = "first",
 ) -> list[Breakdown]:
     """Ask the engine for every one of *argvs*.
 
@@ -83,6 +84,7 @@ def ask(
         argvs: llama-server command lines of one model as the lock has them; ``llama-server`` itself may be left out.
         gpu: with a card; without one, everything is on the host.
         at_least: how many of the first ones must be answered; the rest may be missing at the end.  All when None.
+        cuda: for which of them ``Breakdown.cuda`` is asked too; always where the KV cache is not f16.
 
     Raises:
         EngineCannotPredict: the engine does not take the model or a command line, a flag takes memory that is not
@@ -97,7 +99,7 @@ def ask(
     different = list(dict.fromkeys(tuple(argv) for argv in argvs))
     try:
         with tempfile.TemporaryDirectory(prefix="corral-vram-") as folder:
-            job = {"gpu": gpu, "argvs": [_fill(argv, headers, Path(folder)) for argv in different]}
+            job = {"gpu": gpu, "cuda": cuda, "argvs": [_fill(argv, headers, Path(folder)) for argv in different]}
             answers, reason = _ask(job, Path(folder))
     except OSError as error:
         message = f"The engine could not be given the model's header: {error}."

@@ -1,6 +1,6 @@
 """The process that asks the engine: a job as JSON on stdin, one line of JSON on stdout for each command line.
 
-    {"gpu": true, "argvs": [["-m", "/tmp/…/model.gguf", "-c", "4096", …], …]}
+    {"gpu": true, "cuda": "first", "argvs": [["-m", "/tmp/…/model.gguf", "-c", "4096", …], …]}
 
 llama.cpp ends the process when it is given something that it does not like (an unknown architecture is a C++ exception
 that nobody catches), so it is asked here and not in the process that wants to know.  ``corral.vram.oracle`` starts this
@@ -178,7 +178,7 @@ def main() -> None:
     try:
         engine = Engine(gpu=job["gpu"])
         for number, argv in enumerate(job["argvs"]):
-            say(**engine.measure(argv, cuda=number == 0))
+            say(**engine.measure(argv, cuda=number == 0 or job["cuda"] == "all"))
     except LayoutUnproven as error:
         say(layout=str(error))
     except Refusal as error:

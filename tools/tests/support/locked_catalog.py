@@ -75,11 +75,10 @@ def entry(model_id: str, model: Model, predicted: Prediction | None = None, **mo
 
 def lock_of(catalog: Catalog, entries: Mapping[str, LockEntry] | None = None) -> Lock:
     """A fresh lock of *catalog*; *entries* stand in for those that ``entry`` would make."""
-    made = {model_id: entry(model_id, model) for model_id, model in catalog.models.items()}
+    made = {model_id: entry(model_id, model) for model_id, model in catalog.models.items()} | dict(entries or {})
     images = {key: image.at(image.digest or f"sha256:{_sha256(key)}") for key, image in catalog.images.items()}
-    return Lock(
-        sources=dict(catalog.sources), images=images, cards=dict(catalog.cards), models=made | dict(entries or {})
-    )
+    lock = Lock(sources=dict(catalog.sources), images=images, cards=dict(catalog.cards), models=made)
+    return with_measurements(lock, catalog)
 
 
 def write_sources(
@@ -108,13 +107,28 @@ def write_catalog(folder: Path, intents: Mapping[str, Any], argv: Sequence[str] 
     Args:
         folder: where; made when missing.
         intents: each model's intent by id.
+        argv: as in ``write_lock``.
+    """
+    write_sources(folder, intents)
+    write_lock(folder, argv=argv)
+    return folder
+
+
+def write_lock(folder: Path, needs: Mapping[str, int] | None = None, argv: Sequence[str] | None = None) -> None:
+    """Write the lock that belongs to the catalog in *folder*.
+
+    Args:
+        folder: with ``models/`` and ``cards/``.
+        needs: MiB of models on their card; 100 where none is given.
         argv: the command of every model, whatever its intent; by default the one that corral makes.
     """
-    catalog = catalogs.load(write_sources(folder, intents))
+    catalog = catalogs.load(folder)
     words = {} if argv is None else {"argv": tuple(argv)}
-    entries = {model_id: entry(model_id, model, **words) for model_id, model in catalog.models.items()}
+    entries = {
+        model_id: entry(model_id, model, prediction((needs or {}).get(model_id, 100) * MIB), **words)
+        for model_id, model in catalog.models.items()
+    }
     locks.write(catalog.lock_file, lock_of(catalog, entries))
-    return folder
 
 
 def set_measurements(folder: Path, *records: Measurement) -> None:

@@ -6,12 +6,14 @@ variables {
   preflight = "/opt/corral/preflight.sh"
   models = {
     text = {
-      context    = 4096
-      modalities = ["text"]
+      argv   = ["llama-server", "-m", "$${STORE}/text/model.gguf", "-c", "4096", "--port", "$${PORT}"]
+      files  = []
+      intent = { aliases = [], context = 4096, group = "main", modalities = ["text"], parallel = 1, reasoning = "auto", ttl = 600 }
     }
     vision = {
-      context    = 2048
-      modalities = ["text", "image"]
+      argv   = ["llama-server", "-m", "$${STORE}/vision/model.gguf", "-c", "2048", "--port", "$${PORT}"]
+      files  = []
+      intent = { aliases = [], context = 2048, group = "main", modalities = ["text", "image"], parallel = 1, reasoning = "auto", ttl = 600 }
     }
   }
   seats = {
@@ -20,18 +22,8 @@ variables {
   }
 }
 
-run "locked" {
-  module {
-    source = "./tests/locked"
-  }
-}
-
 run "every_engine_has_the_preflight_in_front" {
   command = plan
-
-  variables {
-    lock = run.locked.lock
-  }
 
   assert {
     condition = [for model in yamldecode(output.yaml).models : model.cmd] == [
@@ -46,7 +38,6 @@ run "a_preflight_in_a_path_with_spaces_is_quoted" {
   command = plan
 
   variables {
-    lock      = run.locked.lock
     preflight = "/opt/it's here/preflight.sh"
   }
 
@@ -60,7 +51,6 @@ run "without_a_preflight_no_seat_is_asked_for" {
   command = plan
 
   variables {
-    lock      = run.locked.lock
     preflight = null
     seats     = {}
   }
@@ -75,7 +65,6 @@ run "a_model_without_seat_is_refused" {
   command = plan
 
   variables {
-    lock  = run.locked.lock
     seats = { text = 6996 }
   }
 
@@ -86,7 +75,6 @@ run "a_seat_of_half_a_mib_is_refused" {
   command = plan
 
   variables {
-    lock  = run.locked.lock
     seats = { text = 6996.5, vision = 0 }
   }
 
@@ -97,7 +85,6 @@ run "a_seat_below_nothing_is_refused" {
   command = plan
 
   variables {
-    lock  = run.locked.lock
     seats = { text = 6996, vision = -1 }
   }
 
@@ -108,7 +95,6 @@ run "a_relative_preflight_is_refused" {
   command = plan
 
   variables {
-    lock      = run.locked.lock
     preflight = "preflight.sh"
   }
 
@@ -119,7 +105,6 @@ run "a_preflight_that_llama_swap_would_expand_is_refused" {
   command = plan
 
   variables {
-    lock      = run.locked.lock
     preflight = "/opt/$${USER}/preflight.sh"
   }
 

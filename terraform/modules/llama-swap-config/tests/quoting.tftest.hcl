@@ -2,18 +2,6 @@
 
 variables {
   store = "/my models"
-  models = {
-    text = {
-      context    = 4096
-      modalities = ["text"]
-    }
-  }
-}
-
-run "locked" {
-  module {
-    source = "./tests/locked"
-  }
 }
 
 run "plain_words_stay_bare" {
@@ -21,10 +9,11 @@ run "plain_words_stay_bare" {
 
   variables {
     store = "/models"
-    lock = { version = 1, models = { text = {
-      intent_sha256 = run.locked.lock.models.text.intent_sha256
-      argv          = ["llama-server", "--port", "$${PORT}", "--top-k", "-1", "--lora-scaled", "/a_b/c.gguf:0.5,/d%e@f+g=h"]
-    } } }
+    models = { text = {
+      argv   = ["llama-server", "--port", "$${PORT}", "--top-k", "-1", "--lora-scaled", "/a_b/c.gguf:0.5,/d%e@f+g=h"]
+      files  = []
+      intent = { aliases = [], context = 4096, group = "main", modalities = ["text"], parallel = 1, reasoning = "auto", ttl = 600 }
+    } }
   }
 
   assert {
@@ -38,10 +27,11 @@ run "other_words_are_quoted" {
 
   variables {
     engine = "/opt/my engine"
-    lock = { version = 1, models = { text = {
-      intent_sha256 = run.locked.lock.models.text.intent_sha256
-      argv          = ["llama-server", "-m", "$${STORE}/m", "--port", "$${PORT}", "--json", "{\"a\": 'b'}", "", "#c", "d\\", "e\n# f"]
-    } } }
+    models = { text = {
+      argv   = ["llama-server", "-m", "$${STORE}/m", "--port", "$${PORT}", "--json", "{\"a\": 'b'}", "", "#c", "d\\", "e\n# f"]
+      files  = []
+      intent = { aliases = [], context = 4096, group = "main", modalities = ["text"], parallel = 1, reasoning = "auto", ttl = 600 }
+    } }
   }
 
   assert {

@@ -4,37 +4,32 @@ variables {
   store = "/models"
   models = {
     text = {
-      context    = 4096
-      modalities = ["text"]
+      argv     = ["llama-server", "-m", "$${STORE}/text/model.gguf", "-c", "4096", "--port", "$${PORT}"]
+      files    = [{ sha256 = "ab" }]
+      revision = "0123456789abcdef0123456789abcdef01234567"
+      intent = {
+        aliases = [], context = 4096, group = "main", modalities = ["text"], parallel = 1, reasoning = "auto", ttl = 600
+      }
     }
     vision = {
-      context    = 2048
-      parallel   = 12
-      modalities = ["text", "image"]
-      reasoning  = "off"
-      slot       = "eyes"
-      ttl        = 0
-      aliases    = ["look", "see"]
+      argv  = ["llama-server", "-m", "$${STORE}/vision/model.gguf", "-c", "2048", "--port", "$${PORT}"]
+      files = []
+      intent = {
+        aliases = ["look", "see"], context = 2048, group = "eyes", modalities = ["text", "image"], parallel = 12, reasoning = "off", ttl = 0
+      }
     }
     writer = {
-      context    = 8192
-      modalities = ["text"]
+      argv  = ["llama-server", "-m", "$${STORE}/writer/model.gguf", "-c", "8192", "--port", "$${PORT}"]
+      files = []
+      intent = {
+        aliases = [], context = 8192, group = "main", modalities = ["text"], parallel = 1, reasoning = "auto", ttl = 600
+      }
     }
   }
 }
 
-run "locked" {
-  module {
-    source = "./tests/locked"
-  }
-}
-
-run "a_fresh_lock_is_rendered" {
+run "every_model_is_rendered" {
   command = plan
-
-  variables {
-    lock = run.locked.lock
-  }
 
   assert {
     condition     = join(" ", keys(yamldecode(output.yaml).models)) == "text vision writer"
@@ -46,7 +41,6 @@ run "a_command_is_the_argv_of_the_lock" {
   command = plan
 
   variables {
-    lock   = run.locked.lock
     engine = "/opt/llama.cpp/llama-server"
     store  = "/srv/models/"
   }
@@ -60,56 +54,44 @@ run "a_command_is_the_argv_of_the_lock" {
 run "models_are_reached_on_loopback_only" {
   command = plan
 
-  variables {
-    lock = run.locked.lock
-  }
-
   assert {
     condition     = alltrue([for model in values(yamldecode(output.yaml).models) : model.proxy == "http://127.0.0.1:$${PORT}"])
     error_message = "Every model must be proxied to 127.0.0.1."
   }
 }
 
-run "an_intent_without_options_gets_the_defaults" {
+run "a_gateway_gets_what_the_intent_says" {
   command = plan
 
-  variables {
-    lock = run.locked.lock
-  }
-
   assert {
-    condition = output.models[0] == {
+    condition = jsonencode(output.models[0]) == jsonencode({
       id         = "text"
       aliases    = []
       context    = 4096
       parallel   = 1
       modalities = ["text"]
       reasoning  = "auto"
-      slot       = "main"
+      group      = "main"
       ttl        = 600
-    }
-    error_message = "What is left out must get the default of the catalog."
+    })
+    error_message = "The list must have what a gateway needs."
   }
 }
 
-run "an_intent_with_options_keeps_them" {
+run "the_intent_reaches_llama_swap" {
   command = plan
 
-  variables {
-    lock = run.locked.lock
-  }
-
   assert {
-    condition = output.models[1] == {
+    condition = jsonencode(output.models[1]) == jsonencode({
       id         = "vision"
       aliases    = ["look", "see"]
       context    = 2048
       parallel   = 12
       modalities = ["text", "image"]
       reasoning  = "off"
-      slot       = "eyes"
+      group      = "eyes"
       ttl        = 0
-    }
+    })
     error_message = "What is given must be kept."
   }
 
@@ -128,12 +110,8 @@ run "an_intent_with_options_keeps_them" {
   }
 }
 
-run "a_slot_runs_one_model_and_leaves_other_slots_alone" {
+run "a_group_runs_one_model_and_leaves_other_groups_alone" {
   command = plan
-
-  variables {
-    lock = run.locked.lock
-  }
 
   assert {
     condition = yamldecode(output.yaml).routing.router == {
@@ -143,16 +121,12 @@ run "a_slot_runs_one_model_and_leaves_other_slots_alone" {
         main = { swap = true, exclusive = false, persistent = false, members = ["text", "writer"] }
       } }
     }
-    error_message = "Every slot must be a group that swaps within itself only."
+    error_message = "Every group must be one that swaps within itself only."
   }
 }
 
 run "bodies_are_not_kept_and_failures_are_logged" {
   command = plan
-
-  variables {
-    lock = run.locked.lock
-  }
 
   assert {
     condition     = yamldecode(output.yaml).captureBuffer == 0 && yamldecode(output.yaml).logToStdout == "both"
@@ -164,7 +138,6 @@ run "the_knobs_reach_llama_swap" {
   command = plan
 
   variables {
-    lock                 = run.locked.lock
     concurrency          = 20
     health_check_timeout = 15
     start_port           = 6000
@@ -183,10 +156,6 @@ run "the_knobs_reach_llama_swap" {
 run "every_key_is_known_to_llama_swap" {
   command = plan
 
-  variables {
-    lock = run.locked.lock
-  }
-
   assert {
     condition = alltrue([
       for path, found in {
@@ -204,22 +173,11 @@ run "every_key_is_known_to_llama_swap" {
   }
 }
 
-run "new_weights_are_a_new_configuration" {
+run "what_a_model_is_made_of_is_part_of_its_configuration" {
   command = plan
 
-  variables {
-    models = { text = var.models.text }
-    lock = {
-      version = 1
-      models = { text = merge(run.locked.lock.models.text, {
-        revision = "0123456789012345678901234567890123456789"
-        files    = [{ path = "a.gguf", role = "model", size = 1, sha256 = "ab" }]
-      }) }
-    }
-  }
-
   assert {
-    condition     = yamldecode(output.yaml).models.text.metadata == { revision = "0123456789012345678901234567890123456789", sha256 = ["ab"] }
-    error_message = "What a model is made of must be in its configuration."
+    condition     = yamldecode(output.yaml).models.text.metadata == { revision = "0123456789abcdef0123456789abcdef01234567", sha256 = ["ab"] }
+    error_message = "New weights under the same command line must be a new configuration."
   }
 }

@@ -8,24 +8,38 @@ variables {
   config    = "models: {a: {}}"
   image     = "example/llama-swap:v1@sha256:1111111111111111111111111111111111111111111111111111111111111111"
   preflight = "#!/bin/sh\n"
-  models    = [{ id = "a", slot = "main" }, { id = "b", slot = "main" }, { id = "c", slot = "eyes" }]
-  lock = { version = 1, models = {
-    a = { argv = ["llama-server", "--cache-ram", "2048"], vram = { host = { weights = 104857600, context = 0, compute = 1, projector = 0 } } }
-    b = { argv = ["llama-server", "--cache-ram", "1024"], vram = { host = { weights = 524288000, context = 0, compute = 0, projector = 0 } } }
-    c = { argv = ["llama-server", "--cache-ram", "0"], vram = { host = { weights = 1048576, context = 1048576, compute = 1048576, projector = 1048576 } } }
-  } }
+  models = {
+    a = {
+      argv      = ["llama-server"]
+      files     = []
+      intent    = { cache_ram_mib = 2048, group = "main" }
+      predicted = { host = { weights = 104857600, context = 0, compute = 1, projector = 0 } }
+    }
+    b = {
+      argv      = ["llama-server"]
+      files     = []
+      intent    = { cache_ram_mib = 1024, group = "main" }
+      predicted = { host = { weights = 524288000, context = 0, compute = 0, projector = 0 } }
+    }
+    c = {
+      argv      = ["llama-server"]
+      files     = []
+      intent    = { cache_ram_mib = 0, group = "eyes" }
+      predicted = { host = { weights = 1048576, context = 1048576, compute = 1048576, projector = 1048576 } }
+    }
+  }
 }
 
-run "a_slot_takes_what_its_largest_takes" {
+run "a_group_takes_what_its_largest_takes" {
   command = plan
 
   # main: a 768 + 101 + 2048 = 2917, b 768 + 500 + 1024 = 2292; eyes: c 768 + 4; llama-swap 1024.
   assert {
     condition     = output.memory_mib.limit == 1024 + 2917 + 772
-    error_message = "The limit must hold the largest model of each slot, caches of prompts included."
+    error_message = "The limit must hold the largest model of each group, caches of prompts included."
   }
 
-  # Without caches b is the largest of its slot.
+  # Without caches b is the largest of its group.
   assert {
     condition     = output.memory_mib.request == 1024 + 1268 + 772
     error_message = "What is asked for must be what is taken for certain."
@@ -46,41 +60,20 @@ run "the_disk_holds_tmp_and_the_log" {
   }
 }
 
-run "without_an_argument_the_cache_is_the_engines_default" {
+run "where_the_engine_could_not_predict_all_of_a_model_counts" {
   command = plan
 
   variables {
-    models = [{ id = "a", slot = "main" }]
-    lock   = { version = 1, models = { a = { argv = ["llama-server"], vram = { host = { weights = 1048576 } } } } }
-  }
-
-  assert {
-    condition     = output.memory_mib.limit == 1024 + 768 + 1 + 8192
-    error_message = "llama-server takes up to 8 GiB for cached prompts when nobody says otherwise."
-  }
-}
-
-run "where_nobody_measured_all_of_a_model_counts" {
-  command = plan
-
-  variables {
-    models = [{ id = "a", slot = "main" }]
-    lock   = { version = 1, models = { a = { argv = ["llama-server", "--cache-ram", "0"], files = [{ size = 3145728 }, { size = 1048576 }] } } }
+    models = { a = {
+      argv      = ["llama-server"]
+      files     = [{ size = 3145728 }, { size = 1048576 }]
+      intent    = { cache_ram_mib = 0, group = "main" }
+      predicted = { host = null }
+    } }
   }
 
   assert {
     condition     = output.memory_mib.limit == 1024 + 768 + 4
     error_message = "Unknown must not mean nothing."
   }
-}
-
-run "an_unlimited_cache_is_refused" {
-  command = plan
-
-  variables {
-    models = [{ id = "a", slot = "main" }]
-    lock   = { version = 1, models = { a = { argv = ["llama-server", "--cache-ram", "-1"], vram = { host = { weights = 1048576 } } } } }
-  }
-
-  expect_failures = [terraform_data.caches_have_a_limit]
 }

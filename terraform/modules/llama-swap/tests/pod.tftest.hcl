@@ -8,15 +8,15 @@ variables {
   claim              = "models-1a2b3c4d"
   config             = "models:\n  chat: {cmd: /etc/llama-swap/preflight.sh}\n"
   image              = "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:1111111111111111111111111111111111111111111111111111111111111111"
-  models             = [{ id = "chat", slot = "main" }]
   node               = "k8s-node1"
   preflight          = "#!/bin/sh\n"
   runtime_class      = "nvidia"
-  lock = { version = 1, models = { chat = {
-    argv  = ["llama-server", "-m", "$${STORE}/chat/model.gguf", "--mmproj", "$${STORE}/chat/mmproj.gguf", "--cache-ram", "1024"]
-    files = [{ size = 1048576 }]
-    vram  = { host = { weights = 1048576, context = 0, compute = 1, projector = 0 } }
-  } } }
+  models = { chat = {
+    argv      = ["llama-server", "-m", "$${STORE}/chat/model.gguf", "--mmproj", "$${STORE}/chat/mmproj.gguf", "--cache-ram", "1024"]
+    files     = [{ size = 1048576 }]
+    intent    = { cache_ram_mib = 1024, group = "main" }
+    predicted = { host = { weights = 1048576, context = 0, compute = 1, projector = 0 } }
+  } }
 }
 
 run "there_is_never_a_second_copy_on_the_card" {

@@ -8,8 +8,7 @@ variables {
   config    = "models: {a: {}}"
   image     = "example/llama-swap:v1@sha256:1111111111111111111111111111111111111111111111111111111111111111"
   preflight = "#!/bin/sh\n"
-  models    = [{ id = "a", slot = "main" }]
-  lock      = { version = 1, models = { a = { argv = ["llama-server", "--cache-ram", "0"], vram = { host = { weights = 1 } } } } }
+  models    = { a = { argv = ["llama-server"], files = [], intent = { cache_ram_mib = 0, group = "main" }, predicted = { host = { weights = 1 } } } }
 }
 
 run "an_image_without_digest_is_refused" {
@@ -40,16 +39,6 @@ run "an_image_with_more_than_a_digest_is_refused" {
   }
 
   expect_failures = [var.image]
-}
-
-run "a_configuration_without_models_is_refused" {
-  command = plan
-
-  variables {
-    config = "modls: {a: {}}"
-  }
-
-  expect_failures = [var.config]
 }
 
 run "a_namespace_that_cannot_exist_is_refused" {

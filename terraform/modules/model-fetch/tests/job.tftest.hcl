@@ -7,18 +7,13 @@ variables {
   claim     = "models-1a2b3c4d"
   image     = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
   node      = "k8s-node1"
-  lock = {
-    version = 1
-    images  = { fetch = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222" }
-    models = {
-      chat = {
-        intent_sha256 = "aa"
-        repo          = "example/chat-GGUF"
-        revision      = "0123456789abcdef0123456789abcdef01234567"
-        licence       = "apache-2.0"
-        argv          = ["llama-server", "-c", "4096"]
-        files         = [{ path = "chat.gguf", role = "model", size = 5000000000, sha256 = "bb" }]
-      }
+  models = {
+    chat = {
+      repo     = "example/chat-GGUF"
+      revision = "0123456789abcdef0123456789abcdef01234567"
+      licence  = "apache-2.0"
+      argv     = ["llama-server", "-c", "4096"]
+      files    = [{ path = "chat.gguf", role = "model", size = 5000000000, sha256 = "bb" }]
     }
   }
 }
@@ -47,7 +42,7 @@ run "the_lock_holds_only_what_the_agent_reads" {
 
   assert {
     condition = jsondecode(kubernetes_config_map_v1.lock.data["lock.json"]) == {
-      version = 1
+      version = 2
       models = { chat = {
         repo     = "example/chat-GGUF"
         revision = "0123456789abcdef0123456789abcdef01234567"

@@ -6,11 +6,11 @@ variables {
   namespace = "llama-cpp"
   claim     = "models"
   image     = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
-  lock = { version = 1, models = { chat = {
+  models = { chat = {
     repo     = "example/chat-GGUF"
     revision = "0123456789abcdef0123456789abcdef01234567"
     files    = [{ path = "chat.gguf", role = "model", size = 1024, sha256 = "bb" }]
-  } } }
+  } }
 }
 
 run "an_image_without_digest_is_refused" {
@@ -37,11 +37,11 @@ run "a_model_on_the_operators_disk_is_refused" {
   command = plan
 
   variables {
-    lock = { version = 1, models = { mine = {
+    models = { mine = {
       repo     = null
       revision = null
       files    = [{ path = "mine.gguf", role = "model", size = 1024, sha256 = "bb" }]
-    } } }
+    } }
   }
 
   expect_failures = [terraform_data.models_come_from_a_hub]

@@ -8,12 +8,12 @@ variables {
   claim     = "models-1a2b3c4d"
   image     = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
   node      = "k8s-node1"
-  lock = { version = 1, models = { chat = {
+  models = { chat = {
     repo     = "example/chat-GGUF"
     revision = "0123456789abcdef0123456789abcdef01234567"
     argv     = ["llama-server", "-c", "4096"]
     files    = [{ path = "chat.gguf", role = "model", size = 1024, sha256 = "bb" }]
-  } } }
+  } }
 }
 
 run "the_first" {
@@ -47,12 +47,12 @@ run "other_arguments_are_the_same_files" {
   }
 
   variables {
-    lock = { version = 1, models = { chat = {
+    models = { chat = {
       repo     = "example/chat-GGUF"
       revision = "0123456789abcdef0123456789abcdef01234567"
       argv     = ["llama-server", "-c", "8192"]
       files    = [{ path = "chat.gguf", role = "model", size = 1024, sha256 = "bb" }]
-    } } }
+    } }
   }
 
   assert {
@@ -92,12 +92,12 @@ run "another_file_is_a_new_job" {
 
   variables {
     image = "python:3.14-slim@sha256:3333333333333333333333333333333333333333333333333333333333333333"
-    lock = { version = 1, models = { chat = {
+    models = { chat = {
       repo     = "example/chat-GGUF"
       revision = "0123456789abcdef0123456789abcdef01234567"
       argv     = ["llama-server", "-c", "4096"]
       files    = [{ path = "chat.gguf", role = "model", size = 1025, sha256 = "cc" }]
-    } } }
+    } }
   }
 
   assert {
@@ -119,12 +119,12 @@ run "another_store_is_a_new_job" {
 
   variables {
     claim = "models-5e6f7a8b"
-    lock = { version = 1, models = { chat = {
+    models = { chat = {
       repo     = "example/chat-GGUF"
       revision = "0123456789abcdef0123456789abcdef01234567"
       argv     = ["llama-server", "-c", "4096"]
       files    = [{ path = "chat.gguf", role = "model", size = 1025, sha256 = "cc" }]
-    } } }
+    } }
   }
 
   assert {
@@ -142,12 +142,12 @@ run "another_agent_is_a_new_job" {
   variables {
     agent = "tests/agent"
     claim = "models-5e6f7a8b"
-    lock = { version = 1, models = { chat = {
+    models = { chat = {
       repo     = "example/chat-GGUF"
       revision = "0123456789abcdef0123456789abcdef01234567"
       argv     = ["llama-server", "-c", "4096"]
       files    = [{ path = "chat.gguf", role = "model", size = 1025, sha256 = "cc" }]
-    } } }
+    } }
   }
 
   assert {

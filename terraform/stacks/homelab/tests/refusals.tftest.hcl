@@ -7,65 +7,14 @@ variables {
   store   = { nfs = { server = "nas", path = "/export/models" } }
 }
 
-run "an_image_locked_under_another_tag_is_refused" {
+run "a_catalog_without_the_servers_image_is_refused" {
   command = plan
 
   variables {
-    catalog = "tests/catalogs/stale-image"
-  }
-
-  expect_failures = [terraform_data.images_are_locked]
-}
-
-run "an_image_locked_without_a_digest_is_refused" {
-  command = plan
-
-  variables {
-    catalog = "tests/catalogs/no-digest"
-  }
-
-  expect_failures = [terraform_data.images_are_locked]
-}
-
-run "an_image_locked_with_another_digest_than_the_one_wanted_is_refused" {
-  command = plan
-
-  variables {
-    catalog = "tests/catalogs/other-digest"
-  }
-
-  expect_failures = [terraform_data.images_are_locked]
-}
-
-run "a_catalog_without_images_is_refused" {
-  command = plan
-
-  variables {
-    catalog = "tests/catalogs/no-images"
+    catalog = "tests/catalogs/no-server-image"
   }
 
   expect_failures = [terraform_data.images_are_named]
-}
-
-run "a_catalog_without_a_lock_is_refused_by_that_rule_alone" {
-  command = plan
-
-  variables {
-    catalog = "tests/catalogs/no-lock"
-  }
-
-  # They refuse it too, in the same words.
-  override_module {
-    target  = module.seating
-    outputs = { chart = {}, seats = {} }
-  }
-
-  override_module {
-    target  = module.llama_swap_config
-    outputs = { models = [], yaml = "models: {}" }
-  }
-
-  expect_failures = [terraform_data.lock_exists]
 }
 
 run "an_image_of_ones_own_needs_a_digest_too" {
@@ -106,36 +55,6 @@ run "a_local_store_on_another_node_is_refused" {
   }
 
   expect_failures = [terraform_data.store_is_on_the_cards_node]
-}
-
-run "a_model_that_is_no_yaml_is_refused" {
-  command = plan
-
-  variables {
-    catalog = "tests/catalogs/unreadable"
-  }
-
-  expect_failures = [terraform_data.models_are_yaml]
-}
-
-run "a_folder_without_models_is_refused" {
-  command = plan
-
-  variables {
-    catalog = "tests"
-  }
-
-  expect_failures = [var.catalog]
-}
-
-run "a_catalog_path_that_reads_as_a_pattern_is_refused" {
-  command = plan
-
-  variables {
-    catalog = "tests/[c]atalogs/good"
-  }
-
-  expect_failures = [var.catalog]
 }
 
 run "somebody_elses_namespace_is_refused" {

@@ -1,0 +1,74 @@
+# Only a lock that corral wrote, from the files that are there now, is read any further.
+
+locals {
+  _version = 2
+
+  _file     = "${var.path}/lock.json"
+  _text     = try(file(local._file), "")
+  _document = try(jsondecode(local._text), null)
+
+  _version_found = try(tostring(local._document.version), null)
+  _is_known      = local._version_found == tostring(local._version)
+
+  # The seal is over the file with an empty seal in it.
+  _unsealed_text = replace(local._text, "/(?m)^  \"seal\": \"[0-9a-f]*\"/", "  \"seal\": \"\"")
+  _is_sealed     = local._is_known && try(local._document.seal == sha256(local._unsealed_text), false)
+
+  _locked = try({ for path, digest in local._document.sources : path => tostring(digest) if local._is_sealed }, {})
+  _found = {
+    for path in setunion(fileset(var.path, "{models,cards}/*.yaml"), fileset(var.path, "{images.yaml,measured.json}")) :
+    path => try(filesha256("${var.path}/${path}"), "unreadable")
+  }
+  _differences = [for path in sort(setunion(keys(local._locked), keys(local._found))) : (
+    !can(local._locked[path]) ? "${path} was added" : !can(local._found[path]) ? "${path} was removed" : "${path} was changed"
+  ) if lookup(local._locked, path, "") != lookup(local._found, path, "")]
+
+  _is_fresh = local._is_sealed && length(local._differences) == 0
+}
+
+# Each rule is evaluated where the one before it holds, and the outputs depend on the last: a lock is refused once.
+
+resource "terraform_data" "lock_exists" {
+  lifecycle {
+    precondition {
+      condition     = fileexists(local._file)
+      error_message = "The catalog has no lock.json; nothing is served that was not resolved and pinned. Run: corral lock"
+    }
+  }
+}
+
+resource "terraform_data" "lock_version_is_known" {
+  lifecycle {
+    precondition {
+      condition = local._is_known
+      error_message = join(" ", [
+        local._version_found == null ? "lock.json cannot be read:" : "lock.json has version ${local._version_found}:",
+        "it must be JSON of version ${local._version}. Run: corral lock",
+      ])
+    }
+  }
+
+  depends_on = [terraform_data.lock_exists]
+}
+
+resource "terraform_data" "lock_is_sealed" {
+  lifecycle {
+    precondition {
+      condition     = local._is_sealed
+      error_message = "The seal of lock.json does not match its content, which only corral may write: it was edited or merged by hand. Run: corral lock"
+    }
+  }
+
+  depends_on = [terraform_data.lock_version_is_known]
+}
+
+resource "terraform_data" "lock_is_fresh" {
+  lifecycle {
+    precondition {
+      condition     = local._is_fresh
+      error_message = "lock.json is stale: ${join(", ", local._differences)}. It must be made from the catalog's files as they are. Run: corral lock"
+    }
+  }
+
+  depends_on = [terraform_data.lock_is_sealed]
+}

@@ -1,0 +1,131 @@
+"""What a catalog should not do and is not refused for, as codes with fields; ``sentence`` puts one into words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from corral.catalog.intent import Model
+from corral.lock.lock import Lock
+from corral.seating.chart import Chart
+
+LEAST_FREE_MIB = 512
+"""Less than this beyond the reserve is worth a warning."""
+
+_TURING = "7.5"
+_CACHE_TYPES = ("cache-type-k", "cache-type-v", "ctk", "ctv")
+_NOT_QUANTISED = ("f32", "f16", "bf16")
+_FLASH = ("fa", "flash-attn")
+_ON = ("on", "1", "true", "enabled")
+_GRAMMARS = frozenset({"json-schema", "json-schema-file", "grammar", "grammar-file"})
+_FLAG = re.compile("--?[A-Za-z]")
+
+Code = Literal[
+    "quantised_cache_on_turing",
+    "bf16_projector_on_turing",
+    "flash_attention_off",
+    "json_with_reasoning_auto",
+    "card_nearly_full",
+]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing that deserves attention.
+
+    Attributes:
+        code: which one.
+        models: ids of the models that it is about.
+        cards: MiB that are free on each card that it is about.
+    """
+
+    code: Code
+    models: tuple[str, ...] = ()
+    cards: Mapping[str, int] = field(default_factory=dict)
+
+
+def of(lock: Lock, chart: Chart) -> list[Advice]:
+    """All advice about *lock*, whose chart is *chart*."""
+    return list(_found(lock, chart))
+
+
+def sentence(advice: Advice) -> str:
+    """*advice* for people: what is so, why it matters, what to do."""
+    models = ", ".join(advice.models)
+    match advice.code:
+        case "quantised_cache_on_turing":
+            return (
+                f"Quantised KV cache on compute capability 7.5: {models}. Decoding was measured 40 to 70 times slower "
+                "there; leave cache-type-k and cache-type-v out and lower the context instead."
+            )
+        case "bf16_projector_on_turing":
+            return (
+                f"BF16 projector on compute capability 7.5: {models}. Turing has no bf16 arithmetic; name an F16 or "
+                "Q8_0 projector in source.mmproj."
+            )
+        case "flash_attention_off":
+            return (
+                f"Flash attention is not on: {models}. Compute buffers take several times the memory without it; leave "
+                "flash-attn out of args, corral turns it on."
+            )
+        case "json_with_reasoning_auto":
+            return (
+                f"Asked for JSON with reasoning: auto: {models}. The chat template may think before it answers, at the "
+                'cost of the answer\'s tokens; set reasoning: "off" (or "on", if it is meant).'
+            )
+        case "card_nearly_full":
+            cards = ", ".join(f"{name} ({free} MiB)" for name, free in advice.cards.items())
+            return (
+                f"Less than {LEAST_FREE_MIB} MiB left beyond the reserve: {cards}. A tenant that grows by so much "
+                "makes the next load fail."
+            )
+
+
+def _found(lock: Lock, chart: Chart) -> Iterator[Advice]:
+    flags = {model_id: _flags(entry.argv) for model_id, entry in lock.models.items()}
+    turing = [
+        model_id
+        for model_id, entry in lock.models.items()
+        if lock.cards[entry.intent.card].compute_capability == _TURING
+    ]
+    if slow := [one for one in turing if _quantised_cache(flags[one])]:
+        yield Advice("quantised_cache_on_turing", tuple(slow))
+    if slow := [one for one in turing if lock.models[one].predicted.projector_type == "BF16"]:
+        yield Advice("bf16_projector_on_turing", tuple(slow))
+    if large := [one for one, words in flags.items() if not _flash(words)]:
+        yield Advice("flash_attention_off", tuple(large))
+    if thinking := [one for one, entry in lock.models.items() if _json_after_thinking(entry.intent)]:
+        yield Advice("json_with_reasoning_auto", tuple(thinking))
+    if full := {name: card.free_mib for name, card in chart.cards.items() if 0 <= card.free_mib < LEAST_FREE_MIB}:
+        yield Advice("card_nearly_full", cards=full)
+
+
+def _flags(argv: Sequence[str]) -> dict[str, str]:
+    """The flags of *argv* by name without dashes; of repeated ones the last, which counts for the engine too."""
+    following = [*argv[1:], ""]
+    return {word.lstrip("-"): value for word, value in zip(argv, following, strict=True) if _FLAG.match(word)}
+
+
+def _quantised_cache(flags: Mapping[str, str]) -> bool:
+    return any(flags.get(flag, "f16") not in _NOT_QUANTISED for flag in _CACHE_TYPES)
+
+
+def _flash(flags: Mapping[str, str]) -> bool:
+    """Whether flash attention is on: a value under either name, and none that turns it off."""
+    values = [flags[name] for name in _FLASH if name in flags]
+    return bool(values) and all(value in _ON for value in values)
+
+
+def _json_after_thinking(model: Model) -> bool:
+    """Whether answers are JSON, by a grammar for all of them or by a known answer, and thinking is left open."""
+    return model.reasoning == "auto" and (not _GRAMMARS.isdisjoint(model.args) or _expects_json(model))
+
+
+def _expects_json(model: Model) -> bool:
+    try:
+        return isinstance(json.loads((model.smoke and model.smoke.expect) or ""), dict | list)
+    except ValueError:
+        return False

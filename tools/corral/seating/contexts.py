@@ -1,0 +1,202 @@
+"""The largest context of each model that its card has room for, to within 256 tokens, as the engine answers.
+
+The lock's ladder gives a first guess; then the embedded engine is asked, over the headers beside the lock, until it
+has answered for a context that fits and for the next one, which does not.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.catalog.argv import llama_server_argv
+from corral.catalog.catalog import Catalog
+from corral.catalog.intent import Model
+from corral.errors import CannotRun, EngineCannotPredict, UnreadableHeader
+from corral.lock import headers
+from corral.lock.lock import Lock, LockEntry
+from corral.lock.seat import seat_bytes
+from corral.seating.chart import Chart
+from corral.vram.prediction import MIB
+
+STEP = 256
+"""Tokens between the contexts that are offered; llama.cpp pads the KV cache to as many."""
+
+_ALIGNMENT = 64 << 10
+"""Bytes.  A rung differs by less than 4 KiB from a prediction with that context: buffers are aligned otherwise."""
+
+_WINDOW = (-1, 0, 1, 2)
+"""Steps around the guess that the engine is asked for at once."""
+
+Ask = Callable[[Sequence[int]], Mapping[int, int]]
+"""Predicted bytes on the card by context, for each of the contexts asked for."""
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest context that fits.
+
+    Attributes:
+        tokens: per request slot; None when none fits.
+        proved: whether the engine has answered for it and for the next one; else it is the ladder's rung.
+    """
+
+    tokens: int | None
+    proved: bool
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What decides whether a context of one model fits.
+
+    Attributes:
+        context: the present one.
+        grid: the contexts that may be offered, ascending.
+        known: predicted bytes by context, of the lock.
+        floor: bytes that are declared.
+        limit: bytes that the prediction or the declaration may take.
+    """
+
+    context: int
+    grid: Sequence[int]
+    known: Mapping[int, int]
+    floor: int
+    limit: int
+
+    def fits(self, predicted: int) -> bool:
+        return max(predicted, self.floor) <= self.limit
+
+    def answer(self) -> Largest | None:
+        """The answer where the engine need not be asked: the largest of all fits, or only a declaration is known."""
+        if not self.known:
+            return Largest(self.context, proved=False)
+        top = self.known.get(self.grid[-1])
+        return Largest(self.grid[-1], proved=True) if top is not None and self.fits(top + _ALIGNMENT) else None
+
+
+def largest(catalog: Catalog, lock: Lock, chart: Chart, models: Iterable[str] | None = None) -> dict[str, Largest]:
+    """The largest context of each of *models* (all when None) that fits when nothing else changes.
+
+    Up to the trained context, or the present one where RoPE scaling makes that larger.  What was measured above the
+    prediction is added for every context: it is not assumed to go away with the context.
+
+    Args:
+        catalog: the intents as they are written: a default may depend on the context.
+        lock: their lock.
+        chart: its chart.
+        models: ids.
+    """
+    found: dict[str, Largest] = {}
+    open_questions: dict[str, _Question] = {}
+    for model_id in lock.models if models is None else models:
+        room_mib, others_mib = chart.room_mib(model_id), chart.others_mib(model_id)
+        question = _question(catalog.models[model_id], lock.models[model_id], room_mib)
+        if others_mib > room_mib or question.floor > question.limit or not question.grid:
+            found[model_id] = Largest(None, proved=True)
+        elif plain := question.answer():
+            found[model_id] = plain
+        else:
+            open_questions[model_id] = question
+
+    def ask(model_id: str) -> Largest:
+        engine = _engine(catalog.directory, model_id, catalog.models[model_id], lock.models[model_id])
+        return _asked(open_questions[model_id], engine)
+
+    if open_questions:
+        from concurrent.futures import ThreadPoolExecutor  # slow to import
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found |= dict(zip(open_questions, pool.map(ask, open_questions), strict=True))
+    return found
+
+
+def _asked(question: _Question, ask: Ask) -> Largest:
+    try:
+        return Largest(search(question.grid, question.known, question.fits, ask), proved=True)
+    except (CannotRun, EngineCannotPredict, UnreadableHeader):
+        on_ladder = (context for context, total in question.known.items() if question.fits(total))
+        return Largest(max(on_ladder, default=None), proved=False)
+
+
+def _question(model: Model, entry: LockEntry, room_mib: int) -> _Question:
+    predicted, context = entry.predicted, entry.intent.context
+    declared = entry.intent.vram.bytes if entry.intent.vram else 0
+    surplus = seat_bytes(entry) - max(predicted.gpu_bytes or 0, declared)
+    known = {rung.context: rung.gpu_bytes for rung in predicted.ladder}
+    if predicted.gpu_bytes is not None:
+        known[context] = predicted.gpu_bytes
+    top = max(predicted.context_trained or 0, context)
+    # An image of that many tokens must fit in; without a number of its own the limit follows the context.
+    above = model.image_max_tokens or (1 if model.vision else 0)
+    grid = sorted(at for at in {*range(STEP, top + 1, STEP), *known, top} if above < at <= top)
+    return _Question(context, grid, {at: known[at] for at in grid if at in known}, declared, room_mib * MIB - surplus)
+
+
+def search(grid: Sequence[int], known: Mapping[int, int], fits: Callable[[int], bool], ask: Ask) -> int | None:
+    """The largest of *grid* that fits: *ask* has answered for it and for the next one, which does not fit.
+
+    Args:
+        grid: contexts, ascending.
+        known: bytes by context that a guess is made from; contexts of *grid*.
+        fits: whether so many bytes fit.
+        ask: gives the bytes that count.
+    """
+    asked: dict[int, int] = {}
+    while True:
+        found = {**known, **asked}
+        fitting = [at for at, total in found.items() if fits(total)]
+        low = bisect.bisect_left(grid, max(fitting)) if fitting else -1
+        above = [at for at, total in found.items() if not fits(total) and (low < 0 or at > grid[low])]
+        high = bisect.bisect_left(grid, min(above)) if above else len(grid)
+        proved = (low < 0 or grid[low] in asked) and (high == len(grid) or grid[high] in asked)
+        if high - low == 1 and proved:
+            return grid[low] if low >= 0 else None
+        guess = min(max(_guess(grid, found, fits, low, high), low), high - 1)
+        window = {guess + step for step in _WINDOW} | ({(low + high) // 2} if asked else set())
+        inside = [grid[at] for at in sorted(window) if max(low, 0) <= at <= min(high, len(grid) - 1)]
+        asked |= ask([context for context in inside if context not in asked])
+
+
+def _guess(grid: Sequence[int], found: Mapping[int, int], fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The place in *grid* of the largest context that fits on a straight line through what is known around it."""
+    if low >= 0 and high < len(grid):
+        ends = [grid[low], grid[high]]
+    else:  # beyond what is known: the line through the two nearest points
+        ends = sorted(found)[:2] if low < 0 else sorted(found)[-2:]
+    if len(ends) < 2:
+        return (low + high) // 2
+    start, slope = ends[0], (found[ends[1]] - found[ends[0]]) / (ends[1] - ends[0])
+    between = range(max(low, 0), min(high, len(grid)))
+    fitting = bisect.bisect_left(
+        between, True, key=lambda at: not fits(round(found[start] + (grid[at] - start) * slope))
+    )
+    return between.start + fitting - 1
+
+
+def _engine(catalog: Path, model_id: str, model: Model, entry: LockEntry) -> Ask:
+    """Asks the embedded engine, over the headers that were kept, what the model takes when it is locked so."""
+
+    def ask(contexts: Sequence[int]) -> Mapping[int, int]:
+        from corral.vram import oracle, predict, rules
+        from corral.vram.gguf_header import parse
+
+        kept = [headers.read(catalog, sha256) for sha256 in entry.predicted.headers]
+        parsed = [parse(header) for header in kept if header is not None]
+        if not parsed or len(parsed) < len(kept):
+            raise UnreadableHeader(f"{model_id}: its headers are not beside the lock.", next_step="corral lock")
+        argvs = [llama_server_argv(model_id, at_context(model, context), entry.files) for context in contexts]
+        answers = oracle.ask(parsed, argvs, cuda="all")
+        return {
+            context: predict.total(answer, rules.rules(parsed, argv, answer))
+            for context, argv, answer in zip(contexts, argvs, answers, strict=True)
+        }
+
+    return ask
+
+
+def at_context(model: Model, context: int) -> Model:
+    """*model* as its file would be read with another *context* (tokens per request slot)."""
+    return Model.model_validate(model.model_dump(exclude_unset=True) | {"context": context})
