@@ -1,7 +1,7 @@
-"""Time `corral lock` of 100 generated models after the edit of a comment: offline (goal: at most 1 s on 2 cores).
+"""Time `corral lock` of 100 generated models after the edit of a comment, offline (goal: at most 1 s of processor time).
 
-Prints its median beside `corral lock --check` and a bare `python -c 'import corral.cli.main'` of the same run, so that a
-slow machine explains itself.
+Prints its median beside `corral lock --check` and a bare `python -c 'import corral.cli.main'` of the same run, so that
+a slow machine explains itself.
 
     python tools/benchmarks/lock_100_models.py [--models 100] [--rounds 9]
 """
@@ -11,14 +11,25 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from plan_100_models import seconds, write_catalog
+from plan_100_models import write_catalog
 
 GOAL_SECONDS = 1.0
+
+
+def processor_seconds(command: Sequence[str], environment: Mapping[str, str]) -> float:
+    """Processor time of one run of *command*, user and system."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> int:
@@ -46,14 +57,14 @@ def main() -> int:
             for name, command in commands.items():
                 if name == "corral lock":
                     edited.write_text(f"{edited.read_text()}# edited\n")
-                times[name].append(seconds(command, environment))
+                times[name].append(processor_seconds(command, environment))
 
     medians = {name: statistics.median(values) for name, values in times.items()}
     base = medians["import corral.cli.main"]
     print(f"{platform.machine()}, {os.cpu_count()} cores, {args.models} models, median of {args.rounds}")
     for name, median in medians.items():
-        print(f"{name:22} {median:6.3f} s   {median / base:5.1f} x the bare import")
-    print(f"goal: {GOAL_SECONDS} s on 2 cores")
+        print(f"{name:22} {median:6.3f} s of processor time   {median / base:5.1f} x the bare import")
+    print(f"goal: {GOAL_SECONDS} s")
     return 0 if medians["corral lock"] <= GOAL_SECONDS else 1
 
 

@@ -113,7 +113,8 @@ def read(file: Path) -> Document:
     try:
         content = file.read_bytes()
         text = content.decode("utf-8")
-        events = yaml.parse(text, Loader=yaml.SafeLoader) if "&" in text or "*" in text else ()  # it takes as long again
+        # Only where there may be some: it takes as long again.
+        events = yaml.parse(text, Loader=yaml.SafeLoader) if "&" in text or "*" in text else ()
         anchors = [event for event in events if getattr(event, "anchor", None)]
         node = None if anchors else yaml.compose(text, Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
 """What is different between two locks: each model, card and image, first as codes and fields, then in words.
 
-Pure: it reads no file and asks no service.  `corral lock` compares the old lock with the new one, `corral plan` the applied
-one with the one beside the catalog.
+Pure: it reads no file and asks no service.  `corral lock` compares the old lock with the new one, `corral plan` the
+applied one with the one beside the catalog.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import shlex
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,10 +96,8 @@ class Lock(BaseModel):
             card["tenants"] = dict(sorted(card["tenants"].items()))
         for model in plain["models"].values():
             model["intent"]["args"] = dict(sorted(model["intent"]["args"].items()))
-        text = json.dumps(plain, indent=2, ensure_ascii=False)
-        if not unicodedata.is_normalized("NFC", text):  # Terraform would normalise it, and find another seal
-            text = json.dumps(plain, indent=2)
-        return _SEAL.sub(f'  "seal": "{seal_of(text + chr(10))}"', text, count=1) + "\n"
+        text = json.dumps(plain, indent=2) + "\n"  # ASCII: Terraform normalises all else, and would find another seal
+        return _SEAL.sub(f'  "seal": "{seal_of(text)}"', text, count=1)
 
 
 def seal_of(text: str) -> str:

@@ -58,8 +58,8 @@ def _projector(headers: Sequence[GgufHeader], breakdown: Breakdown) -> Iterator[
     yield Rule(
         name="projector-at-image-limit",
         bytes=breakdown.projector_growth,
-        source=f"an image of {breakdown.image_tokens} tokens; the engine reserves for a smaller one at load ('avoid OOM "
-        "on warmup', tools/mtmd/clip.cpp); continued from its own figures for small images",
+        source=f"an image of {breakdown.image_tokens} tokens; the engine reserves for a smaller one at load ('avoid "
+        "OOM on warmup', tools/mtmd/clip.cpp); continued from its own figures for small images",
     )
     header = headers[-1]
     kind = header.metadata.get("clip.projector_type") or header.metadata.get("clip.vision.projector_type")
@@ -114,6 +114,6 @@ def _moe(header: GgufHeader, breakdown: Breakdown) -> Rule:
     return Rule(
         name="moe-graph-dependencies",
         bytes=(width * used + _ROUTER_TENSORS * experts) * breakdown.ubatch * _FLOAT if used else 0,
-        source="at most: the experts' outputs and the router's results of one layer, kept until CUDA's fused operations "
-        "are done (ggml_backend_cuda_graph_optimize, ggml/src/ggml-cuda/ggml-cuda.cu)",
+        source="at most: the experts' outputs and the router's results of one layer, kept until CUDA's fused "
+        "operations are done (ggml_backend_cuda_graph_optimize, ggml/src/ggml-cuda/ggml-cuda.cu)",
     )
