@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from corral.catalog import catalog as catalogs
 from corral.lock.lock import Lock
 from corral.paths import REPOSITORY
 from tests.support.locked_catalog import lock_of
@@ -24,7 +25,7 @@ NEEDS = {"chat": 600, "look.1": 700}
 
 def good(folder: Path) -> str:
     """A lock that belongs to the catalog."""
-    return lock_of(folder, NEEDS).text()
+    return lock_of(catalogs.load(folder), needs=NEEDS).text()
 
 
 def with_sources(**digests: str) -> Callable[[Path], str]:
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             file.write_text(text, encoding="utf-8")
         elif not file.is_file() or file.read_text(encoding="utf-8") != text:
             bad += 1
-            print(f"{file} is out of date. Run: make fix", file=sys.stderr)
+            sys.stderr.write(f"{file} is out of date. Run: make fix\n")
     return 1 if bad else 0
 
 
