@@ -10,12 +10,15 @@ from typing import Any
 
 from corral.agent.lock_file import LockedFile, Role
 from corral.catalog import catalog as catalogs
+from corral.catalog import ledger
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
+from corral.catalog.ledger import Ledger, Measurement
 from corral.engine.embedded import ENGINE
 from corral.lock import lock as locks
 from corral.lock.lock import Lock, LockEntry
+from corral.lock.relock import with_measurements
 from corral.vram.prediction import MIB, Bytes, Prediction, Rule, Rung
 from corral.vram.rules import RULES_VERSION
 
@@ -70,13 +73,27 @@ def entry(model_id: str, model: Model, predicted: Prediction | None = None, **mo
     return LockEntry(**plain | more)
 
 
-def lock_of(catalog: Catalog, entries: Mapping[str, LockEntry] | None = None) -> Lock:
-    """A fresh lock of *catalog*; *entries* stand in for those that ``entry`` would make."""
-    made = {model_id: entry(model_id, model) for model_id, model in catalog.models.items()}
+def lock_of(
+    catalog: Catalog,
+    *,
+    needs: Mapping[str, int] | None = None,
+    argv: Sequence[str] | None = None,
+) -> Lock:
+    """A fresh lock of *catalog*, with what its ledger has measured.
+
+    Args:
+        catalog: as it was loaded.
+        needs: predicted MiB of models on their card; 100 where none is given.
+        argv: the command of every model, whatever its intent; by default the one that corral makes.
+    """
+    words = {} if argv is None else {"argv": tuple(argv)}
+    made = {
+        model_id: entry(model_id, model, prediction((needs or {}).get(model_id, 100) * MIB), **words)
+        for model_id, model in catalog.models.items()
+    }
     images = {key: image.at(image.digest or f"sha256:{_sha256(key)}") for key, image in catalog.images.items()}
-    return Lock(
-        sources=dict(catalog.sources), images=images, cards=dict(catalog.cards), models=made | dict(entries or {})
-    )
+    lock = Lock(sources=dict(catalog.sources), images=images, cards=dict(catalog.cards), models=made)
+    return with_measurements(lock, catalog)
 
 
 def write_sources(
@@ -105,13 +122,35 @@ def write_catalog(folder: Path, intents: Mapping[str, Any], argv: Sequence[str] 
     Args:
         folder: where; made when missing.
         intents: each model's intent by id.
-        argv: the command of every model, whatever its intent; by default the one that corral makes.
+        argv: as in ``write_lock``.
     """
-    catalog = catalogs.load(write_sources(folder, intents))
-    words = {} if argv is None else {"argv": tuple(argv)}
-    entries = {model_id: entry(model_id, model, **words) for model_id, model in catalog.models.items()}
-    locks.write(catalog.lock_file, lock_of(catalog, entries))
+    write_sources(folder, intents)
+    write_lock(folder, argv=argv)
     return folder
+
+
+def write_lock(folder: Path, needs: Mapping[str, int] | None = None, argv: Sequence[str] | None = None) -> None:
+    """Write the lock that belongs to the catalog in *folder*.
+
+    Args:
+        folder: with ``models/`` and ``cards/``.
+        needs: as in ``lock_of``.
+        argv: the same.
+    """
+    catalog = catalogs.load(folder)
+    locks.write(catalog.lock_file, lock_of(catalog, needs=needs, argv=argv))
+
+
+def set_measurements(folder: Path, *records: Measurement) -> None:
+    """Make *records* the catalog's whole ``measured.json``, or none of it, and take that into the lock."""
+    if records:
+        ledger.write(folder, Ledger(measurements=records))
+    else:
+        ledger.path_of(folder).unlink(missing_ok=True)
+    catalog = catalogs.load(folder)
+    present = locks.read(catalog.lock_file)
+    assert present is not None
+    locks.write(catalog.lock_file, with_measurements(present, catalog))
 
 
 def _sha256(text: str) -> str:

@@ -14,11 +14,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from corral.catalog import catalog
+from corral.catalog import catalog as catalogs
 from corral.lock.lock import Lock
 from corral.paths import REPOSITORY
-from corral.vram.prediction import MIB
-from tests.support.locked_catalog import entry, lock_of, prediction
+from tests.support.locked_catalog import lock_of
 
 ROOT = REPOSITORY / "terraform"
 NEEDS = {"chat": 600, "look.1": 700}
@@ -26,16 +25,7 @@ NEEDS = {"chat": 600, "look.1": 700}
 
 def good(folder: Path) -> str:
     """A lock that belongs to the catalog."""
-    found = catalog.load(folder)
-    entries = {
-        model_id: entry(model_id, model, prediction(NEEDS.get(model_id, 100) * MIB))
-        for model_id, model in found.models.items()
-    }
-    measured = {
-        model_id: one.model_copy(update={"measured": found.measured.on_card(model_id, one.argv)})
-        for model_id, one in entries.items()
-    }
-    return lock_of(found, measured).text()
+    return lock_of(catalogs.load(folder), needs=NEEDS).text()
 
 
 def with_sources(**digests: str) -> Callable[[Path], str]:

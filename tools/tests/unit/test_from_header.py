@@ -200,7 +200,7 @@ def test_one_byte_of_difference_is_named_with_both_numbers(header, changes, what
     for side, difference in changes.items():
         [(part, count)] = difference.items()
         bytes_ = getattr(true, side)
-        bent = replace(bent, **{side: replace(bytes_, **{part: getattr(bytes_, part) + count})})
+        bent = replace(bent, **{side: bytes_.model_copy(update={part: getattr(bytes_, part) + count})})
 
     assert disagreements(model, argv, true) == []
     [said] = disagreements(model, argv, bent)
