@@ -1,17 +1,19 @@
-"""The seating module with the real Terraform, over many catalogs at once: what it refuses, and in which words."""
+"""The two sums of the seating chart, the one in Terraform that decides and the one in Python that advises, are one."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
+from dataclasses import asdict
 
 import pytest
 
+from corral.seating import chart
 from corral.terraform import runner
 from tests.support.seating import Seating
+from tests.support.seating_locks import MIB, card, entry, lock, random_lock
 
-MIB = 1 << 20
-CATALOGS = 64
+SEED = 11549
+LOCKS = 240
 
 
 @pytest.fixture(scope="module")
@@ -19,52 +21,68 @@ def seating(tmp_path_factory):
     return Seating(tmp_path_factory.mktemp("seating"))
 
 
-def model(group: str, mib: int, *, declared: int | None = None, measured: int | None = None) -> dict[str, Any]:
-    """What the module reads of a model; figures in MiB."""
-    return {
-        "intent": {"card": "t4", "group": group, "vram": declared and {"declared_mib": declared, "why": "a test"}},
-        "predicted": {"gpu_bytes": mib * MIB},
-        "measured": measured and {"gpu_bytes": measured * MIB, "device": "Tesla T4"},
+def plain(locks):
+    """What the module takes, of each of *locks*."""
+    return {name: one.model_dump(mode="json", include={"cards", "models"}) for name, one in locks.items()}
+
+
+@pytest.fixture(scope="module")
+def locks():
+    dice = random.Random(SEED)
+    print(f"seed {SEED}")  # noqa: T201 - shown with a failure
+    return {f"lock-{number}": random_lock(dice) for number in range(LOCKS)}
+
+
+@pytest.fixture(scope="module")
+def charts(locks):
+    return {name: chart.of(lock) for name, lock in locks.items()}
+
+
+def test_every_figure_of_240_random_catalogs_is_the_same_in_terraform_and_in_python(seating, locks, charts):
+    assert seating.charts(plain(locks)) == {name: asdict(one) for name, one in charts.items()}
+
+
+def test_terraform_refuses_exactly_the_cards_that_python_finds_short_and_names_what_is_missing(seating, locks, charts):
+    short = sorted(
+        f"Card {name} is short of {found.short_mib} MiB"
+        for one in charts.values()
+        for name, found in one.cards.items()
+        if found.short_mib
+    )
+
+    assert sorted(message.partition(":")[0] for message in seating.refusals(plain(locks))) == short
+
+
+def test_the_random_catalogs_have_what_can_differ(locks, charts):
+    cards = [card for one in charts.values() for card in one.cards.values()]
+    models = [model for one in charts.values() for model in one.models.values()]
+    entries = [entry for lock in locks.values() for entry in lock.models.values()]
+    seen = {
+        "short": sum(card.short_mib > 0 for card in cards),
+        "full to the last MiB or nearly": sum(abs(card.free_mib) < 300 for card in cards),
+        "without models": sum(not card.groups for card in cards),
+        "several groups": sum(len(card.groups) > 1 for card in cards),
+        "ties in a group": sum(
+            list(group.models.values()).count(group.mib) > 1 for card in cards for group in card.groups.values()
+        ),
+        "not predicted": sum(entry.predicted.gpu_bytes is None for entry in entries),
+        "one byte above a MiB": sum((entry.predicted.gpu_bytes or 0) % MIB == 1 for entry in entries),
+        **{basis: sum(model.basis == basis for model in models) for basis in ("predicted", "declared", "measured")},
     }
 
-
-def catalog(vram_mib: int, tenants: dict[str, int], **models: dict[str, Any]) -> dict[str, Any]:
-    """One card of *vram_mib*, budgets of *tenants* in MiB, and *models*."""
-    promised = {name: {"budget_mib": mib} for name, mib in tenants.items()}
-    return {"cards": {"t4": {"vram_mib": vram_mib, "reserve_mib": 512, "tenants": promised}}, "models": models}
-
-
-def random_catalog(dice: random.Random) -> dict[str, Any]:
-    """Up to six models in three groups and up to four tenants, near the edge of fitting."""
-    models = {
-        f"model-{number}": model(dice.choice(["main", "eyes", "side"]), dice.randint(200, 6000))
-        for number in range(dice.randint(1, 6))
-    }
-    tenants = {f"tenant-{number}": dice.randint(1, 2000) for number in range(dice.randint(0, 4))}
-    return catalog(dice.randint(6000, 20000), tenants, **models)
-
-
-def test_the_plan_refuses_exactly_the_sets_that_are_short(seating):
-    dice = random.Random(11549)
-    catalogs = {f"catalog-{number}": random_catalog(dice) for number in range(CATALOGS)}
-
-    short = [chart["cards"]["t4"]["short_mib"] for chart in seating.charts(catalogs).values()]
-    refused = [int(text.split()[5]) for text in seating.refusals(catalogs)]
-
-    assert sorted(refused) == sorted(mib for mib in short if mib)
-    assert CATALOGS / 8 < len(refused) < CATALOGS * 7 / 8
+    assert min(seen.values()) >= 5, seen
+    assert 200 <= LOCKS == len(locks)
 
 
 def test_a_refusal_names_every_user_of_the_card_the_shortfall_and_a_command(seating):
-    full = catalog(
-        8192,
-        {"immich": 2100, "frigate": 300},
-        chat=model("main", 5000),
-        coder=model("main", 4000, measured=5000),
-        eyes=model("eyes", 900, declared=1000),
+    full = lock(
+        {"t4": card(8192, reserve_mib=512, immich=2100, frigate=300)},
+        chat=entry(5000 * MIB),
+        coder=entry(4000 * MIB, measured=5000 * MIB),
+        eyes=entry(900 * MIB, group="eyes", vram={"declared_mib": 1000, "why": "a test"}),
     )
 
-    (refusal,) = seating.refusals({"full": full})
+    (refusal,) = seating.refusals(plain({"full": full}))
 
     assert refusal == (
         "Card t4 is short of 720 MiB: group main 5000 (chat, coder, measured), immich 2100, group eyes 1000 "

@@ -1,170 +1,95 @@
-"""The chart for people: every MiB of it is Terraform's, every picture shows all of it."""
+"""The sum of a card: seats, groups, tenants and the reserve."""
 
 from __future__ import annotations
 
-import random
-from itertools import pairwise
-from xml.etree import ElementTree as ET
+from corral.seating import chart
+from tests.support.seating_locks import MIB, card, entry, lock
 
-import pytest
-
-from corral.catalog.catalog import Catalog
-from corral.catalog.intent import Card, Model, Tenant
-from corral.seating import chart, remedies, svg, terminal
-from corral.seating.chart import Part, cells, parts
-
-SVG = "{http://www.w3.org/2000/svg}"
+TENANTS = {"immich_ml": 2100, "immich_server": 1200, "frigate": 2300}
 
 
-def model(mib: int, **more):
-    plain = {"card": "t4", "slot": "main", "mib": mib, "basis": "predicted", "predicted_mib": mib, "measured_mib": None}
-    return {**plain, "context": 16384, "context_trained": 40960, "largest_context": 32768, **more}
+def homelab(**models):
+    return lock({"t4": card(15360, reserve_mib=512, **TENANTS)}, **models)
 
 
-FITTING = {
-    "cards": {
-        "t4": {
-            "vram_mib": 15360,
-            "reserve_mib": 512,
-            "tenants": {"frigate": 2300, "immich-ml": 2100},
-            "slots": {
-                "main": {"mib": 6996, "models": {"chat": 6996, "vision": 6717}},
-                "side": {"mib": 10, "models": {"tiny": 10}},
-            },
-            "used_mib": 11918,
-            "free_mib": 3442,
-            "short_mib": 0,
-            "fits": True,
-            "remedies": [],
-        }
-    },
-    "models": {"chat": model(6996), "vision": model(6717, basis="declared"), "tiny": model(10, slot="side")},
-}
-SHORT = {
-    "cards": {
-        "t4": {
-            "vram_mib": 8000,
-            "reserve_mib": 0,
-            "tenants": {"immich-ml": 2100},
-            "slots": {"main": {"mib": 6996, "models": {"chat": 6996}}},
-            "used_mib": 9096,
-            "free_mib": -1096,
-            "short_mib": 1096,
-            "fits": False,
-            "remedies": [
-                {"action": "context", "model": "chat", "value": 8192},
-                {"action": "slot", "model": "chat", "value": "side"},
-                {"action": "tenant_budget", "tenant": "immich-ml", "value": 1004},
-            ],
-        }
-    },
-    "models": {"chat": model(6996)},
-}
+def three():
+    return homelab(qwen3_8b=entry(6996 * MIB), qwen3vl_8b=entry(6717 * MIB), tiny=entry(900 * MIB, group="side"))
 
 
-def test_the_parts_of_a_card_are_all_of_it_the_largest_first():
-    found = parts("t4", FITTING)
+def test_a_group_takes_what_its_largest_model_takes():
+    groups = chart.of(three()).cards["t4"].groups
 
-    assert [(part.kind, part.name, part.mib) for part in found] == [
-        ("slot", "main", 6996),
-        ("slot", "side", 10),
-        ("tenant", "frigate", 2300),
-        ("tenant", "immich-ml", 2100),
-        ("reserve", "reserve", 512),
-        ("free", "free", 3442),
-    ]
-    assert sum(part.mib for part in found) == 15360
-    assert sum(part.percent for part in found) == pytest.approx(100)
+    assert groups == {
+        "main": chart.Group(6996, {"qwen3-8b": 6996, "qwen3vl-8b": 6717}),
+        "side": chart.Group(900, {"tiny": 900}),
+    }
 
 
-def test_a_slot_says_who_may_sit_there_and_what_is_only_declared():
-    assert [part.note for part in parts("t4", FITTING)][:2] == ["one of chat, vision (declared)", "tiny"]
+def test_groups_tenants_and_reserve_are_summed():
+    found = chart.of(three()).cards["t4"]
+
+    assert found.tenants == {"frigate": 2300, "immich-ml": 2100, "immich-server": 1200}
+    assert found.used_mib == 6996 + 900 + 2300 + 2100 + 1200 + 512
+    assert (found.free_mib, found.short_mib, found.fits) == (15360 - 14008, 0, True)
 
 
-def test_a_card_that_is_short_has_nothing_free_and_no_empty_reserve():
-    assert [part.kind for part in parts("t4", SHORT)] == ["slot", "tenant"]
+def test_a_card_that_is_full_to_the_last_mib_fits_and_one_mib_more_is_short():
+    full = chart.of(lock({"t4": card(2000, reserve_mib=400, desktop=600)}, chat=entry(1000 * MIB))).cards["t4"]
+    more = chart.of(lock({"t4": card(2000, reserve_mib=400, desktop=601)}, chat=entry(1000 * MIB))).cards["t4"]
+
+    assert (full.free_mib, full.short_mib, full.fits) == (0, 0, True)
+    assert (more.free_mib, more.short_mib, more.fits) == (-1, 1, False)
 
 
-def test_cells_fill_the_bar_and_nobody_is_left_out():
-    dice = random.Random(0)
-    for _ in range(500):
-        sizes = [dice.choice((1, 5, 500, 7000)) for _ in range(dice.randint(1, 20))]
-        stretches = [Part("tenant", str(at), size, 0.0) for at, size in enumerate(sizes)]
-        given = cells(stretches, sum(sizes), 72)
+def test_one_byte_more_is_one_mib_more():
+    models = chart.of(homelab(even=entry(900 * MIB), odd=entry(900 * MIB + 1))).models
 
-        assert sum(given) == 72
-        assert min(given) >= 1
-        pairs = sorted(zip(sizes, given, strict=True))
-        assert all(a[1] <= b[1] + 1 for a, b in pairwise(pairs)), "who takes more must not get a shorter stretch"
+    assert (models["even"].mib, models["odd"].mib) == (900, 901)
 
 
-def test_the_bar_and_its_legend_need_no_colour():
-    told = terminal.draw(FITTING).plain.splitlines()
+def test_a_measurement_counts_where_it_is_larger():
+    models = chart.of(
+        homelab(chat=entry(6996 * MIB, measured=7100 * MIB + 1), tiny=entry(900 * MIB, measured=800 * MIB))
+    ).models
 
-    assert told[0] == "t4: 15,360 MiB, 3,442 MiB free"
-    assert len(told[1]) == terminal.BAR
-    assert sorted(set(told[1])) == ["#", ".", "a", "b", "c", "d"]
-    assert told[2] == "  a  slot main    6,996 MiB   45.5 %  one of chat, vision (declared)"
-    assert [line.split()[0] for line in told[2:]] == list("abcd#.")
-
-
-def test_the_end_of_a_card_that_is_short_is_marked_in_its_bar():
-    told = terminal.draw(SHORT).plain.splitlines()
-
-    assert told[0] == "t4: 8,000 MiB, 1,096 MiB short"
-    assert told[1].index("|") == terminal.BAR * 8000 // 9096
-    assert len(told[1]) == terminal.BAR + 1
+    assert (models["chat"].mib, models["chat"].basis) == (7101, "measured")
+    assert (models["tiny"].mib, models["tiny"].basis) == (900, "predicted")
 
 
-def test_each_part_has_a_colour_of_its_own_beside_its_neighbours():
-    spans = [span.style for span in terminal.draw(FITTING).spans if " on " in str(span.style)]
+def test_a_declaration_counts_where_it_is_larger_and_where_the_engine_could_not_predict():
+    models = chart.of(
+        homelab(
+            more=entry(900 * MIB, vram={"declared_mib": 2000, "why": "loads adapters"}),
+            equal=entry(900 * MIB, vram={"declared_mib": 900, "why": "loads adapters"}),
+            unknown=entry(None, vram={"declared_mib": 2000, "why": "read from its log"}),
+        )
+    ).models
 
-    assert len({str(style) for style in spans[:5]}) == 5
-
-
-def test_the_picture_is_xml_and_shows_every_part_within_its_width():
-    picture = ET.fromstring(svg.draw(FITTING))
-    bars = [rect for rect in picture.iter(f"{SVG}rect") if rect.get("height") == "36"]
-
-    assert sum(int(rect.get("width")) for rect in bars) == int(picture.get("width"))
-    assert [int(rect.get("x")) for rect in bars] == sorted(int(rect.get("x")) for rect in bars)
-    told = [text.text for text in picture.iter(f"{SVG}text")]
-    assert {"t4: 15,360 MiB, 3,442 MiB free", "slot main", "6,996 MiB", "45.5 %", "immich-ml", "reserve"} <= set(told)
-    assert picture.find(f"{SVG}path") is None
-    assert max(int(text.get("y")) for text in picture.iter(f"{SVG}text")) < int(picture.get("height"))
+    assert {model_id: (model.mib, model.basis) for model_id, model in models.items()} == {
+        "more": (2000, "declared"),
+        "equal": (900, "predicted"),
+        "unknown": (2000, "declared"),
+    }
 
 
-def test_the_picture_marks_the_end_of_a_card_that_is_short():
-    picture = ET.fromstring(svg.draw(SHORT))
+def test_each_card_has_its_own_sum_and_may_have_no_models():
+    found = chart.of(
+        lock(
+            {"a": card(2600, reserve_mib=512), "b": card(2500, desktop=500), "c": card(4096, reserve_mib=512)},
+            one=entry(1000 * MIB, card="a"),
+            two=entry(1000 * MIB, card="b"),
+        )
+    ).cards
 
-    assert picture.find(f"{SVG}path").get("d").startswith(f"M{860 * 8000 // 9096} ")
-
-
-def test_a_model_says_where_its_number_is_from():
-    rows = chart.model_rows(
-        {"models": {
-            "a": model(7100, basis="measured", predicted_mib=6996, measured_mib=7100),
-            "b": model(6996, measured_mib=6900),
-            "c": model(5000, basis="declared", largest_context=None),
-        }}
-    )  # fmt: skip
-
-    assert [(row[4], row[6]) for row in rows] == [
-        ("measured (predicted 6,996)", "32,768"),
-        ("predicted (measured 6,900)", "32,768"),
-        ("declared", "none"),
-    ]
+    assert {name: one.free_mib for name, one in found.items()} == {"a": 1088, "b": 1000, "c": 3584}
+    assert found["c"].groups == {}
 
 
-def test_a_remedy_is_told_as_the_edit_that_it_is(tmp_path):
-    chat = Model.model_validate(
-        {"source": {"repo": "a/b", "quant": "F16"}, "card": "t4", "context": 16384, "modalities": ("text",)}
-    )
-    card = Card(vram_mib=8000, tenants={"immich-ml": Tenant(budget_mib=2100)})
-    catalog = Catalog(tmp_path, {"chat": chat}, {"t4": card}, {}, {})
+def test_the_room_of_a_model_is_what_is_free_and_what_its_group_takes():
+    found = chart.of(three())
 
-    assert remedies.edits("t4", SHORT["cards"]["t4"], catalog) == [
-        "lower the context of chat: in models/chat.yaml, context: 8192 (now 16384)",
-        "move chat to slot side: in models/chat.yaml, slot: side (now main)",
-        "lower the budget of immich-ml: in cards/t4.yaml, immich-ml: {budget_mib: 1004} (now 2100)",
-    ]
+    assert {model_id: (found.room_mib(model_id), found.others_mib(model_id)) for model_id in found.models} == {
+        "qwen3-8b": (1352 + 6996, 6717),
+        "qwen3vl-8b": (1352 + 6996, 6996),
+        "tiny": (1352 + 900, 0),
+    }
