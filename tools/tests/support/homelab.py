@@ -1,4 +1,4 @@
-"""The operator's own catalog with a lock, made without the hub: published shapes of its models, measured for real."""
+"""The operator's own catalog with a lock, made without the hub: published shapes of its models, predicted for real."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog import catalog as catalogs
+from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
 from corral.hub.resolved import Resolved
 from corral.lock import headers
 from corral.lock import lock as locks
-from corral.lock.predict import EngineMeasurer, Measured
+from corral.lock.predict import EnginePredictor, Predicted
 from corral.lock.relock import relock
 from corral.paths import REPOSITORY
 from corral.vram.gguf_header import canonical, parse
@@ -36,7 +37,7 @@ def write_catalog(folder: Path) -> Path:
     fixtures = {name: _header(name, folder / f"{name}.gguf") for files in _FILES.values() for name in files}
     headers.write(folder, {headers.sha256_of(fixture): fixture for fixture in fixtures.values()})
     wanted = catalogs.load(folder)
-    made = relock(wanted, None, _resolve, _Kept(folder, fixtures))
+    made = relock(wanted, None, _resolve, _Kept(wanted, fixtures))
     locks.write(wanted.lock_file, made.lock)
     return folder
 
@@ -49,8 +50,9 @@ def _header(name: str, file: Path) -> bytes:
     return canonical(header)
 
 
-def _resolve(model: Model, _: Path, *, revision: str | None = None) -> Resolved:
-    assert model.source.repo, revision
+def _resolve(model: Model, catalog_dir: Path, *, revision: str | None = None) -> Resolved:
+    del catalog_dir, revision
+    assert model.source.repo
     files = tuple(
         LockedFile(f"{name}.gguf", "projector" if name.startswith("mmproj") else "model", 1, _sha256(name))
         for name in _FILES[model.source.repo]
@@ -62,17 +64,17 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class _Kept(EngineMeasurer):
+class _Kept(EnginePredictor):
     """Knows the headers of every model from the start."""
 
-    def __init__(self, folder: Path, fixtures: dict[str, bytes]) -> None:
-        super().__init__(folder)
+    def __init__(self, catalog: Catalog, fixtures: dict[str, bytes]) -> None:
+        super().__init__(catalog)
         self._fixtures = fixtures
 
-    def measure(
+    def predict(
         self, model_id: str, model: Model, resolved: Resolved, argv: Sequence[str], known: Sequence[str] = ()
-    ) -> Measured:
+    ) -> Predicted:
         names: list[Any] = _FILES[str(model.source.repo)]
-        return super().measure(
+        return super().predict(
             model_id, model, resolved, argv, known or [headers.sha256_of(self._fixtures[name]) for name in names]
         )
