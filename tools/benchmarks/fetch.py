@@ -138,7 +138,7 @@ class Served:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             described = {"path": "a.gguf", "role": "model", "size": self.path.stat().st_size, "sha256": digest}
             entry = {"repo": "org/name", "revision": "0" * 40, "licence": None, "files": [described], "argv": []}
-            lock.write_text(json.dumps({"version": 1, "models": {"m": {"intent_sha256": "0" * 64, **entry}}}))
+            lock.write_text(json.dumps({"version": 2, "models": {"m": entry}}))
         environment = os.environ | {
             "HF_ENDPOINT": f"{self.scheme}://127.0.0.1:{self.port}",
             "SSL_CERT_FILE": str(self.certificate),

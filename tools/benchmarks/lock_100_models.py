@@ -1,4 +1,4 @@
-"""Time `corral lock` of 100 generated models after the edit of a comment, offline (goal: at most 1 s of processor time).
+"""Time `corral lock` of 100 models after the edit of a comment, offline (goal: at most 1 s of processor time).
 
 Prints its median beside `corral lock --check` and a bare `python -c 'import corral.cli.main'` of the same run, so that
 a slow machine explains itself.

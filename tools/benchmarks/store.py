@@ -80,7 +80,7 @@ def make_store(folder: Path, size: int) -> tuple[Path, Path]:
         "argv": ["llama-server"],
     }
     lock = folder / "lock.json"
-    lock.write_text(json.dumps({"version": 1, "models": {"m": entry}}), encoding="utf-8")
+    lock.write_text(json.dumps({"version": 2, "models": {"m": entry}}), encoding="utf-8")
     store.publish(partial, file)
     store.link(read_lock(lock).models["m"])
     return folder, store.root

@@ -28,13 +28,12 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from corral.vram.measurement import measure_model, total  # noqa: E402
-
 from corral.agent.lock_file import LockedFile  # noqa: E402
 from corral.catalog.argv import llama_server_argv  # noqa: E402
 from corral.catalog.intent import Model  # noqa: E402
 from corral.vram import oracle  # noqa: E402
 from corral.vram.gguf_header import GgufHeader, HeaderIncomplete, canonical, parse  # noqa: E402
+from corral.vram.predict import predict_model, total  # noqa: E402
 from corral.vram.rules import rules  # noqa: E402
 from tests.support import gguf_models  # noqa: E402
 
@@ -122,7 +121,7 @@ def compare(golden: dict[str, Any], folder: Path | None) -> Equality:
     for name, cells in golden["models"].items():
         header = header_of(name, folder)
         argvs = [cell["argv"] for cell in cells]
-        for cell, found in zip(cells, oracle.measure([header], argvs), strict=True):
+        for cell, found in zip(cells, oracle.ask([header], argvs), strict=True):
             result.add(f"{name} {' '.join(cell['argv'][2:])}", sides(found), (cell["gpu"], cell["host"]))
             own = max(sum(cell["gpu"].values()), found.cuda.total if found.cuda else 0)
             result.lowest = min(result.lowest, total(found, rules([header], cell["argv"], found)) / own)
@@ -132,7 +131,7 @@ def compare(golden: dict[str, Any], folder: Path | None) -> Equality:
         for cell in cells:
             limit = cell["image_max_tokens"]
             argv = argv_of("--mmproj", "p.gguf", *([] if limit is None else ["--image-max-tokens", str(limit)]))
-            (found,) = oracle.measure(headers, [argv])
+            (found,) = oracle.ask(headers, [argv])
             host = cell["bytes"]["CPU"]
             card = sum(cell["bytes"].values()) - host
             result.add(f"{name} {limit}", (found.gpu.projector, found.host.projector), (card, host))
@@ -170,7 +169,7 @@ def with_ladder(name: str, header: GgufHeader) -> Callable[[], object]:
     intent = {"source": source, "card": "t4", "context": 4096, "modalities": ["text"]}
     model, files = Model.model_validate(intent), [LockedFile(f"{name}.gguf", "model", 1, "0" * 64)]
     argv = llama_server_argv("m", model, files)
-    return lambda: measure_model("m", model, files, [header], argv)
+    return lambda: predict_model("m", model, files, [header], argv, names=())
 
 
 def slowest(goal: float, rounds: int, works: dict[str, Callable[[], object]]) -> tuple[str, bool]:
@@ -187,7 +186,7 @@ def table() -> None:
     )
     for name, (context, errors) in FIELD.items():
         header, argv = header_of(name, None), argv_of(context=context)
-        (found,) = oracle.measure([header], [argv])
+        (found,) = oracle.ask([header], [argv])
         rows = [rule for rule in rules([header], argv, found) if rule.name != "cuda-context-and-pools"]
         own = 100 * (total(found, rows) / found.gpu.total - 1)
         others = " ".join(f"{'-' if error is None else f'{error:+.1f} %':>11}" for error in errors)
@@ -223,13 +222,13 @@ def main() -> int:
     argvs = {name: [cell["argv"] for cell in golden["models"][name]] for name in names}
 
     def asking(name: str, count: int | None) -> Callable[[], object]:
-        return lambda: oracle.measure([headers[name]], argvs[name][:count])
+        return lambda: oracle.ask([headers[name]], argvs[name][:count])
 
     one = slowest(GOAL_MODEL_S, rounds, {name: asking(name, 1) for name in names})
     ladder = slowest(GOAL_MODEL_S, rounds, {name: with_ladder(name, headers[name]) for name in names})
     cells = slowest(GOAL_CELLS_S, rounds, {name: asking(name, None) for name in names})
     live_header, live_argv = header_of(LIVE_MODEL, None), argv_of()
-    (live,) = oracle.measure([live_header], [live_argv])
+    (live,) = oracle.ask([live_header], [live_argv])
     live_mib = total(live, rules([live_header], live_argv, live)) / MIB
 
     machine = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"

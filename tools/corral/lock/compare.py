@@ -73,7 +73,8 @@ class Change:
     @property
     def details(self) -> tuple[str, ...]:
         """The differences in words, one line each."""
-        return tuple(_words(difference) for difference in self.differences)
+        whole = self.kind in ("added", "removed")
+        return tuple(_words(difference, whole=whole) for difference in self.differences)
 
 
 def compare(before: Lock | None, after: Lock | None) -> tuple[Change, ...]:
@@ -163,7 +164,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _words(one: Difference) -> str:
+def _words(one: Difference, *, whole: bool) -> str:
     before, after = one.before, one.after
     match one.field:
         case "file":
@@ -182,6 +183,8 @@ def _words(one: Difference) -> str:
             return f"predicted anew by {after.engine}"
         case "image":
             return " → ".join(filter(None, (before, after)))
+        case _ if whole:
+            return f"{one.key} {_shown(before if after is None else after)}"
         case _:
             return f"{one.key or one.field} {_shown(before)} → {_shown(after)}"
 

@@ -119,7 +119,7 @@ class LiveModel:
             if resident.model == self._id and resident.state == "ready":
                 return resident
         raise CannotRun(
-            f"{self._id} was unloaded again at once: other requests want its slot.",
+            f"{self._id} was unloaded again at once: other requests want its group.",
             next_step=f"corral measure {self._id}",
         )
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from corral import paths
+from corral.catalog.ledger import argv_sha256
 from corral.cli.main import main
 from corral.demo.hub import RepoContent
 from corral.demo.tour import tiny_hub
@@ -17,6 +22,7 @@ from corral.lock import lock as locks
 from tests.support.registry import registry_on_loopback
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
+CORRAL = [sys.executable, "-m", "corral.cli.main"]
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +42,7 @@ def catalog(tmp_path):
     """The demo catalog, not locked yet."""
     for folder in ("models", "cards"):
         shutil.copytree(DEMO / folder, tmp_path / folder)
+    shutil.copy(DEMO / "measured.json", tmp_path)
     return tmp_path
 
 
@@ -72,7 +79,8 @@ def test_check_needs_no_network_and_says_who_is_stale(catalog, hub, capsys, monk
 
     assert lock(catalog, "--check", "--json") == 1
     shown = json.loads(capsys.readouterr().out)
-    assert shown["stale"] == [{"model": "tiny-text", "reason": "has changed in the catalog since it was locked"}]
+    reason = "has changed since it was locked"
+    assert shown["stale"] == [{"source": "models/tiny-text.yaml", "code": "changed", "reason": reason}]
     assert (catalog / "lock.json").read_bytes() == before
 
 
@@ -147,7 +155,7 @@ def test_what_every_model_takes_is_shown_in_mib(catalog, hub, capsys):
     lock(catalog)
 
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert ["model", "weights", "context", "compute", "projector", "rules", "total"] in lines
+    assert ["model", "weights", "context", "compute", "projector", "rules", "seat"] in lines
     [vision] = [line for line in lines if line[0] == "tiny-vision"]
     assert len(vision) == 7
     assert int(vision[4]) > 0
@@ -161,39 +169,44 @@ def test_and_in_bytes_as_json(catalog, hub, capsys):
     entries = json.loads((catalog / "lock.json").read_text())["models"]
     assert list(shown) == ["tiny-text", "tiny-think", "tiny-vision"]
     for model, rows in shown.items():
-        assert rows["gpu"] == entries[model]["vram"]["gpu"]
-        assert rows["gpu_total"] == sum(rows["gpu"].values()) + sum(rows["rules"].values())
-        assert (rows["declared"], rows["unmeasured"], rows["seen_on_card"]) == (False, None, None)
+        assert rows["gpu"] == entries[model]["predicted"]["gpu"]
+        assert rows["seat"] == rows["predicted"] == sum(rows["gpu"].values()) + sum(rows["rules"].values())
+        assert (rows["basis"], rows["declared"], rows["measured"], rows["unmeasured"]) == (
+            "predicted",
+            None,
+            None,
+            None,
+        )
 
 
-def test_what_was_seen_on_a_card_stands_beside_the_prediction(catalog, hub, capsys):
+def test_what_was_measured_on_a_card_stands_beside_the_prediction(catalog, hub, capsys):
     lock(catalog)
-    rows = locks.read(catalog / "lock.json").models["tiny-text"].vram
-    seen = {
+    entry = locks.read(catalog / "lock.json").models["tiny-text"]
+    measured = {
         "model": "tiny-text",
-        "argv_sha256": rows.argv_sha256,
+        "argv_sha256": argv_sha256(entry.argv),
         "engine": "b11549",
         "device": "Tesla T4",
         "source": "nvidia-smi",
         "date": "2026-11-21T00:00:00Z",
-        "gpu_bytes": rows.gpu_total * 2,
+        "gpu_bytes": entry.predicted.gpu_bytes * 2,
         "host_bytes": None,
-        "predicted_gpu_bytes": rows.gpu_total,
+        "predicted_gpu_bytes": entry.predicted.gpu_bytes,
         "predicted_host_bytes": None,
     }
-    (catalog / "measured.json").write_text(json.dumps({"version": 1, "measurements": [seen]}))
+    (catalog / "measured.json").write_text(json.dumps({"version": 1, "measurements": [measured]}))
     capsys.readouterr()
 
     lock(catalog)
 
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     cells = {line[0]: line[-1] for line in lines}
-    assert cells["model"] == "seen on a card"
+    assert cells["model"] == "measured on a card"
     assert cells["tiny-text"].endswith("(+100.0%)")
     assert cells["tiny-think"] == "-"
 
 
-def test_a_declaration_is_shown_as_one_and_not_as_a_measurement(catalog, hub, capsys):
+def test_a_declaration_is_shown_as_one_and_not_as_a_prediction(catalog, hub, capsys):
     edit(catalog, "card: laptop", 'card: laptop\nvram: {declared_mib: 900, why: "seen under load"}')
 
     lock(catalog)
@@ -201,12 +214,11 @@ def test_a_declaration_is_shown_as_one_and_not_as_a_measurement(catalog, hub, ca
     shown = capsys.readouterr().out
     assert "tiny-text: added" in shown
     assert any(line.startswith("tiny-text\t") and line.endswith("\t900 declared") for line in shown.splitlines())
-    entry = json.loads((catalog / "lock.json").read_text())["models"]["tiny-text"]["vram"]
-    assert entry["declared"] == {"mib": 900, "why": "seen under load"}
-    assert entry["gpu_total"] == 900 << 20
+    entry = json.loads((catalog / "lock.json").read_text())["models"]["tiny-text"]["intent"]
+    assert entry["vram"] == {"declared_mib": 900, "why": "seen under load"}
 
 
-def test_a_changed_context_is_measured_without_the_hub(catalog, hub, capsys, monkeypatch):
+def test_a_changed_context_is_predicted_without_the_hub(catalog, hub, capsys, monkeypatch):
     lock(catalog)
     before = kept(catalog)
     hub.log.clear()
@@ -228,12 +240,13 @@ def test_a_context_beyond_the_trained_one_is_refused_with_the_remedy(catalog, hu
 
     said = capsys.readouterr().err
     assert "tiny-text: its context is 8,192, and it was trained for 4,096 tokens" in said
+    assert "tiny-text.yaml:4)" in said
     assert "Set context to 4096 or less" in said
     assert not (catalog / "lock.json").exists()
     assert not (catalog / "headers").exists()
 
 
-def test_every_model_that_cannot_be_measured_is_named_at_once(catalog, hub, capsys):
+def test_every_model_that_cannot_be_predicted_is_named_at_once(catalog, hub, capsys):
     edit(catalog, "context: 2048", "context: 8192")
     edit(catalog, "context: 2048", "context: 2048\nargs: {lora: /adapter.gguf}", model="tiny-think")
 
@@ -241,7 +254,7 @@ def test_every_model_that_cannot_be_measured_is_named_at_once(catalog, hub, caps
 
     said = capsys.readouterr().err
     assert "tiny-text: its context is 8,192" in said
-    assert "tiny-think: The engine cannot measure" in said
+    assert "tiny-think: The engine cannot predict" in said
 
 
 def test_the_headers_of_a_removed_model_go_and_the_others_stay(catalog, hub):
@@ -251,7 +264,7 @@ def test_the_headers_of_a_removed_model_go_and_the_others_stay(catalog, hub):
 
     lock(catalog)
 
-    left = {sha256 for entry in locks.read(catalog / "lock.json").models.values() for sha256 in entry.vram.headers}
+    left = {sha256 for entry in locks.read(catalog / "lock.json").models.values() for sha256 in entry.predicted.headers}
     assert set(kept(catalog)) == {f"{sha256}.gguf.gz" for sha256 in left} < before
 
 
@@ -276,7 +289,7 @@ def test_the_headers_are_there_before_the_lock_that_names_them(catalog, hub, mon
     def watching(path, new, write=locks.write):
         assert headers.missing(catalog, new) == {}
         written.append(path)
-        write(path, new)
+        return write(path, new)
 
     monkeypatch.setattr(locks, "write", watching)
 
@@ -298,32 +311,97 @@ def test_a_lock_that_cannot_be_written_keeps_the_headers_that_it_names(catalog, 
     assert headers.missing(catalog, locks.read(catalog / "lock.json")) == {}
 
 
-def test_a_lock_of_an_older_corral_is_read_and_measured(catalog, hub, capsys):
+def test_of_a_lock_of_an_older_corral_the_commits_are_kept(catalog, hub, hub_files, tmp_path, capsys):
+    """In the form that version 1 had; the hub has moved on since."""
     lock(catalog)
     whole = (catalog / "lock.json").read_text()
     document = json.loads(whole)
-    for entry in document["models"].values():
-        del entry["vram"]
-    (catalog / "lock.json").write_text(json.dumps(document))
+    kept_keys = ("repo", "revision", "licence", "files", "argv")
+    models = {
+        model_id: {"intent_sha256": "0" * 64, **{key: entry[key] for key in kept_keys}}
+        for model_id, entry in document["models"].items()
+    }
+    (catalog / "lock.json").write_text(json.dumps({"version": 1, "models": models}))
     shutil.rmtree(catalog / "headers")
+    newer = tmp_path / "newer.gguf"
+    newer.write_bytes((hub_files / "tiny-think-F16.gguf").read_bytes())
+    hub.update("corral/tiny-text-GGUF", RepoContent(files={"tiny-text-F16.gguf": newer}, licence="apache-2.0"))
     capsys.readouterr()
 
     assert lock(catalog, "--check") == 1
-    assert "tiny-text has no measurement of its VRAM in the lock" in capsys.readouterr().out
+    assert capsys.readouterr().out == "lock.json has version 1, and this corral reads version 2\n"
+
+    assert lock(catalog) == 0
+    assert "has version 1, and this corral reads version 2. Only its commits are reused." in capsys.readouterr().err
+    assert (catalog / "lock.json").read_text() == whole
+
+
+def test_a_lock_that_was_edited_by_hand_is_stale_and_written_anew(catalog, hub, capsys):
+    lock(catalog)
+    whole = (catalog / "lock.json").read_text()
+    (catalog / "lock.json").write_text(whole.replace('"on"', '"off"', 1))
+    capsys.readouterr()
+
+    assert lock(catalog, "--check") == 1
+    assert "lock.json was edited or merged after `corral lock` had written it" in capsys.readouterr().out
 
     assert lock(catalog) == 0
     assert (catalog / "lock.json").read_text() == whole
 
 
-def test_an_argv_that_was_edited_by_hand_is_stale_and_so_are_its_rows(catalog, hub, capsys):
-    lock(catalog)
-    document = json.loads((catalog / "lock.json").read_text())
-    document["models"]["tiny-text"]["vram"]["argv_sha256"] = "0" * 64
-    (catalog / "lock.json").write_text(json.dumps(document))
-    capsys.readouterr()
+# -- a key that has another name now --------------------------------------------------------------------------------
 
-    assert lock(catalog, "--check") == 1
-    assert "tiny-text has VRAM rows in the lock that were measured for another command line" in capsys.readouterr().out
+
+@pytest.fixture
+def slots(catalog, hub):
+    """The demo catalog as it was written for an older corral, of which two files have the old key."""
+    texts = {}
+    for name in ("tiny-text", "tiny-think"):
+        file = catalog / "models" / f"{name}.yaml"
+        texts[file] = file.read_text()
+        file.write_text(texts[file].replace("group:", "slot:"))
+        assert file.read_text() != texts[file]
+    return texts
+
+
+def test_an_old_key_is_refused_with_its_new_name(catalog, slots, capsys):
+    assert lock(catalog) == 2
+
+    said = capsys.readouterr().err
+    assert said.count("slot is called group now") == 2
+    assert "corral lock --rename-slots" in said
+    assert not (catalog / "lock.json").exists()
+
+
+def test_it_is_renamed_when_that_is_asked_for_and_then_locked(catalog, slots, capsys):
+    assert lock(catalog, "--rename-slots") == 0
+
+    assert {file: file.read_text() for file in slots} == slots
+    assert capsys.readouterr().err.count("slot is group now") == 2
+    assert (catalog / "lock.json").read_text() == (DEMO / "lock.json").read_text()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("yes", 0), ("", 2), ("n", 2)])
+def test_on_a_terminal_it_is_offered(catalog, slots, hub, answer, code):
+    ended, shown = on_a_terminal([*CORRAL, "lock", "--catalog", str(catalog)], f"{answer}\n")
+
+    assert ended == code, shown
+    assert "Rename slot to group in 2 of these files? Comments stay. [y/N]" in shown
+    assert ({file: file.read_text() for file in slots} == slots) == (code == 0)
+
+
+def on_a_terminal(words, typed):
+    """Run *words* with a terminal of their own, type *typed*; the exit code and all that was shown."""
+    master, slave = os.openpty()
+    process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, close_fds=True)
+    os.close(slave)
+    os.write(master, typed.encode())
+    shown = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while chunk := os.read(master, 4096):
+            shown += chunk
+    os.close(master)
+    return process.wait(), shown.decode()
 
 
 def test_a_token_for_the_hub_does_not_reach_the_data_host(catalog, hub, monkeypatch):
@@ -388,10 +466,10 @@ def test_check_covers_the_images_without_network(catalog, hub, registry, capsys)
     capsys.readouterr()
 
     assert lock(catalog, "--check") == 1
-    assert capsys.readouterr().out.startswith("image llama-swap is ")
+    assert capsys.readouterr().out == "images.yaml has changed since it was locked\n"
     assert lock(catalog, "--check", "--json") == 1
     [stale] = json.loads(capsys.readouterr().out)["stale"]
-    assert stale["image"] == "llama-swap"
+    assert (stale["source"], stale["code"]) == ("images.yaml", "changed")
     assert registry.asked == []
 
 

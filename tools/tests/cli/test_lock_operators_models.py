@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from corral.lock.predicted import mib
 
 from corral import paths
 from corral.demo.hub import Hub, LogEntry, RepoContent
 from corral.hub import gguf_range
 from corral.lock import lock as locks
+from corral.lock import seat
 from corral.vram.gguf_header import parse
 from tests.support import gguf_models
 
@@ -69,7 +69,7 @@ class Locked:
 
     @property
     def totals(self):
-        return {name: mib(entry.vram.gpu_total) for name, entry in self.entries.items()}
+        return {name: seat.seat_mib(entry) for name, entry in self.entries.items()}
 
 
 def lock(folder, repositories):
@@ -121,7 +121,7 @@ def test_the_figures_are_near_what_was_seen_on_a_card(locked):
     assert seats["qwen3-8b"] > 6996
     assert (seats["qwen3-8b"] - 6996) / 6996 < 0.03
     assert seats["qwen3vl-4b"] < seats["qwen3vl-8b"] < seats["qwen3-8b"]
-    types = {name: entry.vram.projector_type for name, entry in locked.entries.items()}
+    types = {name: entry.predicted.projector_type for name, entry in locked.entries.items()}
     assert types == {"qwen3-8b": None, "qwen3vl-8b": "F16", "qwen3vl-4b": "F16", "minicpm-v-4-5": "F16"}
 
 
@@ -134,11 +134,11 @@ def test_the_numbers_are_printed_in_bytes(locked):
 
 
 def test_what_fits_is_looked_up_on_the_ladder(locked):
-    rows = locked.entries["qwen3-8b"].vram
+    rows = locked.entries["qwen3-8b"].predicted
 
-    rungs = {rung.context: rung.gpu_total for rung in rows.ladder}
+    rungs = {rung.context: rung.gpu_bytes for rung in rows.ladder}
     assert list(rungs) == [2048, 4096, 8192, 16384, 32768, 40960]
-    assert rungs[16384] == rows.gpu_total
+    assert rungs[16384] == rows.gpu_bytes
     assert list(rungs.values()) == sorted(rungs.values())
 
 

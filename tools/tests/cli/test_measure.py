@@ -6,13 +6,13 @@ import json
 import shutil
 
 import pytest
-from corral.catalog.digest import argv_sha256
 
 from corral import paths
 from corral.catalog import ledger
-from corral.catalog.ledger import Ledger, Measurement
+from corral.catalog.ledger import Measurement, argv_sha256
 from corral.cli.main import main
 from corral.lock import lock
+from tests.support.locked_catalog import set_measurements
 
 MODEL = "tiny-text"
 
@@ -22,13 +22,13 @@ def catalog(tmp_path):
     """The demo's catalog with its lock, and with nothing measured."""
     folder = tmp_path / "catalog"
     shutil.copytree(paths.REPOSITORY / "terraform" / "catalog-demo", folder)
-    ledger.path_of(folder).unlink(missing_ok=True)
+    set_measurements(folder)
     return folder
 
 
 @pytest.fixture
 def seen(catalog):
-    """Writes a ledger that has found *part* of what the lock predicts for one model on a card."""
+    """Measures *part* of what the lock predicts for one model on a card."""
 
     def write(part: float, **changes) -> Measurement:
         entry = lock.read(catalog / "lock.json").models[MODEL]
@@ -39,13 +39,13 @@ def seen(catalog):
             "device": "Tesla T4",
             "source": "nvidia-smi",
             "date": "2026-11-21T14:42:47Z",
-            "gpu_bytes": round(entry.vram.measured * part),
+            "gpu_bytes": round(entry.predicted.gpu_bytes * part),
             "host_bytes": None,
-            "predicted_gpu_bytes": entry.vram.measured,
+            "predicted_gpu_bytes": entry.predicted.gpu_bytes,
             "predicted_host_bytes": None,
         }
         one = Measurement(**facts | changes)
-        ledger.write(catalog, Ledger(measurements=(one,)))
+        set_measurements(catalog, one)
         return one
 
     return write
@@ -71,7 +71,7 @@ def test_a_lock_that_was_edited_by_hand_is_refused_by_name(catalog, seen, capsys
     (catalog / "lock.json").write_text(text.replace('"2048"', '"1024"'))
     code, _, said = check(catalog, capsys)
     assert code == 2
-    assert f"{MODEL} has another command line in the lock" in said
+    assert "lock.json was edited or merged after" in said
     assert f"corral lock --catalog {catalog}" in said
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
 import yaml
-from corral.lock.predicted import mib
 
 from corral import documents, paths
 from corral.catalog import catalog
 from corral.cli.main import main
 from corral.errors import Refused
 from corral.lock import lock
+from corral.vram.prediction import mib
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
@@ -48,7 +47,7 @@ def test_a_table_row_says_what_the_lock_says(clone):
         "2,048",
         "mmproj-tiny-vision-F32.gguf",
         "1.1 MiB",
-        f"{mib(entry.vram.gpu_total)} MiB",
+        f"{mib(entry.predicted.gpu_bytes)} MiB",
         f"`{entry.revision[:12]}`",
     ]
     row = f"| {' | '.join(cells)} |"
@@ -67,24 +66,15 @@ def test_what_was_rendered_is_fresh_until_the_catalog_changes(clone):
     assert "| 1,024 | none | not locked | not locked | not locked |" in rendered(clone)[1].text
 
 
-@pytest.mark.parametrize(
-    ("harm", "cell"),
-    [
-        (lambda entry: entry.pop("vram"), "| not measured |"),
-        (
-            lambda entry: entry["vram"].update(declared={"mib": 9000, "why": "seen"}, gpu_total=9000 << 20),
-            "| 9,000 MiB *declared* |",
-        ),
-    ],
-    ids=["not measured", "declared"],
-)
-def test_what_was_not_measured_does_not_look_as_if_it_were(clone, harm, cell):
-    file = clone / "terraform" / "catalog" / "lock.json"
-    document = json.loads(file.read_text())
-    harm(document["models"]["tiny-text"])
-    file.write_text(json.dumps(document))
+def test_a_seat_that_is_not_predicted_is_marked(clone):
+    model = clone / "terraform" / "catalog" / "models" / "tiny-text.yaml"
+    model.write_text(model.read_text() + "vram: {declared_mib: 9000, why: seen}\n")
+    wanted = catalog.load(clone / "terraform" / "catalog")
+    present = lock.read(wanted.lock_file)
+    entry = present.models["tiny-text"].model_copy(update={"intent": wanted.models["tiny-text"].normalised()})
+    lock.write(wanted.lock_file, present.model_copy(update={"models": present.models | {"tiny-text": entry}}))
 
-    assert cell in rendered(clone)[1].text
+    assert "| 9,000 MiB *declared* |" in rendered(clone)[1].text
 
 
 def test_the_litellm_list_has_every_name_a_request_may_use(clone):

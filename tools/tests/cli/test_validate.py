@@ -25,7 +25,8 @@ def test_the_operators_catalog_is_valid_and_without_a_lock(capsys):
 
     shown = capsys.readouterr()
     assert "minicpm-v-4-5, qwen3-8b, qwen3vl-4b, qwen3vl-8b" in shown.out
-    assert f"there is no lock.json yet. Run: corral lock --catalog {CATALOG}" in shown.err
+    assert "warning: lock.json does not exist\n" in shown.err
+    assert f"Run: corral lock --catalog {CATALOG}" in shown.err
 
 
 def test_the_catalog_is_found_upwards(catalog, monkeypatch, capsys):
@@ -65,4 +66,7 @@ def test_a_stale_lock_is_a_warning(catalog, capsys):
     (catalog / "lock.json").write_text('{"version": 1, "models": {}}')
 
     assert main(["validate", "--catalog", str(catalog)]) == 0
-    assert "warning: qwen3-8b is not in the lock" in capsys.readouterr().err
+    assert "warning: lock.json has version 1, and this corral reads version 2" in capsys.readouterr().err
+    assert main(["validate", "--json", "--catalog", str(catalog)]) == 0
+    [warning] = json.loads(capsys.readouterr().out)["lock_warnings"]
+    assert (warning["lock"], warning["code"]) == ("lock.json", "version")

@@ -56,7 +56,11 @@ def test_the_demo_lock_satisfies_its_schema_and_has_its_headers():
 
     jsonschema.validate(json.loads((TERRAFORM / "catalog-demo" / "lock.json").read_text()), named)
     assert headers.missing(TERRAFORM / "catalog-demo", present) == {}
-    assert all(entry.vram and entry.vram.measured for entry in present.models.values())
+    assert all(entry.predicted.gpu_bytes for entry in present.models.values())
+
+
+def test_the_demo_lock_is_fresh():
+    assert list(lock.stale(catalog.load(TERRAFORM / "catalog-demo"))) == []
 
 
 def test_an_editor_sees_an_unknown_flag():

@@ -12,19 +12,21 @@ import shutil
 
 import psutil
 import pytest
-from corral.catalog.digest import argv_sha256
-from corral.lock.predicted import MIB
 
 from corral import paths
+from corral.catalog import catalog as catalogs
 from corral.catalog import ledger
+from corral.catalog.ledger import argv_sha256
 from corral.cli.main import main
 from corral.demo.tour import tiny_hub
 from corral.engine import stack
 from corral.lock import lock
 from corral.measure import nvidia_smi
 from corral.measure.comparison import LIMIT
+from corral.vram.prediction import MIB
 from tests.support.engine_process import free_port
 from tests.support.fake_nvidia_smi import UUID, install
+from tests.support.locked_catalog import set_measurements
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -53,7 +55,7 @@ def catalog(running, monkeypatch):
     """The catalog of the running stack, with nothing measured yet."""
     catalog, state = running
     monkeypatch.setenv("CORRAL_STATE", str(state))
-    ledger.path_of(catalog).unlink(missing_ok=True)
+    set_measurements(catalog)
     return catalog
 
 
@@ -105,7 +107,7 @@ def test_the_projector_is_part_of_what_is_measured(measured):
 def test_a_model_that_is_not_resident_is_loaded_first_and_it_is_said(measured, capsys):
     measured("tiny-think")
     capsys.readouterr()
-    assert main(["measure", "tiny-text"]) == 0  # of the same slot: loading one unloads the other
+    assert main(["measure", "tiny-text"]) == 0  # of the same group: loading one unloads the other
     assert "tiny-text is not loaded" in capsys.readouterr().err
     assert main(["measure", "tiny-text"]) == 0
     assert "not loaded" not in capsys.readouterr().err
@@ -140,16 +142,13 @@ def test_a_dry_run_writes_nothing(catalog, measured):
 
 def test_on_a_card_the_driver_is_asked_and_compared_with_the_whole_prediction(catalog, measured, nvidia_says):
     measured("tiny-vision")
-    rows = lock.read(catalog / "lock.json").models["tiny-vision"].vram
-    predicted = rows.gpu.total + sum(rule.bytes for rule in rows.rules)
+    predicted = lock.read(catalog / "lock.json").models["tiny-vision"].predicted.gpu_bytes
     nvidia_says("tiny-vision", -(-predicted // MIB))
     (one,) = measured("tiny-vision", "--source", "nvidia-smi")
     assert (one["device"], one["source"], one["predicted_gpu_bytes"]) == ("Tesla T4", "nvidia-smi", predicted)
     assert one["gpu_bytes"] == -(-predicted // MIB) * MIB
     assert one["host_bytes"] > 0  # the engine's own figure beside it
-    counts = ledger.read(catalog).on_card("tiny-vision", one["argv_sha256"])
-    assert counts is not None
-    assert counts.gpu_bytes == one["gpu_bytes"]
+    assert lock.require_fresh(catalogs.load(catalog)).models["tiny-vision"].measured.gpu_bytes == one["gpu_bytes"]
 
 
 @pytest.mark.parametrize("used", ["[N/A]", "[Insufficient Permissions]"])
@@ -169,7 +168,7 @@ def test_the_check_names_model_both_figures_and_the_next_command(catalog, measur
     measured("tiny-text", "--source", "nvidia-smi")
     assert main(["measure", "--check", "--catalog", str(catalog)]) == 1
     said = capsys.readouterr().err
-    predicted = -(-lock.read(catalog / "lock.json").models["tiny-text"].vram.measured // MIB)
+    predicted = -(-lock.read(catalog / "lock.json").models["tiny-text"].predicted.gpu_bytes // MIB)
     assert f"tiny-text: predicted {predicted} MiB, measured 5,000 MiB on Tesla T4" in said
     assert "corral measure" in said
 

@@ -8,7 +8,7 @@ import pytest
 
 from corral.demo import tiny_gguf
 from corral.vram.gguf_header import canonical, parse
-from corral.vram.oracle import measure
+from corral.vram.oracle import ask
 from tests.support.engine_process import PLAIN_FLAGS, engine
 
 pytestmark = pytest.mark.timeout(120)
@@ -39,7 +39,7 @@ def loaded(folder, *flags):
 
 def predicted(files, *flags):
     headers = [canonical(parse(path.read_bytes(), file_size=path.stat().st_size)) for path in files]
-    (found,) = measure(headers, [["llama-server", *map(str, flags), *FLAGS, *PLAIN_FLAGS]], gpu=False)
+    (found,) = ask(headers, [["llama-server", *map(str, flags), *FLAGS, *PLAIN_FLAGS]], gpu=False)
     return found.host
 
 

@@ -1,7 +1,4 @@
-"""Catalogs with a fresh lock, for tests that begin where `corral lock` ends.
-
-Neither hub nor engine is asked: files, commits and predictions are invented.
-"""
+"""Catalogs with a fresh lock, for tests that begin where `corral lock` ends: no hub and no engine is asked."""
 
 from __future__ import annotations
 
@@ -11,15 +8,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from corral.agent.lock_file import LockedFile
-from corral.catalog import catalog
+from corral.agent.lock_file import LockedFile, Role
+from corral.catalog import catalog as catalogs
+from corral.catalog import ledger
 from corral.catalog.argv import llama_server_argv
+from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
+from corral.catalog.ledger import Ledger, Measurement
 from corral.engine.embedded import ENGINE
+from corral.lock import lock as locks
 from corral.lock.lock import Lock, LockEntry
-from corral.vram.prediction import MIB, Bytes, Prediction, Rung
+from corral.lock.relock import with_measurements
+from corral.vram.prediction import MIB, Bytes, Prediction, Rule, Rung
 from corral.vram.rules import RULES_VERSION
 
+RULES_MIB = 117
 SMALLEST_INTENT: dict[str, Any] = {
     "source": {"repo": "example/tiny-GGUF", "quant": "F16"},
     "card": "laptop",
@@ -28,19 +31,85 @@ SMALLEST_INTENT: dict[str, Any] = {
 }
 
 
-def write_catalog(folder: Path, intents: Mapping[str, Any], argv: Sequence[str] | None = None) -> Path:
-    """Write ``models/<id>.yaml``, a card and a lock that belongs to them; return *folder*.
+def prediction(gpu_bytes: int, ladder: Mapping[int, int] | None = None, /, **more: Any) -> Prediction:
+    """What the engine would predict: parts and rules add up to *gpu_bytes*; *ladder* is bytes by context.
+
+    Args:
+        gpu_bytes: all bytes on the card.
+        ladder: none by default.
+        more: any other field of the prediction.
+    """
+    rules = min(RULES_MIB * MIB, gpu_bytes // 2)
+    plain: dict[str, Any] = {
+        "engine": ENGINE,
+        "rules_version": RULES_VERSION,
+        "headers": (),
+        "context_trained": 40960,
+        "gpu": Bytes(weights=gpu_bytes - rules, context=0, compute=0, projector=0),
+        "host": Bytes(weights=0, context=0, compute=0, projector=0),
+        "rules": (Rule(name="cuda-context-and-pools", bytes=rules, source="a test"),),
+        "gpu_bytes": gpu_bytes,
+        "ladder": tuple(
+            Rung(context=at, gpu_bytes=total, host_bytes=0) for at, total in sorted((ladder or {}).items())
+        ),
+    }
+    return Prediction(**plain | more)
+
+
+def entry(model_id: str, model: Model, predicted: Prediction | None = None, **more: Any) -> LockEntry:
+    """The lock entry of *model*: files that exist nowhere, the argv that corral makes, 100 MiB unless *predicted*."""
+    roles: tuple[Role, ...] = ("model", "projector") if model.vision else ("model",)
+    files = tuple(LockedFile(f"{role}.gguf", role, 1 << 20, _sha256(f"{model_id} {role}")) for role in roles)
+    plain: dict[str, Any] = {
+        "intent": model.normalised(),
+        "repo": model.source.repo,
+        "revision": _sha256(model_id)[:40] if model.source.repo else None,
+        "licence": "apache-2.0",
+        "files": files,
+        "argv": tuple(llama_server_argv(model_id, model, files)),
+        "predicted": predicted or prediction(100 * MIB),
+        "measured": None,
+    }
+    return LockEntry(**plain | more)
+
+
+def lock_of(catalog: Catalog, entries: Mapping[str, LockEntry] | None = None) -> Lock:
+    """A fresh lock of *catalog*; *entries* stand in for those that ``entry`` would make."""
+    made = {model_id: entry(model_id, model) for model_id, model in catalog.models.items()} | dict(entries or {})
+    images = {key: image.at(image.digest or f"sha256:{_sha256(key)}") for key, image in catalog.images.items()}
+    lock = Lock(sources=dict(catalog.sources), images=images, cards=dict(catalog.cards), models=made)
+    return with_measurements(lock, catalog)
+
+
+def write_sources(
+    folder: Path, models: Mapping[str, Any], cards: Mapping[str, Any] | None = None, **files: Any
+) -> Path:
+    """Write ``models/<id>.yaml`` and ``cards/<card>.yaml`` (as JSON, which is YAML); return *folder*.
 
     Args:
         folder: where; made when missing.
-        intents: each model's intent by id (written as JSON, which is YAML).
-        argv: the command of every model; the one that `corral lock` makes by default.
+        models: each model's intent by id.
+        cards: each card by name; by default the one that ``SMALLEST_INTENT`` names.
+        files: further files by stem: ``images`` (YAML), ``measured`` (JSON).
     """
-    (folder / "models").mkdir(parents=True)
-    for model, intent in intents.items():
-        (folder / "models" / f"{model}.yaml").write_text(json.dumps(intent, ensure_ascii=False), encoding="utf-8")
-    (folder / "cards").mkdir()
-    (folder / "cards" / "laptop.yaml").write_text("vram_mib: 8192\n", encoding="utf-8")
+    for kind, named in (("models", models), ("cards", cards or {"laptop": {"vram_mib": 8192}})):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        for name, value in named.items():
+            (folder / kind / f"{name}.yaml").write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    for stem, value in files.items():
+        (folder / f"{stem}.{'yaml' if stem == 'images' else 'json'}").write_text(json.dumps(value), encoding="utf-8")
+    return folder
+
+
+def write_catalog(folder: Path, intents: Mapping[str, Any], argv: Sequence[str] | None = None) -> Path:
+    """Write models, a card and a lock that belongs to them; return *folder*.
+
+    Args:
+        folder: where; made when missing.
+        intents: each model's intent by id.
+        argv: as in ``write_lock``.
+    """
+    write_sources(folder, intents)
     write_lock(folder, argv=argv)
     return folder
 
@@ -51,54 +120,27 @@ def write_lock(folder: Path, needs: Mapping[str, int] | None = None, argv: Seque
     Args:
         folder: with ``models/`` and ``cards/``.
         needs: MiB of models on their card; 100 where none is given.
-        argv: as in ``write_catalog``.
+        argv: the command of every model, whatever its intent; by default the one that corral makes.
     """
-    (folder / "lock.json").write_text(lock_of(folder, needs or {}, argv).text(), encoding="utf-8")
-
-
-def lock_of(folder: Path, needs: Mapping[str, int], argv: Sequence[str] | None = None) -> Lock:
-    """See ``write_lock``."""
-    found = catalog.load(folder)
-    entries = {}
-    for model_id, model in found.models.items():
-        files = _files(model_id, model)
-        words = tuple(argv or llama_server_argv(model_id, model, files))
-        entries[model_id] = LockEntry(
-            intent=model.normalised(),
-            repo=model.source.repo,
-            revision=_sha256(str(model.source.repo))[:40],
-            licence="apache-2.0",
-            files=files,
-            argv=words,
-            predicted=_predicted(needs.get(model_id, 100) * MIB),
-            measured=found.measured.on_card(model_id, words),
-        )
-    images = {
-        name: f"{image.name}:{image.tag}@{image.digest or f'sha256:{_sha256(image.name)}'}"
-        for name, image in found.images.items()
+    catalog = catalogs.load(folder)
+    words = {} if argv is None else {"argv": tuple(argv)}
+    entries = {
+        model_id: entry(model_id, model, prediction((needs or {}).get(model_id, 100) * MIB), **words)
+        for model_id, model in catalog.models.items()
     }
-    return Lock(sources=dict(found.sources), images=images, cards=dict(found.cards), models=entries)
+    locks.write(catalog.lock_file, lock_of(catalog, entries))
 
 
-def _files(model_id: str, model: Model) -> tuple[LockedFile, ...]:
-    roles = ("model", "projector") if "image" in model.modalities else ("model",)
-    return tuple(
-        LockedFile(path=f"{role}.gguf", role=role, size=1024, sha256=_sha256(f"{model_id} {role}")) for role in roles
-    )
-
-
-def _predicted(need: int) -> Prediction:
-    host = Bytes(weights=MIB, context=0, compute=0, projector=0)
-    return Prediction(
-        engine=ENGINE,
-        rules_version=RULES_VERSION,
-        headers=(),
-        context_trained=131072,
-        gpu=Bytes(weights=need, context=0, compute=0, projector=0),
-        host=host,
-        gpu_bytes=need,
-        ladder=(Rung(context=2048, gpu_bytes=need, host_bytes=host.total),),
-    )
+def set_measurements(folder: Path, *records: Measurement) -> None:
+    """Make *records* the catalog's whole ``measured.json``, or none of it, and take that into the lock."""
+    if records:
+        ledger.write(folder, Ledger(measurements=records))
+    else:
+        ledger.path_of(folder).unlink(missing_ok=True)
+    catalog = catalogs.load(folder)
+    present = locks.read(catalog.lock_file)
+    assert present is not None
+    locks.write(catalog.lock_file, with_measurements(present, catalog))
 
 
 def _sha256(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Lock files for tests that need one and no resolver, made from what a demo hub has."""
+"""Lock files as far as the agent reads them, made from what a demo hub has; whole ones: ``locked_catalog``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def hub_model(hub: Hub, repo: str, *paths: str, projector: str | None = None) ->
     commit = hub.shelves.commit(repo, "main")
     files = [(path, "model") for path in paths] + ([(projector, "projector")] if projector else [])
     return {
-        "intent_sha256": "0" * 64,
         "repo": repo,
         "revision": commit.id,
         "licence": "apache-2.0",
@@ -36,5 +35,5 @@ def write_lock(folder: Path, **models: dict) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "lock.json"
     entries = {name.replace("_", "-"): entry for name, entry in models.items()}
-    path.write_text(json.dumps({"version": 1, "models": entries}), encoding="utf-8")
+    path.write_text(json.dumps({"version": 2, "models": entries}), encoding="utf-8")
     return path

@@ -132,7 +132,7 @@ def _write_catalog(catalog: Path, copies: Mapping[str, Path]) -> None:
             "argv": ["llama-server"],
             "files": [_file(path)],
         }
-    (catalog / "lock.json").write_text(json.dumps({"version": 1, "models": entries}))
+    (catalog / "lock.json").write_text(json.dumps({"version": 2, "models": entries}))
 
 
 def _file(path: Path) -> dict[str, object]:

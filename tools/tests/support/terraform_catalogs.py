@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             file.write_text(text, encoding="utf-8")
         elif not file.is_file() or file.read_text(encoding="utf-8") != text:
             bad += 1
-            print(f"{file} is out of date. Run: make fix", file=sys.stderr)
+            sys.stderr.write(f"{file} is out of date. Run: make fix\n")
     return 1 if bad else 0
 
 

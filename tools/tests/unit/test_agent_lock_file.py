@@ -10,14 +10,14 @@ from corral.errors import Refused
 
 FILE = {"path": "sub/x-Q4_K_M.gguf", "role": "model", "size": 3, "sha256": "a" * 64}
 MODEL = {
-    "intent_sha256": "1" * 64,
-    "source_sha256": "2" * 64,
+    "intent": {"context": 1},
     "repo": "org/name",
     "revision": "c" * 40,
     "licence": "apache-2.0",
     "files": [FILE],
     "argv": ["llama-server"],
-    "vram": {"rows": []},
+    "predicted": {"rules": []},
+    "measured": None,
 }
 
 
@@ -28,7 +28,8 @@ def write(tmp_path, document):
 
 
 def lock_of(**models):
-    return {"version": 1, "models": models}
+    passed_over = {"seal": "1" * 64, "sources": {}, "images": {}, "cards": {}}
+    return {"version": 2, **passed_over, "models": models}
 
 
 def changed(**changes):
@@ -80,9 +81,10 @@ def test_selecting_keeps_the_locks_order_and_refuses_strangers(tmp_path):
     [
         pytest.param("{", "is not JSON", id="broken"),
         pytest.param([], "the lock must be an object", id="list"),
-        pytest.param({"version": 2, "models": {}}, "version is 2; this corral reads version 1", id="newer"),
-        pytest.param({"version": 1, "models": {}, "extra": 1}, "the lock has extra", id="unknown-top-key"),
-        pytest.param({"version": 1}, "models must be an object", id="no-models"),
+        pytest.param({"version": 3, "models": {}}, "version is 3; this corral reads version 2", id="newer"),
+        pytest.param({"version": 1, "models": {}}, "version is 1; this corral reads version 2", id="older"),
+        pytest.param({"version": 2, "models": {}, "extra": 1}, "the lock has extra", id="unknown-top-key"),
+        pytest.param({"version": 2}, "models must be an object", id="no-models"),
         pytest.param(changed(extra=1), "models.m has extra", id="unknown-key"),
         pytest.param(changed_file(extra=1), r"files\[0\] has extra", id="unknown-file-key"),
         pytest.param(lock_of(**{"../m": MODEL}), "models.../m: a model's id", id="id-traversal"),

@@ -63,11 +63,12 @@ def test_a_wrong_file_is_refused_with_file_line_and_rule(fixture, folder):
 def test_a_right_file_is_accepted(fixture, folder):
     place(fixture, folder)
 
-    assert fixture.stem in catalog.load(folder).models
+    loaded = catalog.load(folder)
+    assert fixture.stem in (loaded.cards if fixture.stem.startswith("card-") else loaded.models)
 
 
 def test_a_catalog_needs_no_images(folder):
-    assert catalog.load(folder).images is None
+    assert catalog.load(folder).images == {}
 
 
 def test_images_are_read_by_their_keys(folder):
@@ -87,6 +88,36 @@ def test_images_that_cannot_be_read_are_not_taken_for_none(folder):
 
     with pytest.raises(CatalogInvalid, match=r"images\.yaml:1: cannot be read"):
         catalog.load(folder)
+
+
+def test_one_tenant_may_sit_on_two_cards(folder):
+    for card in ("t4", "p4"):
+        tenant = "photos: {budget_mib: 100, namespace: a, selector: app=one}"
+        (folder / "cards" / f"{card}.yaml").write_text(f"vram_mib: 15360\ntenants: {{{tenant}}}\n")
+
+    assert list(catalog.load(folder).cards) == ["p4", "t4"]
+
+
+def test_a_model_of_another_card_is_ours_too(folder):
+    (folder / "cards" / "p4.yaml").write_text("vram_mib: 15360\ntenants: {a-model: {budget_mib: 100}}\n")
+
+    with pytest.raises(CatalogInvalid, match=r"p4\.yaml:2: tenants\.a-model: a-model is served from this catalog"):
+        catalog.load(folder)
+
+
+@pytest.mark.parametrize("text", ["{", '{"version": 2, "measurements": []}', "null"])
+def test_a_ledger_that_cannot_be_read_is_refused(folder, text):
+    (folder / "measured.json").write_text(text)
+
+    with pytest.raises(Refused, match=r"measured\.json is not a ledger"):
+        catalog.load(folder)
+
+
+def test_a_key_of_a_model_is_named_by_file_and_line(folder):
+    loaded = catalog.load(folder)
+
+    assert loaded.place("a-model", "context") == f"{folder}/models/a-model.yaml:3"
+    assert loaded.place("a-model", "vram", "declared_mib") == f"{folder}/models/a-model.yaml:1"
 
 
 def test_all_problems_are_found_in_one_pass(folder):

@@ -1,41 +1,39 @@
-"""When predicted and measured agree, and what is said when they do not."""
+"""When predicted and measured agree, and the sentence when they do not."""
 
 from __future__ import annotations
 
 import pytest
-from corral.catalog.digest import argv_sha256
-from corral.lock.predicted import MIB, Declared, MemoryParts, RuleRow, Vram
 
-from corral.agent.lock_file import LockedFile
-from corral.catalog.ledger import Ledger, Measurement, Source
-from corral.lock.lock import Lock, LockEntry
+from corral.catalog.intent import DeclaredVram, Model
+from corral.catalog.intent import Source as Files
+from corral.catalog.ledger import Ledger, Measurement, Source, argv_sha256
+from corral.lock.lock import Lock
 from corral.measure.comparison import LIMIT, compare
+from corral.vram.prediction import MIB, Bytes, Rule
+from tests.support import locked_catalog
+from tests.support.locked_catalog import prediction
 
 ARGV = ("llama-server", "-m", "model.gguf")
-CONTEXT = RuleRow(name="cuda-context-and-pools", bytes=100 * MIB, source="a driver")
-COPIES = RuleRow(name="f16-scratch-for-quantised-kv", bytes=10 * MIB, source="a kernel")
+CONTEXT = Rule(name="cuda-context-and-pools", bytes=100 * MIB, source="a driver")
+COPIES = Rule(name="f16-scratch-for-quantised-kv", bytes=10 * MIB, source="a kernel")
 MEASURED = 1110 * MIB
 """What the driver should find: 1000 MiB of buffers, and both rules."""
 
 
 def locked(*, declared: int | None = None, unmeasured: str | None = None) -> Lock:
-    parts = MemoryParts(weights=900 * MIB, context=60 * MIB, compute=40 * MIB, projector=0)
-    rows = Vram(
-        engine="a build",
-        argv_sha256=argv_sha256(ARGV),
-        headers=("c" * 64,),
-        gpu=None if unmeasured else parts,
-        host=None if unmeasured else parts,
-        rules=() if unmeasured else (CONTEXT, COPIES),
-        gpu_total=max(declared or 0, 0 if unmeasured else MEASURED),
-        declared=Declared(mib=declared // MIB, why="seen") if declared else None,
-        unmeasured=unmeasured,
+    parts = Bytes(weights=900 * MIB, context=60 * MIB, compute=40 * MIB, projector=0)
+    known = {"gpu": parts, "host": parts, "rules": (CONTEXT, COPIES), "gpu_bytes": MEASURED}
+    nothing = {"gpu": None, "host": None, "rules": (), "gpu_bytes": None, "unmeasured": unmeasured}
+    model = Model(
+        source=Files(repo="org/m", quant="Q8_0"),
+        card="t4",
+        context=1024,
+        modalities=("text",),
+        vram=DeclaredVram(declared_mib=declared // MIB, why="seen") if declared else None,
     )
-    file = LockedFile(path="model.gguf", role="model", size=1, sha256="d" * 64)
-    entry = LockEntry(
-        intent_sha256="e" * 64, repo=None, revision=None, licence=None, files=(file,), argv=ARGV, vram=rows
-    )
-    return Lock(models={"m": entry})
+    predicted = prediction(MIB, headers=("c" * 64,), **(nothing if unmeasured else known))
+    entry = locked_catalog.entry("m", model, predicted, argv=ARGV)
+    return Lock(sources={}, images={}, cards={}, models={"m": entry})
 
 
 def measured(size: int, *, source: Source = "nvidia-smi", device: str = "Tesla T4", **changes) -> Measurement:

@@ -77,7 +77,7 @@ def test_the_engine_agrees_on_odd_command_lines(header, kind):
     latent = kind == "latent"  # which no quantised cache goes with
     argvs = [["-m", "m.gguf", *words.split(), *ON_CARD] for words in ODD if not (latent and "-ctk" in words)]
 
-    for argv, breakdown in zip(argvs, oracle.measure([model], argvs), strict=True):
+    for argv, breakdown in zip(argvs, oracle.ask([model], argvs), strict=True):
         assert disagreements(model, argv, breakdown) == [], argv
         assert None not in vars(compute(model, argv)).values(), argv
 
@@ -195,12 +195,12 @@ def test_a_header_without_a_hyperparameter_is_not_guessed(header, gone):
 def test_one_byte_of_difference_is_named_with_both_numbers(header, changes, what):
     model = header(QWEN)
     argv = ["-m", "m.gguf", "-c", "4096", "-np", "1", *ON_CARD]
-    [true] = oracle.measure([model], [argv])
+    [true] = oracle.ask([model], [argv])
     bent = true
     for side, difference in changes.items():
         [(part, count)] = difference.items()
         bytes_ = getattr(true, side)
-        bent = replace(bent, **{side: replace(bytes_, **{part: getattr(bytes_, part) + count})})
+        bent = replace(bent, **{side: bytes_.model_copy(update={part: getattr(bytes_, part) + count})})
 
     assert disagreements(model, argv, true) == []
     [said] = disagreements(model, argv, bent)

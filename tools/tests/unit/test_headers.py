@@ -6,18 +6,17 @@ import gzip
 import hashlib
 
 import pytest
-from corral.lock.predicted import Vram
 
 from corral.lock import headers
 from corral.lock.lock import Lock, LockEntry
+from tests.support.locked_catalog import prediction
 
 HEADER = b"GGUF" + bytes(range(256)) * 20
 SHA256 = hashlib.sha256(HEADER).hexdigest()
 
 
 def lock_naming(*names):
-    vram = Vram(engine="e", argv_sha256="0" * 64, headers=names, gpu_total=1)
-    entry = LockEntry.model_construct(vram=vram)
+    entry = LockEntry.model_construct(predicted=prediction(1, headers=names))
     return Lock.model_construct(models={"m": entry})
 
 

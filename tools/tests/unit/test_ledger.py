@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
 from corral.catalog import ledger
-from corral.catalog.ledger import Ledger, Measurement
+from corral.catalog.ledger import Ledger, Measurement, OnCard, argv_sha256
 from corral.errors import Refused
 
 ARGV, OTHER_ARGV = "a" * 64, "b" * 64
@@ -54,14 +55,32 @@ def test_a_newer_measurement_takes_the_place_of_the_same_kind_only():
 
 
 def test_only_the_same_command_line_counts_and_of_those_the_largest():
-    largest = measurement(device="A2", gpu_bytes=7100 << 20)
+    argv = ["llama-server", "-m", "<model>", "--port", "${PORT}"]
+    mine = argv_sha256(argv)
+    largest = measurement(argv_sha256=mine, device="A2", gpu_bytes=7100 << 20)
     older = measurement(argv_sha256=OTHER_ARGV, gpu_bytes=9000 << 20)
-    other = measurement(model="other", gpu_bytes=9000 << 20)
-    assert Ledger(measurements=(measurement(), older, other, largest)).on_card("qwen3-8b", ARGV) == largest
+    other = measurement(argv_sha256=mine, model="other", gpu_bytes=9000 << 20)
+    book = Ledger(measurements=(measurement(argv_sha256=mine), older, other, largest))
+    kept = {key: getattr(largest, key) for key in ("gpu_bytes", "device", "source", "engine", "date")}
+    assert book.on_card("qwen3-8b", argv) == OnCard(**kept)
 
 
-def test_a_measurement_without_a_card_never_decides_a_seat():
-    assert Ledger(measurements=(on_cpu(host_bytes=9000 << 20),)).on_card("qwen3-8b", ARGV) is None
+def test_the_digest_of_a_command_line_is_that_of_its_compact_json():
+    text = '["llama-server","--chat-template","<|ü|>","-c","1"]'
+    expected = hashlib.sha256(text.encode()).hexdigest()
+    assert argv_sha256(["llama-server", "--chat-template", "<|ü|>", "-c", "1"]) == expected
+
+
+@pytest.mark.parametrize("device", ["CPU", "cpu", "Intel(R) Core CPU @ 3 GHz", "host-cpu"])
+def test_a_measurement_without_a_card_never_decides_a_seat(device):
+    one = measurement(argv_sha256=argv_sha256(["a"]), device=device, gpu_bytes=9000 << 20)
+    assert not one.on_card
+    assert Ledger(measurements=(one,)).on_card("qwen3-8b", ["a"]) is None
+
+
+@pytest.mark.parametrize("device", ["Tesla T4", "Occult GPU", "McPu 5"])
+def test_a_card_is_not_taken_for_a_processor_for_its_name(device):
+    assert measurement(device=device).on_card
 
 
 def test_what_is_compared_is_the_cards_memory_or_without_a_card_the_hosts():

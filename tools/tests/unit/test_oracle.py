@@ -12,7 +12,7 @@ import pytest
 from corral.errors import CannotRun, EngineCannotPredict, ProgramMissing
 from corral.vram import oracle
 from corral.vram.gguf_header import canonical, parse
-from corral.vram.oracle import measure
+from corral.vram.oracle import ask
 from tests.support import gguf_models
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "fixtures" / "vram-golden-b11549.json").read_text())
@@ -44,7 +44,7 @@ def child(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", GOLDEN["models"])
 def test_every_golden_cell_is_equal_in_bytes(name):
     cells = GOLDEN["models"][name]
-    found = measure([gguf_models.header(name)], [cell["argv"] for cell in cells])
+    found = ask([gguf_models.header(name)], [cell["argv"] for cell in cells])
     assert [(parts(one.gpu), parts(one.host)) for one in found] == [(cell["gpu"], cell["host"]) for cell in cells]
     assert len(cells) == 15
 
@@ -54,7 +54,7 @@ def test_every_golden_projector_is_equal_in_bytes(name):
     cells = GOLDEN["mmproj"][name]
     language = {"mmproj-qwen3vl-8b-f16": "qwen3vl-8b-q4km", "mmproj-qwen3vl-4b-f16": "qwen3vl-4b-q4km"}[name]
     headers = [gguf_models.header(language), gguf_models.header(name)]
-    found = measure(headers, [with_projector(cell["image_max_tokens"]) for cell in cells])
+    found = ask(headers, [with_projector(cell["image_max_tokens"]) for cell in cells])
     expected = [(cell["bytes"]["SIM0"], cell["bytes"]["CPU"]) for cell in cells]
     assert [(one.gpu.projector, one.host.projector) for one in found] == expected
     assert len(cells) == 4
@@ -67,7 +67,7 @@ def test_the_engine_that_answers_is_the_golden_one():
 @pytest.mark.parametrize("name", ["llama-3.1-8b-q4km", "gpt-oss-20b-mxfp4", "qwen3.6-27b-q2k", "gemma3-4b-q4km"])
 def test_the_token_list_has_no_influence(name):
     bare, whole = gguf_models.header(name), gguf_models.header(name, tokenizer=True)
-    assert measure([bare], [ARGV]) == measure([canonical(whole)], [ARGV])
+    assert ask([bare], [ARGV]) == ask([canonical(whole)], [ARGV])
 
 
 # From the model cards' configurations: weights on the card, and per token of context, in MiB.
@@ -82,14 +82,14 @@ def test_the_token_list_has_no_influence(name):
     ],
 )
 def test_models_of_many_kinds_take_what_their_shapes_say(name, weights, context):
-    (found,) = measure([gguf_models.header(name)], [ARGV])
+    (found,) = ask([gguf_models.header(name)], [ARGV])
     assert found.gpu.weights / MIB == pytest.approx(weights, abs=0.05)
     assert found.gpu.context / MIB == context
 
 
 def test_an_encoder_computes_its_whole_batch_at_once():
     argvs = [[*ARGV, "-ub", ubatch, "--embedding"] for ubatch in ("512", "2048")]
-    small, large = measure([gguf_models.header("nomic-embed-1.5-f16")], argvs)
+    small, large = ask([gguf_models.header("nomic-embed-1.5-f16")], argvs)
     assert small.gpu.context == large.gpu.context == 0
     assert large.gpu.compute > 3 * small.gpu.compute
 
@@ -97,7 +97,7 @@ def test_an_encoder_computes_its_whole_batch_at_once():
 def test_a_split_model_takes_what_the_whole_one_takes(tmp_path):
     shards = [parse(path.read_bytes()[: 1 << 20]) for path in gguf_models.write_shards("qwen3-0.6b-q8", tmp_path, 3)]
     argv = [word.replace("model.gguf", "model-00001-of-00003.gguf") for word in ARGV]
-    assert measure(shards, [argv]) == measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+    assert ask(shards, [argv]) == ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_split_model_takes_what_the_whole_one_takes(tmp_path):
     ],
 )
 def test_another_hyperparameter_gives_another_figure(changes, part):
-    (before,) = measure([gguf_models.header("gemma3-4b-q4km")], [ARGV])
-    (after,) = measure([gguf_models.header("gemma3-4b-q4km", **changes)], [ARGV])
+    (before,) = ask([gguf_models.header("gemma3-4b-q4km")], [ARGV])
+    (after,) = ask([gguf_models.header("gemma3-4b-q4km", **changes)], [ARGV])
     moved = {
         "context": before.gpu.context != after.gpu.context,
         "context_trained": before.context_trained != after.context_trained,
@@ -120,8 +120,8 @@ def test_another_hyperparameter_gives_another_figure(changes, part):
 
 def test_without_a_card_everything_is_on_the_host():
     header = gguf_models.header("qwen3-0.6b-q8")
-    (alone,) = measure([header], [ARGV], gpu=False)
-    (beside,) = measure([header], [ARGV])
+    (alone,) = ask([header], [ARGV], gpu=False)
+    (beside,) = ask([header], [ARGV])
     assert alone.gpu.total == 0
     assert alone.cuda is None
     assert alone.host.context == beside.gpu.context
@@ -131,7 +131,7 @@ def test_without_a_card_everything_is_on_the_host():
 
 def test_weights_that_stay_on_the_host_are_counted_there():
     header = gguf_models.header("qwen3-30b-a3b-q4km")
-    everything, shared = measure([header], [ARGV, [*ARGV, "--cpu-moe"]])
+    everything, shared = ask([header], [ARGV, [*ARGV, "--cpu-moe"]])
     assert shared.gpu.weights < everything.gpu.weights / 10
     assert shared.gpu.weights + shared.host.weights == everything.gpu.weights + everything.host.weights
     # CUDA copies a layer's experts over for a large batch, so its buffers grow.
@@ -142,12 +142,12 @@ def test_without_a_number_of_slots_there_are_the_four_of_llama_server():
     header = gguf_models.header("qwen3-0.6b-q8")
     automatic = [word for word in ARGV if word not in ("-np", "1")]
     four = [*automatic, "-np", "4", "--kv-unified"]
-    assert measure([header], [automatic]) == measure([header], [four])
+    assert ask([header], [automatic]) == ask([header], [four])
 
 
 def test_the_callers_environment_does_not_reach_the_engine(monkeypatch, tmp_path):
     header = gguf_models.header("qwen3-0.6b-q8")
-    before = measure([header], [ARGV])
+    before = ask([header], [ARGV])
     (tmp_path / "llama.cpp").mkdir()
     (tmp_path / "llama.cpp" / "config.ini").write_text("[*]\nubatch-size = 2048\n")
     (tmp_path / "corral").mkdir()
@@ -157,14 +157,14 @@ def test_the_callers_environment_does_not_reach_the_engine(monkeypatch, tmp_path
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert measure([header], [ARGV]) == before
+    assert ask([header], [ARGV]) == before
 
 
 def test_nothing_stays_behind(monkeypatch, tmp_path):
     monkeypatch.setattr(oracle.tempfile, "tempdir", str(tmp_path))
-    measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+    ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
     with pytest.raises(EngineCannotPredict):
-        measure([canonical(gguf_models.header("qwen3-0.6b-q8")).replace(b"qwen3", b"qwenX")], [ARGV])
+        ask([canonical(gguf_models.header("qwen3-0.6b-q8")).replace(b"qwen3", b"qwenX")], [ARGV])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -182,7 +182,7 @@ def test_the_child_writes_no_core(child):
         """
     )
     with pytest.raises(EngineCannotPredict, match=r"cores of \(0, 0\) bytes"):
-        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+        ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
 
 
 @pytest.mark.parametrize(
@@ -210,35 +210,35 @@ def test_the_child_writes_no_core(child):
 )
 def test_what_the_engine_does_not_take_is_named_with_its_words_and_a_way_out(headers, argv, reason):
     with pytest.raises(EngineCannotPredict, match=reason) as error:
-        measure(headers(), [argv])
+        ask(headers(), [argv])
     assert "m/model.gguf" in error.value.message
     assert "vram: {declared_mib: N, why:" in error.value.next_step
 
 
 def test_the_first_answers_are_kept_when_a_later_one_fails():
     header = gguf_models.header("qwen3-0.6b-q8")
-    assert len(measure([header], [ARGV, [*ARGV, "--nonsense"], ARGV], at_least=1)) == 1
+    assert len(ask([header], [ARGV, [*ARGV, "--nonsense"], ARGV], at_least=1)) == 1
     with pytest.raises(EngineCannotPredict):
-        measure([header], [ARGV, [*ARGV, "--nonsense"]])
+        ask([header], [ARGV, [*ARGV, "--nonsense"]])
 
 
 def test_a_child_that_crashes_is_an_error_with_its_signal(child):
     child("import os, signal, sys\nsys.stdin.read()\nos.kill(os.getpid(), signal.SIGSEGV)")
     with pytest.raises(EngineCannotPredict, match="was ended by SIGSEGV"):
-        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+        ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
 
 
 def test_a_child_that_hangs_is_an_error(child, monkeypatch):
     child("import signal\nsignal.pause()")
     monkeypatch.setattr(oracle, "_LIMIT_S", 0.2)
     with pytest.raises(EngineCannotPredict, match="had not answered"):
-        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+        ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
 
 
 def test_a_missing_engine_is_no_matter_of_the_model(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda _name: "2026.11.1")
     with pytest.raises(ProgramMissing, match=r"2026\.11\.1"):
-        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+        ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
 
 
 def test_a_wheel_without_the_functions_is_no_matter_of_the_model(child):
@@ -250,13 +250,13 @@ def test_a_wheel_without_the_functions_is_no_matter_of_the_model(child):
         """
     )
     with pytest.raises(ProgramMissing, match="ggml_gone"):
-        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+        ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
 
 
 def test_a_folder_that_takes_no_files_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(oracle.tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(CannotRun, match="gone") as error:
-        measure([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+        ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
     assert "TMPDIR=" in error.value.next_step
 
 
@@ -307,4 +307,4 @@ def test_an_engine_that_is_laid_out_otherwise_is_an_error_and_never_a_number(chi
     )
     headers = [gguf_models.header("qwen3vl-8b-q4km"), gguf_models.header("mmproj-qwen3vl-8b-f16")]
     with pytest.raises(EngineCannotPredict, match=what):
-        measure(headers, [with_projector(1024)])
+        ask(headers, [with_projector(1024)])

@@ -7,7 +7,7 @@ import pytest
 from corral.catalog import flags
 from corral.errors import EngineCannotPredict
 from corral.vram.coverage import uncounted, without_side_effects
-from corral.vram.oracle import measure
+from corral.vram.oracle import ask
 
 PLAIN = ["llama-server", "-m", "${STORE}/m/model.gguf", "-c", "4096", "-np", "1", "-ngl", "99", "-fa", "on"]
 
@@ -36,7 +36,7 @@ PLAIN = ["llama-server", "-m", "${STORE}/m/model.gguf", "-c", "4096", "-np", "1"
 def test_a_flag_that_takes_memory_of_its_own_is_refused_by_name(words, named):
     assert uncounted([*PLAIN, *words]).startswith(f"{named} is not counted")
     with pytest.raises(EngineCannotPredict, match=f"{named} is not counted") as error:
-        measure([], [[*PLAIN, *words]])
+        ask([], [[*PLAIN, *words]])
     assert "declared_mib" in error.value.next_step
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.vram.oracle import measure
+from corral.vram.oracle import ask
 from corral.vram.rules import CONTEXT_AND_POOLS, rules
 from tests.support import gguf_models
 
@@ -40,7 +40,7 @@ def rows(name, *more, projector=None, **changes):
     headers = [gguf_models.header(name)]
     headers += [gguf_models.header(projector, **changes)] if projector else []
     argv = argv_with(*more, projector=projector)
-    (breakdown,) = measure(headers, [argv])
+    (breakdown,) = ask(headers, [argv])
     return {rule.name: rule.bytes for rule in rules(headers, argv, breakdown)}, breakdown
 
 
@@ -55,7 +55,7 @@ def test_the_rules_cover_what_cudas_own_buffer_sizes_add(name):
     """The same graph through the same allocator, with alignment, padding and f16 copies as on CUDA."""
     headers = [gguf_models.header(name)]
     for cell in GOLDEN["models"][name]:
-        (breakdown,) = measure(headers, [cell["argv"]])
+        (breakdown,) = ask(headers, [cell["argv"]])
         added = sum(rule.bytes for rule in rules(headers, cell["argv"], breakdown)) - CONTEXT_AND_POOLS
         more = breakdown.cuda.total - breakdown.gpu.total
         assert more <= added
@@ -64,7 +64,7 @@ def test_the_rules_cover_what_cudas_own_buffer_sizes_add(name):
 def test_every_row_says_where_it_is_from():
     headers = [gguf_models.header("qwen3-30b-a3b-q4km")]
     argv = argv_with("-ctk", "q8_0", "-ctv", "q8_0")
-    (breakdown,) = measure(headers, [argv])
+    (breakdown,) = ask(headers, [argv])
     found = rules(headers, argv, breakdown)
     names = ["f16-scratch-for-quantised-kv", "cuda-row-padding", "moe-graph-dependencies", "cuda-context-and-pools"]
     assert [rule.name for rule in found] == names

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from corral.vram.measurement import measure_model
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.intent import Model
 from corral.errors import EngineCannotPredict
-from corral.vram import from_header, measurement
-from corral.vram.oracle import measure
+from corral.vram import from_header, predict
+from corral.vram.oracle import ask
+from corral.vram.predict import predict_model
 from corral.vram.rules import rules
 from tests.support import gguf_models
 
 MIB = 1 << 20
 
 
-def measured(name, projector=None, headers=None, **intent):
+def predicted(name, projector=None, headers=None, **intent):
     intent = {"source": {"repo": "org/name", "quant": "Q4_K_M"}, "card": "t4", "context": 16384} | intent
     intent.setdefault("modalities", ["text", "image"] if projector else ["text"])
     model = Model.model_validate(intent)
@@ -25,22 +25,22 @@ def measured(name, projector=None, headers=None, **intent):
     files += [LockedFile(f"{projector}.gguf", "projector", 1, "1" * 64)] if projector else []
     headers = headers or [gguf_models.header(file.path.removesuffix(".gguf")) for file in files]
     argv = llama_server_argv("m", model, files)
-    return measure_model("m", model, files, headers, argv), headers, argv, model, files
+    return predict_model("m", model, files, headers, argv, names=["0" * 64]), headers, argv, model, files
 
 
 def test_the_total_is_the_engines_count_and_every_rule():
-    found, headers, argv, _, _ = measured("qwen3-8b-q4km")
-    (alone,) = measure(headers, [argv])
+    found, headers, argv, _, _ = predicted("qwen3-8b-q4km")
+    (alone,) = ask(headers, [argv])
     assert (found.gpu, found.host, found.context_trained) == (alone.gpu, alone.host, 40960)
     assert found.rules == rules(headers, argv, alone)
-    assert found.gpu_total == found.gpu.total + sum(rule.bytes for rule in found.rules)
+    assert found.gpu_bytes == found.gpu.total + sum(rule.bytes for rule in found.rules)
     assert found.projector_type is None
 
 
 def test_the_ladder_goes_by_doubling_to_the_trained_context():
-    found, _, _, _, _ = measured("qwen3-8b-q4km")
+    found, _, _, _, _ = predicted("qwen3-8b-q4km")
     assert [rung.context for rung in found.ladder] == [2048, 4096, 8192, 16384, 32768, 40960]
-    assert next(rung for rung in found.ladder if rung.context == 16384).gpu_total == found.gpu_total
+    assert next(rung for rung in found.ladder if rung.context == 16384).gpu_bytes == found.gpu_bytes
 
 
 @pytest.mark.parametrize(
@@ -52,36 +52,36 @@ def test_the_ladder_goes_by_doubling_to_the_trained_context():
         ("qwen3vl-8b-q4km", "mmproj-qwen3vl-8b-q8", {"context": 3072}),
     ],
 )
-def test_every_rung_is_what_a_model_with_that_context_would_be_measured_at(name, projector, intent):
-    found, headers, _, model, files = measured(name, projector, **intent)
+def test_every_rung_is_what_a_model_with_that_context_would_be_predicted_at(name, projector, intent):
+    found, headers, _, model, files = predicted(name, projector, **intent)
     for rung in found.ladder[::3]:
         other = Model.model_validate(model.model_dump(exclude_unset=True) | {"context": rung.context})
-        alone = measure_model("m", other, files, headers, llama_server_argv("m", other, files))
-        assert abs(rung.gpu_total - alone.gpu_total) < 4096  # buffers' alignment differs by as little from rung to rung
-        assert rung.host_total == alone.host.total
+        alone = predict_model("m", other, files, headers, llama_server_argv("m", other, files), names=())
+        assert abs(rung.gpu_bytes - alone.gpu_bytes) < 4096  # buffers' alignment differs by as little from rung to rung
+        assert rung.host_bytes == alone.host.total
     assert len(found.ladder) >= 6
 
 
 def test_a_window_makes_the_ladder_flatter_than_the_context_is_long():
-    found, _, _, _, _ = measured("gemma3-4b-q4km")
-    totals = {rung.context: rung.gpu_total for rung in found.ladder}
+    found, _, _, _, _ = predicted("gemma3-4b-q4km")
+    totals = {rung.context: rung.gpu_bytes for rung in found.ladder}
     plain = 34 * 2 * 4 * 256 * 2
     assert totals[32768] - totals[16384] < 0.2 * 16384 * plain
 
 
 def test_a_rung_that_the_intent_forbids_is_left_out():
-    found, _, _, _, _ = measured("qwen3vl-8b-q4km", "mmproj-qwen3vl-8b-f16", image_max_tokens=4096)
+    found, _, _, _, _ = predicted("qwen3vl-8b-q4km", "mmproj-qwen3vl-8b-f16", image_max_tokens=4096)
     assert [rung.context for rung in found.ladder][:2] == [8192, 16384]
     assert found.projector_type == "F16"
 
 
-def test_a_rung_that_the_engine_cannot_answer_ends_the_ladder_and_not_the_measurement(monkeypatch):
+def test_a_rung_that_the_engine_cannot_answer_ends_the_ladder_and_not_the_prediction(monkeypatch):
     def with_a_bad_flag(model_id, model, files):
         argv = llama_server_argv(model_id, model, files)
         return [*argv, "--nonsense"] if model.context == 8192 else argv
 
-    monkeypatch.setattr(measurement, "llama_server_argv", with_a_bad_flag)
-    found, _, _, _, _ = measured("qwen3-8b-q4km")
+    monkeypatch.setattr(predict, "llama_server_argv", with_a_bad_flag)
+    found, _, _, _, _ = predicted("qwen3-8b-q4km")
     assert [rung.context for rung in found.ladder] == [2048, 4096]
 
 
@@ -90,7 +90,7 @@ def test_the_two_roads_must_agree(monkeypatch):
         from_header, "disagreements", lambda *_: ["weights: the engine says 2 bytes, the header gives 1"]
     )
     with pytest.raises(EngineCannotPredict, match="engine says 2 bytes, the header gives 1"):
-        measured("qwen3-0.6b-q8")
+        predicted("qwen3-0.6b-q8")
 
 
 def test_the_engine_must_have_read_the_trained_context_of_the_header():
@@ -98,4 +98,4 @@ def test_the_engine_must_have_read_the_trained_context_of_the_header():
     lying = gguf_models.header("qwen3-0.6b-q8", context_length=4096)
     mixed = type(header)(**{**vars(header), "metadata": lying.metadata})
     with pytest.raises(EngineCannotPredict, match="trained context: the engine says 40,960, the header 4,096"):
-        measured("qwen3-0.6b-q8", headers=[mixed])
+        predicted("qwen3-0.6b-q8", headers=[mixed])
