@@ -73,9 +73,24 @@ def entry(model_id: str, model: Model, predicted: Prediction | None = None, **mo
     return LockEntry(**plain | more)
 
 
-def lock_of(catalog: Catalog, entries: Mapping[str, LockEntry] | None = None) -> Lock:
-    """A fresh lock of *catalog*; *entries* stand in for those that ``entry`` would make."""
-    made = {model_id: entry(model_id, model) for model_id, model in catalog.models.items()} | dict(entries or {})
+def lock_of(
+    catalog: Catalog,
+    *,
+    needs: Mapping[str, int] | None = None,
+    argv: Sequence[str] | None = None,
+) -> Lock:
+    """A fresh lock of *catalog*, with what its ledger has measured.
+
+    Args:
+        catalog: as it was loaded.
+        needs: predicted MiB of models on their card; 100 where none is given.
+        argv: the command of every model, whatever its intent; by default the one that corral makes.
+    """
+    words = {} if argv is None else {"argv": tuple(argv)}
+    made = {
+        model_id: entry(model_id, model, prediction((needs or {}).get(model_id, 100) * MIB), **words)
+        for model_id, model in catalog.models.items()
+    }
     images = {key: image.at(image.digest or f"sha256:{_sha256(key)}") for key, image in catalog.images.items()}
     lock = Lock(sources=dict(catalog.sources), images=images, cards=dict(catalog.cards), models=made)
     return with_measurements(lock, catalog)
@@ -119,16 +134,11 @@ def write_lock(folder: Path, needs: Mapping[str, int] | None = None, argv: Seque
 
     Args:
         folder: with ``models/`` and ``cards/``.
-        needs: MiB of models on their card; 100 where none is given.
-        argv: the command of every model, whatever its intent; by default the one that corral makes.
+        needs: as in ``lock_of``.
+        argv: the same.
     """
     catalog = catalogs.load(folder)
-    words = {} if argv is None else {"argv": tuple(argv)}
-    entries = {
-        model_id: entry(model_id, model, prediction((needs or {}).get(model_id, 100) * MIB), **words)
-        for model_id, model in catalog.models.items()
-    }
-    locks.write(catalog.lock_file, lock_of(catalog, entries))
+    locks.write(catalog.lock_file, lock_of(catalog, needs=needs, argv=argv))
 
 
 def set_measurements(folder: Path, *records: Measurement) -> None:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from corral.catalog import catalog as catalogs
 from corral.lock.lock import Lock
 from corral.paths import REPOSITORY
 from tests.support.locked_catalog import lock_of
@@ -24,7 +25,7 @@ NEEDS = {"chat": 600, "look.1": 700}
 
 def good(folder: Path) -> str:
     """A lock that belongs to the catalog."""
-    return lock_of(folder, NEEDS).text()
+    return lock_of(catalogs.load(folder), needs=NEEDS).text()
 
 
 def with_sources(**digests: str) -> Callable[[Path], str]:
