@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 from tests.support.cluster import place as places
 from tests.support.cluster import throwaway
 from tests.support.cluster.place import Place
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="throwaway clusters need Linux")
 
 
 @pytest.fixture
