@@ -627,7 +627,7 @@ def loaded(path: Path) -> Snapshot:
 
 
 def main(names: list[str]) -> int:
-    """Make faults, say what corral says, record those that it tells as it should; ``--trim``: only trim what there is."""
+    """Make faults, say what corral says, record those that it tells as it should; ``--trim``: only trim these."""
     if names == ["--trim"]:
         for file in RECORDED.iterdir():
             file.write_text(saved(loaded(file)), encoding="utf-8")
