@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# All tests, several at a time: Terraform's, then Python's, in random order.  pytest's head has the seed (to repeat the
-# order: ARGS=--randomly-seed=N; to keep that of the files: ARGS="-p no:randomly"), its end what was skipped and why.
+# All tests, several at a time: Terraform's, then Python's, whose end names what was skipped and why.
 # Arguments go to pytest (make test ARGS="-k catalog").
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
@@ -12,6 +11,5 @@ status=0
 # Built here, once and with a word about it, and not inside the first test that needs it.
 .venv/bin/corral engine --build || exit
 .venv/bin/python tools/dev/terraform_test.py --only test || status=1
-side_by_side=(--numprocesses logical --maxprocesses 4 --dist worksteal)
-.venv/bin/python -m pytest -c tools/pyproject.toml --rootdir tools "${side_by_side[@]}" tools/tests "$@" || status=1
+tools/dev/test_python.sh "$@" || status=1
 exit "$status"

@@ -178,7 +178,7 @@ class Crowd:
             one.join()
 
     def asked_before_the_change(self):
-        """Of each answer that was asked for while the pod stayed: whether it is whole; how many ended as it was leaving."""
+        """Whether each answer is whole that was asked for while the pod stayed; how many ended as it was leaving."""
         before = [(ended, whole) for begun, ended, whole in self.answers if begun <= self._stayed]
         return [whole for _, whole in before], sum(ended >= self._left for ended, _ in before)
 
