@@ -10,6 +10,7 @@ configuration says where providers come from.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import platform
 import sys
@@ -41,7 +42,7 @@ def registry_answers() -> bool:
         try:
             with urllib.request.urlopen(QUESTION, timeout=PATIENCE_S) as answer:
                 answers.append(f'"{VERSION}"'.encode() in answer.read())
-        except OSError:
+        except (OSError, http.client.HTTPException):
             answers.append(False)
 
     asking = threading.Thread(target=ask, daemon=True)

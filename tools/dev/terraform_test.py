@@ -1,8 +1,8 @@
 """Check every Terraform module and stack: format, length of lines, validity, and that each of its tests passed.
 
 `terraform test` looks at one folder only and calls zero runs a success.  This script visits every folder below
-modules/ and stacks/, and fails where it found no folder, no run, or a run that was skipped.  Nothing is written into
-the tree: Terraform's working folder is a temporary one.
+modules/ and stacks/, several at a time, and fails where it found no folder, no run, or a run that was skipped.  Nothing
+is written into the tree: Terraform's working folder is a temporary one.
 
     python tools/dev/terraform_test.py [--root terraform] [--only check|test]
 """
@@ -15,13 +15,18 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2] / "terraform"
 LONGEST_LINE = 160
+_AT_A_TIME = min(4, os.cpu_count() or 1)
+_INIT = threading.Lock()  # a plugin cache of the user's may not be written to by two at a time
 
 
 def folders(root: Path) -> list[Path]:
@@ -58,10 +63,12 @@ def check(folder: Path, data: str) -> str:
             if len(line) > LONGEST_LINE:
                 place = f"{file.relative_to(folder)}:{number}"
                 return f"{place} has {len(line)} characters; a line has at most {LONGEST_LINE}"
-    for words in (("init", "-backend=false", "-input=false", "-no-color"), ("validate", "-no-color")):
-        done = terraform(folder, data, *words)
-        if done.returncode != 0:
-            return f"terraform {words[0]} failed\n{done.stdout}{done.stderr}"
+    with _INIT:
+        done = terraform(folder, data, "init", "-backend=false", "-input=false", "-no-color")
+    if done.returncode == 0:
+        done = terraform(folder, data, "validate", "-no-color")
+    if done.returncode != 0:
+        return f"terraform {done.args[2]} failed\n{done.stdout}{done.stderr}"
     return ""
 
 
@@ -90,6 +97,13 @@ def test(folder: Path, data: str) -> tuple[int, str]:
     return passed, ""
 
 
+def visit(folder: Path, *, only: str) -> tuple[int, str]:
+    """Check *folder* and, unless *only* checks are asked for, run its tests; returns as ``test`` does."""
+    with working_folder(folder) as data:
+        wrong = check(folder, data)
+        return (0, wrong) if wrong or only == "check" else test(folder, data)
+
+
 def problems(root: Path, only: str) -> Iterator[str]:
     """Visit everything below *root*, say what passed, and yield what is wrong."""
     if only != "test":
@@ -104,17 +118,13 @@ def problems(root: Path, only: str) -> Iterator[str]:
     found = folders(root)
     if not found:
         yield f"no module and no stack below {root}"
-    for folder in found:
-        name = folder.relative_to(root)
-        with working_folder(folder) as data:
-            wrong = check(folder, data)
-            runs = 0
-            if not wrong and only != "check":
-                runs, wrong = test(folder, data)
-        if wrong:
-            yield f"{name}: {wrong}"
-        else:
-            print(f"{name}: valid" if only == "check" else f"{name}: {runs} runs passed")
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        for folder, (runs, wrong) in zip(found, pool.map(partial(visit, only=only), found), strict=True):
+            name = folder.relative_to(root)
+            if wrong:
+                yield f"{name}: {wrong}"
+            else:
+                print(f"{name}: valid" if only == "check" else f"{name}: {runs} runs passed", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All tests.  Arguments go to pytest (make test ARGS="-k catalog").
+# All tests, several at a time: Terraform's, then Python's, whose end names what was skipped and why.
+# Arguments go to pytest (make test ARGS="-k catalog").
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
@@ -9,11 +10,6 @@ provider=$(tools/dev/terraform_provider.sh) || exit
 status=0
 # Built here, once and with a word about it, and not inside the first test that needs it.
 .venv/bin/corral engine --build || exit
-.venv/bin/python -m pytest -c tools/pyproject.toml --rootdir tools tools/tests "$@" || status=1
-if [ "$status" -ne 0 ] && [ -n "${AGAIN:-}" ]; then
-  echo "test: what failed is run once more, alone. What passes now depends on the machine: mend that test." >&2
-  status=0
-  .venv/bin/python -m pytest -c tools/pyproject.toml --rootdir tools tools/tests --last-failed --last-failed-no-failures none || status=1
-fi
 .venv/bin/python tools/dev/terraform_test.py --only test || status=1
+tools/dev/test_python.sh "$@" || status=1
 exit "$status"

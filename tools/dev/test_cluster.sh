@@ -72,10 +72,5 @@ case " $* " in
 esac
 status=0
 ../.venv/bin/python -m pytest "$@" || status=$?
-if [ "$status" -eq 1 ] && [ -n "${CI:-}" ]; then
-  echo "test-cluster: what failed beside the others is run again, alone" >&2
-  status=0
-  ../.venv/bin/python -m pytest tests/cluster --last-failed --last-failed-no-failures none || status=$?
-fi
 echo "test-cluster: $((SECONDS - started)) s in all" >&2
 [ "$status" -eq 0 ] || exit 1 # pytest has a 3 of its own

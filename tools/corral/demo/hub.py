@@ -50,7 +50,7 @@ class Request:
 
 @dataclass
 class LogEntry:
-    """What became of a request; ``sent`` counts the bytes of the body, also while they are still being sent."""
+    """What became of a request; ``sent`` counts the bytes of the body, each piece before its client can have it."""
 
     method: str
     path: str
@@ -100,9 +100,13 @@ class Wire:
         self._handler.end_headers()
 
     def send_piece(self, piece: bytes) -> None:
-        """Send some bytes of the body."""
-        self._handler.wfile.write(piece)
+        """Send some bytes of the body; a piece that the connection does not take is not counted."""
         self.entry.sent += len(piece)
+        try:
+            self._handler.wfile.write(piece)
+        except OSError:
+            self.entry.sent -= len(piece)
+            raise
 
     def hang_up(self) -> None:
         """Close the connection after this answer, finished or not."""

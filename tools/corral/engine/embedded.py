@@ -27,6 +27,7 @@ ENGINE = f"xllamacpp {WHEEL_VERSION} (llama.cpp {LLAMA_CPP_BUILD})"
 """What measurements name as their engine."""
 
 _PARSE = "_Z19common_params_parseiPPcR13common_params13llama_examplePFviS0_E"
+_LOG, _FLUSH_LOG = "_Z15common_log_mainv", "_Z16common_log_flushP10common_log"
 _LLAMA_EXAMPLE_SERVER = 12  # enum llama_example in llama.cpp's common/common.h
 _OBJECT_HEAD = 16  # sizeof(PyObject): common_params follows it
 _N_CTX_AT, _N_BATCH_AT = 4, 8  # bytes from the start of common_params
@@ -122,6 +123,19 @@ def parse(arguments: Sequence[str]) -> CommandLine | None:
     if not parser(len(encoded), words, address, _LLAMA_EXAMPLE_SERVER, None):
         return None
     return CommandLine(params, address, words)
+
+
+def flush_log() -> None:
+    """Have llama.cpp write what it has logged; it does so in a thread of its own, which an exit may be quicker than.
+
+    Raises:
+        ProgramMissing: the wheel does not fit; see ``require_available``.
+    """
+    _, library = load()
+    log, flush = symbol(library, _LOG), symbol(library, _FLUSH_LOG)
+    log.restype, log.argtypes = ctypes.c_void_p, ()
+    flush.restype, flush.argtypes = None, (ctypes.c_void_p,)
+    flush(log())
 
 
 def _prove_layout(params: Any, address: int) -> None:

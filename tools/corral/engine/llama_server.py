@@ -47,7 +47,8 @@ def main() -> NoReturn:
 
         _server = xllamacpp.Server(params)  # returns when the model is loaded; answers 503 over HTTP meanwhile
     except Exception as error:  # noqa: BLE001 - the extension throws llama.cpp's reason as whatever type it likes
-        _fail(_taken(params.hostnames[0], params.port) or str(error))
+        embedded.flush_log()
+        _fail(str(error))
     _wait_for_signal()
     # The destructor would wait for every client to hang up.
     os._exit(0)
@@ -62,20 +63,6 @@ def _wait_for_signal() -> None:
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda _number, _frame: None)
     told.recv(1)
-
-
-def _taken(host: str, port: int) -> str:
-    """llama-server's words for it, when it is so; else empty.
-
-    llama.cpp says them too, in a thread of its own, whose last lines are lost when the process ends at once.
-    """
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return f"couldn't bind HTTP server socket, hostname: {host}, port: {port} ({error.strerror})"
-    return ""
 
 
 def _fail(reason: str) -> NoReturn:

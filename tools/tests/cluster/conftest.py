@@ -34,6 +34,11 @@ class _ByGroup(LoadScopeScheduling):
         raise pytest.UsageError(f"{file} is in none of the GROUPS of tests/cluster/conftest.py: add it to one.")
 
 
+def pytest_configure(config):
+    """Keep the order of the files: what one apply leaves, the next test of the file begins with."""
+    config.option.randomly_reorganize = False
+
+
 def pytest_xdist_make_scheduler(config, log):
     """Keep each group on one worker."""
     return _ByGroup(config, log)

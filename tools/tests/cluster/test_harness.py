@@ -244,7 +244,7 @@ def remains(place):
 
 def inhabitants(place):
     """Every process of the cluster at *place*."""
-    shell = psutil.Process(int((place.folder / "pid").read_text()))
+    shell = psutil.Process(place.pid())
     return [shell, *shell.children(recursive=True)]
 
 

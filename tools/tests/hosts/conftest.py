@@ -17,6 +17,11 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="also compile the real llama.cpp: most of an hour")
 
 
+def pytest_configure(config):
+    """Keep the order of the files: a host keeps what one play made of it for the next test of the file."""
+    config.option.randomly_reorganize = False
+
+
 def pytest_ignore_collect(collection_path, config):
     """The long tests run when they are asked for; otherwise they are not even collected."""
     return True if collection_path.stem.endswith("_long") and not config.getoption("--long") else None

@@ -135,7 +135,7 @@ def test_a_runbook_of_the_cluster_has_its_headings_in_order(name):
 @pytest.mark.parametrize("name", IN_THE_CLUSTER)
 def test_what_a_runbook_of_the_cluster_quotes_is_what_corral_says(name):
     """Of a cluster that was recorded; what no recording has stands in the source, with names and numbers between."""
-    recorded = [one for file in RECORDED.glob("*.json") for one in diagnosis.findings(cluster_faults.loaded(file))]
+    recorded = [one for file in RECORDED.iterdir() for one in diagnosis.findings(cluster_faults.loaded(file))]
     said = [f"{one.subject} {one.what}" for one in recorded]
     said += [file.read_text() for file in sorted((ROOT / "tools/corral").glob("**/*.py"))]
     rows = Runbook.read(name).rows

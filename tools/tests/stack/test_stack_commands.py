@@ -209,16 +209,21 @@ def test_in_the_foreground_a_signal_stops_everything(foreground, number):
     chat(foreground.endpoint, "Hello.", model="good")
     running = stack.running(paths.state_dir())
     foreground.process.send_signal(number)
-    assert foreground.process.wait(20) == 0, foreground.err.read_text()
+    assert foreground.process.wait() == 0, foreground.err.read_text()
     assert running.members() == []
     assert stack.recorded(paths.state_dir()) is None
     assert "llama-swap listening" in foreground.out.read_text()
 
 
 def test_in_the_foreground_the_first_signal_lets_an_answer_finish(foreground):
-    stream = Stream(foreground.endpoint, "good", 300)
+    stream = Stream(foreground.endpoint, "good", 30)
+    running = stack.running(paths.state_dir())
+    (engine,) = [one.pid for one in running.members() if one.pid != running.pid]
+    os.kill(engine, signal.SIGSTOP)  # so that the answer cannot end before it is waited for
     foreground.process.send_signal(signal.SIGINT)
-    assert foreground.process.wait(30) == 0
+    wait_for(lambda: "Waiting for" in foreground.err.read_text(), what="the wait for the answer")
+    os.kill(engine, signal.SIGCONT)
+    assert foreground.process.wait() == 0
     stream.join()
     assert stream.is_whole
 
@@ -231,14 +236,14 @@ def test_in_the_foreground_a_second_signal_does_not_wait(foreground):
     foreground.process.send_signal(signal.SIGINT)
     wait_for(lambda: "Stopping" in foreground.err.read_text(), what="the first signal")
     foreground.process.send_signal(signal.SIGINT)
-    assert foreground.process.wait(30) == 0
+    assert foreground.process.wait() == 0
     stream.join()
     assert not stream.is_whole
 
 
 def test_down_from_elsewhere_ends_the_foreground_well(foreground):
     assert main(["down"]) == 0
-    assert foreground.process.wait(20) == 0
+    assert foreground.process.wait() == 0
     assert "Stopped from elsewhere" in foreground.err.read_text()
 
 
@@ -246,7 +251,7 @@ def test_when_llama_swap_dies_the_foreground_fails_and_cleans_up(foreground):
     chat(foreground.endpoint, "Hello.", model="good")
     running = stack.running(paths.state_dir())
     os.kill(running.pid, signal.SIGKILL)
-    assert foreground.process.wait(20) == 1
+    assert foreground.process.wait() == 1
     assert "ended by itself" in foreground.err.read_text()
     assert running.members() == []
     assert get(f"{foreground.endpoint}/health")[0] == 0
@@ -259,7 +264,7 @@ def test_following_the_log_ends_with_the_stack(up, tmp_path):
     try:
         wait_for(lambda: "listening" in out.read_text(), what="the log so far")
         assert main(["down"]) == 0
-        assert follower.wait(20) == 0
+        assert follower.wait() == 0
         assert "shutdown complete" in out.read_text()
     finally:
         follower.kill()
@@ -284,7 +289,7 @@ def test_following_a_models_log_shows_what_is_new(up, tmp_path, capsys):
 
         wait_for(heard, what="the model's words")
         assert main(["down"]) == 0
-        assert follower.wait(20) == 0
+        assert follower.wait() == 0
     finally:
         follower.kill()
         follower.wait()

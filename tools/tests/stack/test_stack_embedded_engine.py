@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import subprocess
+import sys
 import urllib.request
 
 import psutil
@@ -14,6 +16,8 @@ from corral.demo import tiny_gguf
 from tests.support.engine_process import chat, engine, get, post, question, run_engine, wait_for
 
 pytestmark = pytest.mark.timeout(120)
+
+LINES = 10_000
 
 
 @pytest.fixture(scope="module")
@@ -146,8 +150,26 @@ def test_a_missing_model_exits_1_with_the_reason():
 
 def test_a_broken_model_exits_1(tmp_path):
     broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"GGUF but not really")
-    assert run_engine("-m", broken, "--port", "0").returncode == 1
+    broken.write_bytes(b"not a model")
+    done = run_engine("-m", broken, "--port", "0")
+    assert done.returncode == 1
+    assert "invalid magic characters" in done.stderr
+
+
+def test_what_the_engine_logged_is_written_before_it_exits():
+    script = f"""
+import ctypes, os
+from corral.engine import embedded
+_, library = embedded.load()
+log = embedded.symbol(library, "_Z15common_log_mainv")
+log.restype = ctypes.c_void_p
+for number in range({LINES}):
+    library._Z14common_log_addP10common_log14ggml_log_levelPKcz(ctypes.c_void_p(log()), 4, b"line of the log\\n")
+embedded.flush_log()
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert (done.stdout + done.stderr).count("line of the log") == LINES
 
 
 def test_a_bad_flag_exits_1_in_llama_servers_words():

@@ -14,11 +14,12 @@ import pytest
 from corral.demo import tiny_gguf
 from corral.why.facts import Place, StackFacts
 from corral.why.steps import Steps
-from tests.support.asking_why import ask, at_once, completion, engine_of, in_flight, known, unload
+from tests.support.asking_why import ask, asked, at_once, completion, engine_of, in_flight, unload, wait_for_evidence
 from tests.support.engine_process import Stream, chat, wait_for
 from tests.support.served import Served, served
 
 pytestmark = pytest.mark.timeout(120)
+produces = pytest.mark.produces
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,7 @@ def stack(tmp_path_factory):
         "busy": Served(slow),
         "burst": Served(text),
         "good": Served(text),
+        "crowded": Served(slow, limit=2),
         "frozen": Served(text),
         "tenant": Served(slow, slot="shared"),
         "waiting": Served(text, slot="shared"),
@@ -48,7 +50,8 @@ def stack(tmp_path_factory):
 def why(stack, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CORRAL_STATE", str(stack.state))
     monkeypatch.chdir(tmp_path)  # no catalog here: the one that the stack was started with counts
-    return lambda *words: known(capsys, *words)
+    wait_for_evidence(monkeypatch)
+    return lambda *words: asked(capsys, *words)
 
 
 class Stranger(BaseHTTPRequestHandler):
@@ -94,6 +97,25 @@ def test_a_flood_is_too_many_requests_and_no_hang(stack, why):
     assert answer["class"] == "over-concurrency"
     assert answer["evidence"][0].startswith("30 requests answered 429")
     assert "10 requests in flight" in answer["evidence"][2]
+
+
+@produces("over-concurrency")
+def test_requests_over_the_limit_are_named_with_the_limit(stack, why):
+    stream = Stream(stack.endpoint, "crowded", 400)
+    answers: list[int] = []
+    others = [threading.Thread(target=lambda: answers.append(ask(stack, "crowded")[0])) for _ in range(2)]
+    for other in others:
+        other.start()
+    wait_for(lambda: 429 in answers, what="the refusal of the third")
+
+    answer = why("crowded")
+
+    unload(stack, "crowded")
+    for thread in (stream, *others):
+        thread.join()
+    assert answer["class"] == "over-concurrency"
+    assert "answered 429" in answer["evidence"][0]
+    assert "2 requests" in answer["culprit"]
 
 
 def test_a_burst_that_has_the_model_loaded_is_counted_when_it_is_over(stack, why):

@@ -10,6 +10,7 @@ import psutil
 
 from corral.cli.main import main
 from corral.engine.llama_swap import LlamaSwap
+from corral.why import investigate
 from tests.support.engine_process import post, question
 
 CLASSES = {
@@ -29,14 +30,11 @@ def asked(capsys, *words: str) -> dict:
     return answer
 
 
-def known(capsys, *words: str) -> dict:
-    """The same, asked again while evidence came too late: that is "unknown", and claims nothing."""
-    for _ in range(10):
-        answer = asked(capsys, *words)
-        late = any("no answer within" in line for line in answer["evidence"])
-        if answer["class"] != "unknown" or not late:
-            break
-    return answer
+def wait_for_evidence(monkeypatch, first_round_s: float = 20.0) -> None:
+    """`corral why` waits long enough for the evidence on a busy machine too, and does not doubt it for its load."""
+    for name, limit_s in {"_FIRST_ROUND_S": first_round_s, "_SECOND_ROUND_S": 3.0}.items():
+        monkeypatch.setattr(investigate, name, limit_s)
+    monkeypatch.setattr(investigate, "_overload", lambda: "")
 
 
 def ask(stack, model: str) -> tuple[int, str]:

@@ -1,12 +1,15 @@
 """Deployments and Jobs that cannot work, each for one reason, and what corral is to say of it.
 
 The cluster tests make every one of them for real.  ``python -m tests.support.cluster_faults``, with KUBECONFIG set,
-makes them too and records what the API showed, for the unit tests: ``tests/unit/cluster_seen/<name>.json``.
+makes them too and records what the API showed, for the unit tests: ``tests/unit/cluster_snapshots/<name>.jsonl``, of
+each object only the fields that ``corral.cluster`` reads.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
 import json
 import re
 import sys
@@ -16,13 +19,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corral import cluster as rules
 from corral.cluster import diagnosis
 from corral.cluster.client import Cluster, Object, connect
 from corral.cluster.collect import collect
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.snapshot import Snapshot, asks_for, quantity
 
-RECORDED = Path(__file__).parents[1] / "unit" / "cluster_seen"
+RECORDED = Path(__file__).parents[1] / "unit" / "cluster_snapshots"
+_AMOUNTS = ("allocatable", "capacity", "limits", "requests")  # maps whose keys, resources, no rule knows beforehand
 _USER = 10001
 GPU = "nvidia.com/gpu"
 
@@ -570,33 +575,63 @@ def _wait(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.1)
 
 
-def saved(seen: Snapshot) -> str:
-    """*seen* as JSON, without what no rule reads."""
-    plain = dataclasses.asdict(dataclasses.replace(seen, logs={})) | {"kubeconfig": None}
-    plain["logs"] = [[*key, text] for key, text in seen.logs.items()]
-    for kind in ("claims", "volumes", "jobs", "deployments", "pods", "services", "events", "nodes", "running"):
-        for one in plain[kind]:
-            one["metadata"].pop("managedFields", None)
-            for part in ("images", "nodeInfo", "addresses"):  # of a node: they tell of the machine that recorded it
-                one.get("status", {}).pop(part, None)
-    namespace = seen.namespace
-    plain["volumes"] = [one for one in plain["volumes"] if one["metadata"]["name"].startswith(namespace)]
-    plain["running"] = [
-        one for one in plain["running"] if one["metadata"]["namespace"] == namespace or asks_for(one, GPU)
+@functools.cache
+def _names_in_rules() -> frozenset[str]:
+    """Every string that stands in the code of ``corral.cluster``; with them, the names of all fields that it reads."""
+    trees = [
+        ast.parse(file.read_text(encoding="utf-8")) for folder in rules.__path__ for file in Path(folder).glob("*.py")
     ]
-    return json.dumps(plain, indent=1, sort_keys=True) + "\n"
+    return frozenset(
+        one.value
+        for tree in trees
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    )
+
+
+def _trimmed(value: Any) -> Any:
+    """*value* without the fields that no rule reads."""
+    if isinstance(value, list):
+        return [_trimmed(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {name: one for name, one in value.items() if name in _names_in_rules()}
+    return {name: one if name in _AMOUNTS else _trimmed(one) for name, one in kept.items()}
+
+
+def saved(seen: Snapshot) -> str:
+    """*seen* as lines of JSON, each a list: first ``[null, {…}]`` with what is no list, then ``[kind, one]``."""
+    plain = dataclasses.asdict(dataclasses.replace(seen, logs={})) | {"kubeconfig": None}
+    lists = {kind: list(value) for kind, value in plain.items() if isinstance(value, tuple)}
+    head = {name: value for name, value in plain.items() if name not in (*lists, "logs")}
+    head["space"] = _trimmed(head["space"])
+    namespace = seen.namespace
+    lists["volumes"] = [one for one in lists["volumes"] if one["metadata"]["name"].startswith(namespace)]
+    lists["running"] = [
+        one for one in lists["running"] if one["metadata"]["namespace"] == namespace or asks_for(one, GPU)
+    ]
+    rows: list[list[Any]] = [[None, head]]
+    rows += [[kind, _trimmed(one)] for kind in sorted(lists) for one in lists[kind]]
+    rows += [["logs", [*key, text]] for key, text in seen.logs.items()]
+    return "".join(f"{json.dumps(row, sort_keys=True, separators=(',', ':'))}\n" for row in rows)
 
 
 def loaded(path: Path) -> Snapshot:
     """What ``saved`` wrote."""
-    plain = json.loads(path.read_text(encoding="utf-8"))
-    plain["logs"] = {(pod, container): text for pod, container, text in plain["logs"]}
-    lists = {name: tuple(value) for name, value in plain.items() if isinstance(value, list)}
-    return Snapshot(**(plain | lists))
+    (_, head), *rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    lists: dict[str, list[Any]] = {}
+    for kind, one in rows:
+        lists.setdefault(kind, []).append(one)
+    logs = {(pod, container): text for pod, container, text in lists.pop("logs", ())}
+    return Snapshot(**head, **{kind: tuple(found) for kind, found in lists.items()}, logs=logs)
 
 
 def main(names: list[str]) -> int:
-    """Make faults, say what corral says, record those that it tells as it should."""
+    """Make faults, say what corral says, record those that it tells as it should; ``--trim``: only trim these."""
+    if names == ["--trim"]:
+        for file in RECORDED.iterdir():
+            file.write_text(saved(loaded(file)), encoding="utf-8")
+        return 0
     cluster = connect()
     node = cluster.items("/api/v1/nodes")[0]
     images = [name for one in node["status"]["images"] for name in one["names"] if "python" in name]
@@ -611,7 +646,7 @@ def main(names: list[str]) -> int:
             for one in found:
                 sys.stdout.write(f"{name}: {one.subject}: {one.what}\n    {one.event}\n    → {one.next_step}\n")
             if FAULTS[name].is_told_by(found):
-                (RECORDED / f"{name}.json").write_text(saved(seen), encoding="utf-8")
+                (RECORDED / f"{name}.jsonl").write_text(saved(seen), encoding="utf-8")
             else:
                 wrong += 1
                 sys.stdout.write(f"!!! {name}: {[FAULTS[name].differs(one) for one in found]}\n")

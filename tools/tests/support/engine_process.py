@@ -29,7 +29,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(condition, *, limit_s: float = 20.0, what: str = "it"):
+def wait_for(condition, *, limit_s: float = 60.0, what: str = "it"):
     """Poll *condition* until it returns something true, and return that."""
     deadline = time.monotonic() + limit_s
     while not (found := condition()):

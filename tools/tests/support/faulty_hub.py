@@ -108,6 +108,17 @@ class Stall(Fault):
 
 
 @dataclass
+class Hold(Fault):
+    """Nothing is sent before *until* is set; then all of it, in good health."""
+
+    until: threading.Event = field(default_factory=threading.Event)
+
+    def send(self, wire, answer, *, body):
+        self.until.wait()
+        wire.send(answer, body=body)
+
+
+@dataclass
 class Slow(Fault):
     """At most *rate* bytes a second on each connection."""
 

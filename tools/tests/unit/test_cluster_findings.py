@@ -12,11 +12,11 @@ from corral.agent.stopping import Stopped
 from corral.cluster import diagnosis
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.job_rules import ENDED_FOR
-from tests.support.cluster_faults import FAULTS, RECORDED, loaded
+from tests.support.cluster_faults import FAULTS, RECORDED, loaded, saved
 
 
 def seen(name):
-    return loaded(RECORDED / f"{name}.json")
+    return loaded(RECORDED / f"{name}.jsonl")
 
 
 def findings(found):
@@ -50,7 +50,13 @@ def test_every_fault_of_a_real_cluster_is_told_by_its_sentence(name):
 
 
 def test_every_recording_belongs_to_a_fault():
-    assert {path.stem for path in RECORDED.glob("*.json")} == set(FAULTS)
+    assert {path.stem for path in RECORDED.iterdir()} == set(FAULTS)
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_a_recording_has_no_field_that_no_rule_reads(name):
+    recorded = (RECORDED / f"{name}.jsonl").read_text(encoding="utf-8")
+    assert saved(seen(name)) == recorded, "Run: python -m tests.support.cluster_faults --trim"
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))

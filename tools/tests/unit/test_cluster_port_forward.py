@@ -37,7 +37,7 @@ class Pod(http.server.BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(b"data: 1\n\n")
-        self.go_on.wait(20)
+        self.go_on.wait()
         with contextlib.suppress(OSError):
             self.wfile.write(b"data: [DONE]\n\n")
 
@@ -165,8 +165,7 @@ def test_leaving_the_block_ends_streams_threads_and_the_port(cluster, fake):
         client = socket.create_connection(("127.0.0.1", port))
         client.sendall(b"GET / HTTP/1.1\r\nHost: pod\r\n\r\n")
         assert client.recv(4096)
-        left_at = time.monotonic()
-    assert time.monotonic() - left_at < 3
+    assert not Pod.go_on.is_set()  # the pod has not ended its answer: leaving did not wait for it
     with contextlib.suppress(ConnectionResetError):
         while client.recv(4096):
             pass

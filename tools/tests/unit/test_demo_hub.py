@@ -2,12 +2,13 @@
 
 import hashlib
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_download, hf_hub_url
 from huggingface_hub import errors as hub_errors
 
-from corral.demo.hub import Hub, RepoContent
+from corral.demo.hub import Hub, LogEntry, RepoContent, Wire
 
 REPO = "org/name"
 WEIGHTS = b"weights" * 10_000
@@ -119,3 +120,23 @@ def test_a_range_behind_the_end_is_416(hub):
         urllib.request.urlopen(request)
     with caught.value as answer:
         assert (answer.status, answer.headers["Content-Range"]) == (416, "bytes */70000")
+
+
+def test_bytes_are_counted_before_their_client_can_have_them():
+    entry, counted = LogEntry("GET", "/cdn/x", "localhost", None, None), []
+    connection = SimpleNamespace(write=lambda _: counted.append(entry.sent))
+
+    Wire(SimpleNamespace(wfile=connection), entry).send_piece(b"12345")
+
+    assert counted == [5]
+
+
+def test_bytes_that_the_connection_does_not_take_are_not_counted():
+    def refuse(_piece):
+        raise BrokenPipeError
+
+    entry = LogEntry("GET", "/cdn/x", "localhost", None, None)
+
+    with pytest.raises(BrokenPipeError):
+        Wire(SimpleNamespace(wfile=SimpleNamespace(write=refuse)), entry).send_piece(b"12345")
+    assert entry.sent == 0

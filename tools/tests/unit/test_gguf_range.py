@@ -30,6 +30,7 @@ from tests.support.faulty_hub import (
 )
 
 REPO = "org/model-GGUF"
+PATIENT = Settings(patience=60, slowest_retry=0.05)
 IMPATIENT = Settings(patience=1.0, slowest_retry=0.05)
 MODEL, PROJECTOR = "qwen3-0.6b-q8", "mmproj-qwen3vl-8b-f16"
 
@@ -44,7 +45,7 @@ class Shelf:
     said: list[str] = field(default_factory=list)
 
     def read(self, **how):
-        how.setdefault("settings", IMPATIENT)
+        how.setdefault("settings", PATIENT)
         return read_headers("m", self.resolved, self.catalog, say=self.said.append, **how)
 
     def requests(self):
@@ -165,7 +166,7 @@ def test_trouble_that_does_not_pass_ends_with_the_model_and_the_reason(shelf):
     shelf.hub.faults = [Stall(times=None, after=0, seconds=0.1)]
 
     with pytest.raises(HubUnavailable, match=rf"m: {MODEL}.gguf: its header could not be read: .*ended early"):
-        shelf.read()
+        shelf.read(settings=IMPATIENT)
     assert "trying again" in shelf.said[1]
 
 
@@ -206,7 +207,7 @@ def test_a_header_without_an_end_is_not_followed(tmp_path, monkeypatch):
         resolved = Resolved(REPO, hub.shelves.commit(REPO, "main").id, None, (locked,))
 
         with pytest.raises(UnreadableHeader, match="its header claims to have at least 2,1"):
-            read_headers("m", resolved, tmp_path, say=lambda _: None, settings=IMPATIENT)
+            read_headers("m", resolved, tmp_path, say=lambda _: None, settings=PATIENT)
         assert hub.data_sent == gguf_range.FIRST_BYTES
 
 

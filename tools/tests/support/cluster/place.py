@@ -78,6 +78,29 @@ class Place:
             return None
         return descriptor
 
+    def claim_after(self, pid: int | None) -> int | None:
+        """As ``claim``, once the processes of the cluster with *pid* have let go; None: another cluster took the place.
+
+        Raises:
+            CannotRun: they do not let go.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while (descriptor := self.claim()) is None and pid is not None and self.pid() == pid:
+            if time.monotonic() > deadline:
+                raise CannotRun(
+                    f"The place {self.folder} is still held after its cluster was killed.",
+                    next_step=f"Which process holds it? fuser {folder() / f'{self.number}.lock'}",
+                )
+            time.sleep(0.05)
+        return descriptor
+
+    def pid(self) -> int | None:
+        """The process that holds its cluster together; None: there is none."""
+        try:
+            return int((self.folder / "pid").read_text())
+        except (FileNotFoundError, ValueError):  # an empty file is being written
+            return None
+
     def is_free(self) -> bool:
         """Whether nobody else on this machine uses its addresses."""
         found = subprocess.run(

@@ -87,26 +87,28 @@ def down(place: Place, *, remove: bool = True) -> bool:
     """End the cluster at *place*, in whatever state it is; whether there was anything to do.
 
     Args:
-        place: where it is.
+        place: where it is; left alone when another cluster begins there meanwhile.
         remove: also remove its folder and its cgroups.
 
     Raises:
         CannotRun: something still holds it.
     """
     found = False
-    pid = place.folder / "pid"
-    if pid.exists():
+    pid = place.pid()
+    if pid:
         with contextlib.suppress(psutil.NoSuchProcess):
-            shell = psutil.Process(int(pid.read_text()))
+            shell = psutil.Process(pid)
             if str(place.folder) in shell.cmdline():  # the number may be another process's by now
                 found = True
                 inside = shell.children()
                 for process in inside or [shell]:
                     process.kill()  # the kernel ends everything else in the room before this one is gone
                 psutil.wait_procs([shell, *inside], timeout=_PATIENCE_S)
-    if remove:
-        found = found or place.folder.exists() or bool(place.cgroups())
-        place.clean()
+    descriptor = place.claim_after(pid) if remove else None
+    if descriptor is not None:
+        with os.fdopen(descriptor):
+            found = found or place.folder.exists() or bool(place.cgroups())
+            place.clean()
     return found
 
 
