@@ -1,4 +1,4 @@
-"""Rule of ansible-lint: the keys of a task stand in one order."""
+"""Rule of ansible-lint: the keys of a task have a fixed order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANKS = {key: rank for rank, key in enumerate(" ".join(ORDER).split())}
 
 
 class TaskKeyOrderRule(AnsibleLintRule):
-    """The keys of a task stand in one order: what and when, then the module, then what becomes of its result."""
+    """The keys of a task have a fixed order: name and condition, then the module, then its result."""
 
     id = "task-key-order"
     description = f"The order is {' '.join(ORDER)}."

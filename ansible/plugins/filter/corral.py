@@ -57,7 +57,7 @@ def is_loopback(value: object) -> bool:
 def unknown_variables(
     variables: Mapping[str, Any], specifications: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, str]]:
-    """Return the variables, and keys of their mappings, that look like a role's and that no role has.
+    """Return the variables with a role's prefix, and the keys of known mappings, that no role has.
 
     Args:
         variables: all variables of a host.
