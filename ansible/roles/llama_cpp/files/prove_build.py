@@ -178,7 +178,7 @@ def require_native(program: Path, has: dict[str, dict[str, int]], flags: set[str
     missing = [name for name in wanted if name not in has]
     if missing:
         raise Unproven(
-            f"{program} contains no {' and no '.join(missing)} instruction, though this CPU has them; it would be slow."
+            f"{program} contains no {' and no '.join(missing)} instruction, though this CPU has them."
         )
 
 
