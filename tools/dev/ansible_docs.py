@@ -18,6 +18,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2] / "ansible" / "roles"
 HEAD = "| name | type | default | description |\n| --- | --- | --- | --- |\n"
 
+KEYS = ("description", "type", "elements", "required", "default", "choices", "options")
+
 _ROWS = re.compile(r"\A(\|.*\n)*")
 
 
@@ -25,9 +27,11 @@ def rows(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """The table's rows for *options*, those of their elements after them.
 
     Raises:
-        ValueError: a description is missing or no sentence.
+        ValueError: a description is missing or no sentence, or the keys of an option do not stand in the order of KEYS.
     """
     for name, option in sorted(options.items()):
+        if list(option) != [key for key in KEYS if key in option]:
+            raise ValueError(f"{prefix}{name} needs its keys in this order: {', '.join(KEYS)}")
         text = " ".join(str(option.get("description", "")).split())
         if not text.endswith("."):
             raise ValueError(f"{prefix}{name} needs a description that ends with a full stop")
@@ -38,7 +42,7 @@ def rows(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
             "required" if option.get("required") else f"`{shown(option['default'])}`" if "default" in option else ""
         )
         yield f"| `{prefix}{name}` | {kind} | {default} | {text} |\n".replace("||", "\\|\\|")
-        yield from rows(option.get("options", {}), f"{prefix}{name}[].")
+        yield from rows(option.get("options", {}), f"{prefix}{name}{'[]' if 'elements' in option else ''}.")
 
 
 def shown(value: object) -> str:

@@ -46,8 +46,8 @@ step "schemas" "$bin/python" tools/dev/schemas.py
 step "engine flags" "$bin/python" tools/dev/engine_flags.py
 step "rendered documents" "$bin/corral" render --check
 step "rendered llama-swap config" "$bin/python" tools/dev/golden_config.py
-step "Ansible: YAML" in_ansible "$bin/yamllint" --strict --config-file .yamllint .
-step "Ansible: syntax" in_ansible "$bin/ansible-playbook" --syntax-check playbooks/{site,store,gpu-nodes,llama-server,upgrade,reboot}.yml
+step "Ansible: YAML" in_ansible "$bin/yamllint" --strict --config-file .yamllint . .ansible-lint .yamllint
+step "Ansible: syntax" in_ansible "$bin/ansible-playbook" --syntax-check playbooks/{check,site,store,gpu-nodes,llama-server,upgrade,reboot}.yml
 step "Ansible: lint" in_ansible "$bin/ansible-lint" --offline --strict --nocolor -q
 step "Ansible READMEs" "$bin/python" tools/dev/ansible_docs.py
 step "locks of the Terraform tests" in_tools "$bin/python" -m tests.support.terraform_catalogs

@@ -33,7 +33,7 @@ def held(host):
 
 REFUSED = {
     "unknown card": ({"gpu_node_card": "a100"}, ['gpu_node_card is "a100"', "Name one of: t4"]),
-    "inexact": ({"gpu_node_driver_version": "570"}, ['gpu_node_driver_version is "570"', "exact"]),
+    "inexact": ({"gpu_node_driver_version": "570"}, ['gpu_node_driver_version is the text "570"', "exact"]),
     "no card": ({"gpu_node_pci_devices": "/sys/none"}, ["No NVIDIA device here", "Nothing was changed"]),
 }
 

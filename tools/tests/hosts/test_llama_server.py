@@ -110,7 +110,7 @@ def refused(prepared, variables, tmp_path_factory):
 
 
 def test_what_the_catalog_does_not_have_is_refused(refused):
-    refused["no model"].refused("llama_server_model does not say which")
+    refused["no model"].refused("llama_server_model does not name it")
     refused["unknown model"].refused("has no model big", "it has slow, tiny-text")
 
 
@@ -124,7 +124,7 @@ def test_a_stale_lock_is_refused_in_the_words_of_corral(refused):
 
 def test_a_llama_swap_of_another_platform_is_refused(refused):
     assert refused["other platform"].failed
-    assert "Build one for that platform" in refused["other platform"].text
+    assert "Build llama-swap for that platform" in refused["other platform"].text
 
 
 def test_it_serves_what_terraform_renders_from_the_lock(served, catalog, capsys):

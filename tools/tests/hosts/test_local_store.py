@@ -8,8 +8,8 @@ from tests.support.hosts.playbook import play_cases
 
 REFUSED = {
     "no disk": ({}, ["missing required arguments: local_store_disk"]),
-    "absent": ({"local_store_disk": "/dev/nvme9n1"}, ["/dev/nvme9n1 is no disk of this machine", "lsblk"]),
-    "character device": ({"local_store_disk": "/dev/null"}, ["/dev/null is no disk of this machine"]),
+    "absent": ({"local_store_disk": "/dev/nvme9n1"}, ["/dev/nvme9n1 is not a disk of", "lsblk"]),
+    "character device": ({"local_store_disk": "/dev/null"}, ["/dev/null is not a disk of"]),
     "file": ({"local_store_disk": "/srv/disk"}, ['local_store_disk is "/srv/disk"', "below /dev"]),
     "long label": ({"local_store_disk": "/dev/vdb", "local_store_label": "models-of-corral"}, ["1 to 12 letters"]),
     "size": ({"local_store_disk": "/dev/vdb", "local_store_size": "lots"}, ["such as 400g"]),

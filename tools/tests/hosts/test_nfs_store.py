@@ -11,9 +11,9 @@ CLIENTS = [{"host": "10.231.0.1", "access": "rw"}]
 
 REFUSED = {
     "no clients": ({}, ["missing required arguments: nfs_store_clients"]),
-    "nobody": ({"nfs_store_clients": []}, ["nobody could mount"]),
-    "everybody": ({"nfs_store_clients": [{"host": "*", "access": "ro"}]}, ['names "*"', "192.168.1.0/24"]),
-    "internet": ({"nfs_store_clients": [{"host": "0.0.0.0/0", "access": "ro"}]}, ["not the whole internet"]),
+    "empty": ({"nfs_store_clients": []}, ["no machine could mount"]),
+    "everybody": ({"nfs_store_clients": [{"host": "*", "access": "ro"}]}, ['the host "*"', "192.168.1.0/24"]),
+    "internet": ({"nfs_store_clients": [{"host": "0.0.0.0/0", "access": "ro"}]}, ["more addresses than /8"]),
     "access": ({"nfs_store_clients": [{"host": "a", "access": "write"}]}, ["write", "ro, rw"]),
     "twice": ({"nfs_store_clients": CLIENTS * 2}, ["names a host twice: 10.231.0.1, 10.231.0.1"]),
     "root": ({"nfs_store_clients": CLIENTS, "nfs_store_path": "/"}, ['"/" cannot be exported']),

@@ -23,7 +23,7 @@ REFUSED = {
     "no address": ({}, ["missing required arguments: node_metrics_address"]),
     "everywhere": ({"node_metrics_address": "0.0.0.0"}, ["has no password"]),
     "no such address": ({"node_metrics_address": "eth0"}, ['is "eth0"']),
-    "blank": ({"node_metrics_address": "127.0.0.1", "node_metrics_arguments": ["--a b"]}, ['holds "--a b"']),
+    "blank": ({"node_metrics_address": "127.0.0.1", "node_metrics_arguments": ["--a b"]}, ['has "--a b"']),
 }
 
 

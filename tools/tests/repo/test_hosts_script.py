@@ -35,7 +35,7 @@ def nobody(tmp_path):
         pytest.param({"INVENTORY": "/nowhere"}, "/nowhere is not there", id="inventory is not there"),
         pytest.param(
             {"INVENTORY": "ansible/inventories/example", "PLAYBOOK": "nas"},
-            "known are: gpu-nodes llama-server reboot site store upgrade",
+            "known are: check gpu-nodes llama-server reboot site store upgrade",
             id="no such play",
         ),
     ],

@@ -1,10 +1,10 @@
-"""Prove that built llama.cpp programs are what their profile says, by what they report and by what they contain.
+"""Verify that built llama.cpp programs match their profile, by what they report and by what they contain.
 
-What a build reports is compiled in from the same flags that it is asked about, and flags are easy to get wrong: gcc's
--mf16c implies -mavx, BMI2 stays on when AVX is off, a renamed flag does nothing.  So the machine code is read too.
+A program reports the flags that it was compiled with, and these are easy to get wrong: gcc's -mf16c implies -mavx, BMI2
+stays on when AVX is off, a renamed flag has no effect.  So the machine code is read too.
 
 Prints the findings as JSON; exit code 1 and a sentence on stderr when a claim of the profile does not hold.  Standard
-library only: it runs on the machine that was built on.
+library only: the script runs on the host that built the programs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def feature(mnemonic: str, operands: str) -> str | None:
 
 
 def found_features(disassembly: Iterable[str]) -> dict[str, Counter[str]]:
-    """By extension and symbol, how many such instructions stand in the lines of ``objdump -d --no-show-raw-insn``."""
+    """By extension and symbol, the number of such instructions in the lines of ``objdump -d --no-show-raw-insn``."""
     found: dict[str, Counter[str]] = {}
     symbol = "(no symbol)"
     known: dict[str, bool] = {}
@@ -87,7 +87,7 @@ def found_features(disassembly: Iterable[str]) -> dict[str, Counter[str]]:
 def disassembly(program: Path) -> Iterator[str]:
     """The lines that objdump makes of *program*."""
     if shutil.which("objdump") is None:
-        raise Unproven("There is no objdump on this machine, so nobody can say what was built. Install binutils.")
+        raise Unproven("This machine has no objdump, so the build cannot be verified. Install binutils.")
     command = ["objdump", "--disassemble", "--no-show-raw-insn", "--demangle", str(program)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as dump:
         yield from dump.stdout or ()
@@ -106,8 +106,8 @@ def contained(program: Path, dispatched: list[str]) -> dict[str, dict[str, int]]
     return kept
 
 
-def said(program: Path, *arguments: str) -> str:
-    """What *program* prints on both streams; it need not succeed, but it has to start."""
+def output_of(program: Path, *arguments: str) -> str:
+    """What *program* prints on both streams; it may fail but must start."""
     try:
         done = subprocess.run(
             [program, *arguments],
@@ -122,26 +122,26 @@ def said(program: Path, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unproven(f"{program} does not run on this machine: {error}") from None
     if done.returncode < 0:
-        words = " ".join((str(program), *arguments))
-        raise Unproven(f"{words} died of signal {-done.returncode}: {done.stdout.strip()[-500:]}")
+        command = " ".join((str(program), *arguments))
+        raise Unproven(f"{command} was ended by signal {-done.returncode}: {done.stdout.strip()[-500:]}")
     return done.stdout
 
 
 def require_version(program: Path, build: int, commit: str | None) -> str:
     """The first line of ``--version``, which must name *build* and *commit*."""
-    text = said(program, "--version")
+    text = output_of(program, "--version")
     match = re.search(r"version:.*?(?:build\s+)?(\d+)[^\n]*", text)
     line = match[0] if match else text.strip()[:200]
     if not re.search(rf"\b{build}\b", line):
-        raise Unproven(f"{program} says “{line}”, but build {build} was asked for.")
+        raise Unproven(f"{program} reports “{line}”; the inventory pins build {build}.")
     if commit and commit not in line:
-        raise Unproven(f"{program} says “{line}”, but commit {commit} was asked for.")
+        raise Unproven(f"{program} reports “{line}”; the inventory pins commit {commit}.")
     return line
 
 
 def reported_features(program: Path) -> dict[str, int]:
-    """What *program* reports as ``system_info`` (``AVX = 1 | …``); it is asked to load nothing, and fails at that."""
-    text = said(program, "--verbose", "--offline", "--model", "/dev/null", "--host", "127.0.0.1", "--port", "0")
+    """What *program* reports as ``system_info`` (``AVX = 1 | …``); it fails to load /dev/null after that."""
+    text = output_of(program, "--verbose", "--offline", "--model", "/dev/null", "--host", "127.0.0.1", "--port", "0")
     line = next((line for line in text.splitlines() if "system_info:" in line), "")
     return {name: int(value) for name, value in re.findall(r"([A-Z][A-Z0-9_]*) = (\d+)", line)}
 
@@ -157,7 +157,7 @@ def cpu_flags() -> set[str]:
 
 
 def require_no_avx(program: Path, reported: dict[str, int], has: dict[str, dict[str, int]]) -> None:
-    """No extension past SSE4.2 is reported, and none is there."""
+    """Require that no extension past SSE4.2 is reported or contained."""
     claimed = sorted(name for name in ("AVX", "AVX2", "AVX512", "F16C", "FMA", "BMI2") if reported.get(name))
     if claimed:
         raise Unproven(f"{program} reports {', '.join(claimed)}, which profile no-avx turns off.")
@@ -167,45 +167,47 @@ def require_no_avx(program: Path, reported: dict[str, int], has: dict[str, dict[
             worst = ", ".join(f"{symbol} ({count})" for symbol, count in list(symbols.items())[:_SHOWN])
             parts.append(f"{sum(symbols.values())} {name} instructions, in {worst}")
         raise Unproven(
-            f"{program} still contains {'; '.join(parts)}. On a CPU without them it dies of an illegal instruction. If"
-            " that code runs only after a look at the CPU, name its symbols in llama_cpp_dispatched_symbols."
+            f"{program} still contains {'; '.join(parts)}. On a CPU without them it ends with an illegal instruction."
+            " If that code runs only after a check of the CPU, name its symbols in llama_cpp_dispatched_symbols."
         )
 
 
 def require_native(program: Path, has: dict[str, dict[str, int]], flags: set[str]) -> None:
-    """What this CPU has is used."""
+    """Require that the extensions of this CPU are used."""
     wanted = [name for name in ("AVX2", "FMA", "F16C") if name.lower() in flags]
     missing = [name for name in wanted if name not in has]
     if missing:
-        raise Unproven(f"{program} contains no {' and no '.join(missing)} instruction, though this CPU has them: slow.")
+        raise Unproven(
+            f"{program} contains no {' and no '.join(missing)} instruction, though this CPU has them."
+        )
 
 
 def require_debug(program: Path) -> None:
-    """It has debugging information."""
-    headers = said(Path(shutil.which("objdump") or "objdump"), "--section-headers", str(program))
+    """Require debugging information."""
+    headers = output_of(Path(shutil.which("objdump") or "objdump"), "--section-headers", str(program))
     if ".debug_info" not in headers:
-        raise Unproven(f"{program} has no .debug_info: a backtrace from it would be addresses.")
+        raise Unproven(f"{program} has no .debug_info: its backtraces would show only addresses.")
 
 
 def require_cuda(program: Path, architectures: list[str]) -> list[str]:
-    """It is linked against CUDA, and holds code for each of *architectures* when cuobjdump is there to say so."""
-    linked = said(Path(shutil.which("ldd") or "ldd"), str(program))
+    """Require CUDA libraries and, where cuobjdump is installed, code for each of *architectures*."""
+    linked = output_of(Path(shutil.which("ldd") or "ldd"), str(program))
     libraries = sorted(set(re.findall(r"lib(?:cuda|cudart|cublas)\.so[.\d]*", linked)))
     if not libraries:
-        raise Unproven(f"{program} is not linked against CUDA: it would run on the CPU and say nothing.")
+        raise Unproven(f"{program} is not linked against CUDA: it would run on the CPU without a warning.")
     cuobjdump = shutil.which("cuobjdump", path="/usr/local/cuda/bin") or shutil.which("cuobjdump")
     if cuobjdump:
-        listed = said(Path(cuobjdump), "--list-elf", "--list-ptx", str(program))
-        missing = [one for one in architectures if f"sm_{one.partition('-')[0]}" not in listed]
+        listed = output_of(Path(cuobjdump), "--list-elf", "--list-ptx", str(program))
+        missing = [wanted for wanted in architectures if f"sm_{wanted}" not in listed]
         if missing:
             raise Unproven(f"{program} has no code for compute capability {', '.join(missing)}.")
     return libraries
 
 
 def require_metal(program: Path) -> None:
-    """It is linked against Apple's Metal."""
-    if "/Metal.framework/" not in said(Path("/usr/bin/otool"), "-L", str(program)):
-        raise Unproven(f"{program} is not linked against Metal: it would run on the CPU and say nothing.")
+    """Require Apple's Metal."""
+    if "/Metal.framework/" not in output_of(Path("/usr/bin/otool"), "-L", str(program)):
+        raise Unproven(f"{program} is not linked against Metal: it would run on the CPU without a warning.")
 
 
 def prove(arguments: argparse.Namespace) -> dict[str, object]:
@@ -242,7 +244,7 @@ def prove(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def main() -> int:
-    """Prove, print, and say why not."""
+    """Print the findings, or the claim that does not hold."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", nargs="+", type=Path)
     parser.add_argument("--profile", required=True)

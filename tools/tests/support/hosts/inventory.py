@@ -1,0 +1,79 @@
+"""Inventories for the plays of playbooks/check.yml: many cases in one run, on machines that cannot exist (RFC 2606)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from corral import paths
+
+ANSIBLE = paths.REPOSITORY / "ansible"
+EXAMPLE = ANSIBLE / "inventories" / "example"
+GROUPS: dict[str, dict[str, Any]] = {
+    group: yaml.safe_load((EXAMPLE / "group_vars" / f"{group}.yml").read_text(encoding="utf-8"))
+    for group in ("store", "gpu_nodes", "llama_hosts")
+}
+"""The variables of each group of the example."""
+
+_FAILURE = re.compile(r"^(?:fatal|failed): \[([^\] ]+)[^\n]*=> *\n((?: +[^\n]*\n| *\n(?= ))*)", re.MULTILINE)
+
+
+def run_playbook(playbook: Path, inventory: Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook in ansible/ with an ssh that fails; *folder* takes its temporary files."""
+    closed = {"ANSIBLE_HOME": str(folder / "ansible"), "ANSIBLE_SSH_EXECUTABLE": "/bin/false", "LC_ALL": "C.UTF-8"}
+    return subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "--inventory", str(inventory), str(playbook)],
+        cwd=ANSIBLE,
+        env=os.environ | closed | {"ANSIBLE_NOCOLOR": "1"} | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def flat(text: str) -> str:
+    """*text* with every run of blanks and line ends as one blank."""
+    return re.sub(r"\s+", " ", text.replace("\\n", " "))
+
+
+def check_cases(cases: Mapping[str, tuple[str, Mapping[str, Any]]], folder: Path) -> dict[str, str]:
+    """Check the variables of all *cases* in one run; each case is a host.
+
+    Args:
+        cases: case → group, and the variables that differ from the example's; None removes one.
+        folder: for the inventory and Ansible's temporary files.
+
+    Returns:
+        Case → its refusal with "HOST" for the host's name, "" for an accepted case.
+
+    Raises:
+        AssertionError: a host was not checked, or Ansible tried to connect.
+    """
+    names = {case: f"case-{number}" for number, case in enumerate(cases)}
+    inventory: dict[str, Any] = {group: {"hosts": {}} for group in GROUPS}
+    for case, (group, changed) in cases.items():
+        variables = {"ansible_host": "machine.invalid"} | GROUPS[group] | changed
+        inventory[group]["hosts"][names[case]] = {name: v for name, v in variables.items() if v is not None}
+    inventory["store"]["hosts"].setdefault("nas", {"ansible_host": "machine.invalid"} | GROUPS["store"])
+    (folder / "hosts.json").write_text(json.dumps(inventory), encoding="utf-8")
+    # Not the role's groups.yml, which refuses that many stores.
+    tasks = [{"ansible.builtin.import_role": {"name": "inventory_check", "tasks_from": "variables"}}]
+    play = {"name": "Cases", "hosts": "all", "gather_facts": False, "tasks": tasks}
+    (folder / "play.json").write_text(json.dumps([play]), encoding="utf-8")
+    done = run_playbook(folder / "play.json", folder / "hosts.json", folder, ANSIBLE_ANY_ERRORS_FATAL="false")
+    text = done.stdout + done.stderr
+    assert set(re.findall(r"^(case-\d+) +: ok=", done.stdout, re.MULTILINE)) == set(names.values()), text
+    assert not re.search(r"unreachable=[1-9]", done.stdout), text
+    found = dict.fromkeys(names.values(), "")
+    for host, block in _FAILURE.findall(done.stdout):
+        found[host] += flat(str(yaml.safe_load(block)["msg"])).replace(host, "HOST")
+    return {case: found[name] for case, name in names.items()}
