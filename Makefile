@@ -23,20 +23,6 @@ help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nVariables: CATALOG=%s, ARGS="further options"\n' "$(CATALOG)"
 
-##@ The catalog
-
-validate: setup ## Check every rule of the catalog; no network
-	@$(CORRAL) validate --catalog $(CATALOG) $(ARGS)
-
-lock: setup ## Resolve what changed against the hub into lock.json
-	@$(CORRAL) lock --catalog $(CATALOG) $(ARGS)
-
-render: setup ## Write docs/models.md, docs/litellm.yaml, docs/seating-demo.svg, the table in the README
-	@$(CORRAL) render $(ARGS)
-
-seat: setup ## Who sits where on each card, and what is left (ARGS="--what-if context=32768 MODEL" asks)
-	@$(CORRAL) seat --catalog $(CATALOG) $(ARGS)
-
 ##@ The homelab
 
 init: setup ## terraform init of the homelab stack (BACKEND=pg: its state in PostgreSQL, where PG_CONN_STR says)
@@ -48,45 +34,8 @@ plan: setup ## What an apply would change in the cluster, in the words of the ca
 apply: setup ## Show that, ask, apply it, then smoke (ARGS="--yes --no-smoke" does neither)
 	@$(CORRAL) apply $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
 
-##@ The local stack
-
-up: setup ## Download what is missing and start the stack
-	@$(CORRAL) up --detach --catalog $(CATALOG) $(ARGS)
-
 smoke: setup ## Prove that every model of the running stack answers, and answers right
 	@$(CORRAL) smoke $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
-
-status: setup ## What runs
-	@$(CORRAL) status $(ARGS)
-
-measure: setup ## Record what a loaded model really takes (ARGS=MODEL)
-	@$(CORRAL) measure $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
-
-why: setup ## Why a request failed, and what to type next (ARGS=MODEL)
-	@$(CORRAL) why $(ARGS)
-
-logs: setup ## What the stack says
-	@$(CORRAL) logs $(ARGS)
-
-down: setup ## Stop the stack
-	@$(CORRAL) down $(ARGS)
-
-##@ The store
-
-fetch: setup ## Download what the lock names, verified
-	@$(CORRAL) fetch --catalog $(CATALOG) $(ARGS)
-
-verify: setup ## Hash what lies in the store again (ARGS=--repair mends it)
-	@$(CORRAL) verify --catalog $(CATALOG) $(ARGS)
-
-store: setup ## What lies in the store, and what nothing uses
-	@$(CORRAL) store --catalog $(CATALOG) $(ARGS)
-
-prune: setup ## What could be removed from the store (ARGS=--yes removes it)
-	@$(CORRAL) prune --catalog $(CATALOG) $(ARGS)
-
-warm: setup ## Read a model into this machine's page cache (ARGS=MODEL)
-	@$(CORRAL) warm --catalog $(CATALOG) $(ARGS)
 
 ##@ The machines
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from pydantic_core import PydanticUndefined
 from corral import paths, templates
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import DeclaredVram, Model, Smoke, Source
-from corral.errors import Refused
 from corral.lock import seat
 from corral.lock.lock import Lock, LockEntry
 
@@ -39,18 +37,10 @@ class Document:
 
 
 def repository_documents(catalog: Catalog, lock: Lock | None, root: Path = paths.REPOSITORY) -> list[Document]:
-    """Every rendered file of the repository, for its own catalog.
-
-    Raises:
-        Refused: the README has lost the marks of a block.
-    """
-    readme = root / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    text = _fill(readme, text, "models", models_table(catalog, lock))
-    text = _fill(readme, text, "clients", client_snippets())
+    """Every rendered document of the repository, for its own catalog."""
     return [
-        Document(readme, text),
         Document(root / "docs" / "models.md", models_page(catalog, lock, root)),
+        Document(root / "docs" / "clients.md", clients_page()),
         Document(root / "docs" / "litellm.yaml", litellm(catalog, IN_CLUSTER)),
     ]
 
@@ -88,23 +78,13 @@ def litellm(catalog: Catalog, api_base: str) -> str:
     return templates.render("litellm.yaml.j2", generated=GENERATED.replace("`", ""), entries=entries, api_base=api_base)
 
 
-def client_snippets(endpoint: str = "http://127.0.0.1:8080", model: str = "tiny-text") -> str:
-    """How to talk to *endpoint*, as Markdown: what `make demo` runs."""
-    parts = (("bash", "try_curl.sh.j2"), ("python", "try_openai.py.j2"))
-    return "\n".join(
-        f"```{kind}\n{templates.render(name, endpoint=endpoint, model=model)}```\n" for kind, name in parts
-    )
-
-
-def _fill(file: Path, text: str, block: str, content: str) -> str:
-    marks = re.compile(rf"(<!-- {block}: begin.*?-->\n).*?(<!-- {block}: end -->)", re.DOTALL)
-    filled, count = marks.subn(lambda match: match[1] + content + match[2], text)
-    if count != 1:
-        raise Refused(
-            f"{file} must have one block between <!-- {block}: begin --> and <!-- {block}: end -->; it has {count}.",
-            next_step="Restore the two lines",
-        )
-    return filled
+def clients_page(endpoint: str = "http://127.0.0.1:8080", model: str = "tiny-text") -> str:
+    """``docs/clients.md``: how to send a request to *endpoint*; `make demo` runs the same snippets."""
+    snippets = {
+        kind: templates.render(name, endpoint=endpoint, model=model).rstrip()
+        for kind, name in (("bash", "try_curl.sh.j2"), ("python", "try_openai.py.j2"))
+    }
+    return templates.render("clients.md.j2", generated=GENERATED, endpoint=endpoint, snippets=snippets)
 
 
 def _rows(catalog: Catalog, lock: Lock | None) -> Iterator[dict[str, str]]:

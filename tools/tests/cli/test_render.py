@@ -21,7 +21,6 @@ DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 def clone(tmp_path):
     """The parts of the repository that are rendered, with the demo catalog as its own."""
     shutil.copytree(DEMO, tmp_path / "terraform" / "catalog")
-    shutil.copy(paths.REPOSITORY / "README.md", tmp_path)
     (tmp_path / "docs").mkdir()
     return tmp_path
 
@@ -52,7 +51,6 @@ def test_a_table_row_says_what_the_lock_says(clone):
     ]
     row = f"| {' | '.join(cells)} |"
     assert row in (clone / "docs" / "models.md").read_text()
-    assert row in (clone / "README.md").read_text()
 
 
 def test_what_was_rendered_is_fresh_until_the_catalog_changes(clone):
@@ -62,8 +60,8 @@ def test_what_was_rendered_is_fresh_until_the_catalog_changes(clone):
     model = clone / "terraform" / "catalog" / "models" / "tiny-text.yaml"
     model.write_text(model.read_text().replace("context: 2048", "context: 1024"))
 
-    assert [item.path.name for item in rendered(clone) if item.stale] == ["README.md", "models.md", "litellm.yaml"]
-    assert "| 1,024 | none | not locked | not locked | not locked |" in rendered(clone)[1].text
+    assert [item.path.name for item in rendered(clone) if item.stale] == ["models.md", "litellm.yaml"]
+    assert "| 1,024 | none | not locked | not locked | not locked |" in rendered(clone)[0].text
 
 
 def test_a_seat_that_is_not_predicted_is_marked(clone):
@@ -74,7 +72,7 @@ def test_a_seat_that_is_not_predicted_is_marked(clone):
     entry = present.models["tiny-text"].model_copy(update={"intent": wanted.models["tiny-text"].normalised()})
     lock.write(wanted.lock_file, present.model_copy(update={"models": present.models | {"tiny-text": entry}}))
 
-    assert "| 9,000 MiB *declared* |" in rendered(clone)[1].text
+    assert "| 9,000 MiB *declared* |" in rendered(clone)[0].text
 
 
 def test_the_litellm_list_has_every_name_a_request_may_use(clone):
@@ -85,14 +83,6 @@ def test_the_litellm_list_has_every_name_a_request_may_use(clone):
     assert [entry["model_name"] for entry in listed] == ["tiny-text", "tiny", "tiny-think", "tiny-vision"]
     assert listed[1]["litellm_params"]["model"] == "openai/tiny-text"
     assert [entry["model_info"]["supports_vision"] for entry in listed] == [False, False, False, True]
-
-
-def test_a_readme_that_lost_its_block_is_refused(clone):
-    readme = clone / "README.md"
-    readme.write_text(readme.read_text().replace("<!-- models: end -->", ""))
-
-    with pytest.raises(Refused, match="must have one block"):
-        rendered(clone)
 
 
 def test_the_repositorys_own_files_are_fresh(capsys):
