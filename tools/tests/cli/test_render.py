@@ -10,7 +10,6 @@ import yaml
 from corral import documents, paths
 from corral.catalog import catalog
 from corral.cli.main import main
-from corral.errors import Refused
 from corral.lock import lock
 from corral.vram.prediction import mib
 
