@@ -50,6 +50,7 @@ step "Ansible: YAML" in_ansible "$bin/yamllint" --strict --config-file .yamllint
 step "Ansible: syntax" in_ansible "$bin/ansible-playbook" --syntax-check playbooks/{site,store,gpu-nodes,llama-server,upgrade,reboot}.yml
 step "Ansible: lint" in_ansible "$bin/ansible-lint" --offline --strict --nocolor -q
 step "Ansible READMEs" "$bin/python" tools/dev/ansible_docs.py
+step "locks of the Terraform tests" in_tools "$bin/python" -m tests.support.terraform_catalogs
 step "Terraform READMEs" "$bin/python" tools/dev/terraform_docs.py
 step "Terraform modules" "$bin/python" tools/dev/terraform_test.py --only check
 

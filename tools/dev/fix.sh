@@ -11,5 +11,6 @@ terraform fmt -recursive terraform
 "$bin/python" tools/dev/schemas.py --write
 "$bin/corral" render
 "$bin/python" tools/dev/ansible_docs.py --write
+(cd tools && "$bin/python" -m tests.support.terraform_catalogs --write)
 "$bin/python" tools/dev/terraform_docs.py --write
 "$bin/python" tools/dev/golden_config.py --write

@@ -23,9 +23,13 @@ _ROWS = re.compile(r"\A(\|.*\n)*")
 
 
 def attribute(body: str, name: str) -> str | None:
-    """The value of *name* in the body of a block, as written on its line; None when it is not there."""
-    found = re.search(rf"^  {name}\s+= (.*)$", body, re.MULTILINE)
-    return found[1] if found else None
+    """The value of *name* in the body of a block, on one line; None when it is not there."""
+    found = re.search(rf"^  {name}\s+= (.*(?:\n    .*|\n  [}})].*)*)$", body, re.MULTILINE)
+    if found is None:
+        return None
+    lines = [" ".join(line.split()) for line in found[1].splitlines()]
+    text = ", ".join(lines)
+    return re.sub(r"([({]),", r"\1", text).replace(", }", " }")
 
 
 def description(kind: str, name: str, body: str) -> str:

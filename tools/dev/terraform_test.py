@@ -1,4 +1,4 @@
-"""Check every Terraform module and stack: format, validity, and that each of its tests passed.
+"""Check every Terraform module and stack: format, length of lines, validity, and that each of its tests passed.
 
 `terraform test` looks at one folder only and calls zero runs a success.  This script visits every folder below
 modules/ and stacks/, and fails where it found no folder, no run, or a run that was skipped.  Nothing is written into
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2] / "terraform"
+LONGEST_LINE = 160
 
 
 def folders(root: Path) -> list[Path]:
@@ -52,6 +53,11 @@ def check(folder: Path, data: str) -> str:
     """What is wrong with *folder* before any test runs; empty when it is fine."""
     if not any(folder.glob("*.tf")):
         return "holds no *.tf file"
+    for file in sorted(folder.rglob("*.tf")):
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if len(line) > LONGEST_LINE:
+                place = f"{file.relative_to(folder)}:{number}"
+                return f"{place} has {len(line)} characters; a line has at most {LONGEST_LINE}"
     for words in (("init", "-backend=false", "-input=false", "-no-color"), ("validate", "-no-color")):
         done = terraform(folder, data, *words)
         if done.returncode != 0:

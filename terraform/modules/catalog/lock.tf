@@ -41,10 +41,10 @@ resource "terraform_data" "lock_version_is_known" {
   lifecycle {
     precondition {
       condition = local._is_known
-      error_message = join(" ", [
-        local._version_found == null ? "lock.json cannot be read:" : "lock.json has version ${local._version_found}:",
-        "it must be JSON of version ${local._version}. Run: corral lock",
-      ])
+      error_message = (
+        local._version_found == null ? "lock.json cannot be read: it is not JSON with a version. Run: corral lock" :
+        "lock.json has version ${local._version_found}, and this corral reads version ${local._version}. Run: corral lock"
+      )
     }
   }
 
@@ -55,7 +55,7 @@ resource "terraform_data" "lock_is_sealed" {
   lifecycle {
     precondition {
       condition     = local._is_sealed
-      error_message = "The seal of lock.json does not match its content, which only corral may write: it was edited or merged by hand. Run: corral lock"
+      error_message = "lock.json was edited or merged after corral lock had written it: its seal does not match. Run: corral lock"
     }
   }
 

@@ -8,7 +8,7 @@ output "cards" {
 }
 
 output "images" {
-  description = "The images that the lock pins, by name: NAME:TAG@sha256:…"
+  description = "The images that the lock pins by digest, by name."
   value       = { for name, image in try(local._document.images, {}) : name => image if local._is_fresh }
 
   depends_on = [terraform_data.lock_is_fresh]

@@ -38,7 +38,7 @@ variable "health_check_timeout" {
 }
 
 variable "models" {
-  description = "The models of the lock, by id. argv begins with llama-server; of placeholders it holds $${STORE} and $${PORT} alone."
+  description = "The models of the lock, by id. argv begins with llama-server; its placeholders are STORE and PORT."
   type = map(object({
     argv     = list(string)
     files    = list(object({ sha256 = string }))

@@ -90,7 +90,7 @@ def homelab(args: argparse.Namespace) -> Homelab:
     for file in args.var_file:
         if not file.is_file():
             raise Refused(f"There is no file {file}.", next_step="Correct: --var-file FILE")
-    return Homelab(catalog=args.catalog, var_files=args.var_file, warn=output.warn, say=output.info)
+    return Homelab(catalog=args.catalog, var_files=args.var_file, say=output.info)
 
 
 def in_words(plan: Plan) -> Changes:
@@ -128,6 +128,6 @@ def _local(args: argparse.Namespace) -> int:
     engine = binaries.llama_server()
     store = options.store_dir(args)
     with seating_help(wanted, locked):
-        planned = local.plan_local(wanted.directory, store, engine.path, state=paths.state_dir(), warn=output.warn)
+        planned = local.plan_local(wanted.directory, store, engine.path, state=paths.state_dir())
     output.data(planned)
     return ExitCode.OK

@@ -95,5 +95,4 @@ def _llama_swap(args: argparse.Namespace, wanted: catalog.Catalog) -> str:
             state=Path(state),
             start_port=args.first_engine_port,
             preflight=args.preflight,
-            warn=output.warn,
         ).rstrip()

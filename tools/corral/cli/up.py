@@ -61,9 +61,7 @@ def run(args: argparse.Namespace) -> int:
         ports.require_free(port)  # before anything takes long
     first_engine_port = present.first_engine_port if present else ports.for_engines(len(wanted.models), port)
     with seating_help(wanted, locked):
-        config = local.render_local(
-            wanted.directory, store, engine.path, state=state, start_port=first_engine_port, warn=output.warn
-        )
+        config = local.render_local(wanted.directory, store, engine.path, state=state, start_port=first_engine_port)
     if present:
         stack.require_same(present, config, port=port)
     _fetch_missing(wanted.lock_file, store)

@@ -30,7 +30,6 @@ from corral.terraform.runner import (
     Terraform,
     broken_rules,
     find_terraform,
-    pass_on_advice,
     refused,
     undeclared,
 )
@@ -90,7 +89,6 @@ class Homelab:
         stack: its folder; None: the one of this clone.
         catalog: the catalog, instead of the variable's own value.
         var_files: further files of variables, later ones first.
-        warn: hears what the modules advise against and do not refuse.
         say: hears what takes its time.
     """
 
@@ -100,11 +98,10 @@ class Homelab:
         *,
         catalog: Path | None = None,
         var_files: Sequence[Path] = (),
-        warn: Callable[[str], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._stack = stack or STACK
-        self._catalog, self._warn, self._say = catalog, warn, say
+        self._catalog, self._say = catalog, say
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CLI_ARGS")}
         environment |= {"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
         self._terraform = Terraform(find_terraform(), self._stack, environment, self._explain)
@@ -127,7 +124,6 @@ class Homelab:
             planned = self._initialised("plan", out=str(file), **self._inputs)
             if unknown := undeclared(planned):
                 raise Refused("\n".join(unknown), next_step=f"The variables there are: {self._stack}/README.md")
-            pass_on_advice(planned, self._warn)
             with ThreadPoolExecutor(2) as pool:
                 told = pool.submit(self._terraform.cmd, "show", str(file), json=IsFlagged)
                 shown = pool.submit(self._terraform.cmd, "show", str(file))
@@ -154,7 +150,6 @@ class Homelab:
             guard.begin(changed)
         applied = applying.apply(self._terraform, plan.file, guard=guard, say=self._say)
         if applied.finished.code == 0:
-            pass_on_advice(applied.finished, self._warn)
             return
         if applied.stuck:
             raise _cluster_says((applied.stuck,), _lock_left(applied.finished) or "Terraform was told to stop.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from python_terraform import IsFlagged
 from corral.errors import CannotRun, Refused
 from corral.files import exclusive_lock
 from corral.paths import REPOSITORY
-from corral.terraform.runner import Finished, Terraform, broken_rules, find_terraform, pass_on_advice, refused
+from corral.terraform.runner import Finished, Terraform, broken_rules, find_terraform, refused
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 _PATIENCE = 60.0  # seconds to wait for another corral in the same state folder
@@ -34,18 +34,16 @@ def render_local(
     state: Path,
     start_port: int = 5800,
     preflight: Path | None = None,
-    warn: Callable[[str], None] = lambda _: None,
 ) -> str:
     """Apply ``terraform/stacks/local`` and return the llama-swap configuration, as YAML.
 
     Args:
-        catalog: folder with ``models/`` and ``lock.json``.
+        catalog: folder with ``models/``, ``cards/`` and ``lock.json``.
         store: the model store, as llama-server will see it.
         engine: the llama-server to run.
         state: the state folder; ``terraform/`` below it is Terraform's, and can be deleted at any time.
         start_port: loopback port of the first model; each further one takes the next.
         preflight: the module's ``preflight.sh`` on a machine that does not have this clone; this clone's by default.
-        warn: hears what the modules advise against and do not refuse, one sentence or two at a time.
 
     Raises:
         Refused: a rule of the modules is broken (a stale lock, …): the rule's own words.
@@ -54,7 +52,6 @@ def render_local(
     """
     with _stack(catalog, store, engine, state, start_port, preflight) as terraform:
         applied = terraform.run("apply", auto_approve=IsFlagged, **terraform.inputs)
-        pass_on_advice(applied, warn)
         # The plan announces the outputs too, without their values: the last event has them.
         outputs = [event["outputs"] for event in applied.events if event.get("type") == "outputs"]
         return str(outputs[-1]["llama_swap_config"]["value"])
@@ -67,7 +64,6 @@ def plan_local(
     *,
     state: Path,
     start_port: int = 5800,
-    warn: Callable[[str], None] = lambda _: None,
 ) -> str:
     """What ``render_local`` with the same arguments would change since it last ran, in Terraform's words.
 
@@ -76,7 +72,7 @@ def plan_local(
     """
     with _stack(catalog, store, engine, state, start_port) as terraform:
         file = str(terraform.folder / "plan")
-        pass_on_advice(terraform.run("plan", out=file, **terraform.inputs), warn)
+        terraform.run("plan", out=file, **terraform.inputs)
         return terraform.cmd("show", file).text
 
 

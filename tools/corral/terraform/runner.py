@@ -23,7 +23,6 @@ MINIMUM_VERSION = (1, 9)
 _GET_IT = "Install it from https://developer.hashicorp.com/terraform/install, and see that it is on PATH."
 _RULES = {"Resource precondition failed", "Invalid value for variable"}
 _UNDECLARED = "Value for undeclared variable"
-_ADVICE = "Check block assertion failed"
 REMEDY = re.compile(r"(?P<what>.*\.)\s+(?P<remedy>[^.]*\brun: .+)", re.DOTALL | re.IGNORECASE)
 _RULE_ADDRESS = re.compile(r"\n\nThis was checked by the validation rule at .*", re.DOTALL)
 
@@ -168,12 +167,6 @@ def refused(told: Sequence[str], catalog: Path | None) -> Refused:
     remedies = [f"{part['remedy']}{named}" for part in parts if part]
     what = [part["what"] if part else text for part, text in zip(parts, told, strict=True)]
     return Refused("\n".join(dict.fromkeys(what)), next_step=remedies[0] if remedies else "")
-
-
-def pass_on_advice(finished: Finished, warn: Callable[[str], None]) -> None:
-    """What the check blocks said, each once: an apply evaluates them twice."""
-    for text in dict.fromkeys(one["detail"] for one in _diagnostics(finished.events) if one["summary"] == _ADVICE):
-        warn(text)
 
 
 def undeclared(finished: Finished) -> list[str]:

@@ -90,3 +90,23 @@ def test_no_module_at_all_is_an_error(tmp_path, capsys):
     assert main(["--root", str(tmp_path)]) == 1
 
     assert "no module and no stack below" in capsys.readouterr().err
+
+
+def test_a_type_of_several_lines_is_written_on_one(module):
+    (module / "variables.tf").write_text(
+        'variable "store" {\n'
+        '  description = "Where it is."\n'
+        "  type = map(object({\n"
+        "    nfs = optional(object({\n"
+        "      server = string\n"
+        "    }))\n"
+        "    size = number\n"
+        "  }))\n"
+        "  nullable = false\n"
+        "}\n"
+    )
+
+    assert main(["--root", str(module.parents[1]), "--write"]) == 0
+
+    kind = "map(object({ nfs = optional(object({ server = string })), size = number }))"
+    assert f"| `store` | `{kind}` | required | Where it is. |" in (module / "README.md").read_text().splitlines()

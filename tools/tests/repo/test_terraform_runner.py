@@ -47,6 +47,15 @@ def test_a_module_without_tests_is_a_failure(tmp_path, module, capsys):
     assert "modules/thing: has no tests" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("characters", "code"), [(160, 0), (161, 1)])
+def test_a_line_of_more_than_160_characters_is_a_failure(characters, code, tmp_path, module, capsys):
+    (module / "long.tf").write_text("#" * characters + "\n")
+
+    assert main(["--root", str(tmp_path), "--only", "check"]) == code
+
+    assert ("modules/thing: long.tf:1 has 161 characters" in capsys.readouterr().err) == bool(code)
+
+
 def test_a_test_file_without_runs_is_a_failure(tmp_path, module, capsys):
     (module / "tests" / "thing.tftest.hcl").write_text("")
 

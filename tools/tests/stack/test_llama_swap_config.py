@@ -161,13 +161,13 @@ def test_every_word_of_an_argv_reaches_the_engine_unchanged(tmp_path, engine):
     ]  # fmt: skip
 
 
-def test_a_slot_holds_one_model_and_slots_do_not_disturb_each_other(tmp_path, engine):
+def test_a_group_holds_one_model_and_groups_do_not_disturb_each_other(tmp_path, engine):
     catalog = write_catalog(
         tmp_path / "catalog",
         {
             "one": SMALLEST_INTENT,
             "two": {**SMALLEST_INTENT, "aliases": ["second"]},
-            "eyes": {**SMALLEST_INTENT, "slot": "side"},
+            "eyes": {**SMALLEST_INTENT, "group": "side"},
         },
     )
     first = free_ports(4)

@@ -12,11 +12,13 @@ import pytest
 import yaml
 
 from corral import paths
-from corral.catalog.intent import Card, Model
+from corral.catalog.catalog import load
+from corral.catalog.intent import Model
 from corral.errors import CannotRun, ProgramMissing, Refused
 from corral.files import exclusive_lock
+from corral.lock import lock
 from corral.terraform import local, runner
-from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
+from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog, write_lock
 
 ENGINE = Path("/opt/llama-server")
 
@@ -42,7 +44,8 @@ def test_a_locked_catalog_becomes_a_configuration(catalog, tmp_path):
     assert list(config["models"]) == ["text", "writer"]
     before, _, command = config["models"]["text"]["cmd"].partition(" -- ")
     assert before.split()[1:] == ["--model", "text", "--need-mib", "100"]
-    assert command.split() == [str(ENGINE), "-m", f"{tmp_path}/store/model.gguf", "--port", "${PORT}"]
+    assert command.split()[:3] == [str(ENGINE), "-m", f"{tmp_path}/store/text/model.gguf"]
+    assert command.split()[-2:] == ["--port", "${PORT}"]
     assert config["startPort"] == 6100
 
 
@@ -61,7 +64,7 @@ def test_a_plan_tells_what_a_rendering_would_change(catalog, tmp_path):
 
     assert "No changes." in plan("store")
     changed = plan("other")
-    assert f"-m {tmp_path}/other/model.gguf" in changed
+    assert f"-m {tmp_path}/other/text/model.gguf" in changed
     assert "No changes." in plan("store"), "a plan must change nothing"
 
 
@@ -72,76 +75,29 @@ def test_a_plan_refuses_what_a_rendering_refuses(catalog, tmp_path):
         local.plan_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
-def test_the_defaults_of_terraform_are_those_of_the_catalog(catalog, tmp_path):
-    text = local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+def test_the_model_list_of_terraform_has_the_defaults_of_the_catalog(catalog, tmp_path):
+    local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
     outputs = json.loads((tmp_path / "state" / "terraform" / "terraform.tfstate").read_text())["outputs"]
 
     rendered = outputs["models"]["value"][0]
-    intended = Model.model_validate(SMALLEST_INTENT).model_dump(mode="json", include=set(rendered))
-    assert rendered == {"id": "text", **intended}
-    assert yaml.safe_load(text)["models"]["text"]["ttl"] == intended["ttl"]
+    assert rendered == {
+        "id": "text",
+        **Model.model_validate(SMALLEST_INTENT).model_dump(mode="json", include=set(rendered)),
+    }
 
 
-def test_the_seating_has_the_defaults_of_the_catalog(catalog, tmp_path):
-    chart = local.seating(catalog, state=tmp_path / "state")
-
-    assert chart["models"]["text"]["slot"] == Model.model_validate(SMALLEST_INTENT).slot
-    assert chart["cards"]["laptop"]["reserve_mib"] == Card(vram_mib=8192).reserve_mib
-
-
-def test_a_set_that_does_not_fit_has_a_chart_and_no_configuration(catalog, tmp_path):
+def test_a_set_that_does_not_fit_has_no_configuration(catalog, tmp_path):
     (catalog / "cards" / "laptop.yaml").write_text("vram_mib: 600\ntenants: {desktop: {budget_mib: 300}}\n")
+    write_lock(catalog)
 
-    card = local.seating(catalog, state=tmp_path / "state")["cards"]["laptop"]
-    assert (card["fits"], card["free_mib"], card["short_mib"]) == (False, -312, 312)
-
-    with pytest.raises(Refused, match="Card laptop is short of 312 MiB") as caught:
+    with pytest.raises(Refused) as caught:
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
     assert caught.value.message == (
-        "Card laptop is short of 312 MiB: desktop 300, slot main 100 (text, writer), the reserve 512 add up to 912 of "
-        "its 600 MiB. No single change of a context, a slot or a budget would do: the largest are desktop 300, "
-        "slot main 100 (text, writer)."
+        "Card laptop is short of 312 MiB: desktop 300, group main 100 (text, writer), the reserve 512 add up to 912 of "
+        "its 600 MiB."
     )
-    assert caught.value.next_step == f"For the chart and the exact edit run: corral seat --catalog {catalog}"
-
-
-def test_a_catalog_that_no_chart_is_true_of_has_none(catalog, tmp_path):
-    (catalog / "models" / "writer.yaml").write_text(json.dumps({**SMALLEST_INTENT, "context": 1024}))
-
-    with pytest.raises(Refused, match=r"^Stale in lock\.json: writer\.") as caught:
-        local.seating(catalog, state=tmp_path / "state")
-
-    assert caught.value.next_step == f"Run: corral lock --catalog {catalog}"
-
-
-def test_a_catalog_without_models_has_no_chart(tmp_path):
-    with pytest.raises(Refused, match=r"^The catalog .* has no models; it must be a folder with [^\n]*$"):
-        local.seating(tmp_path, state=tmp_path / "state")
-
-
-@pytest.mark.parametrize("broken", ["[", "{}", '{"version": 1, "measurements": [{}]}'])
-def test_a_ledger_that_cannot_be_read_is_refused(broken, catalog, tmp_path):
-    (catalog / "measured.json").write_text(broken)
-
-    with pytest.raises(Refused, match=r"^measured\.json is not a ledger of version 1"):
-        local.seating(catalog, state=tmp_path / "state")
-
-
-def test_a_card_that_is_not_utf_8_is_refused(catalog, tmp_path):
-    (catalog / "cards" / "laptop.yaml").write_bytes(b"vram_mib: 8192 # \xff\n")
-
-    with pytest.raises(Refused, match=r"^Cards that cannot be read: laptop"):
-        local.seating(catalog, state=tmp_path / "state")
-
-
-def test_advice_is_passed_on_once_and_stops_nothing(tmp_path):
-    catalog = write_catalog(tmp_path / "catalog", {"text": SMALLEST_INTENT}, ["llama-server", "--port", "${PORT}"])
-    heard: list[str] = []
-
-    assert local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", warn=heard.append)
-    local.plan_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", warn=heard.append)
-
-    assert [text.split(".")[0] for text in heard] == ["Flash attention is not on: text"] * 2
+    assert caught.value.next_step == f"For remedies run: corral seat --catalog {catalog}"
 
 
 def test_paths_with_spaces_and_quotes_are_fine(tmp_path):
@@ -152,11 +108,7 @@ def test_paths_with_spaces_and_quotes_are_fine(tmp_path):
 
     quoted = str(odd).replace("'", "'\\''")
     command = yaml.safe_load(text)["models"]["text"]["cmd"].partition(" -- ")[2]
-    assert command.splitlines() == [
-        f"'{quoted}/llama server'",
-        f"-m '{quoted}/st ore/model.gguf'",
-        "--port ${PORT}",
-    ]
+    assert command.splitlines()[:2] == [f"'{quoted}/llama server'", f"-m '{quoted}/st ore/text/model.gguf'"]
 
 
 def test_nothing_is_written_beside_the_stack(catalog, tmp_path):
@@ -173,7 +125,7 @@ def test_renderings_in_one_state_folder_wait_for_each_other(catalog, tmp_path):
         runs = [pool.submit(local.render_local, catalog, store, ENGINE, state=tmp_path / "state") for store in stores]
 
     for store, run in zip(stores, runs, strict=True):
-        assert f"-m {store}/model.gguf" in run.result()
+        assert f"-m {store}/text/model.gguf" in run.result()
 
 
 def test_a_state_folder_that_stays_busy_is_reported(catalog, tmp_path, monkeypatch):
@@ -194,52 +146,84 @@ def test_a_state_folder_that_is_a_file_is_reported(catalog, tmp_path):
     assert "CORRAL_STATE" in caught.value.next_step
 
 
-def test_a_stale_lock_is_refused_by_name(catalog, tmp_path):
-    (catalog / "models" / "writer.yaml").write_text(json.dumps({**SMALLEST_INTENT, "context": 1024}))
+def change_every_kind_of_file(catalog: Path) -> None:
+    for file in ("models/text.yaml", "cards/laptop.yaml"):
+        with (catalog / file).open("a") as text:
+            text.write("\n# a comment\n")
+    (catalog / "models" / "writer.yaml").rename(catalog / "models" / "author.yaml")
+    (catalog / "images.yaml").write_text("fetch: python:3.13-slim\n")
+    (catalog / "measured.json").write_text("{}")
+
+
+def edit_the_lock(catalog: Path) -> None:
+    file = catalog / "lock.json"
+    file.write_text(file.read_text().replace('"context": 512', '"context": 1024', 1))
+
+
+FAULTS = {
+    "missing": (
+        lambda catalog: (catalog / "lock.json").unlink(),
+        "The catalog has no lock.json; nothing is served that was not resolved and pinned.",
+    ),
+    "no JSON": (
+        lambda catalog: (catalog / "lock.json").write_text("<<<<<<< ours\n"),
+        "lock.json cannot be read: it is not JSON with a version.",
+    ),
+    "no text": (
+        lambda catalog: (catalog / "lock.json").write_bytes(b"\xff"),
+        "lock.json cannot be read: it is not JSON with a version.",
+    ),
+    "no object": (
+        lambda catalog: (catalog / "lock.json").write_text("[2]"),
+        "lock.json cannot be read: it is not JSON with a version.",
+    ),
+    "version 1": (
+        lambda catalog: (catalog / "lock.json").write_text('{"version": 1, "models": {"text": 1}}'),
+        "lock.json has version 1, and this corral reads version 2.",
+    ),
+    "no seal": (
+        lambda catalog: (catalog / "lock.json").write_text('{"version": 2, "models": 7}'),
+        "lock.json was edited or merged after corral lock had written it: its seal does not match.",
+    ),
+    "edited": (
+        edit_the_lock,
+        "lock.json was edited or merged after corral lock had written it: its seal does not match.",
+    ),
+    "stale": (
+        change_every_kind_of_file,
+        (
+            "lock.json is stale: cards/laptop.yaml was changed, images.yaml was added, measured.json was added, "
+            "models/author.yaml was added, models/text.yaml was changed, models/writer.yaml was removed. "
+            "It must be made from the catalog's files as they are."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_lock_that_cannot_be_trusted_is_refused_once(fault, catalog, tmp_path):
+    inflict, message = FAULTS[fault]
+    inflict(catalog)
 
     with pytest.raises(Refused) as caught:
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
-    assert caught.value.message == "Stale in lock.json: writer. The intent changed after it was locked."
+    assert caught.value.message == message
     assert caught.value.next_step == f"Run: corral lock --catalog {catalog}"
 
 
-def test_what_is_stale_is_told_in_one_sentence_by_two_modules(catalog, tmp_path):
-    for model in ("text", "writer"):
-        (catalog / "models" / f"{model}.yaml").write_text(json.dumps({**SMALLEST_INTENT, "context": 1024}))
-
-    with pytest.raises(Refused) as caught:
-        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
-
-    assert caught.value.message.count("\n") == 0
-
-
-def test_a_missing_lock_is_refused_alone(catalog, tmp_path):
-    (catalog / "lock.json").unlink()
-
-    with pytest.raises(Refused) as caught:
-        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
-
-    assert caught.value.message == ("The catalog has no lock.json; nothing is served that was not resolved and pinned.")
-
-
-def test_a_lock_that_is_no_json_is_refused(catalog, tmp_path):
-    (catalog / "lock.json").write_text("<<<<<<< ours\n")
-
-    with pytest.raises(Refused, match=r"^lock\.json has version none; this module reads version 1\.$"):
-        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
-
-
-def test_all_refusals_are_told_at_once(catalog, tmp_path):
-    (catalog / "models" / "writer.yaml").rename(catalog / "models" / "author.yaml")
-
-    with pytest.raises(Refused) as caught:
-        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
-
-    assert set(caught.value.message.splitlines()) == {
-        "Not in lock.json: author. Every model of the catalog must be locked.",
-        "In lock.json but no longer in the catalog: writer. The lock must name the catalog's models and no other.",
+def test_terraform_and_python_find_the_same_lock_fresh(catalog, tmp_path):
+    """Also one with text that Unicode writes in two ways, and whose files are linked."""
+    intent = {
+        **SMALLEST_INTENT,
+        "smoke": {"prompt": "Wie geht\u2019s, Rene\u0301? \U0001f40e\u2028<&>", "expect": "OK"},
     }
+    (tmp_path / "linked.yaml").write_text(json.dumps(intent, ensure_ascii=False), encoding="utf-8")
+    (catalog / "models" / "linked.yaml").symlink_to(tmp_path / "linked.yaml")
+    write_lock(catalog)
+    lock.require_fresh(load(catalog))
+
+    assert "linked" in local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
 def test_a_catalog_without_models_is_refused(tmp_path):
