@@ -194,7 +194,7 @@ def _card(path: tuple[str, ...], target: str | None, catalog: Catalog) -> str:
     tenants = catalog.cards[name].tenants
     # Another tenant may be asked for, but not by a slip of the pen.
     if tenant is not None and tenant not in tenants and (hint := _hint(tenant, tenants)):
-        raise Refused(f"{name} has no tenant {tenant}. It has: {', '.join(tenants)}.{hint}", next_step=_EXAMPLE)
+        raise Refused(f"{name} has no tenant {tenant}. It has: {', '.join(sorted(tenants))}.{hint}", next_step=_EXAMPLE)
     return name
 
 
@@ -210,8 +210,9 @@ def _value(text: str, value: str) -> Any:
 def _set(value: dict[str, Any], path: Sequence[str], new: Any) -> None:
     """Put *new* at *path* of a file's *value*; None takes the key out."""
     for step in path[:-1]:
-        inner = value.setdefault(step, {})
-        value = value[step] = inner if isinstance(inner, dict) else {}
+        if not isinstance(value.get(step), dict):
+            value[step] = {}
+        value = value[step]
     if new is None:
         value.pop(path[-1], None)
     else:
