@@ -18,6 +18,7 @@ from corral.demo.hub import Answer, Hub, RepoContent, Request, Wire, pieces
 from corral.demo.hub_content import StoredFile
 
 DATA = "/cdn/"
+MIB = 1 << 20
 RESOLVE = "/resolve/"
 
 
@@ -130,8 +131,32 @@ class Slow(Fault):
         for piece in pieces(answer):
             for at in range(0, len(piece), 1 << 14):
                 part = piece[at : at + (1 << 14)]
-                time.sleep(len(part) / self.rate)
+                self.pause(part)
                 wire.send_piece(part)
+
+    def pause(self, part):
+        """What comes before *part* is sent."""
+        time.sleep(len(part) / self.rate)
+
+
+@dataclass
+class Quota(Slow):
+    """The same, and *size* bytes over all connections: then ``used_up`` is set, and nothing comes before *until* is."""
+
+    rate: float = 3e6
+    size: int = MIB
+    until: threading.Event = field(default_factory=threading.Event)
+    used_up: threading.Event = field(default_factory=threading.Event)
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def pause(self, part):
+        super().pause(part)
+        with self.guard:
+            self.size -= len(part)
+            is_within = self.size >= 0
+        if not is_within:
+            self.used_up.set()
+            self.until.wait()
 
 
 @dataclass

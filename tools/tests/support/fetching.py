@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from corral.agent.lock_file import read_lock
 from corral.agent.progress import Event, Finished
 from corral.agent.store import Store
 from corral.agent.transfer import Settings
-from tests.support.faulty_hub import FaultyHub, RepoContent
+from tests.support.faulty_hub import FaultyHub, Quota, RepoContent
 from tests.support.locks import hub_model, write_lock
 
 REPO = "org/name"
@@ -90,16 +89,17 @@ class Shop:
         )
 
     def kill_after(self, sent: int, *, by: int = signal.SIGKILL) -> int:
-        """Fetch in a process that gets the signal *by* once the hub has sent *sent* more bytes; its exit code."""
-        target = self.hub.data_sent + sent
+        """Fetch in a process that gets the signal *by* once the hub has sent *sent* bytes; its exit code."""
+        quota = Quota(size=sent)
+        self.hub.faults = [quota]
         with self.start() as process:
-            end = time.monotonic() + 30
-            while self.hub.data_sent < target:
-                assert time.monotonic() < end, "the hub sent too little"
-                assert process.poll() is None, process.communicate()
-                time.sleep(0.005)
+            assert quota.used_up.wait(60), "the process did not ask for so much"
             process.send_signal(by)
-            process.communicate(timeout=30)
+            try:
+                process.communicate(timeout=60)
+            finally:
+                quota.until.set()
+                self.hub.faults = []
             return process.returncode
 
     def leftovers(self) -> list[str]:

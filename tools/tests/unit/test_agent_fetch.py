@@ -234,13 +234,11 @@ def steady_folder(tmp_path):
 
 def test_three_kills_and_a_sigterm_lose_little_and_leave_nothing(steady_folder):
     with shop(steady_folder, size=32 * MIB) as one:
-        one.hub.faults = [faults.Slow(rate=3e6)]
         for kill in (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
             code = one.kill_after(int(random.uniform(2, 7) * MIB), by=kill)
             assert code == (3 if kill == signal.SIGTERM else -kill)  # it would be 0 had it gone on to the end
             assert not one.published.exists()
             assert disk_use(one.store.root) <= 1.01 * len(one.content)
-        one.hub.faults = []
         planned = []
         done = one.fetch(on_event=lambda event: planned.append(event) if isinstance(event, Planned) else None)
         assert one.published.read_bytes() == one.content
@@ -269,13 +267,19 @@ def test_two_processes_at_once_fetch_every_byte_once(one):
 
 
 def test_whoever_waits_says_for_whom(one):
-    one.hub.faults = [faults.Slow(rate=1e6)]
+    held = faults.Quota(size=0)
+    one.hub.faults = [held]
     first = threading.Thread(target=one.fetch)
     first.start()
-    while one.hub.data_sent == 0:
-        first.join(0.01)
+    assert held.used_up.wait(60)
     seen = []
-    fetch(read_lock(one.lock), one.store, hub=Hub(one.hub.endpoint), report=seen.append)
+
+    def report(event):
+        seen.append(event)
+        if isinstance(event, Waiting):
+            held.until.set()
+
+    fetch(read_lock(one.lock), one.store, hub=Hub(one.hub.endpoint), report=report)
     first.join()
     waiting = [event for event in seen if isinstance(event, Waiting)]
     assert len(waiting) == 1
@@ -292,10 +296,12 @@ def test_an_owner_that_lost_its_lease_starts_nothing_over_and_ends_well(one):
             lease = next(path for path in one.store.leases.iterdir() if path.name != "clock")
             lease.write_text(json.dumps(["thief", "elsewhere", "elsewhere", 1, "1"]))
             taken.append(lease)
+            held.until.set()
         if isinstance(event, Waiting):
             taken[0].unlink()
 
-    one.hub.faults = [faults.Slow(rate=2e6)]
+    held = faults.Quota(size=MIB)
+    one.hub.faults = [held]
     one.fetch(on_event=take_over)
     assert taken
     assert any(isinstance(event, Waiting) for event in one.events)
