@@ -24,6 +24,7 @@ from typing import Any
 
 from corral.catalog.digest import argv_sha256, intent_sha256
 from corral.engine.render import STACK
+from corral.terraform.program import find_terraform
 
 GOAL_SECONDS = 3.0
 CARD = """\
@@ -114,7 +115,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="corral-plan-") as scratch:
         folder = Path(scratch)
         environment = os.environ | {"TF_DATA_DIR": str(folder / "data"), "CHECKPOINT_DISABLE": "1"}
-        terraform = ["terraform", f"-chdir={STACK}"]
+        terraform = [find_terraform(), f"-chdir={STACK}"]
         subprocess.run(
             [*terraform, "init", "-input=false", f"-backend-config=path={folder / 'state'}"],
             env=environment,
@@ -123,7 +124,7 @@ def main() -> int:
         )
         plan = [*terraform, "plan", "-input=false", "-var=store=/models"]
         commands = {
-            "terraform version": ["terraform", "version"],
+            "terraform version": [find_terraform(), "version"],
             "plan, 1 model": [*plan, f"-var=catalog={write_catalog(folder / 'one', 1)}"],
             f"plan, {args.models} models": [*plan, f"-var=catalog={write_catalog(folder / 'many', args.models)}"],
         }

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from corral.terraform.program import find_terraform
+
 ROOT = Path(__file__).resolve().parents[2] / "terraform"
 
 
@@ -31,7 +33,7 @@ def folders(root: Path) -> list[Path]:
 def terraform(folder: Path, data: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run one Terraform command in *folder* with its working folder at *data*."""
     environment = os.environ | {"TF_DATA_DIR": data, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
-    command = ["terraform", f"-chdir={folder}", *words]
+    command = [find_terraform(), f"-chdir={folder}", *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -88,7 +90,7 @@ def problems(root: Path, only: str) -> Iterator[str]:
     """Visit everything below *root*, say what passed, and yield what is wrong."""
     if only != "test":
         unformatted = subprocess.run(
-            ["terraform", "fmt", "-no-color", "-check", "-recursive", str(root)],
+            [find_terraform(), "fmt", "-no-color", "-check", "-recursive", str(root)],
             capture_output=True,
             text=True,
             check=False,

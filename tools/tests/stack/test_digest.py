@@ -10,6 +10,7 @@ import pytest
 
 from corral.catalog import yaml_reader
 from corral.catalog.digest import intent_sha256
+from corral.terraform.program import find_terraform
 
 VALUES = {
     "empty mapping": {},
@@ -53,7 +54,7 @@ DOCUMENTS = {
 def terraform(expression: str) -> list[str]:
     """*expression*, a list of strings, as Terraform sees it."""
     done = subprocess.run(
-        ["terraform", "console"], input=f"jsonencode({expression})\n", capture_output=True, text=True, check=True
+        [find_terraform(), "console"], input=f"jsonencode({expression})\n", capture_output=True, text=True, check=True
     )
     return json.loads(json.loads(done.stdout))
 

@@ -14,6 +14,7 @@ from typing import Any
 from corral.catalog.digest import intent_sha256, terraform_json
 from corral.catalog.vram_rows import RULES_VERSION, Vram
 from corral.paths import REPOSITORY
+from corral.terraform.program import find_terraform
 
 MIB = 1 << 20
 MODULE = REPOSITORY / "terraform" / "modules" / "seating"
@@ -155,7 +156,7 @@ class Seating:
 
     def _run(self, *words: str, stdin: str | None = None, may_fail: bool = False) -> str:
         done = subprocess.run(
-            ["terraform", *words],
+            [find_terraform(), *words],
             cwd=self._folder,
             env=self._environment,
             input=stdin,
