@@ -16,13 +16,24 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from corral.errors import ProgramMissing
 from corral.terraform.program import find_terraform
 
 ROOT = Path(__file__).resolve().parents[2] / "terraform"
+
+
+def program() -> str:
+    """Terraform; OpenTofu only where there is no other.
+
+    OpenTofu's `test` refuses a run whose variable is made from the file's variable of the same name, as ours are.
+    """
+    with suppress(ProgramMissing):
+        return find_terraform(("terraform",))
+    return find_terraform()
 
 
 def folders(root: Path) -> list[Path]:
@@ -33,7 +44,7 @@ def folders(root: Path) -> list[Path]:
 def terraform(folder: Path, data: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run one Terraform command in *folder* with its working folder at *data*."""
     environment = os.environ | {"TF_DATA_DIR": data, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
-    command = [find_terraform(), f"-chdir={folder}", *words]
+    command = [program(), f"-chdir={folder}", *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -90,7 +101,7 @@ def problems(root: Path, only: str) -> Iterator[str]:
     """Visit everything below *root*, say what passed, and yield what is wrong."""
     if only != "test":
         unformatted = subprocess.run(
-            [find_terraform(), "fmt", "-no-color", "-check", "-recursive", str(root)],
+            [program(), "fmt", "-no-color", "-check", "-recursive", str(root)],
             capture_output=True,
             text=True,
             check=False,

@@ -35,8 +35,8 @@ def provide() -> None:
 def load_carried() -> None:
     """Load the carried library as ``libgomp.so.1``.
 
-    The dynamic linker takes a loaded library for a wanted one when its SONAME is the wanted name, so the carried file is
-    loaded from memory with its SONAME put back: the shorter name fits into the place of the longer.
+    The dynamic linker takes a loaded library for a wanted one when its SONAME is the wanted name, so the carried file
+    is loaded from memory with its SONAME put back: the shorter name fits into the place of the longer.
 
     Raises:
         ProgramMissing: it is not there or cannot be loaded.

@@ -44,9 +44,8 @@ def main() -> NoReturn:
 def _restore_signals() -> None:
     """Give every signal the disposition that a program without Python would have.
 
-    Go's runtime, as a library, takes over SIGINT and SIGTERM where Terraform waits for them (from the first second of a
-    plan or an apply on) and leaves them alone elsewhere. There, Python's own handler of SIGINT would never run, because
-    the main thread does not return to Python.
+    Terraform takes SIGINT and SIGTERM over as soon as it runs; from now until then Python's handler of SIGINT would not
+    run, because the main thread does not return to Python.
     """
     for number in _PYTHONS_OWN:
         signal.signal(number, signal.SIG_DFL)

