@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from corral import paths
 from corral.engine import stack
+from tests.support import clone
 
 
 @pytest.fixture
@@ -31,12 +31,8 @@ def demo(tmp_path):
     stack.stop(state, drain_s=0)
 
 
-def changed_files():
-    return subprocess.run(["git", "status", "--short"], cwd=paths.REPOSITORY, capture_output=True, check=True).stdout
-
-
 def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo):
-    before = changed_files()
+    before = clone.state()
 
     done = demo()
 
@@ -45,7 +41,7 @@ def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo):
         assert f"\n{model}\tanswer\tpassed\t" in done.stdout
     assert '"content":"OK"' in done.stderr
     assert stack.running(demo.state) is None
-    assert changed_files() == before
+    assert clone.state() == before
 
 
 def test_a_kept_demo_is_the_local_stack_and_is_not_trampled_on(demo):
