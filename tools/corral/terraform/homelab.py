@@ -25,7 +25,7 @@ from corral.errors import CannotRun, CorralError, Failed, Refused
 from corral.paths import REPOSITORY
 from corral.terraform import applying
 from corral.terraform.applying import Finding, Guard
-from corral.terraform.program import as_typed, find_terraform
+from corral.terraform.program import ON_PATH, as_typed, find_terraform
 from corral.terraform.runner import (
     Finished,
     Terraform,
@@ -361,7 +361,7 @@ def _answers(console: Finished) -> list[str]:
 
 
 def _wants_init(finished: Finished) -> bool:
-    return "terraform init" in f"{finished.text}{finished.complaints}"
+    return any(f"{name} init" in f"{finished.text}{finished.complaints}" for name in ON_PATH)
 
 
 def _lock_left(finished: Finished) -> str:

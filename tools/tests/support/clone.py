@@ -15,7 +15,7 @@ _IGNORED = [".git", *(line.rstrip("/") for line in _LINES if line and not line.s
 
 
 def files() -> list[str]:
-    """Every file of the repository, relative to its top: git's list where there is git, else all but what is ignored."""
+    """Every file of the repository, relative to its top: git's list, or without git all that is not ignored."""
     if (REPOSITORY / ".git").exists() and shutil.which("git"):
         shown = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
         return shown.stdout.splitlines()
