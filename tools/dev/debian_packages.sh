@@ -9,7 +9,7 @@ lacking() {
 }
 
 bring() {
-  local script=$1 command=$2 policy=/usr/sbin/policy-rc.d as_root=()
+  local script=$1 command=$2 policy=${POLICY_RC_D:-/usr/sbin/policy-rc.d} as_root=()
   shift 2
   [ $# -gt 0 ] || return 0
   if [ "${INSTALL:-}" != 1 ]; then

@@ -292,12 +292,15 @@ def test_where_there_is_no_terraform_the_way_to_one_is_named(catalog, tmp_path, 
     assert "https://developer.hashicorp.com/terraform/install" in caught.value.next_step
 
 
-def test_an_old_terraform_is_named_with_its_version(catalog, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "called"), [("terraform", "Terraform"), ("tofu", "OpenTofu")])
+def test_an_old_terraform_is_named_with_its_version(catalog, tmp_path, monkeypatch, name, called):
     program = fake_terraform(
         tmp_path, monkeypatch, """[ "$1" = version ] && echo '{"terraform_version": "1.5.7"}' && exit; exit 1"""
     )
+    program = program.rename(program.with_name(name))
+    monkeypatch.setenv("PATH", f"{program.parent}:{tmp_path}")
 
-    with pytest.raises(ProgramMissing, match=r"is Terraform 1\.5\.7; corral needs 1\.9 or newer") as caught:
+    with pytest.raises(ProgramMissing, match=rf"is {called} 1\.5\.7; corral needs 1\.9 or newer") as caught:
         render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert str(program) in caught.value.message
