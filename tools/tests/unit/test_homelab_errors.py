@@ -141,7 +141,7 @@ def test_a_failure_without_a_hint_says_how_to_see_it_alone(tmp_path, monkeypatch
     "words",
     [
         'Module not installed: This module is not yet installed. Run "terraform init" to install all modules required',
-        'Backend initialization required, please run "tofu init": Reason: Initial configuration of the requested backend',
+        'Backend initialization required, please run "tofu init": Reason: Initial configuration of the requested',
     ],
     ids=["terraform", "opentofu"],
 )
