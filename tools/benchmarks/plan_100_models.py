@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.catalog.digest import argv_sha256, intent_sha256
-from corral.engine.render import STACK
+from corral.terraform.local import STACK
 from corral.terraform.program import find_terraform
 
 GOAL_SECONDS = 3.0

@@ -29,8 +29,8 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from corral.agent.lock_file import LockedFile  # noqa: E402
+from corral.catalog.argv import llama_server_argv  # noqa: E402
 from corral.catalog.intent import Model  # noqa: E402
-from corral.engine.argv import llama_server_argv  # noqa: E402
 from corral.vram import oracle  # noqa: E402
 from corral.vram.gguf_header import GgufHeader, HeaderIncomplete, canonical, parse  # noqa: E402
 from corral.vram.measurement import measure_model, total  # noqa: E402

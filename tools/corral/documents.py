@@ -1,7 +1,4 @@
-"""Text made from the catalog and its lock: the model tables and the LiteLLM list.
-
-All templates are in ``corral/templates``.
-"""
+"""Documents made from the catalog and its lock: the model tables and the LiteLLM list."""
 
 from __future__ import annotations
 
@@ -11,16 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from corral import paths
+from corral import paths, templates
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import DeclaredVram, Model, Smoke, Source
-from corral.catalog.lock import Lock, LockEntry
-from corral.catalog.vram_rows import mib
 from corral.errors import Refused
+from corral.lock.lock import Lock, LockEntry
+from corral.lock.predicted import mib
 
 GENERATED = "Written by `corral render` from the catalog and its lock: do not edit."
 IN_CLUSTER = "http://llama-swap.llama-cpp.svc.cluster.local:8080/v1"
@@ -61,13 +57,13 @@ def repository_documents(catalog: Catalog, lock: Lock | None, root: Path = paths
 
 def models_table(catalog: Catalog, lock: Lock | None) -> str:
     """The Markdown table of all models."""
-    return render("models_table.md.j2", rows=list(_rows(catalog, lock)))
+    return templates.render("models_table.md.j2", rows=list(_rows(catalog, lock)))
 
 
 def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
     """``docs/models.md``: the table, and how to add a model."""
     unlocked = [model_id for model_id in catalog.models if _entry(catalog, lock, model_id) is None]
-    return render(
+    return templates.render(
         "models.md.j2",
         generated=GENERATED,
         catalog=catalog.directory.relative_to(root),
@@ -89,13 +85,15 @@ def litellm(catalog: Catalog, api_base: str) -> str:
         for model_id, model in catalog.models.items()
         for name in (model_id, *model.aliases)
     ]
-    return render("litellm.yaml.j2", generated=GENERATED.replace("`", ""), entries=entries, api_base=api_base)
+    return templates.render("litellm.yaml.j2", generated=GENERATED.replace("`", ""), entries=entries, api_base=api_base)
 
 
 def client_snippets(endpoint: str = "http://127.0.0.1:8080", model: str = "tiny-text") -> str:
     """How to talk to *endpoint*, as Markdown: what `make demo` runs."""
     parts = (("bash", "try_curl.sh.j2"), ("python", "try_openai.py.j2"))
-    return "\n".join(f"```{kind}\n{render(name, endpoint=endpoint, model=model)}```\n" for kind, name in parts)
+    return "\n".join(
+        f"```{kind}\n{templates.render(name, endpoint=endpoint, model=model)}```\n" for kind, name in parts
+    )
 
 
 def _fill(file: Path, text: str, block: str, content: str) -> str:
@@ -156,16 +154,3 @@ def _keys(prefix: str, fields: dict[str, FieldInfo]) -> Iterator[dict[str, str]]
 
 def _yaml(value: Any) -> str:
     return "[]" if value == () else "{}" if value == {} else str(value)
-
-
-def render(template: str, **values: Any) -> str:
-    """The text of a template in ``corral/templates``; an unknown name in it is an error."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("corral"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  Markdown and YAML, not HTML
-    )
-    return environment.get_template(template).render(**values).rstrip("\n") + "\n"

@@ -1,4 +1,4 @@
-"""Files that several processes look at: written at once, and used by one at a time."""
+"""Files that several processes use: written atomically, folders locked exclusively."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o644) -> 
 
 
 @contextmanager
-def alone(folder: Path, *, patience_s: float, remedy: str) -> Iterator[None]:
+def exclusive_lock(folder: Path, *, timeout_s: float, remedy: str) -> Iterator[None]:
     """Make *folder* and be the only corral at work in it; for folders of this machine, not for a shared store.
 
     Args:
         folder: its file ``lock`` is what is locked; a process that dies lets go of it.
-        patience_s: seconds to wait for another corral.
+        timeout_s: seconds to wait for another corral.
         remedy: the next step when the folder cannot be used.
 
     Raises:
-        CannotRun: the folder is not writable, or another corral is at it for longer than *patience_s*.
+        CannotRun: the folder is not writable, or another corral is at it for longer than *timeout_s*.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,10 +52,10 @@ def alone(folder: Path, *, patience_s: float, remedy: str) -> Iterator[None]:
     except OSError as error:
         raise CannotRun(f"The folder {folder} cannot be used: {error.strerror}.", next_step=remedy) from None
     with gate:
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while not _locked(gate.fileno()):
             if time.monotonic() > deadline:
-                what = f"Another corral has been at work in {folder} for {patience_s:.0f} s."
+                what = f"Another corral has been at work in {folder} for {timeout_s:.0f} s."
                 raise CannotRun(what, next_step=remedy)
             time.sleep(_POLL_SECONDS)
         yield

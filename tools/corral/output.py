@@ -1,4 +1,4 @@
-"""Where words go: data to stdout, talk to stderr.
+"""Where output goes: data to stdout, messages to stderr.
 
 Library code never imports this module; it raises or returns.
 """
@@ -46,15 +46,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str =
     Console().print(drawn)
 
 
-def talk(text: str) -> None:
-    """Say *text* to the person at the terminal: progress, notes, questions (stderr)."""
+def info(text: str) -> None:
+    """Print *text* to stderr: progress, notes, questions."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def warn(text: str) -> None:
-    """Say something that deserves a look but stops nothing (stderr)."""
-    talk(f"warning: {text}")
+    """Print a warning to stderr: something that needs attention but stops nothing."""
+    info(f"warning: {text}")
 
 
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow", "ready": "green"}

@@ -37,6 +37,7 @@ step "lint: Python" in_tools "$bin/ruff" check .
 step "lint: shell" "$bin/shellcheck" .ci/run tools/setup.sh tools/dev/*.sh terraform/modules/*/*.sh tools/tests/support/cluster/shim/*
 step "lint: Terraform" tools/dev/tflint.sh
 step "types" in_tools "$bin/mypy"
+step "layers" in_tools "$bin/lint-imports" --no-cache
 step "catalog" "$bin/corral" validate --catalog terraform/catalog
 step "demo catalog" "$bin/corral" validate --catalog terraform/catalog-demo
 step "demo lock" "$bin/corral" lock --check --catalog terraform/catalog-demo

@@ -1,4 +1,4 @@
-"""Writes ``corral/engine/llama_server_flags.json`` from the pinned engine's own ``--help``.
+"""Writes ``corral/catalog/llama_server_flags.json`` from the pinned engine's own ``--help``.
 
 python tools/dev/engine_flags.py --write     after moving the engine's pin
 python tools/dev/engine_flags.py             exits 1 when the file has drifted (part of `make check`)
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 TOOLS = Path(__file__).resolve().parents[1]
-TABLE = TOOLS / "corral" / "engine" / "llama_server_flags.json"
+TABLE = TOOLS / "corral" / "catalog" / "llama_server_flags.json"
 
 # "-c,    --ctx-size N      size of the prompt context": names, then the value's hint, then two spaces.
 _OPTION = re.compile(r"(?P<names>-{1,2}[\w.-]+(?:,\s*-{1,2}[\w.-]+)*)(?:\s(?P<hint>\S.*?))?(?:\s{2,}(?P<text>.*))?$")

@@ -19,7 +19,7 @@ from pathlib import Path
 from corral import paths
 from corral.engine import llama_swap_build
 from corral.errors import CannotRun
-from corral.files import alone
+from corral.files import exclusive_lock
 
 BUILD_LIMIT_S = 1800.0
 
@@ -60,8 +60,8 @@ class Programs:
         target = self.folder
         if target.exists():
             return target
-        with alone(
-            target.parent / f".{self.name}", patience_s=BUILD_LIMIT_S, remedy="XDG_CACHE_HOME=DIR names another"
+        with exclusive_lock(
+            target.parent / f".{self.name}", timeout_s=BUILD_LIMIT_S, remedy="XDG_CACHE_HOME=DIR names another"
         ):
             if not target.exists():
                 go = llama_swap_build.find_go(say, self._needed_go())

@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from corral.engine.render import STACK, render_local
 from corral.errors import CorralError
 from corral.paths import REPOSITORY
+from corral.terraform.local import STACK, render_local
 
 CATALOG = REPOSITORY / "terraform" / "catalog-demo"
 GOLDEN = STACK / "tests" / "golden" / "llama-swap.yaml"

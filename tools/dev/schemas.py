@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from corral.catalog.schema import drift, schemas
+from corral.lock.schemas import drift, schemas
 from corral.paths import REPOSITORY
 
 FOLDER = REPOSITORY / "terraform" / "catalog" / "schemas"

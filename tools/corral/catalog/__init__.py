@@ -1,1 +1,1 @@
-"""What the operator wants (intent) and what was measured (lock): reading, checking, writing."""
+"""What the operator wants (intent) and what was measured (ledger): reading and checking the catalog's files."""

@@ -14,12 +14,11 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from corral.catalog import yaml_reader
+from corral.catalog import flags, yaml_reader
 from corral.catalog.digest import intent_sha256
 from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import FORMS, Card, Images, Model, is_id
 from corral.catalog.yaml_reader import Document, KeyPath
-from corral.engine import flags
 from corral.errors import CatalogInvalid, Problem, Refused
 
 _T = TypeVar("_T", Model, Card, Images)

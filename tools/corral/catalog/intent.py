@@ -1,6 +1,6 @@
 """What the operator wants: one model, one card, the container images.
 
-These classes are the only definition of the catalog's keys.  ``corral.catalog.schema`` generates the editors' JSON
+These classes are the only definition of the catalog's keys.  ``corral.lock.schemas`` generates the editors' JSON
 schemas from them, and ``terraform/modules/llama-swap-config`` has the same defaults (a test compares).
 """
 

@@ -49,17 +49,17 @@ def run(args: argparse.Namespace) -> int:
         plans.show(plan, changes)
         if not changes.none:
             if not (args.yes or _agreed(changes.lines())):
-                output.talk("Nothing was changed.")
+                output.info("Nothing was changed.")
                 return ExitCode.FAILED
             lab.apply(plan, guard=ClusterGuard(plan.target))
-            output.talk("Applied.")
+            output.info("Applied.")
     return ExitCode.OK if args.no_smoke else _smoke(plan.target, plan.catalog)
 
 
 def _agreed(changes: Sequence[str]) -> bool:
     """Ask, with the words of the plan once more: Terraform's may have filled the screen."""
-    output.talk("\n".join(["", *changes]))
-    output.talk("Apply this plan? Only yes does.")
+    output.info("\n".join(["", *changes]))
+    output.info("Apply this plan? Only yes does.")
     return sys.stdin.readline().strip() == "yes"
 
 

@@ -21,5 +21,5 @@ def run(args: argparse.Namespace) -> int:
     """Take the tour."""
     from corral.demo.tour import Tour
 
-    Tour(paths.state_dir(), output.talk).run(keep=args.keep)
+    Tour(paths.state_dir(), output.info).run(keep=args.keep)
     return ExitCode.OK

@@ -25,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Stop what runs; say how it ended."""
     limit = 0.0 if args.now else stack.DRAIN_LIMIT_S
-    stopped = stack.stop(paths.state_dir(), say=output.talk, drain_s=limit)
+    stopped = stack.stop(paths.state_dir(), say=output.info, drain_s=limit)
     if stopped is None:
-        output.talk("Nothing is running.")
+        output.info("Nothing is running.")
         return ExitCode.OK
     rest = f"; engines that it left and that were ended: {stopped.orphans}" if stopped.orphans else ""
-    output.talk(f"llama-swap (pid {stopped.stack.pid}) {_how(stopped)}{rest}.")
+    output.info(f"llama-swap (pid {stopped.stack.pid}) {_how(stopped)}{rest}.")
     return ExitCode.OK
 
 

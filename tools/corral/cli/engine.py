@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show both programs."""
     if args.build:
-        binaries.llama_swap(output.talk)
+        binaries.llama_swap(output.info)
     engine, supervisor = binaries.llama_server(), binaries.find_llama_swap()
     programs = {
         "llama-server": (str(engine.path), engine.origin, engine.build),

@@ -23,10 +23,10 @@ import sys
 from collections.abc import Sequence
 
 from corral import output
-from corral.catalog import catalog, headers, lock
+from corral.catalog import catalog, ledger
 from corral.cli import options, vram_table
 from corral.errors import ExitCode, Refused
-from corral.vram import ledger
+from corral.lock import headers, lock
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,22 +72,22 @@ def _check(wanted: catalog.Catalog, *, json: bool) -> int:
     elif stale:
         for item in stale:
             output.data(str(item))
-        output.talk(f"The lock is stale. Run: {lock.relock_command(wanted)}")
+        output.info(f"The lock is stale. Run: {lock.relock_command(wanted)}")
     else:
         output.data(f"{wanted.lock_file} is fresh")
     return ExitCode.FAILED if stale else ExitCode.OK
 
 
 def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) -> int:
-    from corral.catalog.measure import EngineMeasurer
-    from corral.catalog.relock import relock
     from corral.hub.resolve import resolve
+    from corral.lock.predict import EngineMeasurer
+    from corral.lock.relock import relock
 
     moved, asked = _to_upgrade(wanted, upgrade)
     present = lock.read(wanted.lock_file)
     seen = ledger.read(wanted.directory)
-    measurer = EngineMeasurer(wanted.directory, output.talk)
-    result = relock(wanted, present, resolve, measurer, upgrade=moved, upgrade_images=asked, say=output.talk)
+    measurer = EngineMeasurer(wanted.directory, output.info)
+    result = relock(wanted, present, resolve, measurer, upgrade=moved, upgrade_images=asked, say=output.info)
     written = present is None or lock.text(present) != lock.text(result.lock)
     try:
         headers.write(wanted.directory, result.headers)
@@ -110,7 +110,7 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
         for detail in item.details:
             output.data(f"  {detail}")
     vram_table.show(result.lock, seen)
-    output.talk(f"{wanted.lock_file} {'written' if written else 'is unchanged'}")
+    output.info(f"{wanted.lock_file} {'written' if written else 'is unchanged'}")
     return ExitCode.OK
 
 

@@ -68,7 +68,7 @@ def _model_log(state: Path, model: str, lines: int, *, follow: bool) -> None:
         )
     client = LlamaSwap(running.endpoint)
     said = client.model_log(model).splitlines()[-lines:]
-    output.data("\n".join(said)) if said else output.talk(f"{model} has not been loaded yet.")
+    output.data("\n".join(said)) if said else output.info(f"{model} has not been loaded yet.")
     if follow:
         for line in client.follow_model_log(model):
             output.data(line)

@@ -24,14 +24,14 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from corral import output, paths
-from corral.catalog import catalog, lock
-from corral.catalog.vram_rows import mib
+from corral.catalog import catalog, ledger
+from corral.catalog.ledger import Measurement, Source
 from corral.cli import options
 from corral.engine import stack
 from corral.engine.stack import Running
 from corral.errors import CannotRun, ExitCode, Refused
-from corral.vram import ledger
-from corral.vram.ledger import Measurement, Source
+from corral.lock import lock
+from corral.lock.predicted import mib
 
 _COLUMNS = ("model", "device", "source", "predicted MiB", "measured MiB", "difference")
 
@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    from corral.vram import comparison
-    from corral.vram.live import LiveModel
+    from corral.measure import comparison
+    from corral.measure.live import LiveModel
 
     running = _require_running(args)
     wanted = catalog.load(running.catalog if args.catalog is None else options.catalog_dir(args))
@@ -63,7 +63,7 @@ def _measure(args: argparse.Namespace) -> int:
     found: list[Measurement] = []
     for model_id in wanted.select(args.models):
         entry = locked.models[model_id]
-        live = LiveModel(running, model_id, wanted.models[model_id], entry, say=output.talk)
+        live = LiveModel(running, model_id, wanted.models[model_id], entry, say=output.info)
         reading = live.read(args.source, reload=args.reload)
         date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         one = comparison.record(
@@ -82,12 +82,12 @@ def _show(found: list[Measurement], wanted: catalog.Catalog, *, written: bool, j
         output.data_json({"ledger": str(path), "written": written, "measurements": records})
     else:
         output.table(_COLUMNS, [_row(one, one.predicted, one.deviation) for one in found])
-        output.talk(f"{path} written" if written else f"{path} is unchanged (--dry-run)")
+        output.info(f"{path} written" if written else f"{path} is unchanged (--dry-run)")
     return ExitCode.OK
 
 
 def _check(args: argparse.Namespace) -> int:
-    from corral.vram import comparison
+    from corral.measure import comparison
 
     if args.models or args.source or args.reload:
         raise Refused("--check compares all that was measured.", next_step=options.again(args, "measure", "--check"))
@@ -115,11 +115,11 @@ def _check(args: argparse.Namespace) -> int:
             f"Nothing was measured yet for what {wanted.lock_file} has. Measure with: {options.again(args, 'measure')}"
         )
     for one in outdated:
-        output.talk(f"{one.model}: the measurement of {one.date[:10]} on {one.device} is for another command line.")
+        output.info(f"{one.model}: the measurement of {one.date[:10]} on {one.device} is for another command line.")
     for problem in problems:
-        output.talk(problem)
+        output.info(problem)
     if problems:
-        output.talk(
+        output.info(
             f"  → Measure again: {options.again(args, 'measure', 'MODEL')}. If it takes more for good, say so in "
             "the model's file: vram: {declared_mib: N, why: …}"
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from corral import paths
 
 if TYPE_CHECKING:
-    from corral.cluster.whereabouts import Whereabouts
+    from corral.cluster.target import ClusterTarget
 
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
@@ -56,20 +56,20 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def cluster(args: argparse.Namespace) -> Whereabouts | None:
+def cluster(args: argparse.Namespace) -> ClusterTarget | None:
     """The cluster that *args* name; None when they name none."""
     if args.context is None and args.namespace is None and args.kubeconfig is None:
         return None
-    from corral.cluster import whereabouts
+    from corral.terraform import target
 
-    return whereabouts.named(args.kubeconfig, args.context, args.namespace)
+    return target.resolve_target(args.kubeconfig, args.context, args.namespace)
 
 
-def applied() -> Whereabouts | None:
+def applied() -> ClusterTarget | None:
     """The cluster that the homelab's stack was applied to; None when it never was."""
-    from corral.cluster import whereabouts
+    from corral.terraform import target
 
-    return whereabouts.applied()
+    return target.applied_target()
 
 
 def _name(text: str) -> str:

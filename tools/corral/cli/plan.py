@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output, paths
-from corral.catalog import catalog, lock
+from corral.catalog import catalog
 from corral.cli import options
 from corral.errors import ExitCode, Refused
+from corral.lock import lock
 
 if TYPE_CHECKING:
     from corral.terraform.changes import Changes
@@ -88,7 +89,7 @@ def homelab(args: argparse.Namespace) -> Homelab:
     for file in args.var_file:
         if not file.is_file():
             raise Refused(f"There is no file {file}.", next_step="Correct: --var-file FILE")
-    return Homelab(catalog=args.catalog, var_files=args.var_file, warn=output.warn, say=output.talk)
+    return Homelab(catalog=args.catalog, var_files=args.var_file, warn=output.warn, say=output.info)
 
 
 def in_words(plan: Plan) -> Changes:
@@ -115,7 +116,8 @@ def _in_one_line(file: re.Match[str]) -> str:
 
 
 def _local(args: argparse.Namespace) -> int:
-    from corral.engine import binaries, render
+    from corral.engine import binaries
+    from corral.terraform import local
 
     for option, given in (("--var-file", args.var_file), ("--json", args.json)):
         if given:
@@ -124,5 +126,5 @@ def _local(args: argparse.Namespace) -> int:
     lock.require_fresh(wanted)
     engine = binaries.llama_server()
     store = options.store_dir(args)
-    output.data(render.plan_local(wanted.directory, store, engine.path, state=paths.state_dir(), warn=output.warn))
+    output.data(local.plan_local(wanted.directory, store, engine.path, state=paths.state_dir(), warn=output.warn))
     return ExitCode.OK

@@ -45,7 +45,7 @@ def progress_on_stderr() -> Iterator[Report]:
         with ProgressBars() as bars:
             yield bars
     else:
-        yield Lines(output.talk)
+        yield Lines(output.info)
 
 
 class ProgressBars:

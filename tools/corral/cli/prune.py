@@ -52,10 +52,10 @@ def run(args: argparse.Namespace) -> int:
     elif pruned.removals:
         rows = [(one.path, human(one.size), duration(one.idle), one.error or one.why) for one in pruned.removals]
         output.table(("path", "size", "idle", "what"), rows)
-    output.talk(pruned.summary())
+    output.info(pruned.summary())
     if pruned.removals and not args.yes:
-        output.talk(f"Let it go with: {options.again(args, 'prune', '--yes')}")
+        output.info(f"Let it go with: {options.again(args, 'prune', '--yes')}")
     if pruned.failed:
-        output.talk(f"{count(len(pruned.failed), 'thing')} could not be removed.")
+        output.info(f"{count(len(pruned.failed), 'thing')} could not be removed.")
         return ExitCode.FAILED
     return ExitCode.OK

@@ -16,11 +16,12 @@ import tempfile
 from pathlib import Path
 
 from corral import documents, output, paths
-from corral.catalog import catalog, lock
+from corral.catalog import catalog
 from corral.cli import options
-from corral.engine import render
 from corral.errors import ExitCode, Refused
 from corral.files import write_atomically
+from corral.lock import lock
+from corral.terraform import local
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
         if not args.check:
             write_atomically(item.path, item.text)
     if args.check and stale:
-        output.talk("Rendered files do not match the catalog and its lock. Run: corral render")
+        output.info("Rendered files do not match the catalog and its lock. Run: corral render")
         return ExitCode.FAILED
     if not stale:
-        output.talk("All rendered files are fresh.")
+        output.info("All rendered files are fresh.")
     return ExitCode.OK
 
 
@@ -81,7 +82,7 @@ def _seating_picture() -> documents.Document:
     demo = catalog.load(paths.REPOSITORY / "terraform" / "catalog-demo")
     lock.require_fresh(demo)
     with tempfile.TemporaryDirectory(prefix="corral-") as state:
-        chart = render.seating(demo.directory, state=Path(state))
+        chart = local.seating(demo.directory, state=Path(state))
     return documents.Document(paths.REPOSITORY / "docs" / "seating-demo.svg", svg.draw(chart))
 
 
@@ -89,7 +90,7 @@ def _llama_swap(args: argparse.Namespace, wanted: catalog.Catalog) -> str:
     """The configuration of a llama-swap elsewhere; nothing of it is kept here."""
     lock.require_fresh(wanted)
     with tempfile.TemporaryDirectory(prefix="corral-") as state:
-        return render.render_local(
+        return local.render_local(
             wanted.directory,
             options.store_dir(args),
             args.engine,

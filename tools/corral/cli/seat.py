@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corral import output, paths
-from corral.catalog import catalog, lock
+from corral.catalog import catalog
 from corral.cli import options
-from corral.engine import render
 from corral.errors import ExitCode, Refused
 from corral.files import write_atomically
+from corral.lock import lock
 from corral.seating import chart, remedies
+from corral.terraform import local
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             f"{args.target}: a model is named for a question.", next_step="corral seat --what-if KEY=VALUE MODEL"
         )
     with _asked(args, wanted, present) as (seated, changes):
-        found = render.seating(seated.directory, state=paths.state_dir())
+        found = local.seating(seated.directory, state=paths.state_dir())
         _show(found, seated, changes, args, home=wanted.directory)
     return ExitCode.OK if all(card["fits"] for card in found["cards"].values()) else ExitCode.FAILED
 
@@ -91,7 +92,7 @@ def _show(
     from corral.seating import terminal
 
     for change in changes:
-        output.talk(f"what if {change}")
+        output.info(f"what if {change}")
     _print(terminal.draw(found))
     if found["models"]:
         output.data("")
@@ -110,7 +111,7 @@ def _write_svg(file: Path, found: dict[str, Any]) -> None:
         raise Refused(
             f"{file} cannot be written: {error.strerror}.", next_step="Name another file with: --svg FILE"
         ) from None
-    output.talk(f"{file} written")
+    output.info(f"{file} written")
 
 
 def _print(drawn: Text) -> None:
@@ -125,11 +126,11 @@ def _print(drawn: Text) -> None:
 def _tell_remedies(name: str, card: dict[str, Any], seated: catalog.Catalog, home: Path, *, asked: bool) -> None:
     lines = remedies.edits(name, card, seated)
     if not lines:
-        output.talk(f"\n{card['reason'].rpartition(' For the chart')[0]}")
+        output.info(f"\n{card['reason'].rpartition(' For the chart')[0]}")
         return
     would = "would be" if asked else "is"
-    output.talk(f"\n{name} {would} short of {card['short_mib']:,} MiB. Each of these alone would do:")
+    output.info(f"\n{name} {would} short of {card['short_mib']:,} MiB. Each of these alone would do:")
     for line in lines:
-        output.talk(f"  - {line.replace('(now ', '(in question: ') if asked else line}")
+        output.info(f"  - {line.replace('(now ', '(in question: ') if asked else line}")
     if not asked:
-        output.talk(f"  → {remedies.afterwards(home)}")
+        output.info(f"  → {remedies.afterwards(home)}")

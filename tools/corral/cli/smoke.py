@@ -42,7 +42,7 @@ from corral.smoke.endpoint import Endpoint, root_of
 from corral.smoke.report import CheckResult, Report
 
 if TYPE_CHECKING:
-    from corral.cluster.whereabouts import Whereabouts
+    from corral.cluster.target import ClusterTarget
 
 _COLUMNS = ("model", "check", "status", "seconds", "reason")
 
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     return _exit_code(result)
 
 
-def _catalog_dir(args: argparse.Namespace, local: stack.Running | None, where: Whereabouts | None) -> Path:
+def _catalog_dir(args: argparse.Namespace, local: stack.Running | None, where: ClusterTarget | None) -> Path:
     """The one that is named; else the one that is served."""
     served = None
     if args.catalog is None and (local or where):
@@ -129,7 +129,7 @@ class _Place:
 
 
 @contextmanager
-def _at(args: argparse.Namespace, local: stack.Running | None, where: Whereabouts | None) -> Iterator[_Place]:
+def _at(args: argparse.Namespace, local: stack.Running | None, where: ClusterTarget | None) -> Iterator[_Place]:
     if where is None:
         root = root_of(args.endpoint or _local_endpoint(local))
         yield _Place(root, root, is_local=not args.endpoint)
@@ -142,7 +142,7 @@ def _at(args: argparse.Namespace, local: stack.Running | None, where: Whereabout
     named += ["--kubeconfig", str(where.kubeconfig)] if where.kubeconfig else []
     named += ["--catalog", str(args.catalog)] if args.catalog else []
     with port_forward.forwarded(cluster, where.namespace, where.service) as root:
-        output.talk(f"{where.url} of context {cluster.context}, through {root}")
+        output.info(f"{where.url} of context {cluster.context}, through {root}")
         yield _Place(root, where.url, logs=lambda _model: logs, why=shlex.join(["corral", "why", *named]))
 
 
@@ -162,7 +162,7 @@ async def _ask(
             why_not_loaded=_engines_word(place.root) if not args.endpoint else lambda _model: "",
         )
     if result.failed and place.why:
-        output.talk(f"What is behind it: {place.why}")
+        output.info(f"What is behind it: {place.why}")
     return replace(result, endpoint=place.shown)
 
 
@@ -189,7 +189,7 @@ def _local_endpoint(local: stack.Running | None) -> str:
 def _exit_code(result: Report) -> int:
     if result.failed:
         count = len(result.failed)
-        output.talk(f"{count} of {len(result.checks)} checks failed.")
+        output.info(f"{count} of {len(result.checks)} checks failed.")
         return ExitCode.FAILED
     if not result.passed:
         raise CannotRun(
@@ -203,11 +203,11 @@ class _Progress:
     """Tells each step on stderr."""
 
     def loading(self, model: str) -> None:
-        output.talk(f"{model} is not resident: its first check loads it …")
+        output.info(f"{model} is not resident: its first check loads it …")
 
     def checked(self, result: CheckResult) -> None:
         reason = "" if result.status == "passed" else f"  {result.reason}"
-        output.talk(f"{result.status:7}  {result.model}  {result.check}  {result.seconds:.2f} s{reason}")
+        output.info(f"{result.status:7}  {result.model}  {result.check}  {result.seconds:.2f} s{reason}")
 
 
 def _row(check: CheckResult) -> tuple[str, ...]:

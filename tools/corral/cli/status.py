@@ -37,7 +37,7 @@ from corral.errors import CannotRun, ExitCode, Failed
 
 if TYPE_CHECKING:
     from corral.cluster.finding import Finding
-    from corral.cluster.whereabouts import Whereabouts
+    from corral.cluster.target import ClusterTarget
 
 _LOG_LINES = 20_000  # enough to find a model's last failure
 
@@ -82,12 +82,12 @@ def run(args: argparse.Namespace) -> int:
         output.data_json(_plain(running, models))
         return ExitCode.OK
     engine = running.engine
-    output.talk(f"{running.endpoint}  up {duration(time.time() - running.started_at)}  llama-swap pid {running.pid}")
-    output.talk(f"engine: {engine.path} ({engine.origin}), build {engine.build}")
+    output.info(f"{running.endpoint}  up {duration(time.time() - running.started_at)}  llama-swap pid {running.pid}")
+    output.info(f"engine: {engine.path} ({engine.origin}), build {engine.build}")
     rows = [(one.model, one.state, str(one.pid or "-"), one.proxy or "-", one.reason) for one in models]
     output.table(("model", "state", "pid", "engine at", "reason"), rows)
     if any(one.reason for one in models):
-        output.talk("What is behind it, and what to do: corral why MODEL")
+        output.info("What is behind it, and what to do: corral why MODEL")
     return ExitCode.OK
 
 
@@ -105,25 +105,25 @@ def _on_this_host(args: argparse.Namespace, services: tuple[HostService, ...]) -
     return ExitCode.OK if runs else ExitCode.FAILED
 
 
-def _in_cluster(args: argparse.Namespace, where: Whereabouts) -> int:
+def _in_cluster(args: argparse.Namespace, where: ClusterTarget) -> int:
     from corral.cluster import client, summary
 
     found = summary.summary(client.connect(where.kubeconfig, where.context), where)
     if args.json:
         output.data_json(found.as_json())
         return ExitCode.OK if found.is_well else ExitCode.FAILED
-    output.talk(f"{found.endpoint}  context {found.context}, Kubernetes {found.version} at {found.server}")
+    output.info(f"{found.endpoint}  context {found.context}, Kubernetes {found.version} at {found.server}")
     if where.trouble:
         output.warn(f"The seating chart is not known: {where.trouble}")
     output.table(("what", "name", "state", "details"), summary.rows(found))
     if found.models_unseen:
-        output.talk(f"The models could not be asked: {found.models_unseen}")
+        output.info(f"The models could not be asked: {found.models_unseen}")
     if found.findings:
         output.data("\n".join(line for finding in found.findings for line in _told(finding)))
     elif not found.is_serving:
-        output.talk("Nothing is known to be wrong; it does not serve yet.")
+        output.info("Nothing is known to be wrong; it does not serve yet.")
     if found.models and any(one.state == "failed" for one in found.models):
-        output.talk(f"What is behind a failed model: corral why MODEL --context {found.context}")
+        output.info(f"What is behind a failed model: corral why MODEL --context {found.context}")
     return ExitCode.OK if found.is_well else ExitCode.FAILED
 
 

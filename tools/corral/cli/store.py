@@ -33,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
         output.data_json({"store": str(store.root), **listing.as_data(seen)})
     else:
         output.table(listing.COLUMNS, listing.rows(seen))
-        output.talk(listing.summary(seen))
+        output.info(listing.summary(seen))
     return ExitCode.OK

@@ -25,13 +25,15 @@ from corral.agent.fetch import fetch
 from corral.agent.lock_file import read_lock
 from corral.agent.stopping import stop_on_sigterm
 from corral.agent.store import Store
-from corral.catalog import catalog, lock
+from corral.catalog import catalog
 from corral.cli import options
 from corral.cli.progress_bars import progress_on_stderr
-from corral.engine import binaries, ports, render, stack
+from corral.engine import binaries, ports, stack
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import ExitCode, Failed
+from corral.lock import lock
+from corral.terraform import local
 
 PORT = ports.LLAMA_SWAP
 
@@ -50,14 +52,14 @@ def run(args: argparse.Namespace) -> int:
     wanted = catalog.load(options.catalog_dir(args))
     lock.require_fresh(wanted)
     engine = binaries.llama_server()
-    llama_swap = binaries.llama_swap(output.talk)
-    stack.clear_leftovers(state, say=output.talk)
+    llama_swap = binaries.llama_swap(output.info)
+    stack.clear_leftovers(state, say=output.info)
     present = stack.running(state)
     port: int = args.port or (present.port if present else PORT)
     if present is None:
         ports.require_free(port)  # before anything takes long
     first_engine_port = present.first_engine_port if present else ports.for_engines(len(wanted.models), port)
-    config = render.render_local(
+    config = local.render_local(
         wanted.directory, store, engine.path, state=state, start_port=first_engine_port, warn=output.warn
     )
     if present:
@@ -71,15 +73,15 @@ def run(args: argparse.Namespace) -> int:
         engine=engine,
         llama_swap=llama_swap,
         catalog=wanted.directory.resolve(),
-        say=output.talk,
+        say=output.info,
     )
     if not fresh:
-        output.talk(f"This configuration is already running (pid {running.pid}).")
+        output.info(f"This configuration is already running (pid {running.pid}).")
     if args.detach or not fresh:
         output.data(running.endpoint)
-        output.talk("Look: corral status   Prove it: corral smoke   Stop it: corral down")
+        output.info("Look: corral status   Prove it: corral smoke   Stop it: corral down")
         return ExitCode.OK
-    output.talk(f"{running.endpoint} answers for {len(wanted.models)} models. Ctrl-C stops it.")
+    output.info(f"{running.endpoint} answers for {len(wanted.models)} models. Ctrl-C stops it.")
     return _attend(running, state)
 
 
@@ -94,10 +96,10 @@ def _attend(running: Running, state: Path) -> int:
         for line in StackFolder(state).follow_log(lambda: running.is_alive and not received):
             output.data(line)
         if received:
-            output.talk("Stopping ...")
-        stopped = stack.stop(state, only=running, say=output.talk, hurry=lambda: len(received) > 1)
+            output.info("Stopping ...")
+        stopped = stack.stop(state, only=running, say=output.info, hurry=lambda: len(received) > 1)
     if stopped is None:
-        output.talk("Stopped from elsewhere.")
+        output.info("Stopped from elsewhere.")
     elif not stopped.was_alive:
         raise Failed(f"llama-swap (pid {running.pid}) has ended by itself.", next_step="corral logs")
     return ExitCode.OK

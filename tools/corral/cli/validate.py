@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 
 from corral import output
-from corral.catalog import catalog, lock
+from corral.catalog import catalog
 from corral.cli import options
 from corral.errors import CatalogInvalid, ExitCode
+from corral.lock import lock
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

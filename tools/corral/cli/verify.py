@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
         rows = [(check.model, check.file, human(check.size), check.state, check.detail) for check in checks]
         output.table(("model", "file", "size", "state", "detail"), rows)
     if trouble:
-        output.talk(f"{trouble.message}\n  → {trouble.next_step}" if trouble.next_step else trouble.message)
+        output.info(f"{trouble.message}\n  → {trouble.next_step}" if trouble.next_step else trouble.message)
     if bad:
         remedy = "" if args.repair else f"  Mend it with: {options.again(args, 'verify', '--repair')}"
-        output.talk(f"{count(len(bad), 'file')} of {len(checks)} not as the lock says.{remedy}")
+        output.info(f"{count(len(bad), 'file')} of {len(checks)} not as the lock says.{remedy}")
         return ExitCode.FAILED
     return ExitCode.OK

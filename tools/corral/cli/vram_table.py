@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from corral import output
-from corral.catalog.lock import Lock, LockEntry
-from corral.catalog.vram_rows import MIB, Vram, mib
-from corral.vram.ledger import Ledger, Measurement
+from corral.catalog.ledger import Ledger, Measurement
+from corral.lock.lock import Lock, LockEntry
+from corral.lock.predicted import MIB, Vram, mib
 
 _PARTS = ("weights", "context", "compute", "projector")
 

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         output.table(_COLUMNS, [_row(file) for file in (*warmed, everything)])
     if cold:
-        output.talk(
+        output.info(
             f"Not in memory to 99 %: {', '.join(f'{file.model}/{file.file}' for file in cold)}.  "
             "There is too little room for it, or something else needs it more."
         )

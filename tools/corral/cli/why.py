@@ -41,7 +41,7 @@ from corral.why.answer import Answer, Reason, one_line
 from corral.why.facts import Place
 
 if TYPE_CHECKING:
-    from corral.cluster.whereabouts import Whereabouts
+    from corral.cluster.target import ClusterTarget
 
 _SENTENCES = {
     Reason.HEALTHY: "nothing is wrong with it",
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.CANNOT_RUN if worst.reason is Reason.UNKNOWN else ExitCode.FAILED
 
 
-def _in_cluster(args: argparse.Namespace, where: Whereabouts) -> list[Answer]:
+def _in_cluster(args: argparse.Namespace, where: ClusterTarget) -> list[Answer]:
     if args.store:
         raise Refused("--store is for the local stack; a cluster has its own.", next_step="Leave it out")
     from corral.cluster import client

@@ -6,14 +6,14 @@ import re
 
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.seen import Seen, claims_of, quantity
+from corral.cluster.snapshot import Snapshot, claims_of, quantity
 
 _HEALS = re.compile(r"timed out|refused|no route to host|unreachable|i/o timeout|temporary failure", re.IGNORECASE)
 _NO_OBJECT = re.compile(r'(?P<kind>secret|configmap) "(?P<name>[^"]+)" not found', re.IGNORECASE)
 _NO_KEY = re.compile(r"references non-existent (?P<kind>secret|config) key: (?P<key>\S+)")
 
 
-def unbound(seen: Seen, claim: Object) -> Finding | None:
+def unbound(seen: Snapshot, claim: Object) -> Finding | None:
     """It has no volume."""
     name, phase = claim["metadata"]["name"], claim.get("status", {}).get("phase")
     subject = f"persistentvolumeclaim/{name}"
@@ -35,7 +35,7 @@ def unbound(seen: Seen, claim: Object) -> Finding | None:
     return _no_volume(seen, claim, subject, said)
 
 
-def _no_volume(seen: Seen, claim: Object, subject: str, said: str) -> Finding:
+def _no_volume(seen: Snapshot, claim: Object, subject: str, said: str) -> Finding:
     wanted, volume = claim["spec"].get("volumeName"), seen.volume_of(claim)
     step = seen.kubectl("describe", subject)
     storage_class = claim["spec"].get("storageClassName")
@@ -68,7 +68,7 @@ def _holder(volume: Object, claim: Object) -> str:
     return f"the claim {ref.get('namespace')}/{ref.get('name')}"
 
 
-def _release(seen: Seen, volume: Object) -> str:
+def _release(seen: Snapshot, volume: Object) -> str:
     patch = '[{"op": "remove", "path": "/spec/claimRef"}]'
     name = f"persistentvolume/{volume['metadata']['name']}"
     if volume.get("status", {}).get("phase") != "Released":
@@ -88,14 +88,14 @@ def _mismatch(claim: Object, volume: Object) -> str:
     return ""
 
 
-def _said(seen: Seen, claim: Object) -> str:
+def _said(seen: Snapshot, claim: Object) -> str:
     return seen.said(claim, "PersistentVolumeClaim")
 
 
 # -- mounting -------------------------------------------------------------------------------------------------
 
 
-def unmounted(seen: Seen, pod: Object) -> Finding | None:
+def unmounted(seen: Snapshot, pod: Object) -> Finding | None:
     """It has a node and waits for a volume, a Secret or a ConfigMap."""
     said = seen.said(pod, "Pod", "FailedMount", "FailedAttachVolume", "FailedMapVolume")
     if not said:
@@ -108,7 +108,7 @@ def unmounted(seen: Seen, pod: Object) -> Finding | None:
     return _unmounted(seen, pod, subject, said)
 
 
-def missing_object(seen: Seen, subject: str, said: str) -> Finding | None:
+def missing_object(seen: Snapshot, subject: str, said: str) -> Finding | None:
     """A Secret or a ConfigMap, or a key of it, is not there."""
     if (found := _NO_OBJECT.search(said)) is not None:
         kind, name = found["kind"].lower(), found["name"]
@@ -126,13 +126,13 @@ def missing_object(seen: Seen, subject: str, said: str) -> Finding | None:
     return Finding(subject, what, said, step, is_stuck=True, cause=Cause.CONFIGURATION)
 
 
-def _make(seen: Seen, kind: str, name: str) -> str:
+def _make(seen: Snapshot, kind: str, name: str) -> str:
     if kind == "secret":  # the hub's token, read from the terminal so that no shell's history has it
         return seen.kubectl("create", "secret", "generic", name, "--from-file=token=/dev/stdin")
     return "corral apply"
 
 
-def _unmounted(seen: Seen, pod: Object, subject: str, said: str) -> Finding:
+def _unmounted(seen: Snapshot, pod: Object, subject: str, said: str) -> Finding:
     volume = _volume_in(seen, pod, said)
     where = f" {place_of(volume)}" if volume else ""
     what = f"cannot mount its volume{where}: {_essence(said)}"
@@ -145,7 +145,7 @@ def _mounts_now(pod: Object) -> bool:
     return any((one.get("state") or {}).get("running") for one in status)
 
 
-def _volume_in(seen: Seen, pod: Object, said: str) -> Object | None:
+def _volume_in(seen: Snapshot, pod: Object, said: str) -> Object | None:
     """The PersistentVolume that *said* is about."""
     claims = [one for one in seen.claims if one["metadata"]["name"] in claims_of(pod["spec"])]
     volumes = [volume for claim in claims if (volume := seen.volume_of(claim))]
@@ -179,7 +179,7 @@ def node_of(volume: Object) -> str:
     return str(values[0]) if len(values) == 1 else ""
 
 
-def look_at_the_store(seen: Seen, volume: Object, command: str = "ls -ldn") -> str:
+def look_at_the_store(seen: Snapshot, volume: Object, command: str = "ls -ldn") -> str:
     """*command* on the folder of *volume*, on the machine that has it."""
     spec = volume["spec"]
     if nfs := spec.get("nfs"):

@@ -9,7 +9,7 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.seen import SERVER, Seen, annotation, containers, last_end, message, seconds
+from corral.cluster.snapshot import SERVER, Snapshot, annotation, containers, last_end, message, seconds
 
 _IMAGE = {
     "ErrImagePull",
@@ -52,7 +52,7 @@ _IMAGE_TROUBLE: tuple[tuple[str, str, bool], ...] = (
 )
 
 
-def waiting(seen: Seen, pod: Object) -> Finding | None:
+def waiting(seen: Snapshot, pod: Object) -> Finding | None:
     """A container that cannot start, or ended and waits to be started again."""
     for container in containers(pod):
         state = (container.get("state") or {}).get("waiting")
@@ -67,7 +67,7 @@ def waiting(seen: Seen, pod: Object) -> Finding | None:
     return None
 
 
-def _image(seen: Seen, pod: Object, container: Object, state: Object) -> Finding:
+def _image(seen: Snapshot, pod: Object, container: Object, state: Object) -> Finding:
     said = _told(state)
     if said.endswith('"'):  # a back-off alone: the event of the attempt says why
         attempts = [message(one) for one in seen.events_of(pod, "Pod", "Failed", "InspectFailed", "ErrImageNeverPull")]
@@ -86,14 +86,14 @@ def _image(seen: Seen, pod: Object, container: Object, state: Object) -> Finding
     return Finding(_subject(pod), f"{what}{where}", said, step, is_stuck=True, cause=Cause.IMAGE)
 
 
-def _other_image(seen: Seen, container: Object, relock: str) -> tuple[str, str]:
+def _other_image(seen: Snapshot, container: Object, relock: str) -> tuple[str, str]:
     """Where the image of *container* is corrected when it is not the lock's, and the command to type then."""
     if container["name"] != SERVER or seen.deployment is None or annotation(seen.deployment, _FROM) is None:
         return "", relock
     return " It is not the lock's: correct image in terraform.tfvars.", "corral apply"
 
 
-def _start(seen: Seen, pod: Object, container: Object, state: Object) -> Finding:
+def _start(seen: Snapshot, pod: Object, container: Object, state: Object) -> Finding:
     said, subject = _told(state), _subject(pod)
     if found := claim_rules.missing_object(seen, subject, said):
         return found
@@ -110,7 +110,7 @@ def _start(seen: Seen, pod: Object, container: Object, state: Object) -> Finding
     return Finding(subject, what, said, step, is_stuck=bool(lasting), cause=Cause.RUNTIME)
 
 
-def crashed(seen: Seen, pod: Object, container: Object) -> Finding:
+def crashed(seen: Snapshot, pod: Object, container: Object) -> Finding:
     """It ended, and is started again and again."""
     end, name, restarts = last_end(container), container["name"], int(container.get("restartCount") or 0)
     if end.get("reason") in _NEVER_RAN:
@@ -131,7 +131,7 @@ def is_out_of_memory(end: Object) -> bool:
     return end.get("reason") == "OOMKilled"
 
 
-def _out_of_memory(seen: Seen, pod: Object, container: Object, *, is_stuck: bool) -> Finding:
+def _out_of_memory(seen: Snapshot, pod: Object, container: Object, *, is_stuck: bool) -> Finding:
     limit = next(
         (
             (one.get("resources") or {}).get("limits", {}).get("memory")
@@ -150,7 +150,7 @@ def _out_of_memory(seen: Seen, pod: Object, container: Object, *, is_stuck: bool
     return Finding(_subject(pod), what, _words(last_end(container)), step, is_stuck=is_stuck, cause=Cause.MEMORY)
 
 
-def ended_lately(seen: Seen, pod: Object) -> Finding | None:
+def ended_lately(seen: Snapshot, pod: Object) -> Finding | None:
     """It runs again, but a container of it ended badly within the last hour."""
     for container in containers(pod):
         end = (container.get("lastState") or {}).get("terminated") or {}
@@ -166,7 +166,7 @@ def ended_lately(seen: Seen, pod: Object) -> Finding | None:
     return None
 
 
-def failed_now(seen: Seen, pod: Object) -> Finding | None:
+def failed_now(seen: Snapshot, pod: Object) -> Finding | None:
     """A container has ended badly and nothing was started in its place yet."""
     for container in containers(pod):
         end = (container.get("state") or {}).get("terminated") or {}
@@ -182,7 +182,7 @@ def failed_now(seen: Seen, pod: Object) -> Finding | None:
     return None
 
 
-def unwell(seen: Seen, pod: Object) -> Finding | None:
+def unwell(seen: Snapshot, pod: Object) -> Finding | None:
     """It runs, and a probe of it fails."""
     said = seen.said(pod, "Pod", "Unhealthy")
     if not said:
@@ -200,7 +200,7 @@ def _exit(end: Object) -> str:
     return f"exit code {code}" if code is not None else "nobody knows how"
 
 
-def _ago(seen: Seen, end: Object) -> str:
+def _ago(seen: Snapshot, end: Object) -> str:
     at = seconds(end.get("finishedAt"))
     return f" {duration(max(0.0, seen.now - at))} ago" if at else ""
 

@@ -38,7 +38,7 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules, container_rules, job_rules, scheduling_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.seen import Seen, condition, is_ready, is_true
+from corral.cluster.snapshot import Snapshot, condition, is_ready, is_true
 
 _PATIENCE_S = 60.0  # for which a pod may be starting without a word about it
 _RECENT_S = 3600.0
@@ -46,7 +46,7 @@ _GRACE_S = 30.0  # beyond its own that a pod may take to stop
 _PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 
 
-def findings(seen: Seen) -> tuple[Finding, ...]:
+def findings(seen: Snapshot) -> tuple[Finding, ...]:
     """What is wrong, those first that no waiting heals; empty when nothing is known to be wrong.
 
     That nothing is wrong does not say that something runs: it may be starting.
@@ -58,7 +58,7 @@ def findings(seen: Seen) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda one: not one.is_stuck))
 
 
-def _all(seen: Seen) -> Iterator[Finding]:
+def _all(seen: Snapshot) -> Iterator[Finding]:
     yield from _unseen(seen)
     if "the namespace" not in seen.unseen and (found := _no_namespace(seen)):
         yield found
@@ -71,14 +71,14 @@ def _all(seen: Seen) -> Iterator[Finding]:
         yield from _some(_node(seen, node))
 
 
-def _unseen(seen: Seen) -> Iterator[Finding]:
+def _unseen(seen: Snapshot) -> Iterator[Finding]:
     for source, problem in seen.unseen.items():
         step = seen.kubectl("auth", "can-i", "--list")
         what = f"could not be looked at in {source}: what is wrong there is not known."
         yield Finding(f"namespace/{seen.namespace}", what, problem, step, is_stuck=False, cause=Cause.UNSEEN)
 
 
-def _no_namespace(seen: Seen) -> Finding | None:
+def _no_namespace(seen: Snapshot) -> Finding | None:
     subject = f"namespace/{seen.namespace}"
     if seen.space is None:
         what = "does not exist: nothing was applied to this cluster, or under another name."
@@ -94,7 +94,7 @@ def _no_namespace(seen: Seen) -> Finding | None:
 # -- the download ---------------------------------------------------------------------------------------------
 
 
-def _job(seen: Seen) -> Iterator[Finding]:
+def _job(seen: Snapshot) -> Iterator[Finding]:
     job = seen.job
     if job is None or is_true(job, "Complete"):
         return
@@ -110,7 +110,7 @@ def _job(seen: Seen) -> Iterator[Finding]:
 # -- the server -----------------------------------------------------------------------------------------------
 
 
-def _server(seen: Seen) -> Iterator[Finding]:
+def _server(seen: Snapshot) -> Iterator[Finding]:
     if any(source in seen.unseen for source in ("the Deployments", "the pods")):
         return
     deployment = seen.deployment
@@ -142,7 +142,7 @@ def _server(seen: Seen) -> Iterator[Finding]:
         yield from _no_pod(seen, deployment, subject)
 
 
-def _no_pod(seen: Seen, deployment: Object, subject: str) -> Iterator[Finding]:
+def _no_pod(seen: Snapshot, deployment: Object, subject: str) -> Iterator[Finding]:
     age = seen.age(deployment["metadata"].get("creationTimestamp"))
     if age > _PATIENCE_S:
         what = f"has no pod, {duration(age)} after it was made, and nothing that was seen says why."
@@ -153,7 +153,7 @@ def _no_pod(seen: Seen, deployment: Object, subject: str) -> Iterator[Finding]:
 # -- any pod --------------------------------------------------------------------------------------------------
 
 
-def _pod(seen: Seen, pod: Object, *, is_of_job: bool = False) -> Finding | None:
+def _pod(seen: Snapshot, pod: Object, *, is_of_job: bool = False) -> Finding | None:
     phase = pod.get("status", {}).get("phase")
     if phase == "Succeeded":
         return None
@@ -173,14 +173,14 @@ def _pod(seen: Seen, pod: Object, *, is_of_job: bool = False) -> Finding | None:
     return _unexplained(seen, pod)
 
 
-def _mounting(seen: Seen, pod: Object) -> Finding | None:
+def _mounting(seen: Snapshot, pod: Object) -> Finding | None:
     """Events outlive what they tell of: only a pod none of whose containers has started still waits for a volume."""
     status = pod.get("status", {})
     started = any((one.get("state") or {}).keys() & {"running", "terminated"} for one in _statuses(status))
     return None if started else claim_rules.unmounted(seen, pod)
 
 
-def _sandbox(seen: Seen, pod: Object) -> Finding | None:
+def _sandbox(seen: Snapshot, pod: Object) -> Finding | None:
     status = pod.get("status", {})
     if any((one.get("state") or {}).keys() & {"running", "terminated"} for one in _statuses(status)):
         return None
@@ -199,7 +199,7 @@ def _sandbox(seen: Seen, pod: Object) -> Finding | None:
     return Finding(subject, what, said, seen.kubectl("describe", subject), is_stuck=False, cause=Cause.RUNTIME)
 
 
-def _removed(seen: Seen, pods: Sequence[Object]) -> Finding | None:
+def _removed(seen: Snapshot, pods: Sequence[Object]) -> Finding | None:
     """The kubelet ended some of *pods* within the last hour, or did not take them; told of the last one."""
     gone = [one for one in pods if _is_removed(one) and seen.age(one["metadata"].get("creationTimestamp")) < _RECENT_S]
     if not gone:
@@ -220,7 +220,7 @@ def _is_removed(pod: Object) -> bool:
     return bool(status.get("phase") == "Failed" and status.get("reason"))
 
 
-def _stopping(seen: Seen, pod: Object) -> Finding | None:
+def _stopping(seen: Snapshot, pod: Object) -> Finding | None:
     metadata = pod["metadata"]
     over = seen.age(metadata["deletionTimestamp"])  # the time by which it should be gone
     if over <= _GRACE_S:
@@ -231,12 +231,12 @@ def _stopping(seen: Seen, pod: Object) -> Finding | None:
     return Finding(subject, what, "", step, is_stuck=False, cause=Cause.NODE)
 
 
-def _on_dead_node(seen: Seen, pod: Object) -> Finding | None:
+def _on_dead_node(seen: Snapshot, pod: Object) -> Finding | None:
     node = next((one for one in seen.nodes if one["metadata"]["name"] == pod["spec"].get("nodeName")), None)
     return _node(seen, node) if node and not is_true(node, "Ready") else None
 
 
-def _unexplained(seen: Seen, pod: Object) -> Finding | None:
+def _unexplained(seen: Snapshot, pod: Object) -> Finding | None:
     age = seen.age(pod["metadata"].get("creationTimestamp"))
     phase = pod.get("status", {}).get("phase", "unknown")
     if age <= _PATIENCE_S and phase in ("Pending", "Running"):
@@ -251,7 +251,7 @@ def _unexplained(seen: Seen, pod: Object) -> Finding | None:
 # -- nodes ----------------------------------------------------------------------------------------------------
 
 
-def _node(seen: Seen, node: Object) -> Finding | None:
+def _node(seen: Snapshot, node: Object) -> Finding | None:
     subject = f"node/{node['metadata']['name']}"
     step = seen.kubectl("describe", subject, is_namespaced=False)
     ready = condition(node, "Ready")

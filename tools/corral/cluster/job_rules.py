@@ -10,8 +10,8 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules, container_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.seen import (
-    Seen,
+from corral.cluster.snapshot import (
+    Snapshot,
     annotation,
     claims_of,
     condition,
@@ -48,7 +48,7 @@ class LastWords:
     event: str = ""
 
 
-def failed(seen: Seen, job: Object) -> Finding | None:
+def failed(seen: Snapshot, job: Object) -> Finding | None:
     """It has given up."""
     if not is_true(job, "Failed"):
         return None
@@ -88,7 +88,7 @@ def _ended(noted: str, subject: str, event: str) -> Finding:
     return Finding(subject, what, why.event or event, why.next_step, is_stuck=True, cause=cause)
 
 
-def retrying(seen: Seen, job: Object) -> Finding | None:
+def retrying(seen: Snapshot, job: Object) -> Finding | None:
     """A pod of it failed and the Job tries again."""
     # A pod that has just ended is counted by the Job a moment later.
     ended = sum(any(last_end(one).get("exitCode") for one in containers(pod)) for pod in seen.job_pods)
@@ -104,7 +104,7 @@ def retrying(seen: Seen, job: Object) -> Finding | None:
     return Finding(f"job/{job['metadata']['name']}", told, words.event, step, is_stuck=stuck, cause=Cause.DOWNLOAD)
 
 
-def uncreated(seen: Seen, job: Object) -> Finding | None:
+def uncreated(seen: Snapshot, job: Object) -> Finding | None:
     """No pod could be made for it."""
     active = int(job.get("status", {}).get("active") or 0)
     if active or is_true(job, "Complete") or is_true(job, "Failed") or seen.job_pods:
@@ -117,7 +117,7 @@ def uncreated(seen: Seen, job: Object) -> Finding | None:
     return refused(seen, f"job/{job['metadata']['name']}", said) if said else None
 
 
-def refused(seen: Seen, subject: str, said: str) -> Finding:
+def refused(seen: Snapshot, subject: str, said: str) -> Finding:
     """A pod was refused when it was to be made."""
     step, stuck = seen.kubectl("describe", subject), True
     if "violates PodSecurity" in said:
@@ -138,7 +138,7 @@ def refused(seen: Seen, subject: str, said: str) -> Finding:
     return Finding(subject, what, said, step, is_stuck=stuck, cause=Cause.REFUSED)
 
 
-def last_words(seen: Seen) -> LastWords | None:
+def last_words(seen: Snapshot) -> LastWords | None:
     """Of the last pod of the Job that failed; None when no such pod is there any more."""
     for pod in seen.job_pods:
         ends = [(one, last_end(one)) for one in containers(pod)]
@@ -154,7 +154,7 @@ def last_words(seen: Seen) -> LastWords | None:
     return None
 
 
-def _explain(seen: Seen, job: Object, words: LastWords) -> tuple[str, str]:
+def _explain(seen: Snapshot, job: Object, words: LastWords) -> tuple[str, str]:
     """What went wrong, and what to type."""
     name = f"job/{job['metadata']['name']}"
     logs = seen.kubectl("logs", name, "-c", words.container)
@@ -184,14 +184,14 @@ def _explain(seen: Seen, job: Object, words: LastWords) -> tuple[str, str]:
     return said if said.endswith(".") else f"{said}.", logs
 
 
-def _at_the_store(seen: Seen, job: Object, command: str, otherwise: str) -> str:
+def _at_the_store(seen: Snapshot, job: Object, command: str, otherwise: str) -> str:
     names = claims_of(pod_spec(job))
     volumes = [seen.volume_of(claim) for claim in seen.claims if claim["metadata"]["name"] in names]
     volume = next((one for one in volumes if one), None)
     return claim_rules.look_at_the_store(seen, volume, command) if volume else otherwise
 
 
-def _token(seen: Seen, job: Object) -> str:
+def _token(seen: Snapshot, job: Object) -> str:
     """How the token is put there: into the Secret that the Job mounts, else into one that the stack is then told of."""
     name = next(iter(secrets_of(pod_spec(job))), "")
     if name:

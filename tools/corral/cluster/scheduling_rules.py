@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.seen import Seen, asks_for, claims_of, condition, is_true, labels, quantity
+from corral.cluster.snapshot import Snapshot, asks_for, claims_of, condition, is_true, labels, quantity
 
 _INSUFFICIENT = re.compile(r"Insufficient (?P<resource>[^\s,.]+(?:\.[^\s,.]+)*)")
 _HOSTNAME = "kubernetes.io/hostname"
@@ -16,7 +16,7 @@ _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _PLAIN = {"cpu": "processors", "memory": "memory", "ephemeral-storage": "disk for scratch files"}
 
 
-def unscheduled(seen: Seen, pod: Object) -> Finding | None:
+def unscheduled(seen: Snapshot, pod: Object) -> Finding | None:
     """No node takes it."""
     placed = condition(pod, "PodScheduled")
     if placed.get("status") != "False":
@@ -49,14 +49,14 @@ def unscheduled(seen: Seen, pod: Object) -> Finding | None:
     )
 
 
-def _no_such_node(seen: Seen, pod: Object, subject: str, said: str) -> Finding:
+def _no_such_node(seen: Snapshot, pod: Object, subject: str, said: str) -> Finding:
     have = ", ".join(sorted(node["metadata"]["name"] for node in seen.nodes))
     what = f"wants a node with {_selection(pod)}, and there is none; the nodes are: {have}."
     step = seen.kubectl("get", "nodes", "--show-labels", is_namespaced=False)
     return Finding(subject, what, said, step, is_stuck=True, cause=Cause.SCHEDULING)
 
 
-def _no_room(seen: Seen, pod: Object, subject: str, said: str, wanted: Sequence[Object]) -> Finding | None:
+def _no_room(seen: Snapshot, pod: Object, subject: str, said: str, wanted: Sequence[Object]) -> Finding | None:
     lacking = [found["resource"] for found in _INSUFFICIENT.finditer(said)]
     if not lacking:
         return None
@@ -79,7 +79,7 @@ def _no_room(seen: Seen, pod: Object, subject: str, said: str, wanted: Sequence[
     return Finding(subject, what, said, step, is_stuck=True, cause=Cause.SCHEDULING)
 
 
-def _no_slice(seen: Seen, node: Object, resource: str) -> str:
+def _no_slice(seen: Snapshot, node: Object, resource: str) -> str:
     name, have = node["metadata"]["name"], int(_allocatable(node, resource))
     if have == 0:
         return f"waits for {resource}: node {name} offers none (no device plugin runs there, or it sees no card)."
@@ -96,7 +96,7 @@ def _no_slice(seen: Seen, node: Object, resource: str) -> str:
     return f"finds no free slice of {resource} on node {name}: {taken} of {have} are taken by {told}."
 
 
-def _scarce(seen: Seen, pod: Object, node: Object, resource: str) -> str:
+def _scarce(seen: Snapshot, pod: Object, node: Object, resource: str) -> str:
     name = node["metadata"]["name"]
     taken = sum(asks_for(one, resource) for one in seen.running if one["spec"].get("nodeName") == name)
     has = f"{_amount(resource, _allocatable(node, resource))}"
@@ -110,7 +110,7 @@ def _amount(resource: str, amount: float) -> str:
     return f"{amount:g}" if resource == "cpu" else f"{amount / 2**30:.1f} GiB"
 
 
-def _tainted(seen: Seen, pod: Object, subject: str, said: str, wanted: Sequence[Object]) -> Finding | None:
+def _tainted(seen: Snapshot, pod: Object, subject: str, said: str, wanted: Sequence[Object]) -> Finding | None:
     for node in wanted:
         name = node["metadata"]["name"]
         taints = [one for one in node["spec"].get("taints") or () if not _tolerates(pod, one)]
@@ -145,7 +145,7 @@ def _tolerates(pod: Object, taint: Object) -> bool:
     return False
 
 
-def _disk_elsewhere(seen: Seen, pod: Object, subject: str, said: str, wanted: Sequence[Object]) -> Finding | None:
+def _disk_elsewhere(seen: Snapshot, pod: Object, subject: str, said: str, wanted: Sequence[Object]) -> Finding | None:
     if "PersistentVolume's node affinity" not in said and "volume node affinity conflict" not in said:
         return None
     names = " or ".join(sorted(node["metadata"]["name"] for node in wanted)) or "there"
@@ -155,7 +155,7 @@ def _disk_elsewhere(seen: Seen, pod: Object, subject: str, said: str, wanted: Se
     return Finding(subject, what, said, step, is_stuck=True, cause=Cause.VOLUME)
 
 
-def _no_volume(seen: Seen, pod: Object, subject: str, said: str) -> Finding | None:
+def _no_volume(seen: Snapshot, pod: Object, subject: str, said: str) -> Finding | None:
     claims = claims_of(pod["spec"])
     missing = [name for name in claims if f'persistentvolumeclaim "{name}" not found' in said]
     if missing:
@@ -172,7 +172,7 @@ def _no_volume(seen: Seen, pod: Object, subject: str, said: str) -> Finding | No
 # -- which nodes a pod may be on ------------------------------------------------------------------------------
 
 
-def _wanted(seen: Seen, pod: Object) -> list[Object]:
+def _wanted(seen: Snapshot, pod: Object) -> list[Object]:
     return [node for node in seen.nodes if _matches(pod, node)]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from corral.agent.progress import count, duration
 from corral.cluster import claim_rules, diagnosis
 from corral.cluster.client import Cluster, Object
+from corral.cluster.collect import collect
 from corral.cluster.finding import Finding
-from corral.cluster.look import look
 from corral.cluster.port_forward import forwarded
-from corral.cluster.seen import Seen, condition, containers, is_ready, is_true, message, seconds
-from corral.cluster.whereabouts import Whereabouts
+from corral.cluster.snapshot import Snapshot, condition, containers, is_ready, is_true, message, seconds
+from corral.cluster.target import ClusterTarget
 from corral.engine import llama_swap
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CorralError
@@ -128,13 +128,13 @@ class Summary:
         }
 
 
-def summary(cluster: Cluster, where: Whereabouts) -> Summary:
+def summary(cluster: Cluster, where: ClusterTarget) -> Summary:
     """Look at everything; loads no model.
 
     Raises:
         CannotRun: nothing of the namespace can be seen.
     """
-    seen = look(cluster, where.namespace)
+    seen = collect(cluster, where.namespace)
     models, unseen = _models(cluster, where, seen)
     return Summary(
         context=cluster.context,
@@ -153,7 +153,7 @@ def summary(cluster: Cluster, where: Whereabouts) -> Summary:
     )
 
 
-def _store(seen: Seen, claim: Object) -> Store:
+def _store(seen: Snapshot, claim: Object) -> Store:
     volume, status = seen.volume_of(claim), claim.get("status", {})
     asked = (claim["spec"].get("resources") or {}).get("requests", {}).get("storage", "")
     return Store(
@@ -166,7 +166,7 @@ def _store(seen: Seen, claim: Object) -> Store:
     )
 
 
-def _download(seen: Seen, job: Object) -> Download:
+def _download(seen: Snapshot, job: Object) -> Download:
     status = job.get("status", {})
     ends = [condition(job, kind) for kind in ("Complete", "Failed") if is_true(job, kind)]
     started = seconds(status.get("startTime"))
@@ -185,7 +185,7 @@ def _runs(pod: Object) -> bool:
     return any((one.get("state") or {}).get("running") for one in containers(pod))
 
 
-def _last_line(seen: Seen) -> str:
+def _last_line(seen: Snapshot) -> str:
     """Of the container that runs; else of the download, which says more than what comes after it."""
     for pod in seen.job_pods:
         names = [str(one["name"]) for one in containers(pod) if (one.get("state") or {}).get("running")]
@@ -196,7 +196,7 @@ def _last_line(seen: Seen) -> str:
     return ""
 
 
-def _pod(seen: Seen, pod: Object) -> Pod:
+def _pod(seen: Snapshot, pod: Object) -> Pod:
     server = next((one for one in containers(pod) if one["name"] == "llama-swap"), {})
     image = next((str(one.get("image", "")) for one in pod["spec"]["containers"]), "")
     return Pod(
@@ -210,7 +210,7 @@ def _pod(seen: Seen, pod: Object) -> Pod:
     )
 
 
-def state(seen: Seen, pod: Object) -> str:
+def state(seen: Snapshot, pod: Object) -> str:
     """``ready``, or how far *pod* has come."""
     if pod["metadata"].get("deletionTimestamp"):
         return "stopping"
@@ -223,7 +223,7 @@ def state(seen: Seen, pod: Object) -> str:
     return ", ".join(dict.fromkeys(parts))
 
 
-def _models(cluster: Cluster, where: Whereabouts, seen: Seen) -> tuple[tuple[Model, ...] | None, str]:
+def _models(cluster: Cluster, where: ClusterTarget, seen: Snapshot) -> tuple[tuple[Model, ...] | None, str]:
     """The models by llama-swap's word; else why it could not be asked."""
     pod = next((pod for pod in seen.server_pods if is_ready(pod)), None)
     if pod is None:

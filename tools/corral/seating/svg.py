@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import shorten
 
-from corral.documents import render
 from corral.seating.chart import Chart, Part, cells, parts, wanted_or_there
 from corral.seating.terminal import letters
+from corral.templates import render
 
 _WIDTH = 860
 _ROW = 22

@@ -18,15 +18,16 @@ from typing import Any
 import yaml
 
 from corral.catalog import catalog as catalogs
-from corral.catalog import headers, yaml_reader
-from corral.catalog import lock as locks
+from corral.catalog import yaml_reader
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Card, Model
-from corral.catalog.lock import Lock
-from corral.catalog.measure import EngineMeasurer
-from corral.catalog.relock import LEFT_AS_IT_WAS, relock
 from corral.errors import CatalogInvalid, Refused
 from corral.hub.resolve import Resolved
+from corral.lock import headers
+from corral.lock import lock as locks
+from corral.lock.lock import Lock
+from corral.lock.predict import EngineMeasurer
+from corral.lock.relock import LEFT_AS_IT_WAS, relock
 
 _AS_IT_WAS = "The catalog is as it was. Try another value"
 _FILES = ("measured.json", "images.yaml")

@@ -69,9 +69,9 @@ class ClusterGuard:
         others = tuple(prefix for kind, prefixes in _SUBJECTS.items() if kind not in kinds for prefix in prefixes)
         if not kinds:
             return ()
-        from corral.cluster import diagnosis, look
+        from corral.cluster import collect, diagnosis
 
-        found = diagnosis.findings(look.look(self._connected(), self._target.namespace))
+        found = diagnosis.findings(collect.collect(self._connected(), self._target.namespace))
         ours = [one for one in found if not one.subject.startswith(others)]
         self._stuck = next((one for one in ours if one.is_stuck), None)
         return ours

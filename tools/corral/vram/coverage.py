@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from corral.engine import flags
-from corral.engine.flags import Flag
+from corral.catalog import flags
+from corral.catalog.flags import Flag
 
 _DRAFT = "a draft model, or speculation, takes memory of its own"
 _ADAPTER = "an adapter takes memory of its own"

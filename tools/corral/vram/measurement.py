@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from corral.agent.lock_file import LockedFile
+from corral.catalog.argv import llama_server_argv
 from corral.catalog.intent import Model
-from corral.engine.argv import llama_server_argv
 from corral.errors import EngineCannotMeasure
 from corral.vram import from_header, oracle
 from corral.vram.gguf_header import GgufHeader

@@ -16,13 +16,14 @@ from typing import Any
 
 from corral.cluster import diagnosis, summary
 from corral.cluster.client import Cluster
+from corral.cluster.collect import collect
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.look import look as look_at_namespace
 from corral.cluster.port_forward import forwarded
-from corral.cluster.seen import is_ready, pod_spec
-from corral.cluster.whereabouts import Whereabouts
+from corral.cluster.snapshot import is_ready, pod_spec
+from corral.cluster.target import ClusterTarget
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CannotRun
+from corral.parallel import Result, read_all
 from corral.why import command, engine_words, history, names
 from corral.why.answer import Answer, Reason
 from corral.why.case import Case
@@ -30,7 +31,6 @@ from corral.why.command import Command
 from corral.why.engine_words import Said
 from corral.why.facts import ClusterPlace, ModelFacts, Place, StackFacts
 from corral.why.history import History
-from corral.why.looking import Look, look
 from corral.why.verdict import judge
 
 _LIMIT_S = 5.0
@@ -38,7 +38,7 @@ _LOG = {"tailLines": "20000", "limitBytes": str(8 << 20)}
 _RUN_WORDS = 60  # lines before the death of an engine that had been ready
 
 
-def ask(cluster: Cluster, where: Whereabouts, catalog: Path, shown: Path | None, model: str | None) -> list[Answer]:
+def ask(cluster: Cluster, where: ClusterTarget, catalog: Path, shown: Path | None, model: str | None) -> list[Answer]:
     """The answers for *model*, or for every model of the catalog, the worst first.
 
     Args:
@@ -57,10 +57,10 @@ def ask(cluster: Cluster, where: Whereabouts, catalog: Path, shown: Path | None,
 
 
 class _Investigation:
-    def __init__(self, cluster: Cluster, where: Whereabouts, catalog: Path, place: Place) -> None:
+    def __init__(self, cluster: Cluster, where: ClusterTarget, catalog: Path, place: Place) -> None:
         self._cluster, self._where, self._place, self._catalog = cluster, where, place, catalog
         self._now = time.time()
-        self._namespace = look_at_namespace(cluster, where.namespace)
+        self._namespace = collect(cluster, where.namespace)
         self._findings = diagnosis.findings(self._namespace)
         self._aliases = names.read(catalog)
         self._stack = StackFacts("answers", where.url, catalog=catalog)
@@ -109,19 +109,19 @@ class _Investigation:
             "the log": lambda: self._cluster.text(log, **_LOG),
             "the configuration": self._commands,
         }
-        found = look(sources, limit_s=2 * _LIMIT_S)
+        found = read_all(sources, limit_s=2 * _LIMIT_S)
         aliases = self._aliases | {one: one for one in _value(found, "/v1/models", ())}
         asked = [model] if model is not None else sorted(set(self._aliases.values()))
         histories = history.read(_value(found, "the log", ""))
         facts = [self._facts(name, aliases.get(name, ""), found, histories) for name in asked]
-        said = look(
+        said = read_all(
             {one.model: self._said(client, one) for one in facts if one.history.state == "failed"}, limit_s=_LIMIT_S
         )
         judged = [self._judged(_with(one, said, _value(found, "the log", ""))) for one in facts]
         return sorted(judged, key=lambda one: (one.rank, one.model))
 
     def _facts(
-        self, name: str, model: str, found: Mapping[str, Look[Any]], histories: Mapping[str, History]
+        self, name: str, model: str, found: Mapping[str, Result[Any]], histories: Mapping[str, History]
     ) -> ModelFacts:
         residents = {one.model: one for one in _value(found, "/running", ())}
         in_flight = _value(found, "the requests in flight", ())
@@ -207,15 +207,15 @@ def _understood(words: str, seen: ModelFacts) -> Said:
     return engine_words.understand(words)
 
 
-def _with(seen: ModelFacts, said: Mapping[str, Look[Any]], log: str) -> ModelFacts:
+def _with(seen: ModelFacts, said: Mapping[str, Result[Any]], log: str) -> ModelFacts:
     """With what its engine said: by its own log, else by the pod's."""
-    own = said.get(seen.model, Look()).value
+    own = said.get(seen.model, Result()).value
     if own is None and seen.history.failures:
         common = _understood(history.words_of(log, seen.id, seen.history), seen)
         own = None if common.reason is Reason.UNKNOWN and not seen.history.alone else common
     return replace(seen, said=own)
 
 
-def _value(found: Mapping[str, Look[Any]], source: str, otherwise: Any) -> Any:
-    one = found.get(source, Look())
+def _value(found: Mapping[str, Result[Any]], source: str, otherwise: Any) -> Any:
+    one = found.get(source, Result())
     return otherwise if one.value is None else one.value

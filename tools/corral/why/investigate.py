@@ -21,13 +21,13 @@ from corral.engine import binaries, ports, stack
 from corral.engine.llama_swap import LlamaSwap
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
+from corral.parallel import Result, read_all
 from corral.why import command, engine_words, files, history, names, process
 from corral.why.answer import Answer, Reason
 from corral.why.command import Command
 from corral.why.engine_words import Said
 from corral.why.facts import ModelFacts, Place, StackFacts
 from corral.why.history import History
-from corral.why.looking import Look, look
 from corral.why.verdict import judge
 
 _FIRST_ROUND_S = 0.9
@@ -77,7 +77,7 @@ class _Investigation:
         self._recorded = stack.recorded(scope.state)
         self._alive = self._recorded is not None and self._recorded.is_alive
         worked = self._work()
-        self._seen = look(self._sources(), limit_s=_FIRST_ROUND_S)
+        self._seen = read_all(self._sources(), limit_s=_FIRST_ROUND_S)
         self._stack = self._stack_facts(is_at_work=self._work() != worked)
         self._aliases = names.read(scope.catalog)
 
@@ -153,7 +153,7 @@ class _Investigation:
 
     def _value(self, source: str, otherwise: Any) -> Any:
         """What *source* said, or *otherwise* when it said nothing."""
-        seen = self._seen.get(source, Look())
+        seen = self._seen.get(source, Result())
         return otherwise if seen.value is None else seen.value
 
     # -- second round: each model -------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class _Investigation:
         histories = history.read(self._value("the log", ""))
         facts = [self._model_facts(name, histories) for name in asked]
         limit_s = max(_SECOND_ROUND_S, _BOTH_ROUNDS_S - (time.monotonic() - self._began))
-        deep = look(
+        deep = read_all(
             {(seen.model, kind): source for seen in facts for kind, source in self._closer(seen, limit_s).items()},
             limit_s=limit_s,
         )
@@ -222,9 +222,9 @@ class _Investigation:
             sources["port"] = lambda: self._stranger(seen.id, port)
         return sources
 
-    def _with(self, seen: ModelFacts, deep: Mapping[tuple[str, str], Look[Any]]) -> ModelFacts:
+    def _with(self, seen: ModelFacts, deep: Mapping[tuple[str, str], Result[Any]]) -> ModelFacts:
         def value(kind: str, otherwise: Any) -> Any:
-            one = deep.get((seen.model, kind), Look())
+            one = deep.get((seen.model, kind), Result())
             return otherwise if one.value is None else one.value
 
         problems = [

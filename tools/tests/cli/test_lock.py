@@ -9,11 +9,11 @@ import socket
 import pytest
 
 from corral import paths
-from corral.catalog import headers
-from corral.catalog import lock as locks
 from corral.cli.main import main
 from corral.demo.hub import RepoContent
 from corral.demo.tour import tiny_hub
+from corral.lock import headers
+from corral.lock import lock as locks
 from tests.support.registry import registry_on_loopback
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"

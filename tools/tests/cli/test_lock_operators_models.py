@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from corral import paths
-from corral.catalog import lock as locks
-from corral.catalog.vram_rows import mib
 from corral.demo.hub import Hub, LogEntry, RepoContent
 from corral.hub import gguf_range
+from corral.lock import lock as locks
+from corral.lock.predicted import mib
 from corral.vram.gguf_header import parse
 from tests.support import gguf_models
 

@@ -8,11 +8,11 @@ import shutil
 import pytest
 
 from corral import paths
-from corral.catalog import lock
+from corral.catalog import ledger
 from corral.catalog.digest import argv_sha256
+from corral.catalog.ledger import Ledger, Measurement
 from corral.cli.main import main
-from corral.vram import ledger
-from corral.vram.ledger import Ledger, Measurement
+from corral.lock import lock
 
 MODEL = "tiny-text"
 

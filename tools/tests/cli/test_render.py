@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from corral import documents, paths
-from corral.catalog import catalog, lock
-from corral.catalog.vram_rows import mib
+from corral.catalog import catalog
 from corral.cli.main import main
 from corral.errors import Refused
+from corral.lock import lock
+from corral.lock.predicted import mib
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 

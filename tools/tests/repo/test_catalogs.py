@@ -8,7 +8,8 @@ import jsonschema
 import pytest
 
 from corral import paths
-from corral.catalog import catalog, headers, lock, schema, yaml_reader
+from corral.catalog import catalog, yaml_reader
+from corral.lock import headers, lock, schemas
 
 TERRAFORM = paths.REPOSITORY / "terraform"
 FILES = sorted([*TERRAFORM.glob("catalog*/*/*.yaml"), *TERRAFORM.glob("catalog*/images.yaml")])
@@ -46,7 +47,7 @@ def test_a_file_names_the_schema_that_it_satisfies(file):
 
 
 def test_the_schemas_are_what_the_classes_say():
-    assert schema.drift(TERRAFORM / "catalog" / "schemas") == []
+    assert schemas.drift(TERRAFORM / "catalog" / "schemas") == []
 
 
 def test_the_demo_lock_satisfies_its_schema_and_has_its_headers():
@@ -59,7 +60,7 @@ def test_the_demo_lock_satisfies_its_schema_and_has_its_headers():
 
 
 def test_an_editor_sees_an_unknown_flag():
-    model = json.loads(schema.schemas()["model.schema.json"])
+    model = json.loads(schemas.schemas()["model.schema.json"])
     wrong = yaml_reader.read(TERRAFORM / "catalog/models/qwen3-8b.yaml").value | {"args": {"port": 1}}
 
     with pytest.raises(jsonschema.ValidationError, match="port"):

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from corral.engine import binaries, render
+from corral.engine import binaries
+from corral.terraform import local
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
 
 RECORDER = """\
@@ -141,7 +142,7 @@ def llama_swap(config: Path, port: int):
 def rendered(tmp_path: Path, catalog: Path, engine: Path, start_port: int) -> Path:
     store = tmp_path / "the store"
     config = tmp_path / "llama-swap.yaml"
-    text = render.render_local(catalog, store, engine, state=tmp_path / "state", start_port=start_port)
+    text = local.render_local(catalog, store, engine, state=tmp_path / "state", start_port=start_port)
     config.write_text(text, encoding="utf-8")
     return config
 
@@ -214,8 +215,8 @@ def test_every_key_of_the_configuration_is_one_that_this_llama_swap_reads(tmp_pa
 
 
 def test_the_list_of_known_keys_belongs_to_the_pinned_llama_swap():
-    known = json.loads((render.REPOSITORY / "terraform/modules/llama-swap-config/tests/known-keys.json").read_text())
-    pinned = (render.REPOSITORY / "tools/engine/go.mod").read_text()
+    known = json.loads((local.REPOSITORY / "terraform/modules/llama-swap-config/tests/known-keys.json").read_text())
+    pinned = (local.REPOSITORY / "tools/engine/go.mod").read_text()
 
     assert f"github.com/mostlygeek/llama-swap {known['llama-swap']}" in pinned
     tags = set(re.findall(rb'yaml:"([A-Za-z_]+)', Path(binaries.llama_swap()).read_bytes()))

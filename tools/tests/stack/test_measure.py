@@ -14,14 +14,15 @@ import psutil
 import pytest
 
 from corral import paths
-from corral.catalog import lock
+from corral.catalog import ledger
 from corral.catalog.digest import argv_sha256
-from corral.catalog.vram_rows import MIB
 from corral.cli.main import main
 from corral.demo.tour import tiny_hub
 from corral.engine import stack
-from corral.vram import ledger, nvidia_smi
-from corral.vram.comparison import LIMIT
+from corral.lock import lock
+from corral.lock.predicted import MIB
+from corral.measure import nvidia_smi
+from corral.measure.comparison import LIMIT
 from tests.support.engine_process import free_port
 from tests.support.fake_nvidia_smi import UUID, install
 

@@ -13,10 +13,9 @@ import yaml
 
 from corral import paths
 from corral.catalog.intent import Card, Model
-from corral.engine import render
 from corral.errors import CannotRun, ProgramMissing, Refused
-from corral.files import alone
-from corral.terraform import runner
+from corral.files import exclusive_lock
+from corral.terraform import local, runner
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
 
 ENGINE = Path("/opt/llama-server")
@@ -37,7 +36,7 @@ def fake_terraform(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -
 
 
 def test_a_locked_catalog_becomes_a_configuration(catalog, tmp_path):
-    text = render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", start_port=6100)
+    text = local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", start_port=6100)
 
     config = yaml.safe_load(text)
     assert list(config["models"]) == ["text", "writer"]
@@ -48,17 +47,17 @@ def test_a_locked_catalog_becomes_a_configuration(catalog, tmp_path):
 
 
 def test_the_second_rendering_is_the_same(catalog, tmp_path):
-    first = render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    first = local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
-    assert render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state") == first
+    assert local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state") == first
 
 
 def test_a_plan_tells_what_a_rendering_would_change(catalog, tmp_path):
     def plan(store: str) -> str:
-        return render.plan_local(catalog, tmp_path / store, ENGINE, state=tmp_path / "state")
+        return local.plan_local(catalog, tmp_path / store, ENGINE, state=tmp_path / "state")
 
     assert "llama_swap_config = <<-EOT" in plan("store")
-    render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert "No changes." in plan("store")
     changed = plan("other")
@@ -70,11 +69,11 @@ def test_a_plan_refuses_what_a_rendering_refuses(catalog, tmp_path):
     (catalog / "lock.json").unlink()
 
     with pytest.raises(Refused, match=r"no lock\.json"):
-        render.plan_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.plan_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
 def test_the_defaults_of_terraform_are_those_of_the_catalog(catalog, tmp_path):
-    text = render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    text = local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
     outputs = json.loads((tmp_path / "state" / "terraform" / "terraform.tfstate").read_text())["outputs"]
 
     rendered = outputs["models"]["value"][0]
@@ -84,7 +83,7 @@ def test_the_defaults_of_terraform_are_those_of_the_catalog(catalog, tmp_path):
 
 
 def test_the_seating_has_the_defaults_of_the_catalog(catalog, tmp_path):
-    chart = render.seating(catalog, state=tmp_path / "state")
+    chart = local.seating(catalog, state=tmp_path / "state")
 
     assert chart["models"]["text"]["slot"] == Model.model_validate(SMALLEST_INTENT).slot
     assert chart["cards"]["laptop"]["reserve_mib"] == Card(vram_mib=8192).reserve_mib
@@ -93,11 +92,11 @@ def test_the_seating_has_the_defaults_of_the_catalog(catalog, tmp_path):
 def test_a_set_that_does_not_fit_has_a_chart_and_no_configuration(catalog, tmp_path):
     (catalog / "cards" / "laptop.yaml").write_text("vram_mib: 600\ntenants: {desktop: {budget_mib: 300}}\n")
 
-    card = render.seating(catalog, state=tmp_path / "state")["cards"]["laptop"]
+    card = local.seating(catalog, state=tmp_path / "state")["cards"]["laptop"]
     assert (card["fits"], card["free_mib"], card["short_mib"]) == (False, -312, 312)
 
     with pytest.raises(Refused, match="Card laptop is short of 312 MiB") as caught:
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
     assert caught.value.message == (
         "Card laptop is short of 312 MiB: desktop 300, slot main 100 (text, writer), the reserve 512 add up to 912 of "
         "its 600 MiB. No single change of a context, a slot or a budget would do: the largest are desktop 300, "
@@ -110,14 +109,14 @@ def test_a_catalog_that_no_chart_is_true_of_has_none(catalog, tmp_path):
     (catalog / "models" / "writer.yaml").write_text(json.dumps({**SMALLEST_INTENT, "context": 1024}))
 
     with pytest.raises(Refused, match=r"^Stale in lock\.json: writer\.") as caught:
-        render.seating(catalog, state=tmp_path / "state")
+        local.seating(catalog, state=tmp_path / "state")
 
     assert caught.value.next_step == f"Run: corral lock --catalog {catalog}"
 
 
 def test_a_catalog_without_models_has_no_chart(tmp_path):
     with pytest.raises(Refused, match=r"^The catalog .* has no models; it must be a folder with [^\n]*$"):
-        render.seating(tmp_path, state=tmp_path / "state")
+        local.seating(tmp_path, state=tmp_path / "state")
 
 
 @pytest.mark.parametrize("broken", ["[", "{}", '{"version": 1, "measurements": [{}]}'])
@@ -125,22 +124,22 @@ def test_a_ledger_that_cannot_be_read_is_refused(broken, catalog, tmp_path):
     (catalog / "measured.json").write_text(broken)
 
     with pytest.raises(Refused, match=r"^measured\.json is not a ledger of version 1"):
-        render.seating(catalog, state=tmp_path / "state")
+        local.seating(catalog, state=tmp_path / "state")
 
 
 def test_a_card_that_is_not_utf_8_is_refused(catalog, tmp_path):
     (catalog / "cards" / "laptop.yaml").write_bytes(b"vram_mib: 8192 # \xff\n")
 
     with pytest.raises(Refused, match=r"^Cards that cannot be read: laptop"):
-        render.seating(catalog, state=tmp_path / "state")
+        local.seating(catalog, state=tmp_path / "state")
 
 
 def test_advice_is_passed_on_once_and_stops_nothing(tmp_path):
     catalog = write_catalog(tmp_path / "catalog", {"text": SMALLEST_INTENT}, ["llama-server", "--port", "${PORT}"])
     heard: list[str] = []
 
-    assert render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", warn=heard.append)
-    render.plan_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", warn=heard.append)
+    assert local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", warn=heard.append)
+    local.plan_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state", warn=heard.append)
 
     assert [text.split(".")[0] for text in heard] == ["Flash attention is not on: text"] * 2
 
@@ -149,7 +148,7 @@ def test_paths_with_spaces_and_quotes_are_fine(tmp_path):
     odd = tmp_path / 'it\'s a "folder" (x) # $y'
     catalog = write_catalog(odd / "cata log", {"text": SMALLEST_INTENT})
 
-    text = render.render_local(catalog, odd / "st ore", odd / "llama server", state=odd / "st ate")
+    text = local.render_local(catalog, odd / "st ore", odd / "llama server", state=odd / "st ate")
 
     quoted = str(odd).replace("'", "'\\''")
     command = yaml.safe_load(text)["models"]["text"]["cmd"].partition(" -- ")[2]
@@ -161,36 +160,36 @@ def test_paths_with_spaces_and_quotes_are_fine(tmp_path):
 
 
 def test_nothing_is_written_beside_the_stack(catalog, tmp_path):
-    before = sorted(render.STACK.rglob("*"))
+    before = sorted(local.STACK.rglob("*"))
 
-    render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
-    assert sorted(render.STACK.rglob("*")) == before
+    assert sorted(local.STACK.rglob("*")) == before
 
 
 def test_renderings_in_one_state_folder_wait_for_each_other(catalog, tmp_path):
     stores = [tmp_path / f"store-{number}" for number in range(4)]
     with ThreadPoolExecutor(len(stores)) as pool:
-        runs = [pool.submit(render.render_local, catalog, store, ENGINE, state=tmp_path / "state") for store in stores]
+        runs = [pool.submit(local.render_local, catalog, store, ENGINE, state=tmp_path / "state") for store in stores]
 
     for store, run in zip(stores, runs, strict=True):
         assert f"-m {store}/model.gguf" in run.result()
 
 
 def test_a_state_folder_that_stays_busy_is_reported(catalog, tmp_path, monkeypatch):
-    monkeypatch.setattr(render, "_PATIENCE", 0.1)
+    monkeypatch.setattr(local, "_PATIENCE", 0.1)
     with (
-        alone(tmp_path / "state" / "terraform", patience_s=1, remedy=""),
+        exclusive_lock(tmp_path / "state" / "terraform", timeout_s=1, remedy=""),
         pytest.raises(CannotRun, match=r"Another corral has been at work in .*/state/terraform"),
     ):
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
 def test_a_state_folder_that_is_a_file_is_reported(catalog, tmp_path):
     (tmp_path / "state").write_text("")
 
     with pytest.raises(CannotRun, match=r"The folder .*/state/terraform cannot be used: Not a directory") as caught:
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert "CORRAL_STATE" in caught.value.next_step
 
@@ -199,7 +198,7 @@ def test_a_stale_lock_is_refused_by_name(catalog, tmp_path):
     (catalog / "models" / "writer.yaml").write_text(json.dumps({**SMALLEST_INTENT, "context": 1024}))
 
     with pytest.raises(Refused) as caught:
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert caught.value.message == "Stale in lock.json: writer. The intent changed after it was locked."
     assert caught.value.next_step == f"Run: corral lock --catalog {catalog}"
@@ -210,7 +209,7 @@ def test_what_is_stale_is_told_in_one_sentence_by_two_modules(catalog, tmp_path)
         (catalog / "models" / f"{model}.yaml").write_text(json.dumps({**SMALLEST_INTENT, "context": 1024}))
 
     with pytest.raises(Refused) as caught:
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert caught.value.message.count("\n") == 0
 
@@ -219,7 +218,7 @@ def test_a_missing_lock_is_refused_alone(catalog, tmp_path):
     (catalog / "lock.json").unlink()
 
     with pytest.raises(Refused) as caught:
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert caught.value.message == ("The catalog has no lock.json; nothing is served that was not resolved and pinned.")
 
@@ -228,14 +227,14 @@ def test_a_lock_that_is_no_json_is_refused(catalog, tmp_path):
     (catalog / "lock.json").write_text("<<<<<<< ours\n")
 
     with pytest.raises(Refused, match=r"^lock\.json has version none; this module reads version 1\.$"):
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
 def test_all_refusals_are_told_at_once(catalog, tmp_path):
     (catalog / "models" / "writer.yaml").rename(catalog / "models" / "author.yaml")
 
     with pytest.raises(Refused) as caught:
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert set(caught.value.message.splitlines()) == {
         "Not in lock.json: author. Every model of the catalog must be locked.",
@@ -245,28 +244,28 @@ def test_all_refusals_are_told_at_once(catalog, tmp_path):
 
 def test_a_catalog_without_models_is_refused(tmp_path):
     with pytest.raises(Refused, match=r"^The catalog .* has no models; it must be a folder with [^\n]*$"):
-        render.render_local(tmp_path, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(tmp_path, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
 def test_a_catalog_path_that_terraform_takes_for_a_pattern_is_refused(tmp_path):
     catalog = write_catalog(tmp_path / "[main]", {"text": SMALLEST_INTENT})
 
     with pytest.raises(Refused, match="must not hold any of") as caught:
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert "has no models" not in caught.value.message
 
 
 def test_a_damaged_state_names_the_folder_to_delete(catalog, tmp_path):
-    render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
     (tmp_path / "state" / "terraform" / "terraform.tfstate").write_text("{")
 
     with pytest.raises(CannotRun, match="Terraform failed") as caught:
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert f"{tmp_path}/state/terraform, delete that folder" in caught.value.next_step
     shutil.rmtree(tmp_path / "state" / "terraform")
-    assert render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    assert local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
 def test_what_the_shell_says_to_terraform_does_not_matter(catalog, tmp_path, monkeypatch):
@@ -274,7 +273,7 @@ def test_what_the_shell_says_to_terraform_does_not_matter(catalog, tmp_path, mon
     monkeypatch.setenv("TF_WORKSPACE", "elsewhere")
     monkeypatch.setenv("TF_VAR_start_port", "7000")
 
-    text = render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    text = local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert yaml.safe_load(text)["startPort"] == 5800
 
@@ -286,7 +285,7 @@ def test_where_there_is_no_terraform_the_way_to_one_is_named(catalog, tmp_path, 
     with pytest.raises(
         ProgramMissing, match=r"There is no terraform and no tofu on PATH, and .* not installed"
     ) as caught:
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert caught.value.next_step.startswith("make setup")
     assert "https://developer.hashicorp.com/terraform/install" in caught.value.next_step
@@ -301,7 +300,7 @@ def test_an_old_terraform_is_named_with_its_version(catalog, tmp_path, monkeypat
     monkeypatch.setenv("PATH", f"{program.parent}:{tmp_path}")
 
     with pytest.raises(ProgramMissing, match=rf"is {called} 1\.5\.7; corral needs 1\.9 or newer") as caught:
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert str(program) in caught.value.message
 
@@ -310,7 +309,7 @@ def test_a_terraform_that_does_not_work_is_reported(catalog, tmp_path, monkeypat
     fake_terraform(tmp_path, monkeypatch, "exit 1")
 
     with pytest.raises(ProgramMissing, match="does not say its version"):
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
 def test_a_terraform_that_fails_is_quoted(catalog, tmp_path, monkeypatch):
@@ -323,7 +322,7 @@ def test_a_terraform_that_fails_is_quoted(catalog, tmp_path, monkeypatch):
     )
 
     with pytest.raises(CannotRun, match=r"Terraform failed\.\nno space left"):
-        render.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
 def test_every_module_asks_for_the_same_terraform():

@@ -10,11 +10,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from corral.catalog import catalog as catalogs
-from corral.catalog import lock as locks
 from corral.cli.main import main
-from corral.engine import render
 from corral.errors import Refused
+from corral.lock import lock as locks
 from corral.seating import what_if
+from corral.terraform import local
 from tests.support import homelab
 
 MIB = 1 << 20
@@ -92,7 +92,7 @@ def test_5000_mib_declared_for_qwen3_8b_are_refused_with_both_numbers(catalog):
     need = -(-rows["gpu_total"] // MIB)
 
     with pytest.raises(Refused) as caught:
-        render.seating(catalog, state=catalog / "state")
+        local.seating(catalog, state=catalog / "state")
 
     assert caught.value.message == (
         f"Declared below what was measured: qwen3-8b (declared 5000 MiB, measured {need} MiB). "
@@ -105,7 +105,7 @@ def test_a_ledger_that_cannot_be_read_is_refused_and_never_taken_for_none(catalo
     (catalog / "measured.json").write_text(text)
 
     with pytest.raises(Refused, match=r"measured\.json is not a ledger of version 1"):
-        render.seating(catalog, state=catalog / "state")
+        local.seating(catalog, state=catalog / "state")
 
 
 def test_immich_ml_with_10726_mib_is_refused_and_named(catalog, seat, capsys):

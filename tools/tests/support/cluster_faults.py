@@ -18,9 +18,9 @@ from typing import Any
 
 from corral.cluster import diagnosis
 from corral.cluster.client import Cluster, Object, connect
+from corral.cluster.collect import collect
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.look import look
-from corral.cluster.seen import Seen, asks_for, quantity
+from corral.cluster.snapshot import Snapshot, asks_for, quantity
 
 RECORDED = Path(__file__).parents[1] / "unit" / "cluster_seen"
 _USER = 10001
@@ -548,14 +548,14 @@ def _send(cluster: Cluster, method: str, path: str, body: Object | None = None) 
 
 def told(
     cluster: Cluster, places: Mapping[str, Place], patience_s: float = 90.0
-) -> dict[str, tuple[Seen, tuple[Finding, ...]]]:
+) -> dict[str, tuple[Snapshot, tuple[Finding, ...]]]:
     """What is seen of each fault once corral says of it what it should, or when *patience_s* are over."""
     deadline = time.monotonic() + patience_s
-    last: dict[str, tuple[Seen, tuple[Finding, ...]]] = {}
+    last: dict[str, tuple[Snapshot, tuple[Finding, ...]]] = {}
     waiting = list(places)
     while waiting and time.monotonic() < deadline:
         for name in list(waiting):
-            seen = look(cluster, places[name].namespace)
+            seen = collect(cluster, places[name].namespace)
             last[name] = (seen, diagnosis.findings(seen))
             if FAULTS[name].is_told_by(last[name][1]):
                 waiting.remove(name)
@@ -570,7 +570,7 @@ def _wait(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.1)
 
 
-def saved(seen: Seen) -> str:
+def saved(seen: Snapshot) -> str:
     """*seen* as JSON, without what no rule reads."""
     plain = dataclasses.asdict(dataclasses.replace(seen, logs={})) | {"kubeconfig": None}
     plain["logs"] = [[*key, text] for key, text in seen.logs.items()]
@@ -587,12 +587,12 @@ def saved(seen: Seen) -> str:
     return json.dumps(plain, indent=1, sort_keys=True) + "\n"
 
 
-def loaded(path: Path) -> Seen:
+def loaded(path: Path) -> Snapshot:
     """What ``saved`` wrote."""
     plain = json.loads(path.read_text(encoding="utf-8"))
     plain["logs"] = {(pod, container): text for pod, container, text in plain["logs"]}
     lists = {name: tuple(value) for name, value in plain.items() if isinstance(value, list)}
-    return Seen(**(plain | lists))
+    return Snapshot(**(plain | lists))
 
 
 def main(names: list[str]) -> int:

@@ -10,12 +10,12 @@ from typing import Any
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog import catalog as catalogs
-from corral.catalog import headers
-from corral.catalog import lock as locks
 from corral.catalog.intent import Model
-from corral.catalog.measure import EngineMeasurer, Measured
-from corral.catalog.relock import relock
 from corral.hub.resolve import Resolved
+from corral.lock import headers
+from corral.lock import lock as locks
+from corral.lock.predict import EngineMeasurer, Measured
+from corral.lock.relock import relock
 from corral.paths import REPOSITORY
 from corral.vram.gguf_header import canonical, parse
 from tests.support import gguf_models

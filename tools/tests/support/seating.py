@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.catalog.digest import intent_sha256, terraform_json
-from corral.catalog.vram_rows import RULES_VERSION, Vram
+from corral.lock.predicted import RULES_VERSION, Vram
 from corral.paths import REPOSITORY
 from corral.terraform.program import find_terraform
 

@@ -1,8 +1,8 @@
 """The command line that is measured, rendered and run."""
 
 from corral.agent.lock_file import LockedFile
+from corral.catalog.argv import llama_server_argv
 from corral.catalog.intent import Model
-from corral.engine.argv import llama_server_argv
 
 SHA = "0" * 64
 

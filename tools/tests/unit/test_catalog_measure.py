@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from corral.agent.lock_file import LockedFile
-from corral.catalog import headers
+from corral.catalog.argv import llama_server_argv
 from corral.catalog.digest import argv_sha256
 from corral.catalog.intent import DeclaredVram, Model, Source
-from corral.catalog.measure import EngineMeasurer
-from corral.catalog.vram_rows import MIB, mib
 from corral.engine import embedded
-from corral.engine.argv import llama_server_argv
 from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotMeasure, ProgramMissing, Refused, UnreadableHeader
 from corral.hub.resolve import Resolved
+from corral.lock import headers
+from corral.lock.predict import EngineMeasurer
+from corral.lock.predicted import MIB, mib
 from corral.vram import from_header
 from tests.support import gguf_models
 

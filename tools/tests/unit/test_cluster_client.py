@@ -98,7 +98,7 @@ def test_a_server_that_is_no_kubernetes_is_said_to_be_none(fake):
 
 
 def test_the_library_is_imported_only_when_somebody_connects():
-    modules = [client.__name__, "corral.cluster.look", "corral.cluster.diagnosis", "corral.cluster.port_forward"]
+    modules = [client.__name__, "corral.cluster.collect", "corral.cluster.diagnosis", "corral.cluster.port_forward"]
     code = f"import sys, {', '.join(modules)}, corral.cli.status, corral.cli.smoke, corral.cli.why"
     probe = f"{code}; print([name for name in ('kubernetes', 'aiohttp') if name in sys.modules])"
     run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)

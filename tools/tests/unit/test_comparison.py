@@ -6,10 +6,10 @@ import pytest
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.digest import argv_sha256
-from corral.catalog.lock import Lock, LockEntry
-from corral.catalog.vram_rows import MIB, Declared, MemoryParts, RuleRow, Vram
-from corral.vram.comparison import LIMIT, compare
-from corral.vram.ledger import Ledger, Measurement, Source
+from corral.catalog.ledger import Ledger, Measurement, Source
+from corral.lock.lock import Lock, LockEntry
+from corral.lock.predicted import MIB, Declared, MemoryParts, RuleRow, Vram
+from corral.measure.comparison import LIMIT, compare
 
 ARGV = ("llama-server", "-m", "model.gguf")
 CONTEXT = RuleRow(name="cuda-context-and-pools", bytes=100 * MIB, source="a driver")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.errors import CannotRun
-from corral.vram import engine_report
+from corral.measure import engine_report
 
 MIB = 1 << 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.errors import CannotRun
-from corral.files import alone, write_atomically
+from corral.files import exclusive_lock, write_atomically
 
 
 def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path):
@@ -31,12 +31,12 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path):
 
 def test_a_folder_is_used_by_one_at_a_time(tmp_path):
     with (
-        alone(tmp_path / "x", patience_s=1, remedy="first"),
+        exclusive_lock(tmp_path / "x", timeout_s=1, remedy="first"),
         pytest.raises(CannotRun, match="Another corral has been at work") as caught,
-        alone(tmp_path / "x", patience_s=0.1, remedy="second"),
+        exclusive_lock(tmp_path / "x", timeout_s=0.1, remedy="second"),
     ):
         pass
     assert caught.value.next_step == "second"
 
-    with alone(tmp_path / "x", patience_s=0.1, remedy="third"):
+    with exclusive_lock(tmp_path / "x", timeout_s=0.1, remedy="third"):
         assert (tmp_path / "x" / "lock").exists()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.engine import flags
+from corral.catalog import flags
 
 
 def test_the_table_is_the_engines_own():

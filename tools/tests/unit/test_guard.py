@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from kubernetes.client import ApiClient, Configuration
 
-from corral.cluster import diagnosis, look
+from corral.cluster import collect, diagnosis
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.job_rules import ENDED_FOR
 from corral.errors import CannotRun
@@ -92,7 +92,7 @@ def test_an_unfinished_download_is_called_late(api, guard):
 def test_a_download_that_is_ended_keeps_the_reason_for_those_who_look_later(monkeypatch, api, guard):
     stuck = Finding("pod/download-models-x", "waits for a Secret.", "", "kubectl", is_stuck=True, cause=Cause.NODE)
     slow = dataclasses.replace(stuck, what="is slow.", is_stuck=False)
-    monkeypatch.setattr(look, "look", lambda _cluster, _namespace: None)
+    monkeypatch.setattr(collect, "collect", lambda _cluster, _namespace: None)
     monkeypatch.setattr(diagnosis, "findings", lambda _seen: (slow, stuck))
     api.objects[JOBS] = [job("download-models")]
 
@@ -190,7 +190,7 @@ def test_what_is_wrong_with_something_else_is_for_this_apply_to_mend(monkeypatch
         "deployment/llama-swap",
         "persistentvolumeclaim/models",
     ]
-    monkeypatch.setattr(look, "look", lambda _cluster, _namespace: None)
+    monkeypatch.setattr(collect, "collect", lambda _cluster, _namespace: None)
     monkeypatch.setattr(diagnosis, "findings", lambda _seen: tuple(map(Found, subjects)))
     found = ClusterGuard(Target(None, None, "llm"))
     found._cluster = SimpleNamespace()

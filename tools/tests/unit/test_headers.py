@@ -7,9 +7,9 @@ import hashlib
 
 import pytest
 
-from corral.catalog import headers
-from corral.catalog.lock import Lock, LockEntry
-from corral.catalog.vram_rows import Vram
+from corral.lock import headers
+from corral.lock.lock import Lock, LockEntry
+from corral.lock.predicted import Vram
 
 HEADER = b"GGUF" + bytes(range(256)) * 20
 SHA256 = hashlib.sha256(HEADER).hexdigest()

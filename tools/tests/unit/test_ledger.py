@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from corral.catalog import ledger
+from corral.catalog.ledger import Ledger, Measurement
 from corral.errors import Refused
-from corral.vram import ledger
-from corral.vram.ledger import Ledger, Measurement
 
 ARGV, OTHER_ARGV = "a" * 64, "b" * 64
 

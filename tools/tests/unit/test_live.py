@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from corral.catalog.intent import Model
-from corral.vram.live import is_command, largest_request
+from corral.measure.live import is_command, largest_request
 
 ARGV = ["llama-server", "-m", "${STORE}/m/model.gguf", "-c", "2048", "--host", "127.0.0.1", "--port", "${PORT}"]
 RUNS = ["-m", "/srv/store/m/model.gguf", "-c", "2048", "--host", "127.0.0.1", "--port", "5801"]

@@ -5,14 +5,15 @@ import json
 import pytest
 
 from corral.agent.lock_file import LockedFile, read_lock
-from corral.catalog import catalog, lock
+from corral.catalog import catalog
 from corral.catalog.digest import argv_sha256
-from corral.catalog.measure import EngineMeasurer, Measured
-from corral.catalog.relock import relock
-from corral.catalog.vram_rows import RULES_VERSION, MemoryParts, Vram
 from corral.engine.embedded import ENGINE
 from corral.errors import CannotRun, EngineCannotMeasure, HubUnavailable, LockStale, Refused
 from corral.hub.resolve import Resolved, resolve
+from corral.lock import lock
+from corral.lock.predict import EngineMeasurer, Measured
+from corral.lock.predicted import RULES_VERSION, MemoryParts, Vram
+from corral.lock.relock import relock
 
 COMMIT, NEXT = "a" * 40, "b" * 40
 TEXT = "source: {repo: org/text, quant: Q4_K_M}\ncard: t4\ncontext: 4096\nmodalities: [text]\n"

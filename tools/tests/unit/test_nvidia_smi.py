@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.errors import CannotRun
-from corral.vram import nvidia_smi
+from corral.measure import nvidia_smi
 from tests.support.fake_nvidia_smi import UUID, install
 
 PID = 4242

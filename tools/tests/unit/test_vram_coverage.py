@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.engine import flags
+from corral.catalog import flags
 from corral.errors import EngineCannotMeasure
 from corral.vram.coverage import uncounted, without_side_effects
 from corral.vram.oracle import measure

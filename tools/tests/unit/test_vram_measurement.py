@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from corral.agent.lock_file import LockedFile
+from corral.catalog.argv import llama_server_argv
 from corral.catalog.intent import Model
-from corral.engine.argv import llama_server_argv
 from corral.errors import EngineCannotMeasure
 from corral.vram import from_header, measurement
 from corral.vram.measurement import measure_model

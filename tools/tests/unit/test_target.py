@@ -1,4 +1,4 @@
-"""`corral.cluster.whereabouts`: the command line first, then what Terraform applied; never a mix of two clusters."""
+"""`corral.terraform.target`: the command line first, then what Terraform applied; never a mix of two clusters."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from corral.cluster import whereabouts
 from corral.errors import CannotRun
-from corral.terraform import homelab
+from corral.terraform import homelab, target
 from corral.terraform.homelab import Target
 
 OUTPUTS = {
@@ -43,7 +42,7 @@ def applied(monkeypatch, tmp_path):
 
 
 def test_what_was_applied_is_where_its_outputs_and_variables_say(applied):
-    found = whereabouts.applied()
+    found = target.applied_target()
     assert (found.kubeconfig, found.context) == (Path("/lab/config"), "lab")
     assert (found.namespace, found.service, found.url) == ("ai", "models", OUTPUTS["endpoint"])
     assert found.chart == OUTPUTS["seating"]
@@ -52,21 +51,21 @@ def test_what_was_applied_is_where_its_outputs_and_variables_say(applied):
 def test_a_stack_that_was_never_prepared_is_not_asked_and_not_prepared(applied, tmp_path):
     applied["outputs"] = AssertionError("Terraform was asked")
     (tmp_path / "terraform.tfstate").unlink()
-    assert whereabouts.applied() is None
+    assert target.applied_target() is None
 
 
 def test_a_stack_without_outputs_was_not_applied(applied):
     applied["outputs"] = {}
-    assert whereabouts.applied() is None
+    assert target.applied_target() is None
 
 
 def test_the_context_of_the_apply_brings_its_namespace_service_and_chart(applied):
-    found = whereabouts.named(None, "lab", None)
+    found = target.resolve_target(None, "lab", None)
     assert (found.namespace, found.service, found.kubeconfig) == ("ai", "models", Path("/lab/config"))
 
 
 def test_another_context_gets_the_defaults_and_nothing_of_the_apply(applied):
-    found = whereabouts.named(None, "prod", None)
+    found = target.resolve_target(None, "prod", None)
     assert (found.context, found.namespace, found.service, found.kubeconfig) == (
         "prod",
         "llama-cpp",
@@ -78,29 +77,29 @@ def test_another_context_gets_the_defaults_and_nothing_of_the_apply(applied):
 
 
 def test_another_namespace_of_the_same_cluster_has_no_chart_of_the_apply(applied):
-    found = whereabouts.named(None, None, "other")
+    found = target.resolve_target(None, None, "other")
     assert (found.context, found.namespace, found.service) == ("lab", "other", "llama-swap")
     assert found.chart == {}
 
 
 def test_another_kubeconfig_alone_means_its_own_current_context(applied):
-    found = whereabouts.named(Path("/mine"), None, None)
+    found = target.resolve_target(Path("/mine"), None, None)
     assert (found.kubeconfig, found.context, found.namespace) == (Path("/mine"), None, "llama-cpp")
 
 
 def test_the_applied_kubeconfig_is_known_by_any_of_its_names(applied, tmp_path, monkeypatch):
     applied["target"] = Target(tmp_path / "stack" / ".." / "config", "lab", "ai")
     monkeypatch.chdir(tmp_path)
-    assert whereabouts.named(Path("config"), None, None).namespace == "ai"
+    assert target.resolve_target(Path("config"), None, None).namespace == "ai"
 
 
 def test_a_kubeconfig_that_is_named_wins(applied):
-    assert whereabouts.named(Path("/mine"), "lab", None).kubeconfig == Path("/mine")
+    assert target.resolve_target(Path("/mine"), "lab", None).kubeconfig == Path("/mine")
 
 
 def test_a_state_that_cannot_be_read_does_not_keep_anybody_from_a_cluster_that_is_named(applied):
     applied["outputs"] = CannotRun("The database of the state does not answer.")
-    found = whereabouts.named(None, "lab", "ai")
+    found = target.resolve_target(None, "lab", "ai")
     assert (found.context, found.namespace) == ("lab", "ai")
     assert found.trouble == "The database of the state does not answer."
 
@@ -108,10 +107,10 @@ def test_a_state_that_cannot_be_read_does_not_keep_anybody_from_a_cluster_that_i
 def test_a_state_that_cannot_be_read_is_an_error_where_nothing_else_was_named(applied):
     applied["outputs"] = CannotRun("The database of the state does not answer.")
     with pytest.raises(CannotRun):
-        whereabouts.applied()
+        target.applied_target()
 
 
 def test_the_catalog_is_the_one_that_was_applied(applied):
     applied["target"] = Target(Path("/lab/config"), "lab", "ai", Path("/lab/catalog"))
 
-    assert whereabouts.applied().catalog == Path("/lab/catalog")
+    assert target.applied_target().catalog == Path("/lab/catalog")

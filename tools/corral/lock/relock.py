@@ -7,16 +7,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from corral.agent.lock_file import LockedFile
+from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import Model
-from corral.catalog.lock import About, Lock, LockEntry, called, image_is_current
-from corral.catalog.measure import Measured, Measurer
-from corral.catalog.vram_rows import Vram, mib
-from corral.engine.argv import llama_server_argv
 from corral.errors import CannotRun, CorralError, Refused
 from corral.hub.registry import digest_at_registry
 from corral.hub.resolve import Resolved
+from corral.lock.lock import About, Lock, LockEntry, called, image_is_current
+from corral.lock.predict import Measured, Measurer
+from corral.lock.predicted import Vram, mib
 
 LEFT_AS_IT_WAS = "The lock was left as it was:"
 Resolver = Callable[..., Resolved]

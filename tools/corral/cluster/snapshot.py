@@ -17,7 +17,7 @@ DOWNLOAD = "download-models"
 
 
 @dataclass(frozen=True)
-class Seen:
+class Snapshot:
     """The objects of one namespace and what they hang on.
 
     Attributes:

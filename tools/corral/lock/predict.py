@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from corral.catalog import headers
 from corral.catalog.digest import argv_sha256
 from corral.catalog.intent import Model
-from corral.catalog.lock import declared_by
-from corral.catalog.vram_rows import RULES_VERSION, Declared, MemoryParts, RuleRow, Rung, Vram, mib
 from corral.engine import embedded
 from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotMeasure, ProgramMissing, Refused, UnreadableHeader
 from corral.hub.gguf_range import read_headers
 from corral.hub.resolve import Resolved
+from corral.lock import headers
+from corral.lock.lock import declared_by
+from corral.lock.predicted import RULES_VERSION, Declared, MemoryParts, RuleRow, Rung, Vram, mib
 from corral.vram.gguf_header import GgufHeader, canonical, parse
 from corral.vram.measurement import Measurement, measure_model
 from corral.vram.oracle import DECLARE

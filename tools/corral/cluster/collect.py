@@ -1,4 +1,4 @@
-"""Looks at a namespace: all lists at once, then the logs and the neighbours that follow from them."""
+"""Collects the state of a namespace: all lists at once, then the logs and neighbours that follow from them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from corral.cluster.client import Cluster, NotThere, Object
-from corral.cluster.seen import Seen, condition, containers, last_end
+from corral.cluster.snapshot import Snapshot, condition, containers, last_end
 from corral.errors import CannotRun
-from corral.why.looking import Look
-from corral.why.looking import look as look_at
+from corral.parallel import Result, read_all
 
 _LIMIT_S = 10.0
 _LINES = "40"
 _ON_A_NODE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
-def look(cluster: Cluster, namespace: str) -> Seen:
+def collect(cluster: Cluster, namespace: str) -> Snapshot:
     """Everything that `corral status` and the rules need to know about *namespace*.
 
     What the user may not see, or what did not answer, is named in ``unseen``.
@@ -38,7 +37,7 @@ def look(cluster: Cluster, namespace: str) -> Seen:
         "the events": lambda: cluster.items(f"{base}/events"),
         "the nodes": lambda: cluster.items("/api/v1/nodes"),
     }
-    found = look_at(sources, limit_s=_LIMIT_S)
+    found = read_all(sources, limit_s=_LIMIT_S)
     problems = {name: one.problem for name, one in found.items() if one.problem}
     if len(problems) == len(sources):
         raise CannotRun(
@@ -46,7 +45,7 @@ def look(cluster: Cluster, namespace: str) -> Seen:
             f"{next(iter(problems.values()))}",
             next_step=cluster.kubectl("auth", "can-i", "--list", namespace=namespace),
         )
-    seen = Seen(
+    seen = Snapshot(
         context=cluster.context,
         namespace=namespace,
         now=time.time(),
@@ -65,7 +64,7 @@ def look(cluster: Cluster, namespace: str) -> Seen:
     return _closer(cluster, seen)
 
 
-def _closer(cluster: Cluster, seen: Seen) -> Seen:
+def _closer(cluster: Cluster, seen: Snapshot) -> Snapshot:
     """What follows from the lists: who holds what somebody waits for, and the last words of those that ended."""
     sources: dict[Any, Callable[[], Any]] = {
         (pod["metadata"]["name"], container["name"]): _log(cluster, seen.namespace, pod, container)
@@ -78,7 +77,7 @@ def _closer(cluster: Cluster, seen: Seen) -> Seen:
         sources["the pods of all namespaces"] = lambda: cluster.items("/api/v1/pods", fieldSelector=_ON_A_NODE)
     if not sources:
         return seen
-    found = look_at(sources, limit_s=_LIMIT_S)
+    found = read_all(sources, limit_s=_LIMIT_S)
     # A log that has gone with its container is no gap in what was seen.
     problems = {name: one.problem for name, one in found.items() if one.problem and name not in logs}
     return replace(
@@ -89,7 +88,7 @@ def _closer(cluster: Cluster, seen: Seen) -> Seen:
     )
 
 
-def _has_words(seen: Seen, pod: Object, container: Object) -> bool:
+def _has_words(seen: Snapshot, pod: Object, container: Object) -> bool:
     """Whether what *container* has said may matter: it ended, or it is the download."""
     return bool(last_end(container)) or (pod in seen.job_pods and bool((container.get("state") or {}).get("running")))
 
@@ -111,6 +110,6 @@ def _or_nothing(ask: Callable[[], Object]) -> Object | None:
         return None
 
 
-def _value(found: Mapping[Any, Look[Any]], name: str, otherwise: Any) -> Any:
-    one = found.get(name, Look())
+def _value(found: Mapping[Any, Result[Any]], name: str, otherwise: Any) -> Any:
+    one = found.get(name, Result())
     return otherwise if one.value is None else one.value

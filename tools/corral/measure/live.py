@@ -12,15 +12,15 @@ import httpx2
 import psutil
 
 from corral.catalog.intent import Model
-from corral.catalog.lock import LockEntry
+from corral.catalog.ledger import CPU, Source
 from corral.engine import llama_swap, ports
 from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.engine.stack import Running
 from corral.errors import CannotRun, Failed, Refused
+from corral.lock.lock import LockEntry
+from corral.measure import engine_report, nvidia_smi
+from corral.measure.engine_report import Report
 from corral.smoke.images import data_url, solid_png
-from corral.vram import engine_report, nvidia_smi
-from corral.vram.engine_report import Report
-from corral.vram.ledger import CPU, Source
 
 Say = Callable[[str], None]
 

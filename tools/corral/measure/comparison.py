@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.catalog import headers
 from corral.catalog.digest import argv_sha256
-from corral.catalog.lock import Lock, LockEntry
-from corral.catalog.vram_rows import Vram, mib
+from corral.catalog.ledger import CPU, Ledger, Measurement
 from corral.errors import LockStale
+from corral.lock import headers
+from corral.lock.lock import Lock, LockEntry
+from corral.lock.predicted import Vram, mib
+from corral.measure.live import Reading
 from corral.vram import oracle
-from corral.vram.ledger import CPU, Ledger, Measurement
-from corral.vram.live import Reading
 
 LIMIT = 0.03
 """By how much of the prediction a measurement may differ from it."""

@@ -16,15 +16,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from corral.agent.lock_file import LockedFile
+from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.digest import argv_sha256
 from corral.catalog.image_reference import PINNED_PATTERN, ImageReference
 from corral.catalog.intent import Model
-from corral.catalog.vram_rows import RULES_VERSION, Declared, Vram
-from corral.engine.argv import llama_server_argv
 from corral.engine.embedded import ENGINE
 from corral.errors import LockStale, Refused
 from corral.files import write_atomically
+from corral.lock.predicted import RULES_VERSION, Declared, Vram
 
 _Strict = ConfigDict(extra="forbid", frozen=True)
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]

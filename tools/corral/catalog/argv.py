@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from corral.agent.lock_file import LockedFile, LockedModel
+from corral.catalog import flags
 from corral.catalog.intent import Model
-from corral.engine import flags
 
 ALL_LAYERS = 99
 """More layers than any model has: the whole model is on the card, or the load fails."""

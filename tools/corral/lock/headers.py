@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from corral.catalog.lock import Lock
 from corral.files import write_atomically
+from corral.lock.lock import Lock
 
 _MOST_BYTES = 64 << 20
 """No header without its tokenizer comes near; a damaged file must not fill the memory."""

@@ -17,7 +17,7 @@ from typing import Any
 from python_terraform import IsFlagged
 
 from corral.errors import CannotRun, Refused
-from corral.files import alone
+from corral.files import exclusive_lock
 from corral.paths import REPOSITORY
 from corral.terraform.program import find_terraform
 from corral.terraform.runner import Finished, Terraform, broken_rules, pass_on_advice, refused
@@ -134,7 +134,7 @@ def _stack(
     if preflight:
         inputs["preflight"] = str(preflight)
     folder = state.absolute() / "terraform"
-    with alone(folder, patience_s=_PATIENCE, remedy=_OTHER_STATE):
+    with exclusive_lock(folder, timeout_s=_PATIENCE, remedy=_OTHER_STATE):
         terraform = _LocalStack(folder, catalog)
         (folder / "inputs.tfvars.json").write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
         terraform.run("init", reconfigure=IsFlagged, backend_config={"path": str(folder / "terraform.tfstate")})

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from corral.catalog import flags
 from corral.catalog.intent import Card, Images, Model
-from corral.catalog.lock import Lock
-from corral.engine import flags
-from corral.vram.ledger import Ledger
+from corral.catalog.ledger import Ledger
+from corral.lock.lock import Lock
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -1,0 +1,1 @@
+"""lock.json, whole: resolving, predicting, writing, reading and comparing it."""

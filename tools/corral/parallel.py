@@ -1,0 +1,48 @@
+"""Reads several sources at once, none of which may hold the answer up.
+
+A network file system that hangs, or a server that accepts and does not answer, takes as long as it likes: the thread
+that reads it is left behind when the time is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from corral.errors import CorralError
+
+_K = TypeVar("_K", bound=Hashable)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Result(Generic[_T]):
+    """What reading a source gave: a value, or else the problem that kept it from giving one."""
+
+    value: _T | None = None
+    problem: str = ""
+
+
+def read_all(sources: Mapping[_K, Callable[[], _T]], *, limit_s: float) -> dict[_K, Result[_T]]:
+    """Read all *sources* at once; return after *limit_s* seconds at most with what has arrived by then."""
+    found: dict[_K, Result[_T]] = {}
+
+    def ask(name: _K, source: Callable[[], _T]) -> None:
+        try:
+            found[name] = Result(source())
+        except CorralError as error:
+            found[name] = Result(problem=error.message)
+        except OSError as error:
+            found[name] = Result(problem=str(error))
+
+    threads = [threading.Thread(target=ask, args=one, daemon=True) for one in sources.items()]
+    end = time.monotonic() + limit_s
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    arrived = dict(found)
+    return {name: arrived.get(name, Result(problem=f"no answer within {limit_s:g} s")) for name in sources}
