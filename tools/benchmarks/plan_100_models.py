@@ -29,6 +29,7 @@ from corral.engine.embedded import ENGINE
 from corral.lock import headers, lock
 from corral.lock.lock import Lock, LockEntry
 from corral.terraform.local import STACK
+from corral.terraform.program import find_terraform
 from corral.vram.prediction import Bytes, Prediction, Rung
 from corral.vram.rules import RULES_VERSION
 
@@ -122,7 +123,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="corral-plan-") as scratch:
         folder = Path(scratch)
         environment = os.environ | {"TF_DATA_DIR": str(folder / "data"), "CHECKPOINT_DISABLE": "1"}
-        terraform = ["terraform", f"-chdir={STACK}"]
+        terraform = [find_terraform(), f"-chdir={STACK}"]
         subprocess.run(
             [*terraform, "init", "-input=false", f"-backend-config=path={folder / 'state'}"],
             env=environment,
@@ -131,7 +132,7 @@ def main() -> int:
         )
         plan = [*terraform, "plan", "-input=false", "-var=store=/models"]
         commands = {
-            "terraform version": ["terraform", "version"],
+            "terraform version": [find_terraform(), "version"],
             "plan, 1 model": [*plan, f"-var=catalog={write_catalog(folder / 'one', 1)}"],
             f"plan, {args.models} models": [*plan, f"-var=catalog={write_catalog(folder / 'many', args.models)}"],
         }

@@ -6,6 +6,7 @@ cd "$(dirname "$0")/../.." || exit
 bin=$PWD/.venv/bin
 caches=${XDG_CACHE_HOME:-$HOME/.cache}/corral
 export MYPY_CACHE_DIR=$caches/mypy RUFF_CACHE_DIR=$caches/ruff PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
+terraform=$("$bin/python" tools/dev/terraform_program.py) || exit
 provider=$(tools/dev/terraform_provider.sh) || exit
 [ -z "$provider" ] || export TF_CLI_CONFIG_FILE=$provider
 passed=0 failed=0
@@ -31,7 +32,7 @@ in_ansible() ( # against the example inventory, with the pinned collections
 )
 
 step "format: Python" in_tools "$bin/ruff" format --check .
-step "format: Terraform" terraform fmt -no-color -check -recursive terraform
+step "format: Terraform" "$terraform" fmt -no-color -check -recursive terraform
 step "lint: Python" in_tools "$bin/ruff" check .
 step "lint: shell" "$bin/shellcheck" .ci/run tools/setup.sh tools/dev/*.sh terraform/modules/*/*.sh tools/tests/support/cluster/shim/*
 step "lint: Terraform" tools/dev/tflint.sh

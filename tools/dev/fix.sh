@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 bin=$PWD/.venv/bin
 (cd tools && "$bin/ruff" check --fix-only --quiet . && "$bin/ruff" format .)
 [ -t 1 ] || export TF_CLI_ARGS_fmt=-no-color
-terraform fmt -recursive terraform
+"$("$bin/python" tools/dev/terraform_program.py)" fmt -recursive terraform
 "$bin/python" tools/dev/engine_flags.py --write
 "$bin/python" tools/dev/schemas.py --write
 "$bin/corral" render

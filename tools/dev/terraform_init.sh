@@ -34,6 +34,7 @@ TF
 *) die "BACKEND is $BACKEND; it must be local or pg." "make init BACKEND=pg" ;;
 esac
 
+terraform=$(.venv/bin/python tools/dev/terraform_program.py)
 config=$(tools/dev/terraform_provider.sh)
 [ -z "$config" ] || export TF_CLI_CONFIG_FILE=$config
 
@@ -42,7 +43,7 @@ if [ "$before" != "$(cat "$override" 2>/dev/null || true)" ]; then
   words=(-migrate-state) # asks before it copies, and would say so if a state were there already
 fi
 [ -t 1 ] || words+=(-no-color) # Terraform colours what goes into a file, too
-if ! terraform -chdir="$stack" init "${words[@]}" "$@"; then
+if ! "$terraform" -chdir="$stack" init "${words[@]}" "$@"; then
   # What did not work is not left behind: the next command would ask for it.
   if [ -n "$before" ]; then printf '%s\n' "$before" >"$override"; else rm -f "$override"; fi
   exit 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import platform
 import sys
@@ -22,7 +23,7 @@ from corral.errors import CorralError
 from dev.go_build import Programs
 
 VERSION = "3.2.1"
-ADDRESS = "registry.terraform.io/hashicorp/kubernetes"
+ADDRESSES = ("registry.terraform.io/hashicorp/kubernetes", "registry.opentofu.org/hashicorp/kubernetes")
 PROGRAMS = Programs(
     name=f"terraform-provider-kubernetes-{VERSION}",
     pins=Path(__file__).with_name("terraform_provider"),
@@ -67,19 +68,21 @@ def mirrored() -> Path:
         CannotRun: it could not be built.
     """
     folder = PROGRAMS.build()
-    configuration = folder / "terraform.rc"
+    configuration = folder / "providers.rc"
     if not configuration.exists():
         machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-        place = folder / "mirror" / ADDRESS / VERSION / f"{platform.system().lower()}_{machine}"
-        place.mkdir(parents=True, exist_ok=True)
-        program = place / f"terraform-provider-kubernetes_v{VERSION}_x5"
-        with contextlib.suppress(FileExistsError):  # another process may have been quicker
-            program.hardlink_to(folder / "terraform-provider-kubernetes")
-        fresh = folder / f"terraform.rc.{os.getpid()}"
+        for address in ADDRESSES:
+            place = folder / "mirror" / address / VERSION / f"{platform.system().lower()}_{machine}"
+            place.mkdir(parents=True, exist_ok=True)
+            program = place / f"terraform-provider-kubernetes_v{VERSION}_x5"
+            with contextlib.suppress(FileExistsError):  # another process may have been quicker
+                program.hardlink_to(folder / "terraform-provider-kubernetes")
+        fresh = folder / f"{configuration.name}.{os.getpid()}"
+        both = json.dumps(ADDRESSES)
         fresh.write_text(
             "provider_installation {\n"
-            f'  filesystem_mirror {{\n    path    = "{folder / "mirror"}"\n    include = ["{ADDRESS}"]\n  }}\n'
-            f'  direct {{\n    exclude = ["{ADDRESS}"]\n  }}\n'
+            f'  filesystem_mirror {{\n    path    = "{folder / "mirror"}"\n    include = {both}\n  }}\n'
+            f"  direct {{\n    exclude = {both}\n  }}\n"
             "}\n",
             encoding="utf-8",
         )

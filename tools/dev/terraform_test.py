@@ -18,15 +18,28 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from corral.errors import ProgramMissing
+from corral.terraform.program import find_terraform
 
 ROOT = Path(__file__).resolve().parents[2] / "terraform"
 LONGEST_LINE = 160
 _AT_A_TIME = min(4, os.cpu_count() or 1)
 _INIT = threading.Lock()  # a plugin cache of the user's may not be written to by two at a time
+
+
+def program() -> str:
+    """Terraform; OpenTofu only where there is no other.
+
+    OpenTofu's `test` refuses a run whose variable is made from the file's variable of the same name, as ours are.
+    """
+    with suppress(ProgramMissing):
+        return find_terraform(("terraform",))
+    return find_terraform()
 
 
 def folders(root: Path) -> list[Path]:
@@ -37,7 +50,7 @@ def folders(root: Path) -> list[Path]:
 def terraform(folder: Path, data: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run one Terraform command in *folder* with its working folder at *data*."""
     environment = os.environ | {"TF_DATA_DIR": data, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
-    command = ["terraform", f"-chdir={folder}", *words]
+    command = [program(), f"-chdir={folder}", *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -108,7 +121,7 @@ def problems(root: Path, only: str) -> Iterator[str]:
     """Visit everything below *root*, say what passed, and yield what is wrong."""
     if only != "test":
         unformatted = subprocess.run(
-            ["terraform", "fmt", "-no-color", "-check", "-recursive", str(root)],
+            [program(), "fmt", "-no-color", "-check", "-recursive", str(root)],
             capture_output=True,
             text=True,
             check=False,

@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
 # All tests, several at a time: Terraform's, then Python's, whose end names what was skipped and why.
 # Arguments go to pytest (make test ARGS="-k catalog").
+# INSTALL=1 installs the Debian packages without which tests are skipped.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
+
+# shellcheck source=tools/dev/debian_packages.sh
+source tools/dev/debian_packages.sh
+mapfile -t packages < <(lacking busybox=busybox-static)
+[ "${INSTALL:-}" != 1 ] || bring test "make test" "${packages[@]}"
+tools/setup.sh terraform || exit # corral's own Terraform is tested where another is on PATH, too
 
 export CHECKPOINT_DISABLE=1
 provider=$(tools/dev/terraform_provider.sh) || exit

@@ -1,23 +1,18 @@
 #!/usr/bin/env bash
 # What deploys to Kubernetes, on a real one: a throwaway cluster on this machine, or with CLUSTER=current the one that
 # the current context leads to (tests/support/cluster/current.py says what that needs).  Arguments go to pytest.
+# INSTALL=1 installs the Debian packages that are missing.
 # Exit 3: this machine cannot run a cluster; one sentence says why.  Whatever else fails is 1.
 set -euo pipefail
 cd "$(dirname "$0")/../../tools"
 
-declare -A package_of=( # program: the Debian package that brings it
-  [containerd]=containerd
-  [dnsmasq]=dnsmasq-base
-  [docker-registry]=docker-registry
-  [ip]=iproute2
-  [iptables]=iptables
-  [mmdebstrap]=mmdebstrap
-  [nsenter]=util-linux
-  [openssl]=openssl
-  [runc]=runc
-  [setpriv]=util-linux
+# shellcheck source=tools/dev/debian_packages.sh
+source dev/debian_packages.sh
+
+programs=( # PROGRAM=PACKAGE
+  containerd=containerd dnsmasq=dnsmasq-base docker-registry=docker-registry ip=iproute2 iptables=iptables
+  mmdebstrap=mmdebstrap nsenter=util-linux openssl=openssl runc=runc setpriv=util-linux
 )
-cni=containernetworking-plugins
 
 die() {
   echo "test-cluster: $1" >&2
@@ -25,36 +20,21 @@ die() {
 }
 
 missing() { # the packages that are missing, a line each
-  local program
-  for program in "${!package_of[@]}"; do command -v "$program" >/dev/null || echo "${package_of[$program]}"; done
+  lacking "${programs[@]}"
   command -v initdb >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null || echo postgresql
-  [ -x /usr/lib/cni/bridge ] || [ -x /opt/cni/bin/bridge ] || echo "$cni"
-}
-
-install() { # install PACKAGE...: nothing of it is started
-  local policy=/usr/sbin/policy-rc.d
-  if [ ! -e "$policy" ]; then
-    printf '#!/bin/sh\nexit 101\n' >"$policy"
-    chmod +x "$policy"
-    trap 'rm -f /usr/sbin/policy-rc.d' RETURN
-  fi
-  apt-get update --quiet=2
-  DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends "$@" >/dev/null
+  [ -x /usr/lib/cni/bridge ] || [ -x /opt/cni/bin/bridge ] || echo containernetworking-plugins
 }
 
 started=$SECONDS
 if [ "${CLUSTER:-}" != current ]; then
   [ "$(uname -s)" = Linux ] || die "the test cluster needs Linux; with a cluster of your own: CLUSTER=current make test-cluster"
   [ "$(id -u)" = 0 ] || die "the test cluster's node runs as root: sudo make test-cluster"
-  mapfile -t packages < <(missing | sort -u)
-  if [ ${#packages[@]} -gt 0 ]; then
-    command -v apt-get >/dev/null || die "what these Debian packages bring is missing: ${packages[*]}"
-    [ -n "${CI:-}" ] || die "packages are missing. Run: apt-get install --no-install-recommends ${packages[*]}"
-    install "${packages[@]}"
-  fi
+  mapfile -t packages < <(missing)
+  bring test-cluster "make test-cluster" "${packages[@]}"
   unshare --mount --net --pid true || die "this kernel or container allows no mount, network and process name spaces, which the test cluster lives in."
 fi
 
+./setup.sh || exit # after the questions above: an answer should not take a minute
 config=$(dev/terraform_provider.sh) || exit 1
 [ -z "$config" ] || export TF_CLI_CONFIG_FILE=$config
 CORRAL_MANIFEST_TOOLS=$(dev/manifest_tools.sh) || exit 1

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # The tests of ansible/: every role on real hosts that are booted for them.  Arguments go to pytest.
 # PLAIN=1: Ansible starts a Python for every task, as operators have it; else Mitogen keeps one on each host.
+# INSTALL=1 installs the Debian packages that are missing.
 # Exit 3: this machine cannot boot hosts; one sentence says why.  Whatever else fails is 1.
 set -euo pipefail
 cd "$(dirname "$0")/../../tools"
 
-packages=(e2fsprogs gpg gpg-agent iproute2 libnfs-utils mmdebstrap openssh-client qemu-system-x86 qemu-utils systemd-container xfsprogs)
-programs=(mke2fs gpg gpg-agent ip nfs-ls mmdebstrap ssh qemu-system-x86_64 qemu-img systemd-nspawn mkfs.xfs)
+# shellcheck source=tools/dev/debian_packages.sh
+source dev/debian_packages.sh
+
+programs=( # PROGRAM=PACKAGE
+  gpg=gpg gpg-agent=gpg-agent ip=iproute2 mke2fs=e2fsprogs mkfs.xfs=xfsprogs mmdebstrap=mmdebstrap nfs-ls=libnfs-utils
+  qemu-img=qemu-utils qemu-system-x86_64=qemu-system-x86 setpriv=util-linux ssh=openssh-client systemd-nspawn=systemd-container
+)
 
 die() {
   echo "test-hosts: $1" >&2
   exit 3
-}
-
-missing() {
-  local name
-  for name in "${programs[@]}"; do command -v "$name" >/dev/null || return 0; done
-  return 1
 }
 
 sweep() { # cgroups of rooms that were killed; everything else ends with the room's processes
@@ -30,18 +30,12 @@ sweep() { # cgroups of rooms that were killed; everything else ends with the roo
 
 [ "$(uname -s)" = Linux ] || die "the test hosts are booted by systemd-nspawn, which needs Linux."
 [ "$(id -u)" = 0 ] || die "test hosts are booted as root: sudo make test-hosts"
-if missing; then
-  command -v apt-get >/dev/null || die "install systemd-container, mmdebstrap, qemu and libnfs-utils; this machine has no apt-get to do it with."
-  if [ -n "${CI:-}" ]; then
-    apt-get update --quiet=2
-    DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends "${packages[@]}" >/dev/null
-  else
-    die "packages are missing. Run: apt-get install --no-install-recommends ${packages[*]}"
-  fi
-fi
+mapfile -t packages < <(lacking "${programs[@]}")
+bring test-hosts "make test-hosts" "${packages[@]}"
 
 sweep
 unshare --mount --net --pid true || die "this kernel or container allows no mount, network and process name spaces, which the test hosts live in."
+./setup.sh || exit # after the questions above: an answer should not take a minute
 unshare --mount ../.venv/bin/python -m tests.support.hosts.images || exit 1
 case " $* " in *" --long "*) ../.venv/bin/python -m tests.support.hosts.llama_cpp_archive || exit 1 ;; esac
 ANSIBLE_COLLECTIONS_PATH=$(../.venv/bin/python dev/ansible_collections.py) || exit 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 
 import pytest
 
@@ -16,6 +17,13 @@ SETTINGS = (
     "HF_TOKEN_PATH",
     "LLAMA_SERVER",
 )
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say what was skipped for what was not proven: by reason, and how many tests."""
+    skipped = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()))
+    for reason, count in skipped.most_common():
+        terminalreporter.write_line(f"NOT PROVEN here, {count} tests: {reason.removeprefix('Skipped: ')}", yellow=True)
 
 
 @pytest.fixture(autouse=True)

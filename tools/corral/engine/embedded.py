@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from corral.engine import openmp
 from corral.errors import ProgramMissing
 
 WHEEL_VERSION = "2026.10.11549"
@@ -78,8 +79,9 @@ def load() -> tuple[ModuleType, ctypes.CDLL]:
     """The wheel's package, and its extension module as a C library.
 
     Raises:
-        ProgramMissing: the library cannot be loaded.
+        ProgramMissing: the library, or the OpenMP runtime that it links, cannot be loaded.
     """
+    openmp.provide()
     import xllamacpp
     from xllamacpp import xllamacpp as extension
 

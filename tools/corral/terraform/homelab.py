@@ -25,11 +25,11 @@ from corral.errors import CannotRun, CorralError, Failed, Refused
 from corral.paths import REPOSITORY
 from corral.terraform import applying
 from corral.terraform.applying import Finding, Guard
+from corral.terraform.program import ON_PATH, as_typed, find_terraform
 from corral.terraform.runner import (
     Finished,
     Terraform,
     broken_rules,
-    find_terraform,
     refused,
     undeclared,
 )
@@ -234,7 +234,7 @@ class Homelab:
         told = self._terraform.cmd("init", json=IsFlagged, input=False)
         if told.code == 0:
             return
-        by_hand = f"make init, which is: terraform -chdir={shlex.quote(str(self._stack))} init"
+        by_hand = f"make init, which is: {self._typed('init')}"
         words = "\n".join(told.words)
         if "migrat" in words:
             raise Refused(
@@ -264,8 +264,12 @@ class Homelab:
         if unreachable := next(filter(None, map(_unreachable, errors)), None):
             return CannotRun(unreachable, next_step=self._check_it())
         hints = [hint["hint"] for one in errors if (hint := _HINT.search((one.get("snippet") or {}).get("code", "")))]
-        by_hand = f"See it alone: terraform -chdir={shlex.quote(str(self._stack))} plan"
+        by_hand = f"See it alone: {self._typed('plan')}"
         return CannotRun(f"Terraform failed.\n{words}", next_step=hints[0] if hints else by_hand)
+
+    def _typed(self, words: str) -> str:
+        """The command line of one Terraform command in the stack, for an operator's shell."""
+        return f"{as_typed(self._terraform.terraform_bin_path)} -chdir={shlex.quote(str(self._stack))} {words}"
 
     def _check_it(self) -> str:
         try:
@@ -301,7 +305,7 @@ class Homelab:
 
     def _locked(self, words: str) -> CannotRun:
         who, lock = _WHO.search(words), _LOCK_ID.search(words)
-        unlock = f"terraform -chdir={shlex.quote(str(self._stack))} force-unlock {lock[1] if lock else 'ID'}"
+        unlock = self._typed(f"force-unlock {lock[1] if lock else 'ID'}")
         if not self._is_in_postgresql:  # a file's lock is the kernel's, and ends with the process
             return CannotRun(
                 f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}.\n{words}",
@@ -359,7 +363,7 @@ def _answers(console: Finished) -> list[str]:
 
 
 def _wants_init(finished: Finished) -> bool:
-    return "terraform init" in f"{finished.text}{finished.complaints}"
+    return any(f"{name} init" in f"{finished.text}{finished.complaints}" for name in ON_PATH)
 
 
 def _lock_left(finished: Finished) -> str:

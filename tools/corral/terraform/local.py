@@ -19,7 +19,8 @@ from python_terraform import IsFlagged
 from corral.errors import CannotRun, Refused
 from corral.files import exclusive_lock
 from corral.paths import REPOSITORY
-from corral.terraform.runner import Finished, Terraform, broken_rules, find_terraform, refused
+from corral.terraform.program import find_terraform
+from corral.terraform.runner import Finished, Terraform, broken_rules, refused
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 _PATIENCE = 60.0  # seconds to wait for another corral in the same state folder

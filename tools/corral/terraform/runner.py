@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,10 @@ from python_terraform import IsFlagged
 from corral.errors import CorralError, ProgramMissing, Refused
 
 MINIMUM_VERSION = (1, 9)
-_GET_IT = "Install it from https://developer.hashicorp.com/terraform/install, and see that it is on PATH."
+_GET_IT = (
+    "Upgrade or repair it: https://developer.hashicorp.com/terraform/install; or take it off PATH, then: make setup, "
+    "which installs corral's own"
+)
 _RULES = {"Resource precondition failed", "Invalid value for variable"}
 _UNDECLARED = "Value for undeclared variable"
 REMEDY = re.compile(r"(?P<what>.*\.)\s+(?P<remedy>[^.]*\brun: .+)", re.DOTALL | re.IGNORECASE)
@@ -122,20 +124,8 @@ def event_of(line: str) -> dict[str, Any] | None:
     return event
 
 
-def find_terraform() -> str:
-    """The ``terraform`` on PATH.
-
-    Raises:
-        ProgramMissing: there is none.
-    """
-    program = shutil.which("terraform")
-    if program is None:
-        raise ProgramMissing(f"Terraform is not installed; corral needs {_minimum()} or newer.", next_step=_GET_IT)
-    return program
-
-
 def require_version(program: str) -> None:
-    """Return when *program* is a Terraform that corral's modules can use.
+    """Return when *program* is a Terraform or an OpenTofu that corral's modules can use; both print the same JSON.
 
     Raises:
         ProgramMissing: it is too old, or does not start.
@@ -147,9 +137,8 @@ def require_version(program: str) -> None:
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as error:
         raise ProgramMissing(f"{program} does not say its version: {error}", next_step=_GET_IT) from None
     if numbers < MINIMUM_VERSION:
-        raise ProgramMissing(
-            f"{program} is Terraform {version}; corral needs {_minimum()} or newer.", next_step=_GET_IT
-        )
+        name = "OpenTofu" if Path(program).name == "tofu" else "Terraform"
+        raise ProgramMissing(f"{program} is {name} {version}; corral needs {_minimum()} or newer.", next_step=_GET_IT)
 
 
 def broken_rules(finished: Finished) -> list[str]:

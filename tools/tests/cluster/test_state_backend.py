@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from corral.terraform.program import find_terraform
 from tests.support.cluster.homelab import homelab
 from tests.support.engine_process import wait_for
 from tests.support.postgres import postgres
@@ -30,7 +31,7 @@ def test_by_choice_the_state_is_in_postgresql_and_is_locked_there(lab, monkeypat
         assert "No changes." in lab.terraform("plan", "-input=false", "-no-color", ONLY_THE_NAMESPACE).stdout
         assert tables(address) == ["states"]
 
-        words = ("terraform", "apply", "-destroy", "-no-color")  # asks, and holds the lock meanwhile
+        words = (find_terraform(), "apply", "-destroy", "-no-color")  # asks, and holds the lock meanwhile
         said = tmp_path / "first"
         with said.open("wb") as out, asking(words, lab, out) as first:
             wait_for(lambda: "Enter a value:" in said.read_text(), limit_s=60, what="the question of the first apply")
@@ -40,7 +41,7 @@ def test_by_choice_the_state_is_in_postgresql_and_is_locked_there(lab, monkeypat
 
         assert "Error acquiring the state lock" in second.stderr
         assert "is in use" in planned.stderr
-        assert re.search(r"only if nobody runs one: terraform -chdir=\S+ force-unlock [0-9a-f-]{36}", planned.stderr)
+        assert re.search(r"only if nobody runs one: \S+ -chdir=\S+ force-unlock [0-9a-f-]{36}", planned.stderr)
         lab.destroy()
 
 

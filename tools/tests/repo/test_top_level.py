@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
 import pytest
 
 from corral import paths
+from tests.support import clone
 
 ALLOWED = {"terraform", "ansible", "tools", "docs", "post-mortems", "Makefile"}
-CUSTOMARY = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", ".ci", ".editorconfig", ".gitignore"}
+CUSTOMARY = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", ".ci", ".github", ".editorconfig", ".gitignore"}
 
 
 @pytest.fixture(scope="module")
 def tracked():
-    shown = subprocess.run(["git", "ls-files"], cwd=paths.REPOSITORY, capture_output=True, text=True, check=True)
-    files = shown.stdout.splitlines()
+    files = clone.files()
     assert len(files) > 100
     return files
 

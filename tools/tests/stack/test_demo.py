@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from corral import paths
 from corral.engine import stack
+from tests.support import clone
 
 
 @pytest.fixture
@@ -31,15 +31,8 @@ def demo(tmp_path):
     stack.stop(state, drain_s=0)
 
 
-def files_of_the_clone():
-    """What a demo that writes where it should not would write beside, and what it would write to."""
-    terraform = paths.REPOSITORY / "terraform"
-    names = {path for path in terraform.rglob("*") if "/.terraform" not in str(path)}
-    return names, {path: path.stat().st_mtime_ns for path in (terraform / "catalog-demo").rglob("*")}
-
-
 def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo):
-    before = files_of_the_clone()
+    before = clone.state()
 
     done = demo()
 
@@ -48,7 +41,7 @@ def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo):
         assert f"\n{model}\tanswer\tpassed\t" in done.stdout
     assert '"content":"OK"' in done.stderr
     assert stack.running(demo.state) is None
-    assert files_of_the_clone() == before
+    assert clone.state() == before
 
 
 def test_a_kept_demo_is_the_local_stack_and_is_not_trampled_on(demo):

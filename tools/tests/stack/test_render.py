@@ -262,21 +262,28 @@ def test_what_the_shell_says_to_terraform_does_not_matter(catalog, tmp_path, mon
     assert yaml.safe_load(text)["startPort"] == 5800
 
 
-def test_a_missing_terraform_is_named_with_its_version_and_source(catalog, tmp_path, monkeypatch):
+def test_where_there_is_no_terraform_the_way_to_one_is_named(catalog, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("corral.terraform.program.WHEEL", "no_such_wheel")
 
-    with pytest.raises(ProgramMissing, match=r"Terraform is not installed; corral needs 1\.9 or newer\.") as caught:
+    with pytest.raises(
+        ProgramMissing, match=r"There is no terraform and no tofu on PATH, and .* not installed"
+    ) as caught:
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
+    assert caught.value.next_step.startswith("make setup")
     assert "https://developer.hashicorp.com/terraform/install" in caught.value.next_step
 
 
-def test_an_old_terraform_is_named_with_its_version(catalog, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "called"), [("terraform", "Terraform"), ("tofu", "OpenTofu")])
+def test_an_old_terraform_is_named_with_its_version(catalog, tmp_path, monkeypatch, name, called):
     program = fake_terraform(
         tmp_path, monkeypatch, """[ "$1" = version ] && echo '{"terraform_version": "1.5.7"}' && exit; exit 1"""
     )
+    program = program.rename(program.with_name(name))
+    monkeypatch.setenv("PATH", f"{program.parent}:{tmp_path}")
 
-    with pytest.raises(ProgramMissing, match=r"is Terraform 1\.5\.7; corral needs 1\.9 or newer") as caught:
+    with pytest.raises(ProgramMissing, match=rf"is {called} 1\.5\.7; corral needs 1\.9 or newer") as caught:
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert str(program) in caught.value.message

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.paths import REPOSITORY
+from corral.terraform.program import find_terraform
 
 ROOT = REPOSITORY / "terraform" / "modules" / "seating" / "tests" / "many"
 
@@ -48,7 +49,7 @@ class Seating:
 
     def _run(self, *words: str, stdin: str | None = None, may_fail: bool = False) -> str:
         done = subprocess.run(
-            ["terraform", *words],
+            [find_terraform(), *words],
             cwd=ROOT,
             env=self._environment,
             input=stdin,

@@ -7,6 +7,7 @@ import shutil
 from tests.support.kernel import not_permitted
 
 SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"]}
+PACKAGES = {"dash": "dash", "busybox": "busybox-static"}
 """Debian's, and with it that of the images that carry a GPU engine; Alpine's."""
 
 
@@ -15,5 +16,5 @@ def shell(name: str) -> list[str]:
     words = SHELLS[name]
     program = shutil.which(words[0])
     if program is None:
-        not_permitted(f"{words[0]} is not installed: apt-get install {words[0]}")
+        not_permitted(f"{words[0]} is not installed: apt-get install {PACKAGES[name]}, or INSTALL=1 make test")
     return [program, *words[1:]]

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from corral.errors import CannotRun
+from corral.terraform.program import find_terraform
 from dev import go_build, terraform_provider
 from dev.go_build import Programs
 
@@ -134,5 +135,5 @@ def test_terraform_takes_the_provider_from_the_cache(hello, monkeypatch, tmp_pat
     (tmp_path / "main.tf").write_text(
         'terraform {\n  required_providers {\n    kubernetes = { source = "hashicorp/kubernetes" }\n  }\n}\n'
     )
-    done = subprocess.run(["terraform", "init"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run([find_terraform(), "init"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "Installed hashicorp/kubernetes v3.2.1" in done.stdout, done.stdout + done.stderr

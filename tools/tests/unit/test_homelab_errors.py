@@ -135,3 +135,16 @@ def test_a_failure_without_a_hint_says_how_to_see_it_alone(tmp_path, monkeypatch
 
     assert error.message == "Terraform failed.\nOdd: very"
     assert error.next_step == f"See it alone: terraform -chdir={tmp_path} plan"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'Module not installed: This module is not yet installed. Run "terraform init" to install all modules required',
+        'Backend initialization required, please run "tofu init": Reason: Initial configuration of the requested',
+    ],
+    ids=["terraform", "opentofu"],
+)
+def test_terraform_and_opentofu_are_understood_when_they_want_an_init(words):
+    assert homelab._wants_init(Finished(1, [], words, ""))
+    assert not homelab._wants_init(failed(summary="Unauthorized"))

@@ -21,6 +21,7 @@ from corral import paths
 from corral.demo import tiny_gguf
 from corral.demo.hub import RepoContent
 from corral.demo.tour import write_tiny_repositories
+from corral.terraform.program import find_terraform
 from tests.support.cluster import pods
 from tests.support.cluster.cluster import COLLECT_LATE, Cluster
 from tests.support.faulty_hub import FaultyHub
@@ -103,7 +104,7 @@ class Homelab:
 
     def terraform(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Run plain Terraform in the stack; its exit code is *code*, unless that is None."""
-        done = self.run("terraform", *words, cwd=self.stack)
+        done = self.run(find_terraform(), *words, cwd=self.stack)
         assert code is None or done.returncode == code, f"terraform {words[0]}\n{done.stdout}{done.stderr}"
         return done
 

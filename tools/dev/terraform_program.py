@@ -1,0 +1,25 @@
+"""Prints the path of the Terraform that corral runs (corral/terraform/program.py decides); exit 3 where there is none.
+
+terraform=$(.venv/bin/python tools/dev/terraform_program.py)
+"""
+
+from __future__ import annotations
+
+import sys
+
+from corral.errors import ProgramMissing
+from corral.terraform.program import find_terraform
+
+
+def main() -> int:
+    """Return 0, or 3 with the reason on stderr."""
+    try:
+        print(find_terraform())
+    except ProgramMissing as error:
+        print(f"terraform: {error.message}\n  → {error.next_step}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
