@@ -108,7 +108,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           image             = var.image
           image_pull_policy = "Always"
           working_dir       = local._folder
-          command           = ["python3", "-m", "agent", "fetch", "--store", local._store, "--lock", "${local._folder}/lock/lock.json"]
+          command           = ["python3", "-m", "agent", "fetch", "--store", local._store, "--lock", "${local._folder}/lock/lock.json", "--termination-log", "/dev/termination-log"]
 
           dynamic "env" {
             for_each = local._environment
@@ -167,7 +167,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           image             = var.image
           image_pull_policy = "Always"
           working_dir       = local._folder
-          command           = concat(["sh", "-c", local._warm, "warm", "--store", local._store, "--lock", "${local._folder}/lock/lock.json"], keys(local.lock.models))
+          command           = concat(["sh", "-c", local._warm, "warm", "--store", local._store, "--lock", "${local._folder}/lock/lock.json", "--termination-log", "/dev/termination-log"], keys(local.lock.models))
 
           env {
             name  = "PYTHONDONTWRITEBYTECODE"

@@ -17,6 +17,7 @@ from typing import Any
 from corral.cluster import diagnosis, summary
 from corral.cluster.client import Cluster
 from corral.cluster.collect import collect
+from corral.cluster.container_rules import missing_file
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.port_forward import forwarded
 from corral.cluster.snapshot import is_ready, pod_spec
@@ -196,8 +197,8 @@ def _blame(finding: Finding) -> tuple[Reason, str]:
     """The class of what keeps llama-swap from being ready, and who is behind it."""
     if finding.cause is Cause.MEMORY:
         return Reason.OUT_OF_MEMORY, "the memory limit of the pod"
-    if finding.cause is Cause.PROBE and "is not in the store" in finding.event:
-        return Reason.FILE_MISSING, finding.event.partition(": ")[2].partition(" is not in the store")[0]
+    if finding.cause is Cause.PROBE and (path := missing_file(finding.event)):
+        return Reason.FILE_MISSING, path
     return Reason.STACK_DOWN, f"{finding.subject}, which {finding.what}".rstrip(".")
 
 
