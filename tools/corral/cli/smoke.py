@@ -64,6 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time limit of each check, loading included (default: 300)",
     )
     parser.add_argument(
+        "--silence",
+        metavar="SECONDS",
+        type=_seconds,
+        default=runner.SILENCE_LIMIT_S,
+        help="a model that is loaded and sends no byte for so long has failed (default: 60)",
+    )
+    parser.add_argument(
         "--resident-only", action="store_true", help="skip models that are not in memory; never cause a load"
     )
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write the result as JUnit XML too")
@@ -156,6 +163,7 @@ async def _ask(
             listed,
             watcher=_Progress(),
             limit_s=args.timeout,
+            silence_s=args.silence,
             resident_only=args.resident_only,
             is_local=place.is_local,
             logs=place.logs,

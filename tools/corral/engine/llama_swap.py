@@ -92,8 +92,11 @@ class LlamaSwap:
         Raises:
             CannotRun: llama-swap does not answer, or not as llama-swap does.
         """
-        found = self._json("/running", "running")
-        return [Resident(one["model"], one["state"], one["proxy"], int(one.get("ttl", 0))) for one in found]
+        answer = self._get("/running")
+        try:
+            return residents_in(answer.content)
+        except ValueError:
+            raise self._foreign("/running", answer) from None
 
     def models(self) -> list[str]:
         """The ids in its configuration, sorted.
@@ -200,11 +203,29 @@ class LlamaSwap:
         try:
             found: list[dict[str, Any]] = answer.json()[key]
         except (ValueError, KeyError, TypeError):
-            raise CannotRun(
-                f"{self._endpoint}{path} does not answer as llama-swap does: {answer.text[:200]!r}",
-                next_step="corral logs",
-            ) from None
+            raise self._foreign(path, answer) from None
         return found
+
+    def _foreign(self, path: str, answer: httpx2.Response) -> CannotRun:
+        return CannotRun(
+            f"{self._endpoint}{path} does not answer as llama-swap does: {answer.text[:200]!r}",
+            next_step="corral logs",
+        )
+
+
+def residents_in(body: bytes) -> list[Resident]:
+    """The models that have a process, by the *body* of an answer of /running.
+
+    Raises:
+        ValueError: it is not llama-swap's.
+    """
+    try:
+        return [
+            Resident(str(one["model"]), str(one["state"]), str(one.get("proxy", "")), int(one.get("ttl", 0)))
+            for one in json.loads(body)["running"]
+        ]
+    except (RecursionError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError("no answer of /running") from error
 
 
 def failures(log: str) -> dict[str, str]:
