@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from corral import output, paths
 from corral.catalog import catalog
 from corral.cli import options
-from corral.engine import llama_swap, stack
+from corral.engine import log_lines, stack
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CannotRun, CorralError, ExitCode, Refused
 from corral.smoke import questions, report, runner
@@ -177,7 +177,7 @@ async def _ask(
 def _engines_word(root: str) -> Callable[[str], str]:
     def cause(model: str) -> str:
         try:
-            return llama_swap.cause(LlamaSwap(root).model_log(model))
+            return log_lines.cause(LlamaSwap(root).model_log(model))
         except CorralError:
             return ""
 
