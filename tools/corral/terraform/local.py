@@ -103,9 +103,10 @@ def seating(catalog: Path, *, state: Path) -> dict[str, Any]:
         if not told:  # console tells in prose, and with exit code 0, what a plan tells in JSON
             terraform.run("plan", **terraform.inputs)
             raise _error(asked, catalog, terraform.folder)
-    chart: dict[str, Any] = json.loads(json.loads(told[-1]))
-    if chart["refusals"]:
-        raise refused(chart["refusals"], catalog)
+        chart: dict[str, Any] = json.loads(json.loads(told[-1]))
+        if chart["refusals"]:  # a plan names the rule of each
+            terraform.run("plan", **terraform.inputs)
+            raise Refused("\n".join(chart["refusals"]))
     return chart
 
 

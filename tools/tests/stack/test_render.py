@@ -100,9 +100,9 @@ def test_a_set_that_does_not_fit_has_a_chart_and_no_configuration(catalog, tmp_p
     assert caught.value.message == (
         "Card laptop is short of 312 MiB: desktop 300, slot main 100 (text, writer), the reserve 512 add up to 912 of "
         "its 600 MiB. No single change of a context, a slot or a budget would do: the largest are desktop 300, "
-        "slot main 100 (text, writer)."
+        "slot main 100 (text, writer). For the chart and the exact edit run: corral seat"
     )
-    assert caught.value.next_step == f"For the chart and the exact edit run: corral seat --catalog {catalog}"
+    assert caught.value.next_step == f"corral seat --catalog {catalog}"
 
 
 def test_a_catalog_that_no_chart_is_true_of_has_none(catalog, tmp_path):
@@ -111,7 +111,7 @@ def test_a_catalog_that_no_chart_is_true_of_has_none(catalog, tmp_path):
     with pytest.raises(Refused, match=r"^Stale in lock\.json: writer\.") as caught:
         local.seating(catalog, state=tmp_path / "state")
 
-    assert caught.value.next_step == f"Run: corral lock --catalog {catalog}"
+    assert caught.value.next_step == f"corral lock --catalog {catalog}"
 
 
 def test_a_catalog_without_models_has_no_chart(tmp_path):
@@ -200,8 +200,10 @@ def test_a_stale_lock_is_refused_by_name(catalog, tmp_path):
     with pytest.raises(Refused) as caught:
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
-    assert caught.value.message == "Stale in lock.json: writer. The intent changed after it was locked."
-    assert caught.value.next_step == f"Run: corral lock --catalog {catalog}"
+    assert caught.value.message == (
+        "Stale in lock.json: writer. The intent changed after it was locked. Run: corral lock"
+    )
+    assert caught.value.next_step == f"corral lock --catalog {catalog}"
 
 
 def test_what_is_stale_is_told_in_one_sentence_by_two_modules(catalog, tmp_path):
@@ -220,13 +222,15 @@ def test_a_missing_lock_is_refused_alone(catalog, tmp_path):
     with pytest.raises(Refused) as caught:
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
-    assert caught.value.message == ("The catalog has no lock.json; nothing is served that was not resolved and pinned.")
+    assert caught.value.message == (
+        "The catalog has no lock.json; nothing is served that was not resolved and pinned. Run: corral lock"
+    )
 
 
 def test_a_lock_that_is_no_json_is_refused(catalog, tmp_path):
     (catalog / "lock.json").write_text("<<<<<<< ours\n")
 
-    with pytest.raises(Refused, match=r"^lock\.json has version none; this module reads version 1\.$"):
+    with pytest.raises(Refused, match=r"^lock\.json has version none; this module reads version 1\. "):
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
@@ -237,8 +241,9 @@ def test_all_refusals_are_told_at_once(catalog, tmp_path):
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert set(caught.value.message.splitlines()) == {
-        "Not in lock.json: author. Every model of the catalog must be locked.",
-        "In lock.json but no longer in the catalog: writer. The lock must name the catalog's models and no other.",
+        "Not in lock.json: author. Every model of the catalog must be locked. Run: corral lock",
+        "In lock.json but no longer in the catalog: writer. The lock must name the catalog's models and no other. "
+        "Run: corral lock",
     }
 
 
