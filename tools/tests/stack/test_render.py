@@ -242,8 +242,10 @@ def test_all_refusals_are_told_at_once(catalog, tmp_path):
 
     assert set(caught.value.message.splitlines()) == {
         "Not in lock.json: author. Every model of the catalog must be locked. Run: corral lock",
-        "In lock.json but no longer in the catalog: writer. The lock must name the catalog's models and no other. "
-        "Run: corral lock",
+        (
+            "In lock.json but no longer in the catalog: writer. The lock must name the catalog's models and no other. "
+            "Run: corral lock"
+        ),
     }
 
 
