@@ -3,13 +3,14 @@
 #
 #   started.sh FILES [ENDPOINT]
 #
-# FILES lists the paths, one to a line.  What is wrong is said in a line, which Kubernetes shows as the pod's event.
+# FILES lists the paths, one to a line.  A missing file is reported as "startup: CODE path=PATH: SENTENCE", which Kubernetes
+# puts into the pod's event; programs read the code and the path.
 
 set -u
 
 while IFS= read -r path; do
   if [ -n "$path" ] && ! [ -r "$path" ]; then
-    echo "$path is not in the store, or cannot be read"
+    echo "startup: file-missing path=$path: it is not in the store, or cannot be read"
     exit 1
   fi
 done <"$1"

@@ -5,7 +5,7 @@ locals {
   _store  = "/models"
   _token  = "/run/secrets/corral/token"
 
-  _lock_words = ["--store", local._store, "--lock", "${local._folder}/lock/lock.json"]
+  _agent_options = ["--store", local._store, "--lock", "${local._folder}/lock/lock.json", "--termination-log", "/dev/termination-log"]
 
   # Exit code 1 of `agent warm` means that not everything stayed in memory: no reason to fail.  A shell as process 1 ignores TERM.
   _warm = "trap 'kill $!' TERM; python3 -m agent warm \"$@\" & wait $!; [ $? -le 1 ]"
@@ -113,7 +113,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           image             = var.image
           image_pull_policy = "Always"
           working_dir       = local._folder
-          command           = concat(["python3", "-m", "agent", "fetch"], local._lock_words)
+          command           = concat(["python3", "-m", "agent", "fetch"], local._agent_options)
 
           dynamic "env" {
             for_each = local._environment
@@ -172,7 +172,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           image             = var.image
           image_pull_policy = "Always"
           working_dir       = local._folder
-          command           = concat(["sh", "-c", local._warm, "warm"], local._lock_words, keys(var.models))
+          command           = concat(["sh", "-c", local._warm, "warm"], local._agent_options, keys(var.models))
 
           env {
             name  = "PYTHONDONTWRITEBYTECODE"

@@ -32,6 +32,8 @@ from .prune import DEFAULT_GRACE, prune
 from .stopping import stop_on_sigterm
 from .store import Store
 from .survey import survey
+from .termination import Termination, of_bug, of_error
+from .termination import write as write_termination
 from .verify import repair, verify
 from .warm import describe_warmth, total, warm
 
@@ -53,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CorralError as error:
         _say_error(args, error)
         return error.exit_code
+    except Exception as bug:
+        _note(args, of_bug(bug))
+        raise
     except KeyboardInterrupt:
         _say(f"agent {args.command}: interrupted")
         return 130
@@ -128,6 +133,9 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         command.add_argument("--store", metavar="DIR", type=Path, required=True, help="the model store")
         command.add_argument("--json", action="store_true", help="one JSON object per line on stdout")
+        command.add_argument(
+            "--termination-log", metavar="FILE", type=Path, help="where an error is written as JSON: code and fields"
+        )
         if name != "store":
             command.add_argument("--lock", metavar="FILE", type=Path, required=True, help="lock.json")
         if models:
@@ -167,7 +175,13 @@ def _write(line: str) -> None:
     sys.stdout.flush()
 
 
+def _note(args: argparse.Namespace, ended: Termination) -> None:
+    if args.termination_log:
+        write_termination(args.termination_log, ended)
+
+
 def _say_error(args: argparse.Namespace, error: CorralError) -> None:
+    _note(args, of_error(error))
     _say(f"agent {args.command}: {error.message}")
     if error.next_step:
         _say(f"  → {error.next_step}")

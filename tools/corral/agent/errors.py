@@ -7,6 +7,35 @@ in ``corral.errors``; they stand here because the agent may import nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """Why the agent ended without having done its work: all that another program may conclude from."""
+
+    STORE_FULL = "store-full"
+    STORE_UNUSABLE = "store-unusable"
+    STORE_MISSING = "store-missing"
+    STORE_OCCUPIED = "store-occupied"
+    NOT_ON_HUB = "not-on-hub"
+    NOT_PERMITTED = "not-permitted"
+    CONTENT_DIFFERS = "content-differs"
+    HUB_ADDRESS = "hub-address"
+    HUB_UNREACHABLE = "hub-unreachable"
+    HUB_ANSWER = "hub-answer"
+    TOKEN_UNUSABLE = "token-unusable"  # noqa: S105
+    LOCK_UNUSABLE = "lock-unusable"
+    MODEL_UNKNOWN = "model-unknown"
+    SOURCE_MISSING = "source-missing"
+    NOT_IN_STORE = "not-in-store"
+    CACHE_UNREADABLE = "cache-unreadable"
+    STOPPED = "stopped"
+    OTHER = "other"
+
+
+Fields = Mapping[str, str | int]
+
 
 class CorralError(Exception):
     """Something a user can act on: what is wrong, and the next step.
@@ -14,14 +43,20 @@ class CorralError(Exception):
     Args:
         message: one or two sentences that name the offender and the rule.
         next_step: the command or change that helps; empty when the message says it all.
+        code: the same for programs; the agent gives one to each of its errors.
+        fields: the names and numbers that belong to the code.
     """
 
     exit_code = 1
 
-    def __init__(self, message: str, *, next_step: str = "") -> None:
+    def __init__(
+        self, message: str, *, next_step: str = "", code: Code = Code.OTHER, fields: Fields | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.next_step = next_step
+        self.code = code
+        self.fields = dict(fields or {})
 
 
 class Failed(CorralError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from .errors import CannotRun, CorralError, Failed, Refused
+from .errors import CannotRun, Code, CorralError, Failed, Refused
 from .hub_client import Hub, HubFile
 from .lease import DEFAULT_LEASE_TTL, Lease, LeaseLost
 from .lock_file import Lock, LockedFile, LockedModel
@@ -105,10 +105,14 @@ def fetch(
             raise CannotRun(
                 f"There is no room left in {store.root}; what has arrived is kept.",
                 next_step="Make room there, then run the same command again: it goes on from here.",
+                code=Code.STORE_FULL,
+                fields={"path": str(store.root)},
             ) from error
         raise CannotRun(
             f"The store {store.root} does not work as it should: {error}.",
-            next_step="Look at the file system under it, and at the rights of this user there",
+            next_step="Check the file system under it, and the rights of this user there",
+            code=Code.STORE_UNUSABLE,
+            fields={"path": str(store.root)},
         ) from error
 
 
@@ -170,6 +174,8 @@ def _plan(work: _Fetch, items: Sequence[_Item], models: Sequence[LockedModel]) -
         raise CannotRun(
             f"{store.root} has {human(free)} free; {human(needed)} are to be fetched and {human(reserve)} kept free.",
             next_step="Make room there, fetch fewer models (corral fetch MODEL), or name another folder: --store DIR",
+            code=Code.STORE_FULL,
+            fields={"path": str(store.root), "free_bytes": free, "needed_bytes": needed, "reserved_bytes": reserve},
         )
 
 
@@ -268,16 +274,28 @@ def _bring_as_owner(work: _Fetch, item: _Item, source: Callable[[], HubFile], le
 
 def _not_on_disk(path: Path, file: LockedFile) -> CorralError:
     if not path.exists():
-        return Refused(f"{path} is not there; the lock has it as a model on disk.", next_step="Put it there again")
+        return Refused(
+            f"{path} is not there; the lock has it as a model on disk.",
+            next_step="Put it there again",
+            code=Code.SOURCE_MISSING,
+            fields={"path": str(path)},
+        )
     size = path.stat().st_size
     return Failed(
         f"{path} is not the file that was locked: {size} bytes on disk, {file.size} in the lock, or another sha256.",
         next_step="If the change was meant, bring the lock up to date with: corral lock",
+        code=Code.CONTENT_DIFFERS,
+        fields={"path": str(path)},
     )
 
 
 def _joined(troubles: Sequence[tuple[LockedModel, CorralError]]) -> CorralError:
     """One error for all of *troubles*."""
-    first = troubles[0][1]
     kind = Failed if any(isinstance(error, Failed) for _, error in troubles) else Refused
-    return kind("\n".join(f"{model.id}: {error.message}" for model, error in troubles), next_step=first.next_step)
+    model, first = next((one for one in troubles if isinstance(one[1], kind)), troubles[0])
+    return kind(
+        "\n".join(f"{model.id}: {error.message}" for model, error in troubles),
+        next_step=first.next_step,
+        code=first.code,
+        fields={"model": model.id, **first.fields},
+    )

@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 from urllib.parse import quote, urljoin, urlsplit
 
 from .connection import Connection, Origin, Pool, is_loopback
-from .errors import CannotRun, CorralError, Failed, Refused
+from .errors import CannotRun, Code, CorralError, Failed, Refused
 from .source import Hiccup
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -84,11 +84,15 @@ class Hub:
             raise Refused(
                 f"{url!r} is not the address of a hub.",
                 next_step=f"Set HF_ENDPOINT to an address like {DEFAULT_ENDPOINT}, or unset it",
+                code=Code.HUB_ADDRESS,
+                fields={"address": url},
             )
         if parts.scheme == "http" and not is_loopback(host) and host not in self.plain_http_hosts:
             raise Refused(
                 f"http://{parts.netloc} is plain HTTP: anyone on the way can read and change what it carries.",
                 next_step=f"Use https, or allow this one host by name: CORRAL_ALLOW_HTTP={host}",
+                code=Code.HUB_ADDRESS,
+                fields={"address": f"http://{parts.netloc}"},
             )
         return Origin(parts.scheme, host, port or {"http": 80, "https": 443}[parts.scheme])
 
@@ -144,7 +148,11 @@ class HubFile:
             answer.close()
             url = urljoin(address.url, _quoted(location))
             address = _Address(url, address.trusted and self._hub.origin_of(url) == self._home)
-        raise CannotRun(f"{_shown(self._url)} redirects more than {_MAX_REDIRECTS} times.")
+        raise CannotRun(
+            f"{_shown(self._url)} redirects more than {_MAX_REDIRECTS} times.",
+            code=Code.HUB_ANSWER,
+            fields={"address": _shown(self._url)},
+        )
 
     def _read(self, address: _Address, answer: Answer, start: int, end: int) -> Answer:
         """Check the head of an answer that is no redirect."""
@@ -163,7 +171,7 @@ class HubFile:
         elif status == 200:
             answer.start, answer.total = 0, answer.length
         elif status == 416:
-            raise Hiccup(f"{what} ends before byte {start}", becomes=Failed)
+            raise Hiccup(f"{what} ends before byte {start}", becomes=Failed, code=Code.CONTENT_DIFFERS)
         elif status in _MAY_PASS or status >= 500:
             raise Hiccup(f"{what} answered {status}", wait=_retry_after(answer.headers.get("Retry-After")))
         elif address.url == self._url or status not in _EXPIRED:
@@ -171,7 +179,9 @@ class HubFile:
         else:
             self._expired(address, answer)
         if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise Hiccup(f"{what} comes compressed, though it was asked for as it is", becomes=Failed)
+            raise Hiccup(
+                f"{what} comes compressed, though it was asked for as it is", becomes=Failed, code=Code.HUB_ANSWER
+            )
 
     def _expired(self, address: _Address, answer: Answer) -> NoReturn:
         """The data host refuses a signed address; it is real when it refuses several new ones in a row."""
@@ -204,6 +214,8 @@ class HubFile:
                 raise CannotRun(
                     f"The certificate of {origin} is not trusted: {error.verify_message}.",
                     next_step="If its authority is your own, name its certificate file: SSL_CERT_FILE=/path/to/ca.pem",
+                    code=Code.HUB_ADDRESS,
+                    fields={"address": str(origin)},
                 ) from error
             except (OSError, http.client.HTTPException) as error:
                 self._pool.give_back(connection, reusable=False)
@@ -220,6 +232,8 @@ class HubFile:
             return Refused(
                 f"{what} does not exist{private} (the hub answered {status}).",
                 next_step="If upstream moved it, resolve the model again with: corral lock --upgrade",
+                code=Code.NOT_ON_HUB,
+                fields={"address": what, "status": status},
             )
         if status in (401, 403):
             rule = (
@@ -228,8 +242,15 @@ class HubFile:
             return Refused(
                 f"The hub answered {status} for {what}: {rule}.",
                 next_step="If the model's page asks for it, accept its terms; then set HF_TOKEN to that user's token",
+                code=Code.NOT_PERMITTED,
+                fields={"address": what, "status": status},
             )
-        return CannotRun(f"{what} answered {status}, which is no answer of a hub.", next_step="Check HF_ENDPOINT.")
+        return CannotRun(
+            f"{what} answered {status}, which is no answer of a hub.",
+            next_step="Check HF_ENDPOINT.",
+            code=Code.HUB_ANSWER,
+            fields={"address": what, "status": status},
+        )
 
 
 class Answer:
@@ -316,10 +337,18 @@ def _find_token(environment: Mapping[str, str]) -> str | None:
             token = path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             if named:
-                raise Refused(f"HF_TOKEN_PATH names {path}, which cannot be read: {error}.") from error
+                raise Refused(
+                    f"HF_TOKEN_PATH names {path}, which cannot be read: {error}.",
+                    code=Code.TOKEN_UNUSABLE,
+                    fields={"path": str(path)},
+                ) from error
             return None
     if not (token.isascii() and token.isprintable()):
-        raise Refused("The hub token holds characters that no token has.", next_step="Set HF_TOKEN again")
+        raise Refused(
+            "The hub token holds characters that no token has.",
+            next_step="Set HF_TOKEN again",
+            code=Code.TOKEN_UNUSABLE,
+        )
     return token or None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
-from .errors import Refused
+from .errors import Code, Refused
 
 VERSION = 2
 
@@ -104,6 +104,8 @@ class Lock:
             raise Refused(
                 f"{self.path} has no model {', '.join(unknown)}; it has {', '.join(self.models) or 'none'}.",
                 next_step="Correct the name, or bring the lock up to date with: corral lock",
+                code=Code.MODEL_UNKNOWN,
+                fields={"models": " ".join(unknown)},
             )
         return tuple(model for model in self.models.values() if not ids or model.id in ids)
 
@@ -117,13 +119,13 @@ def read_lock(path: Path) -> Lock:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise Refused(f"There is no lock: {path} does not exist.", next_step="Write it with: corral lock") from error
+        raise _unusable(path, f"There is no lock: {path} does not exist.", "Write it with: corral lock") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{path} cannot be read: {error}.", next_step="Write it again with: corral lock") from error
+        raise _unusable(path, f"{path} cannot be read: {error}.") from error
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise Refused(f"{path} is not JSON: {error}.", next_step="Write it again with: corral lock") from error
+        raise _unusable(path, f"{path} is not JSON: {error}.") from error
     reader = _Reader(path)
     top = reader.mapping(document, "the lock")
     if top.get("version") != VERSION:
@@ -133,6 +135,10 @@ def read_lock(path: Path) -> Lock:
     return Lock(path=path, models={name: reader.model(name, entries[name]) for name in sorted(entries)})
 
 
+def _unusable(path: Path, message: str, next_step: str = "Write it again with: corral lock") -> Refused:
+    return Refused(message, next_step=next_step, code=Code.LOCK_UNUSABLE, fields={"path": str(path)})
+
+
 class _Reader:
     """The checks; each one names the file, the place and the rule."""
 
@@ -140,7 +146,7 @@ class _Reader:
         self.path = path
 
     def refuse(self, what: str) -> NoReturn:
-        raise Refused(f"{self.path}: {what}.", next_step="Write the lock again with: corral lock")
+        raise _unusable(self.path, f"{self.path}: {what}.", "Write the lock again with: corral lock")
 
     def mapping(self, value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, dict):

@@ -70,5 +70,5 @@ class Patience:
             self._contradictions += hiccup.becomes is Failed
             deadline = self._news_at + self._settings.patience + min(self._ordered, self._settings.obedience)
             if now + pause > deadline or self._contradictions >= _MAX_CONTRADICTIONS:
-                raise hiccup.becomes(hiccup.reason)
+                raise hiccup.becomes(hiccup.reason, code=hiccup.code)
         return pause

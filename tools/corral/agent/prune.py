@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .clock import server_time
-from .errors import CannotRun
+from .errors import CannotRun, Code
 from .lease import DEFAULT_LEASE_TTL
 from .lock_file import Lock
 from .progress import count, duration, human
@@ -109,7 +109,10 @@ def prune(lock: Lock, store: Store, *, grace: float = DEFAULT_GRACE, delete: boo
         found = _find(lock, store, survey(store, lease_ttl=DEFAULT_LEASE_TTL), _Found(now, grace))
     except OSError as error:
         raise CannotRun(
-            f"The store {store.root} cannot be read: {error}.", next_step="Look at the rights of this user there"
+            f"The store {store.root} cannot be read: {error}.",
+            next_step="Check the rights of this user there",
+            code=Code.STORE_UNUSABLE,
+            fields={"path": str(store.root)},
         ) from error
     removals = tuple(_remove(store, removal) for removal in found.old) if delete else tuple(found.old)
     return Pruned(removals, tuple(found.young), grace, deleted=delete)

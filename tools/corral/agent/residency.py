@@ -11,7 +11,7 @@ import mmap
 import os
 from pathlib import Path
 
-from .errors import CannotRun
+from .errors import CannotRun, Code
 
 _WINDOW_BYTES = 1 << 30
 _PROT_NONE = 0
@@ -50,6 +50,8 @@ def _require_the_truth(path: Path, descriptor: int) -> None:
     raise CannotRun(
         f"What of {path} is in memory is told to its owner, and to who may write it; user {os.geteuid()} is neither.",
         next_step=f"Run this as user {owner}, the one who fetched it",
+        code=Code.CACHE_UNREADABLE,
+        fields={"path": str(path), "owner": owner},
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .errors import CannotRun, CorralError
+from .errors import CannotRun, Code, CorralError
 
 
 class Hiccup(Exception):
@@ -18,13 +18,22 @@ class Hiccup(Exception):
         reason: what happened, as a clause: "the connection was reset".
         wait: seconds that the other side asked for; None when it did not.
         becomes: the error to end with when it never passes.
+        code: of that error.
     """
 
-    def __init__(self, reason: str, *, wait: float | None = None, becomes: type[CorralError] = CannotRun) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        wait: float | None = None,
+        becomes: type[CorralError] = CannotRun,
+        code: Code = Code.HUB_UNREACHABLE,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.wait = wait
         self.becomes = becomes
+        self.code = code
 
 
 class Body(Protocol):

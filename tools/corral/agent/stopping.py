@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .errors import CannotRun
+from .errors import CannotRun, Code
 
 
 class Stopped(CannotRun):
@@ -17,6 +17,7 @@ class Stopped(CannotRun):
         super().__init__(
             "Stopped before the end; what has arrived is kept.",
             next_step="Run the same command again: it goes on where this one stopped.",
+            code=Code.STOPPED,
         )
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import CannotRun, Refused
+from .errors import CannotRun, Code, Refused
 from .lock_file import LockedFile, LockedModel
 
 _READ_BYTES = 128 << 10
@@ -69,6 +69,8 @@ class Store:
             raise Refused(
                 f"There is no store at {self.root}.",
                 next_step="Name another folder with --store DIR, or make it with: corral fetch",
+                code=Code.STORE_MISSING,
+                fields={"path": str(self.root)},
             )
 
     def prepare(self) -> None:
@@ -84,6 +86,8 @@ class Store:
             raise CannotRun(
                 f"The store {self.root} cannot be written: {error.strerror}.",
                 next_step="Give this user the right to write there, or name another folder with: --store DIR",
+                code=Code.STORE_UNUSABLE,
+                fields={"path": str(self.root)},
             ) from error
 
     def free_bytes(self) -> int:
@@ -202,6 +206,8 @@ class Store:
             raise Refused(
                 f"{link} is not a link that corral made.",
                 next_step=f"Move it away, for example with: mv {link} {link}.old",
+                code=Code.STORE_OCCUPIED,
+                fields={"path": str(link)},
             )
         return None
 
@@ -316,4 +322,9 @@ def _point(link: Path, target: str, *, scratch: Path | None = None) -> None:
             scratch.unlink(missing_ok=True)
             scratch.symlink_to(target)
             scratch.rename(link)
-    raise CannotRun(f"{link} is being changed by something else without end.", next_step="Find what else writes there.")
+    raise CannotRun(
+        f"{link} is being changed by something else without end.",
+        next_step="Find what else writes there.",
+        code=Code.STORE_OCCUPIED,
+        fields={"path": str(link)},
+    )

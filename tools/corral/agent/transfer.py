@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import CannotRun, Failed
+from .errors import CannotRun, Code, Failed
 from .lock_file import LockedFile
 from .partial import Partial, Span
 from .patience import Patience, Settings
@@ -47,6 +47,8 @@ class Damaged(Failed):
         super().__init__(
             f"{name} does not match the lock: expected sha256 {expected}, got {actual}.",
             next_step="If upstream replaced the file, resolve it again with: corral lock --upgrade",
+            code=Code.CONTENT_DIFFERS,
+            fields={"file": name, "expected": expected, "actual": actual},
         )
 
 
@@ -268,7 +270,9 @@ class _Attempt:
     def _check_head(self, body: Body, asked: int) -> None:
         if body.total is not None and body.total != self._file.size:
             raise Hiccup(
-                f"the hub says that it has {body.total} bytes, the lock says {self._file.size}", becomes=Failed
+                f"the hub says that it has {body.total} bytes, the lock says {self._file.size}",
+                becomes=Failed,
+                code=Code.CONTENT_DIFFERS,
             )
         if body.start != asked and not self._worklist.in_one_piece:
             self._worklist.note_ignored_range()
@@ -305,6 +309,8 @@ class _Attempt:
             raise hiccup.becomes(
                 f"{self._name} could not be fetched: {error.message}.",
                 next_step="What has arrived is kept; run the same command again when the cause is gone.",
+                code=error.code,
+                fields={"file": self._name},
             ) from None
         if wait:
             self._events.put(Retrying(self._name, hiccup.reason, wait))
@@ -357,5 +363,12 @@ def _disk_error(error: OSError, path: Path) -> CannotRun:
         return CannotRun(
             f"There is no room left for {path}; what has arrived is kept.",
             next_step="Make room on that file system, then run the same command again: it goes on from here.",
+            code=Code.STORE_FULL,
+            fields={"path": str(path)},
         )
-    return CannotRun(f"{path} cannot be written: {error}.", next_step="Look at the file system under the store.")
+    return CannotRun(
+        f"{path} cannot be written: {error}.",
+        next_step="Check the file system under the store.",
+        code=Code.STORE_UNUSABLE,
+        fields={"path": str(path)},
+    )

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import CannotRun, Refused
+from .errors import CannotRun, Code, Refused
 from .lock_file import Lock, LockedModel
 from .memory_limit import memory_limit
 from .progress import Cramped, Report, Warming, duration, human
@@ -102,6 +102,8 @@ def _files(store: Store, model: LockedModel) -> list[Path]:
         raise Refused(
             f"{gone[0] if gone else link} is not there: nothing to warm.",
             next_step=f"Bring it with: corral fetch {model.id}",
+            code=Code.NOT_IN_STORE,
+            fields={"model": model.id},
         )
     return files
 
@@ -120,7 +122,12 @@ def _read(path: Path, name: str, size: int, report: Report, stop: threading.Even
                 if stop and stop.is_set():
                     raise Stopped
     except OSError as error:
-        raise CannotRun(f"{path} cannot be read: {error.strerror}.", next_step="corral verify says more") from error
+        raise CannotRun(
+            f"{path} cannot be read: {error.strerror}.",
+            next_step="corral verify says more",
+            code=Code.STORE_UNUSABLE,
+            fields={"path": str(path)},
+        ) from error
 
 
 def _cached(path: Path) -> int:
@@ -130,6 +137,8 @@ def _cached(path: Path) -> int:
         raise CannotRun(
             f"What of {path} is in memory cannot be measured: {error.strerror}.",
             next_step="Run this on the Linux machine that serves the model",
+            code=Code.CACHE_UNREADABLE,
+            fields={"path": str(path)},
         ) from error
 
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from corral import output, paths
 from corral.catalog import catalog
 from corral.cli import options
-from corral.engine import llama_swap, stack
+from corral.engine import log_lines, stack
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CannotRun, CorralError, ExitCode, Refused
 from corral.smoke import questions, report, runner
@@ -62,6 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=300.0,
         help="time limit of each check, loading included (default: 300)",
+    )
+    parser.add_argument(
+        "--silence",
+        metavar="SECONDS",
+        type=_seconds,
+        default=runner.SILENCE_LIMIT_S,
+        help="a model that is loaded and sends no byte for so long has failed (default: 60)",
     )
     parser.add_argument(
         "--resident-only", action="store_true", help="skip models that are not in memory; never cause a load"
@@ -156,6 +163,7 @@ async def _ask(
             listed,
             watcher=_Progress(),
             limit_s=args.timeout,
+            silence_s=args.silence,
             resident_only=args.resident_only,
             is_local=place.is_local,
             logs=place.logs,
@@ -169,7 +177,7 @@ async def _ask(
 def _engines_word(root: str) -> Callable[[str], str]:
     def cause(model: str) -> str:
         try:
-            return llama_swap.cause(LlamaSwap(root).model_log(model))
+            return log_lines.cause(LlamaSwap(root).model_log(model))
         except CorralError:
             return ""
 

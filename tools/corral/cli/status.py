@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from corral import output, paths
 from corral.agent.progress import duration
 from corral.cli import options
-from corral.engine import gpu_layers, llama_swap, ports, stack
+from corral.engine import gpu_layers, log_lines, ports, stack
 from corral.engine.gpu_layers import HostService
 from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.engine.processes import Mark
@@ -159,7 +159,7 @@ def _models(running: Running, state: Path) -> list[ModelStatus]:
             f"llama-swap (pid {running.pid}) is alive but does not answer: {error.message}",
             next_step="corral logs, then: corral down --now",
         ) from None
-    failures = llama_swap.failures(StackFolder(state).log_tail(_LOG_LINES))
+    failures = log_lines.failures(StackFolder(state).log_tail(_LOG_LINES))
     members = running.members()
     found = []
     for model in ids:
@@ -168,7 +168,7 @@ def _models(running: Running, state: Path) -> list[ModelStatus]:
             pid = _engine_pid(resident, members)
             found.append(ModelStatus(model, resident.state, pid, resident.proxy, resident.ttl, ""))
         elif model in failures:
-            cause = llama_swap.cause(client.model_log(model)) or "it said no word about it: was it killed?"
+            cause = log_lines.cause(client.model_log(model)) or "it ended without an error of its own: was it killed?"
             found.append(ModelStatus(model, "failed", None, None, None, f"{failures[model]}: {cause}"))
         else:
             found.append(ModelStatus(model, "unloaded", None, None, None, ""))

@@ -20,6 +20,7 @@ _IMAGE = {
     "RegistryUnavailable",
     "SignatureValidationFailed",
 }
+_MISSING_FILE = re.compile(r"\bstartup: file-missing path=(?P<path>.+?): ")  # started.sh
 _FROM = "corral/image-from"  # annotation of a Deployment whose image is not the lock's
 _NEVER_RAN = {"StartError", "ContainerCannotRun"}
 _COMING = {"ContainerCreating", "PodInitializing"}
@@ -191,6 +192,11 @@ def unwell(seen: Snapshot, pod: Object) -> Finding | None:
     what = f"runs, but its {probe} probe fails."
     step = seen.kubectl("logs", _subject(pod), "--tail=50")
     return Finding(_subject(pod), what, said, step, is_stuck=False, cause=Cause.PROBE)
+
+
+def missing_file(event: str) -> str:
+    """The file that the startup probe did not find, by the *event* of its failure; empty when it is another event."""
+    return found["path"] if (found := _MISSING_FILE.search(event)) else ""
 
 
 def _exit(end: Object) -> str:

@@ -1,4 +1,4 @@
-"""Rules for the download: what the agent said when it gave up, and what that asks of the operator."""
+"""Rules for the download: how the agent ended, by its code and fields, and what that asks of the operator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 import re
 from dataclasses import dataclass
 
+from corral.agent import termination
+from corral.agent.errors import Code
 from corral.agent.progress import count, duration
+from corral.agent.termination import Termination
 from corral.cluster import claim_rules, container_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
@@ -22,11 +25,8 @@ from corral.cluster.snapshot import (
     secrets_of,
 )
 
-_ERROR = re.compile(r"^agent \w+: (?P<message>.+)$")
 _NOT_BY_WAITING = 2  # the agent's exit code for what the lock or the settings have wrong
-_FULL = re.compile(r"no room left|are to be fetched and .* kept free")
-_UNWRITABLE = re.compile(r"cannot be written|does not work as it should")
-_STOPPED = "Stopped before the end"  # the agent, when its pod is taken away
+_AT_THE_STORE = (Code.STORE_FULL, Code.STORE_UNUSABLE)
 _OFTEN = 2  # times out of memory: once may have been the neighbours' doing
 
 ENDED_FOR = "corral/ended-for"
@@ -37,15 +37,46 @@ Null where there was none: whoever ran the apply stopped it.
 _NO_FINDING = "null"
 
 
-@dataclass(frozen=True)
-class LastWords:
-    """How the agent ended: its sentence, its exit code and the container that it ran in; the sentence may be empty."""
+_MEANINGS: dict[Code, str] = {
+    Code.STORE_FULL: "the store is full",
+    Code.STORE_UNUSABLE: "the store cannot be written",
+    Code.NOT_ON_HUB: "the hub does not have a file of the lock",
+    Code.NOT_PERMITTED: "the hub does not give a file (a gated repo, or a wrong token)",
+    Code.CONTENT_DIFFERS: "what the hub gives is not what was locked",
+    Code.HUB_ADDRESS: "the hub's address is not accepted",
+    Code.LOCK_UNUSABLE: "the lock is not usable",
+}
 
-    sentence: str
-    code: int | None
+
+@dataclass(frozen=True)
+class AgentEnd:
+    """How the agent ended.
+
+    Attributes:
+        container: that it ran in.
+        exit_code: of its process.
+        reason: what it wrote as its termination message; None where it could not write any more.
+        last_line: of its log, for people.
+        is_out_of_memory: the kernel ended it for its memory.
+        event: how Kubernetes reports it.
+    """
+
     container: str
-    is_out_of_memory: bool = False
-    event: str = ""
+    exit_code: int
+    reason: Termination | None
+    last_line: str
+    is_out_of_memory: bool
+    event: str
+
+    @property
+    def code(self) -> Code:
+        """Of its reason."""
+        return self.reason.code if self.reason else Code.OTHER
+
+    @property
+    def quoted(self) -> str:
+        """What people may read of it: its sentence, else the last line of its log; may be empty."""
+        return self.reason.sentence if self.reason else self.last_line
 
 
 def failed(seen: Snapshot, job: Object) -> Finding | None:
@@ -55,20 +86,20 @@ def failed(seen: Snapshot, job: Object) -> Finding | None:
     told = condition(job, "Failed")
     event = f"{told.get('reason', '')}: {' '.join(str(told.get('message', '')).split())}"
     subject = f"job/{job['metadata']['name']}"
-    words = last_words(seen)
+    end = agent_end(seen)
     noted = annotation(job, ENDED_FOR)
     late = told.get("reason") == "DeadlineExceeded"
     # A pod that failed by itself knows better than the note what is wrong, but not who ended the Job.
     by_operator = noted == _NO_FINDING and late
-    if noted is not None and (words is None or words.sentence.startswith(_STOPPED) or by_operator):
+    if noted is not None and (end is None or end.code is Code.STOPPED or by_operator):
         return _ended(noted, subject, event)
-    if words is None:
+    if end is None:
         limit = job["spec"].get("activeDeadlineSeconds")
         what = f"was not done within {duration(limit)}" if late and limit else "has failed"
-        what += "; what its pod said is gone with the pod."
+        what += "; the reason is gone with its pod."
         step = "corral apply" if late else seen.kubectl("describe", subject)  # a new Job goes on where this one was
         return Finding(subject, what, event, step, is_stuck=True, cause=Cause.DOWNLOAD)
-    what, step = _explain(seen, job, words)
+    what, step = _explain(seen, job, end)
     return Finding(subject, f"has failed: {what}", event, step, is_stuck=True, cause=Cause.DOWNLOAD)
 
 
@@ -93,15 +124,14 @@ def retrying(seen: Snapshot, job: Object) -> Finding | None:
     # A pod that has just ended is counted by the Job a moment later.
     ended = sum(any(last_end(one).get("exitCode") for one in containers(pod)) for pod in seen.job_pods)
     attempts = max(int(job.get("status", {}).get("failed") or 0), ended)
-    if not attempts or is_true(job, "Complete") or is_true(job, "Failed") or (words := last_words(seen)) is None:
+    if not attempts or is_true(job, "Complete") or is_true(job, "Failed") or (end := agent_end(seen)) is None:
         return None
-    what, step = _explain(seen, job, words)
+    what, step = _explain(seen, job, end)
     limit = job["spec"].get("backoffLimit", 6)
     told = f"has failed {count(attempts, 'time')} (it gives up after {limit + 1}), last with: {what}"
-    again = words.is_out_of_memory and attempts >= _OFTEN
-    at_the_store = _FULL.search(words.sentence) or _UNWRITABLE.search(words.sentence)
-    stuck = words.code == _NOT_BY_WAITING or again or bool(at_the_store)
-    return Finding(f"job/{job['metadata']['name']}", told, words.event, step, is_stuck=stuck, cause=Cause.DOWNLOAD)
+    again = end.is_out_of_memory and attempts >= _OFTEN
+    stuck = end.exit_code == _NOT_BY_WAITING or again or end.code in _AT_THE_STORE
+    return Finding(f"job/{job['metadata']['name']}", told, end.event, step, is_stuck=stuck, cause=Cause.DOWNLOAD)
 
 
 def uncreated(seen: Snapshot, job: Object) -> Finding | None:
@@ -138,7 +168,7 @@ def refused(seen: Snapshot, subject: str, said: str) -> Finding:
     return Finding(subject, what, said, step, is_stuck=stuck, cause=Cause.REFUSED)
 
 
-def last_words(seen: Snapshot) -> LastWords | None:
+def agent_end(seen: Snapshot) -> AgentEnd | None:
     """Of the last pod of the Job that failed; None when no such pod is there any more."""
     for pod in seen.job_pods:
         ends = [(one, last_end(one)) for one in containers(pod)]
@@ -146,42 +176,41 @@ def last_words(seen: Snapshot) -> LastWords | None:
         if not bad:
             continue
         container, end = bad[0]
-        lines = seen.logs.get((pod["metadata"]["name"], container["name"]), "").splitlines()
-        errors = [found["message"] for line in lines if (found := _ERROR.match(line.strip()))]
-        last = errors[-1] if errors else seen.last_line(pod, container["name"])
-        event = f"pod/{pod['metadata']['name']}: {end.get('reason') or 'Error'}, exit code {end['exitCode']}"
-        return LastWords(last, end["exitCode"], container["name"], container_rules.is_out_of_memory(end), event)
+        return AgentEnd(
+            container["name"],
+            end["exitCode"],
+            termination.read(str(end.get("message") or "")),
+            seen.last_line(pod, container["name"]),
+            container_rules.is_out_of_memory(end),
+            f"pod/{pod['metadata']['name']}: {end.get('reason') or 'Error'}, exit code {end['exitCode']}",
+        )
     return None
 
 
-def _explain(seen: Snapshot, job: Object, words: LastWords) -> tuple[str, str]:
+def _explain(seen: Snapshot, job: Object, end: AgentEnd) -> tuple[str, str]:
     """What went wrong, and what to type."""
     name = f"job/{job['metadata']['name']}"
-    logs = seen.kubectl("logs", name, "-c", words.container)
-    said = words.sentence
-    if words.is_out_of_memory:
-        return f"its container {words.container} took more memory than it may have and was killed.", seen.kubectl(
-            "describe", name
-        )
-    if not said:
-        return f"its container {words.container} ended with exit code {words.code} and said nothing.", seen.kubectl(
-            "describe", name
-        )
-    if _FULL.search(said):
-        return f"the store is full: {said}", _at_the_store(seen, job, "df -h", logs)
-    if _UNWRITABLE.search(said):
-        return f"the store cannot be written: {said}", _at_the_store(seen, job, "ls -ldn", logs)
-    if "does not exist" in said and "hub answered" in said:
-        return f"the hub does not have a file of the lock: {said}", "corral lock --upgrade"
-    if "The hub answered 40" in said:
-        return f"the hub does not give a file (a gated repo, or a wrong token): {said}", _token(seen, job)
-    if re.search(r"sha256|is not the file that was locked", said):
-        return f"what the hub gives is not what was locked: {said}", "corral lock --upgrade"
-    if re.search(r"certificate|plain HTTP|no address of a hub|not the address of a hub", said):
-        return f"the hub's address is not accepted: {said}", logs
-    if re.search(r"no lock|lock.*(is not JSON|cannot be read|version)", said):
-        return f"the lock is not usable: {said}", "corral lock"
-    return said if said.endswith(".") else f"{said}.", logs
+    logs, describe = seen.kubectl("logs", name, "-c", end.container), seen.kubectl("describe", name)
+    if end.is_out_of_memory:
+        return f"its container {end.container} took more memory than it may have and was killed.", describe
+    if not end.quoted:
+        return f"its container {end.container} ended with exit code {end.exit_code} and gave no reason.", describe
+    quoted = end.quoted if end.quoted.endswith(".") else f"{end.quoted}."
+    match end.code:
+        case Code.STORE_FULL:
+            step = _at_the_store(seen, job, "df -h", logs)
+        case Code.STORE_UNUSABLE:
+            step = _at_the_store(seen, job, "ls -ldn", logs)
+        case Code.NOT_ON_HUB | Code.CONTENT_DIFFERS:
+            step = "corral lock --upgrade"
+        case Code.NOT_PERMITTED:
+            step = _token(seen, job)
+        case Code.LOCK_UNUSABLE:
+            step = "corral lock"
+        case _:
+            step = logs
+    meaning = _MEANINGS.get(end.code)
+    return f"{meaning}: {quoted}" if meaning else quoted, step
 
 
 def _at_the_store(seen: Snapshot, job: Object, command: str, otherwise: str) -> str:

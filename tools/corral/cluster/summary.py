@@ -14,7 +14,7 @@ from corral.cluster.finding import Finding
 from corral.cluster.port_forward import forwarded
 from corral.cluster.snapshot import Snapshot, condition, containers, is_ready, is_true, message, seconds
 from corral.cluster.target import ClusterTarget
-from corral.engine import llama_swap
+from corral.engine import log_lines
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CorralError
 
@@ -234,7 +234,7 @@ def _models(cluster: Cluster, where: ClusterTarget, seen: Snapshot) -> tuple[tup
             residents = {one.model: one.state for one in client.residents()}
             ids = client.models()
         path = f"/api/v1/namespaces/{where.namespace}/pods/{pod['metadata']['name']}/log"
-        failures = llama_swap.failures(cluster.text(path, tailLines=_LOG_LINES))
+        failures = log_lines.failures(cluster.text(path, tailLines=_LOG_LINES))
     except CorralError as error:
         return None, error.message
     return tuple(

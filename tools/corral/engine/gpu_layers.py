@@ -1,18 +1,21 @@
 """What the GPU of this machine takes from models that are served without Kubernetes, and why.
 
-The Ansible role llama_server chooses it by platform, and says so in the description of the service that it installs:
-a systemd unit, or a property list of launchd on a Mac.  That is the only record, and it is read here.
+The Ansible role llama_server chooses it by platform, and records it as JSON in a comment of the service that it
+installs: a systemd unit, or a property list of launchd on a Mac.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.agent.progress import count
+
 _PROGRAMS = ("llama-swap", "llama-server")
-_DESCRIPTION = re.compile(r"(?P<program>[\w-]+): (?P<serves>.+), GPU layers (?P<layers>all|none) \((?P<reason>.*)\)$")
+_RECORD = re.compile(r"^(?:# |<!-- )corral-service: (?P<json>\{.*\})(?: -->)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,9 @@ class HostService:
 
 
 def installed(root: Path = Path("/")) -> tuple[HostService, ...]:
-    """The services of this machine that tell what their GPU takes; none where the role never ran.
+    """The services of this machine that the role installed; none where it never ran.
 
-    A file that cannot be read, or that somebody else wrote, tells nothing.
+    A file that cannot be read, or that has no such record, is passed over.
 
     Args:
         root: where the machine's file system begins.
@@ -81,15 +84,14 @@ def _read(file: Path) -> HostService | None:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    told = _DESCRIPTION.match(_description(text, is_unit=file.suffix == ".service"))
-    if told is None or told["program"] not in file.name:
+    if not (found := _RECORD.search(text)):
         return None
-    return HostService(told["program"], file, told["serves"], told["layers"], told["reason"])
-
-
-def _description(text: str, *, is_unit: bool) -> str:
-    if is_unit:
-        lines = [line for line in text.splitlines() if line.startswith("Description=")]
-        return lines[-1].removeprefix("Description=").replace("%%", "%") if lines else ""
-    lines = [line for line in text.splitlines() if line.startswith("<!-- ") and line.endswith(" -->")]
-    return lines[-1].removeprefix("<!-- ").removesuffix(" -->").replace("- -", "--") if lines else ""
+    try:
+        record = json.loads(found["json"])
+        program, layers, reason = (str(record[key]) for key in ("program", "gpu_layers", "reason"))
+        serves = str(record["model"] or count(int(record["models"]), "model"))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if program not in file.name or program not in _PROGRAMS or layers not in ("all", "none"):
+        return None
+    return HostService(program, file, serves, layers, reason)

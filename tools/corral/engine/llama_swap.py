@@ -16,7 +16,6 @@ from typing import Any
 
 import httpx2
 
-from corral.engine import preflight_line
 from corral.errors import CannotRun, Refused
 
 _ANSWER_LIMIT_S = 5.0
@@ -26,11 +25,6 @@ _HISTORY_LIMIT_S = 3.0
 
 _EXCHANGES = 500  # llama-swap keeps 1000 and gives 999 at most
 _IN_FLIGHT = re.compile(r'data: ?\{"type":"inflight","data":("(?:[^"\\]|\\.)*")\}')
-
-_EXITED = re.compile(r"\[WARN\] \w+: running (?P<model>\S+) exited: (?P<reason>.+)")
-_HEALTHY = re.compile(r"\[INFO\] <(?P<model>[^>]+)> Health check passed")
-_ENGINE_START = re.compile(r"\binit: initializing|^build: ", re.MULTILINE)
-_LEVEL = re.compile(r"\d+\.\d+\.\d+\.\d+ ([A-Z]) ")
 
 
 @dataclass(frozen=True)
@@ -92,8 +86,11 @@ class LlamaSwap:
         Raises:
             CannotRun: llama-swap does not answer, or not as llama-swap does.
         """
-        found = self._json("/running", "running")
-        return [Resident(one["model"], one["state"], one["proxy"], int(one.get("ttl", 0))) for one in found]
+        answer = self._get("/running")
+        try:
+            return residents_in(answer.content)
+        except ValueError:
+            raise self._foreign("/running", answer) from None
 
     def models(self) -> list[str]:
         """The ids in its configuration, sorted.
@@ -200,47 +197,33 @@ class LlamaSwap:
         try:
             found: list[dict[str, Any]] = answer.json()[key]
         except (ValueError, KeyError, TypeError):
-            raise CannotRun(
-                f"{self._endpoint}{path} does not answer as llama-swap does: {answer.text[:200]!r}",
-                next_step="corral logs",
-            ) from None
+            raise self._foreign(path, answer) from None
         return found
 
+    def _foreign(self, path: str, answer: httpx2.Response) -> CannotRun:
+        return CannotRun(
+            f"{self._endpoint}{path} does not answer as llama-swap does: {answer.text[:200]!r}",
+            next_step="corral logs",
+        )
 
-def failures(log: str) -> dict[str, str]:
-    """Of each model whose last start or run ended badly, llama-swap's words for it.
 
-    Args:
-        log: llama-swap's own log, oldest line first.
+def residents_in(body: bytes) -> list[Resident]:
+    """The models that have a process, by the *body* of an answer of /running.
+
+    Raises:
+        ValueError: it is not llama-swap's.
     """
-    found: dict[str, str] = {}
-    for line in log.splitlines():
-        if exited := _EXITED.search(line):
-            found[exited["model"]] = exited["reason"].removeprefix(f"[{exited['model']}] ")
-        elif healthy := _HEALTHY.search(line):
-            found.pop(healthy["model"], None)
-    return found
-
-
-def cause(engine_log: str) -> str:
-    """The first error of an engine's last start, or why the preflight refused it; empty when there is neither."""
-    starts = preflight_line.decisions(engine_log) or [match.start() for match in _ENGINE_START.finditer(engine_log)]
-    last = engine_log[starts[-1] if starts else 0 :]
-    if refused := preflight_line.refusal(last):
-        return preflight_line.sentence(refused)
-    chosen = next((line for line in last.splitlines() if _is_error(line) and not preflight_line.parse(line)), "")
-    return _LEVEL.sub("", chosen, count=1).strip()
+    try:
+        return [
+            Resident(str(one["model"]), str(one["state"]), str(one.get("proxy", "")), int(one.get("ttl", 0)))
+            for one in json.loads(body)["running"]
+        ]
+    except (RecursionError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError("no answer of /running") from error
 
 
 def _seconds(timestamp: str) -> float:
     return datetime.fromisoformat(timestamp).timestamp()
-
-
-def _is_error(line: str) -> bool:
-    level = _LEVEL.match(line)
-    if level:
-        return level[1] == "E"
-    return "error" in line.lower() or "failed" in line.lower()
 
 
 def _client(read_limit_s: float | None) -> httpx2.Client:

@@ -13,7 +13,7 @@ import psutil
 
 from corral.catalog.intent import Model
 from corral.catalog.ledger import CPU, Source
-from corral.engine import llama_swap, ports
+from corral.engine import log_lines, ports
 from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.engine.stack import Running
 from corral.errors import CannotRun, Failed, Refused
@@ -162,7 +162,7 @@ class LiveModel:
             why = f"no answer within {self._limit_s:.0f} s" if isinstance(error, httpx2.TimeoutException) else error
             raise Failed(f"{self._id} {failure}: {why}.", next_step=f"corral why {self._id}") from None
         if answer.status_code != 200:
-            cause = llama_swap.cause(self._client.model_log(self._id)) or answer.text[:300].strip()
+            cause = log_lines.cause(self._client.model_log(self._id)) or answer.text[:300].strip()
             raise Failed(
                 f"{self._id} {failure} (HTTP {answer.status_code}): {cause}", next_step=f"corral why {self._id}"
             )

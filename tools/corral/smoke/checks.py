@@ -140,6 +140,17 @@ def judge_stream(reply: Reply, asked: Asked) -> Verdict:
     return silent or _wrong(stream.content, asked) or Verdict("passed", f"streamed {_quote(stream.content)}")
 
 
+def judge_silence(silence_s: float, received: int, asked: Asked) -> Verdict:
+    """A model that is loaded and sent nothing for *silence_s* seconds; *received* bytes of its answer came before."""
+    after = f" after {received} bytes" if received else ""
+    return Verdict(
+        "failed",
+        f"silent for {silence_s:g} s{after}, though its model is loaded: it hangs, or works on other requests; "
+        f"see: {asked.logs}",
+        over=True,
+    )
+
+
 def judge_time_limit(limit_s: float, arrived: int, asked: Asked, *, loading: bool) -> Verdict:
     """No complete reply came within *limit_s* seconds; *arrived* bytes of one did."""
     within = f"within {limit_s:g} s"

@@ -33,9 +33,15 @@ class Reply:
 
 @dataclass
 class Arriving:
-    """The part of an answer that is here already; it outlives a request that ran into its time limit."""
+    """The part of an answer that is here already; it outlives a request that ran into its time limit.
+
+    Attributes:
+        body: the bytes.
+        pieces: how many pieces have come, the head of each answer included; it only grows.
+    """
 
     body: bytearray = field(default_factory=bytearray)
+    pieces: int = 0
 
 
 class TransportError(Exception):
@@ -149,11 +155,14 @@ class Endpoint:
     async def _exchange(
         self, method: str, path: str, *, content: bytes | None = None, arriving: Arriving | None = None
     ) -> Reply:
-        received = (arriving or Arriving()).body
+        arriving = arriving or Arriving()
+        received = arriving.body
         headers = {"Content-Type": "application/json"} if content is not None else {}
         try:
             async with self._client.stream(method, self.root + path, content=content, headers=headers) as response:
+                arriving.pieces += 1
                 async for piece in response.aiter_raw():
+                    arriving.pieces += 1
                     searched = max(0, len(received) - len(b"\ndata: [DONE]\n"))
                     received += piece
                     if len(received) > MAX_REPLY_BYTES:

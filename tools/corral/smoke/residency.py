@@ -1,12 +1,12 @@
-"""Which models are in memory now, by llama-swap's own word."""
+"""Which models are in memory now, by llama-swap's /running."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from corral.engine import llama_swap
 from corral.smoke.endpoint import Endpoint
 
 RESIDENT_STATES = frozenset({"starting", "ready"})
@@ -17,7 +17,7 @@ class Residency:
     """A reading of /running.
 
     Attributes:
-        states: model → llama-swap's state of it; a model that is not in it is not loaded.  None: nobody can tell.
+        states: model → llama-swap's state of it; a model that is not in it is not loaded.  None: not known.
         why_unknown: why ``states`` is None.
     """
 
@@ -25,11 +25,11 @@ class Residency:
     why_unknown: str = ""
 
     def holds(self, model: str) -> bool:
-        """Whether *model* is in memory or on its way there; False when nobody can tell."""
+        """Whether *model* is in memory or on its way there; False when that is not known."""
         return self.states is not None and self.states.get(model) in RESIDENT_STATES
 
     def is_ready(self, model: str) -> bool:
-        """Whether *model* can answer now, by llama-swap's word."""
+        """Whether *model* can answer now."""
         return self.states is not None and self.states.get(model) == "ready"
 
 
@@ -37,7 +37,7 @@ async def read(api: Endpoint, limit_s: float) -> Residency:
     """Read /running, which loads nothing and resets no timer.
 
     Raises:
-        TransportError: nobody answers at the endpoint at all.
+        TransportError: the endpoint does not answer at all.
     """
     try:
         async with asyncio.timeout(limit_s):
@@ -47,6 +47,6 @@ async def read(api: Endpoint, limit_s: float) -> Residency:
     if reply.status != 200:
         return Residency(None, f"/running answers HTTP {reply.status}")
     try:
-        return Residency({entry["model"]: entry["state"] for entry in json.loads(reply.body)["running"]})
-    except (ValueError, RecursionError, TypeError, KeyError):
+        return Residency({one.model: one.state for one in llama_swap.residents_in(reply.body)})
+    except ValueError:
         return Residency(None, "/running is not llama-swap's")

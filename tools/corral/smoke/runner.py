@@ -23,6 +23,9 @@ from corral.smoke.residency import Residency
 SUPERVISOR_LIMIT_S = 30.0
 """llama-swap answers for itself in milliseconds; only models need the whole time limit."""
 
+SILENCE_LIMIT_S = 60.0
+"""A model that is loaded sends its first token much earlier, also on a processor alone."""
+
 _LOADING_POLL_S = 0.5
 _SETTLE_S = 0.3
 """How long llama-swap may take to notice that a process has exited."""
@@ -54,6 +57,7 @@ async def run(
     *,
     watcher: Watcher,
     limit_s: float,
+    silence_s: float = SILENCE_LIMIT_S,
     resident_only: bool = False,
     is_local: bool = False,
     logs: Callable[[str], str] | None = None,
@@ -66,7 +70,8 @@ async def run(
         subjects: the models to ask.
         catalog: every id that /v1/models has to list, and no other.
         watcher: told of each result.
-        limit_s: seconds that each check may take.
+        limit_s: seconds that each check may take, loading included.
+        silence_s: seconds without a byte after which a model that is loaded has failed.
         resident_only: ask only models that are in memory, so that nothing is loaded and nothing evicted.
         is_local: the endpoint is the local stack, so ``corral logs`` shows its logs.
         logs: gives the command that shows a model's log, where the endpoint's own address is not for the operator.
@@ -75,8 +80,14 @@ async def run(
     Raises:
         CannotRun: nobody listens at the endpoint, or *resident_only* and nobody can tell what is resident.
     """
-    one = _Run(api, watcher, limit_s, why_not_loaded, resident_only=resident_only, is_local=is_local, logs=logs)
+    one = _Run(
+        api, watcher, limit_s, silence_s, why_not_loaded, resident_only=resident_only, is_local=is_local, logs=logs
+    )
     return await one.all(subjects, catalog)
+
+
+class _SilentError(Exception):
+    """A model that is loaded sends nothing."""
 
 
 class _Run:
@@ -85,6 +96,7 @@ class _Run:
         api: Endpoint,
         watcher: Watcher,
         limit_s: float,
+        silence_s: float,
         why_not_loaded: Callable[[str], str],
         *,
         resident_only: bool,
@@ -94,6 +106,7 @@ class _Run:
         self._api = api
         self._watcher = watcher
         self._limit_s = limit_s
+        self._silence_s = silence_s
         self._why_not_loaded = why_not_loaded
         self._supervisor_limit_s = min(limit_s, SUPERVISOR_LIMIT_S)
         self._resident_only = resident_only
@@ -196,6 +209,36 @@ class _Run:
             else:
                 return reply
 
+    async def _unless_silent(self, reply: Awaitable[Reply], model: str, attempt: _Attempt) -> Reply:
+        """*reply*, unless its model is loaded and silent for too long.
+
+        Raises:
+            _SilentError: it is.
+        """
+        answer = asyncio.ensure_future(reply)
+        silence = asyncio.ensure_future(self._silence(model, attempt))
+        try:
+            await asyncio.wait({answer, silence}, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            raise _SilentError
+        finally:
+            for task in (answer, silence):
+                task.cancel()
+            await asyncio.gather(answer, silence, return_exceptions=True)
+
+    async def _silence(self, model: str, attempt: _Attempt) -> None:
+        """Return once *model*, which is loaded by its first bytes or by /running, has sent nothing for too long."""
+        loop = asyncio.get_running_loop()
+        is_loaded, pieces, since = False, 0, loop.time()
+        while not is_loaded or loop.time() - since < self._silence_s:
+            await asyncio.sleep(min(_LOADING_POLL_S, self._silence_s / 4))
+            if attempt.arriving.pieces > pieces:
+                is_loaded = is_loaded or not attempt.loading  # an answer that only says so is no sign of a model
+                pieces, since = attempt.arriving.pieces, loop.time()
+            elif not is_loaded and (await self._residency()).is_ready(model):
+                is_loaded, since = True, loop.time()
+
     async def _is_still_ready(self, model: str) -> bool:
         await asyncio.sleep(_SETTLE_S)
         return (await self._residency()).is_ready(model)
@@ -217,10 +260,12 @@ class _Run:
         attempt: _Attempt | None = None,
     ) -> Verdict:
         """The judgement of *reply*, or of its absence."""
-        attempt = attempt or _Attempt()
+        is_of_model, attempt = attempt is not None, attempt or _Attempt()
         try:
             async with asyncio.timeout(limit_s):
-                received = await reply
+                received = await (self._unless_silent(reply, asked.model, attempt) if is_of_model else reply)
+        except _SilentError:
+            return checks.judge_silence(self._silence_s, len(attempt.arriving.body), asked)
         except TimeoutError:
             return checks.judge_time_limit(limit_s, len(attempt.arriving.body), asked, loading=attempt.loading)
         except TransportError as error:

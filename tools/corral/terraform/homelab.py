@@ -23,7 +23,7 @@ from python_terraform import IsFlagged
 from corral.cluster.client import kubectl
 from corral.errors import CannotRun, CorralError, Failed, Refused
 from corral.paths import REPOSITORY
-from corral.terraform import applying
+from corral.terraform import applying, remedies
 from corral.terraform.applying import Finding, Guard
 from corral.terraform.program import ON_PATH, as_typed, find_terraform
 from corral.terraform.runner import (
@@ -48,7 +48,6 @@ _NO_NAMESPACE = re.compile(r'namespaces "(?P<name>[^"]+)" not found')
 _NOTHING_TO_LABEL = re.compile(r'The resource "(?P<name>[^"]+)" does not exist')
 _CREDENTIALS = re.compile(r"(?:Failed to [^:]+: )?(?:Unauthorized|the server has asked for the client to provide cred)")
 _TYPE = re.compile(r"(?:^|\.)([a-z]+_[a-z0-9_]+)(?=\.)")
-_HINT = re.compile(r"# failed\? (?P<hint>.+)")
 
 
 @dataclass(frozen=True)
@@ -263,9 +262,9 @@ class Homelab:
             )
         if unreachable := next(filter(None, map(_unreachable, errors)), None):
             return CannotRun(unreachable, next_step=self._check_it())
-        hints = [hint["hint"] for one in errors if (hint := _HINT.search((one.get("snippet") or {}).get("code", "")))]
+        steps = [step for one in errors if (step := remedies.of_resource(one))]
         by_hand = f"See it alone: {self._typed('plan')}"
-        return CannotRun(f"Terraform failed.\n{words}", next_step=hints[0] if hints else by_hand)
+        return CannotRun(f"Terraform failed.\n{words}", next_step=steps[0] if steps else by_hand)
 
     def _typed(self, words: str) -> str:
         """The command line of one Terraform command in the stack, for an operator's shell."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import python_terraform
 from python_terraform import IsFlagged
 
 from corral.errors import CorralError, ProgramMissing, Refused
+from corral.terraform import remedies
 
 MINIMUM_VERSION = (1, 9)
 _GET_IT = (
@@ -25,7 +25,6 @@ _GET_IT = (
 )
 _RULES = {"Resource precondition failed", "Invalid value for variable"}
 _UNDECLARED = "Value for undeclared variable"
-REMEDY = re.compile(r"(?P<what>.*\.)\s+(?P<remedy>[^.]*\brun: .+)", re.DOTALL | re.IGNORECASE)
 _RULE_ADDRESS = re.compile(r"\n\nThis was checked by the validation rule at .*", re.DOTALL)
 
 
@@ -141,21 +140,19 @@ def require_version(program: str) -> None:
         raise ProgramMissing(f"{program} is {name} {version}; corral needs {_minimum()} or newer.", next_step=_GET_IT)
 
 
-def broken_rules(finished: Finished) -> list[str]:
-    """The sentences of our own rules that were broken; empty when anything else went wrong too."""
+def broken_rules(finished: Finished) -> list[dict[str, Any]]:
+    """The diagnostics of our own rules that were broken; empty when anything else went wrong too."""
     found = finished.errors
     if not found or any(one["summary"] not in _RULES for one in found):
         return []
-    return [_RULE_ADDRESS.sub("", one["detail"]) for one in found]
+    return found
 
 
-def refused(told: Sequence[str], catalog: Path | None) -> Refused:
-    """The sentences of broken rules as one refusal, each sentence once; the first one's remedy is the next step."""
-    parts = [REMEDY.fullmatch(text) for text in told]
-    named = f" --catalog {shlex.quote(str(catalog))}" if catalog else ""
-    remedies = [f"{part['remedy']}{named}" for part in parts if part]
-    what = [part["what"] if part else text for part, text in zip(parts, told, strict=True)]
-    return Refused("\n".join(dict.fromkeys(what)), next_step=remedies[0] if remedies else "")
+def refused(rules: Sequence[Mapping[str, Any]], catalog: Path | None) -> Refused:
+    """The broken *rules* as one refusal, each sentence once; the next step is that of the first that has one."""
+    sentences = dict.fromkeys(_RULE_ADDRESS.sub("", rule["detail"]) for rule in rules)
+    steps = (remedies.of_rule(rule, catalog) for rule in rules)
+    return Refused("\n".join(sentences), next_step=next(filter(None, steps), ""))
 
 
 def undeclared(finished: Finished) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from corral.engine import embedded
+from corral.engine import embedded, log_lines
 from corral.engine.embedded import ENGINE
 from corral.errors import CannotRun, EngineCannotPredict, ProgramMissing
 from corral.vram import coverage
@@ -35,9 +34,6 @@ DECLARE = 'or state there what it takes: vram: {declared_mib: N, why: "…"}'
 _CHILD = ("-I", "-m", "corral.vram.oracle_child")
 _LIMIT_S = 120.0
 _SHARD = "-00001-of-"
-_PREFIX = re.compile(r"^[0-9.]+ [A-Z] |^error loading model: ")
-_WRONG = re.compile(r"error|fail|assert|unknown|invalid|wrong|missing", re.IGNORECASE)
-_NOISE = re.compile(r"terminate called|what\(\)|llama_model_load_from_file_impl|std::\w+_error'?$|^\[New LWP")
 
 
 @dataclass(frozen=True)
@@ -189,12 +185,9 @@ def _ending(status: int) -> str:
 
 
 def _words(stderr: str, folder: Path) -> str:
-    """The engine's own text about the cause, without our own paths."""
-    lines = [_PREFIX.sub("", line.strip()) for line in stderr.replace(f"{folder}/", "").splitlines()]
-    telling = [line for line in lines if line and not _NOISE.search(line)]
-    wrong = [line for line in telling if _WRONG.search(line)]
-    text = " / ".join(dict.fromkeys((wrong or telling or lines)[:2]))
-    return f": {text}" if text else ""
+    """What the engine states as the cause, without our own paths."""
+    stated = " / ".join(log_lines.stated_errors(stderr.replace(f"{folder}/", ""))[:2])
+    return f": {stated}" if stated else ""
 
 
 def _cannot(argv: Sequence[str], reason: str) -> EngineCannotPredict:

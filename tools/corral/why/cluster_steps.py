@@ -71,6 +71,10 @@ class ClusterSteps(Steps):
         """See what memory the pod may have, and its node has."""
         return self._kubectl("describe", "pods", "-l", f"app.kubernetes.io/name={self._at.service}")
 
+    def kills(self) -> list[str]:
+        """See whether the kernel killed an engine for its memory: by the pod's own count, and by its limit."""
+        return [self._inside("cat", "/sys/fs/cgroup/memory.events"), self.memory()]
+
     def listeners(self, port: int) -> str:  # noqa: ARG002 - the list has all of them
         """See who listens in the pod."""
         return self._inside("cat", "/proc/net/tcp")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from corral.engine.llama_swap import Exchange, InFlight, Resident
+from corral.engine.log_lines import EngineError
 from corral.why.command import Command
-from corral.why.engine_words import Said
 from corral.why.files import FileFact
 from corral.why.history import History
 from corral.why.process import Engine, Pulse
@@ -64,7 +64,7 @@ class ModelFacts:
         engine: its process.
         pulse: what its engine answers.
         history: its last load.
-        said: the telling line of its engine, when the last load failed.
+        error: why its engine ended, by its log, when the last load failed; None when that could not be read.
         files: those that its command names.
         in_flight: its requests that have no answer yet.
         refused: its requests that were answered 429.
@@ -86,7 +86,7 @@ class ModelFacts:
     engine: Engine | None = None
     pulse: Pulse | None = None
     history: History = field(default_factory=History)
-    said: Said | None = None
+    error: EngineError | None = None
     files: tuple[FileFact, ...] = ()
     in_flight: tuple[InFlight, ...] = ()
     refused: tuple[Exchange, ...] = ()

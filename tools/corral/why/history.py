@@ -6,30 +6,14 @@ llama-swap dates its lines; those of the preflight, like an engine's, carry no d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Literal
 
-from corral.engine import preflight_line
+from corral.engine import log_lines, preflight_line
+from corral.engine.log_lines import End, EngineError, Event
 
 State = Literal["never", "loading", "ready", "failed"]
-Failure = Literal["", "exited", "died", "timed out", "not started"]
-
-_EVENT = re.compile(
-    r"^(?:(?P<at>\d{4}-\d\d-\d\dT[\d:.]+\S+) \[[A-Z]+\] "
-    r"(?:<(?P<ready>[^>]+)> Health check passed.*|\w+: running (?P<ended>\S+) exited: (?P<reason>.*)|.*)"
-    r"|(?P<preflight>preflight: .*))$",
-    re.MULTILINE,
-)
-# Ends that were asked for: a swap or an unload during the load, the end of llama-swap.
-_ASKED_FOR = re.compile(r"aborted$|shutdown$|shutting down$|model unloaded$")
-_FAILURES: tuple[tuple[str, Failure], ...] = (
-    ("exited prematurely", "exited"),
-    ("exited unexpectedly", "died"),
-    ("health check timed out", "timed out"),
-    ("failed to start command", "not started"),
-)
+_RUN_LINES = 60  # before the death of an engine that had been ready
 
 
 @dataclass(frozen=True)
@@ -39,7 +23,7 @@ class History:
     Attributes:
         state: ``never``: the log knows of no load; ``failed``: nothing has been loaded since.
         at: when, in seconds since 1970; 0 when the log does not say.
-        failure: how it ended: ``exited`` before it was ready, ``died`` afterwards.
+        failure: how it ended: ``exited`` before it was ready, ``died`` afterwards; None when it did not.
         reason: llama-swap's words for that.
         failures: loads that ended badly one after the other; not 0 while it is loaded anew after them.
         begun: where in the log the load begins; an offset into the text.
@@ -47,11 +31,12 @@ class History:
         alone: no other model was being loaded at the time, so that every line in between is this one's.
         mishap: llama-swap's words for what ended badly before this load; empty when nothing did.
         mishap_at: when, in seconds since 1970.
+        lacks_program: it ended because its program could not be executed.
     """
 
     state: State = "never"
     at: float = 0.0
-    failure: Failure = ""
+    failure: End | None = None
     reason: str = ""
     failures: int = 0
     begun: int = 0
@@ -59,37 +44,39 @@ class History:
     alone: bool = True
     mishap: str = ""
     mishap_at: float = 0.0
+    lacks_program: bool = False
 
 
 def read(log: str) -> dict[str, History]:
     """The history of every model that *log* (oldest line first) tells of."""
     found: dict[str, History] = {}
-    now = 0.0
-    for event in _EVENT.finditer(log):
-        if event["at"]:
-            now = datetime.fromisoformat(event["at"]).timestamp()
-        if event["preflight"]:
-            record = preflight_line.parse(event["preflight"])
-            if record is None or not record.is_decision or not (model := record.model):
-                continue
-            before = found.get(model, History())
-            others = [name for name, one in found.items() if one.state == "loading" and name != model]
+    for event in log_lines.events(log):
+        before = found.get(event.model, History())
+        if event.kind == "begun":
+            others = [name for name, one in found.items() if one.state == "loading" and name != event.model]
             for other in others:
                 found[other] = replace(found[other], alone=False)
-            at = before.at if before.failures else now
-            found[model] = replace(before, state="loading", at=at, begun=event.start(), alone=not others)
-        elif model := event["ready"]:
-            found[model] = _ready(found.get(model, History()), now)
-        elif model := event["ended"]:
-            found[model] = _ended(found.get(model, History()), event["reason"], now, event.start())
+            at = before.at if before.failures else event.at
+            found[event.model] = replace(before, state="loading", at=at, begun=event.start, alone=not others)
+        elif event.kind == "ready":
+            found[event.model] = _ready(before, event.at)
+        else:
+            found[event.model] = _ended(before, event)
     return found
 
 
-def words_of(log: str, model: str, history: History) -> str:
-    """What was said during the last load of *model* that ended badly, as far as it is certain who said it."""
+def log_of(log: str, model: str, history: History) -> str:
+    """The part of *log* of the last load of *model* that ended badly: the lines that are certain to be its own."""
     start, end = history.failed
-    lines = _undated(log[start:end])
+    lines = log_lines.without_llama_swap(log[start:end])
     return "\n".join(line for line in lines if history.alone or _is_of(line, model))
+
+
+def engine_error(log: str, history: History) -> EngineError:
+    """Why the engine of a model with that *history* ended, by its own *log* from its last start on."""
+    if history.failure is End.DIED:
+        log = "\n".join(log.splitlines()[-_RUN_LINES:])
+    return log_lines.classify_engine_error(log)
 
 
 def _ready(before: History, now: float) -> History:
@@ -97,19 +84,20 @@ def _ready(before: History, now: float) -> History:
     return History("ready", now, begun=before.begun, mishap=mishap[0], mishap_at=mishap[1])
 
 
-def _ended(before: History, reason: str, now: float, end: int) -> History:
+def _ended(before: History, event: Event) -> History:
     kept = History(mishap=before.mishap, mishap_at=before.mishap_at)
-    if _ASKED_FOR.search(reason):
+    if event.end is End.REQUESTED:
         return replace(before, state="failed") if before.failures else kept
     return replace(
         kept,
         state="failed",
-        at=now,
-        failure=next((name for words, name in _FAILURES if words in reason), "exited"),
-        reason=reason,
+        at=event.at,
+        failure=event.end,
+        reason=event.reason,
+        lacks_program=event.lacks_program,
         failures=before.failures + 1,
         begun=before.begun,
-        failed=(before.begun, end),
+        failed=(before.begun, event.start),
         alone=before.alone,
     )
 
@@ -118,7 +106,3 @@ def _is_of(line: str, model: str) -> bool:
     if record := preflight_line.parse(line):
         return record.concerns(model)
     return re.search(rf"\b{re.escape(model)}\b", line) is not None
-
-
-def _undated(text: str) -> Iterable[str]:
-    return (line for line in text.splitlines() if not re.match(r"\d{4}[-/]\d\d[-/]\d\d[T ]", line))

@@ -17,25 +17,26 @@ from typing import Any
 from corral.cluster import diagnosis, summary
 from corral.cluster.client import Cluster
 from corral.cluster.collect import collect
+from corral.cluster.container_rules import missing_file
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.port_forward import forwarded
 from corral.cluster.snapshot import is_ready, pod_spec
 from corral.cluster.target import ClusterTarget
+from corral.engine import log_lines
 from corral.engine.llama_swap import LlamaSwap
+from corral.engine.log_lines import EngineError
 from corral.errors import CannotRun
 from corral.parallel import Result, read_all
-from corral.why import command, engine_words, history, names
+from corral.why import command, history, names
 from corral.why.answer import Answer, Reason
 from corral.why.case import Case
 from corral.why.command import Command
-from corral.why.engine_words import Said
 from corral.why.facts import ClusterPlace, ModelFacts, Place, StackFacts
 from corral.why.history import History
 from corral.why.verdict import judge
 
 _LIMIT_S = 5.0
 _LOG = {"tailLines": "20000", "limitBytes": str(8 << 20)}
-_RUN_WORDS = 60  # lines before the death of an engine that had been ready
 
 
 def ask(cluster: Cluster, where: ClusterTarget, catalog: Path, shown: Path | None, model: str | None) -> list[Answer]:
@@ -115,7 +116,8 @@ class _Investigation:
         histories = history.read(_value(found, "the log", ""))
         facts = [self._facts(name, aliases.get(name, ""), found, histories) for name in asked]
         said = read_all(
-            {one.model: self._said(client, one) for one in facts if one.history.state == "failed"}, limit_s=_LIMIT_S
+            {one.model: self._engine_error(client, one) for one in facts if one.history.state == "failed"},
+            limit_s=_LIMIT_S,
         )
         judged = [self._judged(_with(one, said, _value(found, "the log", ""))) for one in facts]
         return sorted(judged, key=lambda one: (one.rank, one.model))
@@ -158,10 +160,10 @@ class _Investigation:
         raise CannotRun("The Deployment mounts no ConfigMap with a config.yaml.", next_step="corral apply")
 
     @staticmethod
-    def _said(client: LlamaSwap, seen: ModelFacts) -> Callable[[], Said | None]:
-        def read() -> Said | None:
-            log = engine_words.last_start(client.model_log(seen.id))
-            return _understood(log, seen) if log else None
+    def _engine_error(client: LlamaSwap, seen: ModelFacts) -> Callable[[], EngineError | None]:
+        def read() -> EngineError | None:
+            log = log_lines.last_start(client.model_log(seen.id))
+            return history.engine_error(log, seen.history) if log else None
 
         return read
 
@@ -196,24 +198,18 @@ def _blame(finding: Finding) -> tuple[Reason, str]:
     """The class of what keeps llama-swap from being ready, and who is behind it."""
     if finding.cause is Cause.MEMORY:
         return Reason.OUT_OF_MEMORY, "the memory limit of the pod"
-    if finding.cause is Cause.PROBE and "is not in the store" in finding.event:
-        return Reason.FILE_MISSING, finding.event.partition(": ")[2].partition(" is not in the store")[0]
+    if finding.cause is Cause.PROBE and (path := missing_file(finding.event)):
+        return Reason.FILE_MISSING, path
     return Reason.STACK_DOWN, f"{finding.subject}, which {finding.what}".rstrip(".")
-
-
-def _understood(words: str, seen: ModelFacts) -> Said:
-    if seen.history.failure == "died":
-        words = "\n".join(words.splitlines()[-_RUN_WORDS:])
-    return engine_words.understand(words)
 
 
 def _with(seen: ModelFacts, said: Mapping[str, Result[Any]], log: str) -> ModelFacts:
     """With what its engine said: by its own log, else by the pod's."""
     own = said.get(seen.model, Result()).value
     if own is None and seen.history.failures:
-        common = _understood(history.words_of(log, seen.id, seen.history), seen)
-        own = None if common.reason is Reason.UNKNOWN and not seen.history.alone else common
-    return replace(seen, said=own)
+        common = history.engine_error(history.log_of(log, seen.id, seen.history), seen.history)
+        own = common if common.decides or seen.history.alone else None
+    return replace(seen, error=own)
 
 
 def _value(found: Mapping[str, Result[Any]], source: str, otherwise: Any) -> Any:

@@ -17,15 +17,15 @@ from typing import Any
 from corral import paths
 from corral.agent.lock_file import Lock, LockedModel, read_lock
 from corral.agent.store import Store
-from corral.engine import binaries, ports, stack
+from corral.engine import binaries, log_lines, ports, stack
 from corral.engine.llama_swap import LlamaSwap
+from corral.engine.log_lines import EngineError
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.parallel import Result, read_all
-from corral.why import command, engine_words, files, history, names, process
-from corral.why.answer import Answer, Reason
+from corral.why import command, files, history, names, process
+from corral.why.answer import Answer
 from corral.why.command import Command
-from corral.why.engine_words import Said
 from corral.why.facts import ModelFacts, Place, StackFacts
 from corral.why.history import History
 from corral.why.verdict import judge
@@ -38,7 +38,6 @@ _OVERLOAD = 3.0  # runnable processes for each core
 _LOG_BYTES = 8 << 20
 _VRAM_SOURCE = "CORRAL_VRAM_SOURCE"  # a command that the preflight asks instead
 _LAST_WORDS = 5
-_RUN_WORDS = 60  # lines before the death of an engine that had been ready
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,7 @@ class _Investigation:
             resident = seen.resident
             sources["pulse"] = lambda: process.pulse(resident, pid, limit_s=limit_s - _IN_TIME_S)
         if seen.history.state == "failed" or seen.is_abandoned:
-            sources["said"] = lambda: self._said(seen)
+            sources["the engine's log"] = lambda: self._engine_error(seen)
         port = seen.command.port if seen.command else 0
         listening = self._value("the ports", {}).get(port, frozenset())
         if listening and not (seen.engine and seen.engine.pid in listening):
@@ -234,7 +233,7 @@ class _Investigation:
             seen,
             files=value("files", ()),
             pulse=value("pulse", None),
-            said=value("said", None) or self._said_in_common(seen),
+            error=value("the engine's log", None) or self._error_in_common_log(seen),
             port_holder=value("port", ""),
             unseen=(*seen.unseen, *problems),
         )
@@ -260,23 +259,17 @@ class _Investigation:
         ours = process.family(engine.pid) if engine else {one.pid for one in members}
         return "" if not listening or ours & listening else ports.holder(port)
 
-    def _said(self, seen: ModelFacts) -> Said | None:
+    def _engine_error(self, seen: ModelFacts) -> EngineError | None:
         """From the engine's own log, which llama-swap keeps for a while."""
-        log = engine_words.last_start(LlamaSwap(self._stack.endpoint).model_log(seen.id))
-        return _understood(log, seen) if log else None
+        log = log_lines.last_start(LlamaSwap(self._stack.endpoint).model_log(seen.id))
+        return history.engine_error(log, seen.history) if log else None
 
-    def _said_in_common(self, seen: ModelFacts) -> Said | None:
-        """From the log of everybody, which is always there; None when what is certain there says nothing."""
+    def _error_in_common_log(self, seen: ModelFacts) -> EngineError | None:
+        """From the log of the whole stack, which is always there; None when its certain lines do not decide."""
         if not seen.history.failures:
             return None
-        said = _understood(history.words_of(self._value("the log", ""), seen.id, seen.history), seen)
-        return None if said.reason is Reason.UNKNOWN and not seen.history.alone else said
-
-
-def _understood(words: str, seen: ModelFacts) -> Said:
-    if seen.history.failure == "died":
-        words = "\n".join(words.splitlines()[-_RUN_WORDS:])
-    return engine_words.understand(words)
+        error = history.engine_error(history.log_of(self._value("the log", ""), seen.id, seen.history), seen.history)
+        return error if error.decides or seen.history.alone else None
 
 
 def _overload() -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from corral.engine.log_lines import End, EngineCode, EngineError
 from corral.why import past, shortage
 from corral.why.answer import Answer, Reason
 from corral.why.case import Case
-from corral.why.engine_words import Said
 
 # -- what the next load would meet --------------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ def _beside_the_past(case: Case, reason: Reason, told: list[str]) -> list[str]:
     if not past.has_failed(case):
         return told
     before = past.evidence(case)
-    same = past.said(case).reason is reason
+    same = past.reason(case) is reason
     return [*before, *told] if same else [*told, *before]
 
 
@@ -61,42 +61,43 @@ def failed(case: Case) -> Answer | None:
     """The last load, or the run after it, ended badly, and nothing says that the next would not."""
     if not past.has_failed(case) or past.is_over(case):
         return None
-    seen, said, evidence = case.seen, past.said(case), past.evidence(case)
-    if seen.history.failure == "not started":
+    seen, error, evidence = case.seen, past.error(case), past.evidence(case)
+    if seen.history.failure is End.NOT_STARTED:
         return _no_program(case, seen.command.engine if seen.command else "llama-server", evidence)
-    if said.reason is not Reason.UNKNOWN:
-        return _by_words(case, said, evidence)
-    if seen.history.failure == "timed out":
+    if past.reason(case) is not Reason.UNKNOWN:
+        return _by_code(case, error, evidence)
+    if seen.history.failure is End.TIMED_OUT:
         return _timed_out(case, evidence)
-    if seen.said is None:
-        evidence.append("What its engine said could not be read in time.")
-    if seen.history.failure == "died":
+    if seen.error is None:
+        evidence.append("The log of its engine could not be read in time.")
+    if seen.history.failure is End.DIED:
         return _crashed(case, "died while it was ready", evidence)
-    if seen.said is not None and not said.line:
-        return _crashed(case, "died while it was loading, without a word: was it killed?", evidence)
+    if error.code is EngineCode.NO_ERROR:
+        return _killed(case, evidence)
     return case.answer(Reason.UNKNOWN, "", evidence, case.steps.look())
 
 
-def _by_words(case: Case, said: Said, evidence: list[str]) -> Answer:
-    if said.reason is Reason.OUT_OF_MEMORY:
-        return _out_of_memory(case, said, evidence)
-    if said.reason is Reason.ENGINE_MISSING:
-        return _no_program(case, said.culprit, evidence)
-    if said.reason is Reason.PORT_IN_USE:
-        return _port(case, f"port {said.culprit}", int(said.culprit), evidence)
-    if said.reason is Reason.BAD_ARGUMENT:
+def _by_code(case: Case, error: EngineError, evidence: list[str]) -> Answer:
+    reason = past.reason(case)
+    if reason is Reason.OUT_OF_MEMORY:
+        return _out_of_memory(case, error, evidence)
+    if reason is Reason.ENGINE_MISSING:
+        return _no_program(case, error.subject, evidence)
+    if reason is Reason.PORT_IN_USE:
+        return _port(case, f"port {error.port}", error.port, evidence)
+    if reason is Reason.BAD_ARGUMENT:
         origin = f"The arguments come from models/{case.model}.yaml, by way of lock.json."
         steps = [case.steps.of("validate"), case.steps.of("lock"), *case.steps.restart()]
-        return case.answer(said.reason, said.culprit, [*evidence, origin], steps)
-    culprit = said.culprit or (str(case.seen.files[0].path) if case.seen.files else f"a file of {case.model}")
-    return _by_files(case, said.reason, [*evidence, *case.file_details()], culprit)
+        return case.answer(reason, error.subject, [*evidence, origin], steps)
+    culprit = error.subject or (str(case.seen.files[0].path) if case.seen.files else f"a file of {case.model}")
+    return _by_files(case, reason, [*evidence, *case.file_details()], culprit)
 
 
-def _out_of_memory(case: Case, said: Said, evidence: list[str]) -> Answer:
+def _out_of_memory(case: Case, error: EngineError, evidence: list[str]) -> Answer:
     steps = case.steps
-    if said.refusal:
-        return _no_room(case, said, evidence)
-    if "cpu" in f"{said.culprit} {said.line}".lower():
+    if error.refusal:
+        return _no_room(case, error, evidence)
+    if error.on_host:
         return case.answer(
             Reason.OUT_OF_MEMORY, "this machine's memory, not a card's", evidence, [steps.memory(), *steps.look()]
         )
@@ -105,9 +106,9 @@ def _out_of_memory(case: Case, said: Said, evidence: list[str]) -> Answer:
     return case.answer(Reason.OUT_OF_MEMORY, "the card", [*evidence, told], todo)
 
 
-def _no_room(case: Case, said: Said, evidence: list[str]) -> Answer:
+def _no_room(case: Case, error: EngineError, evidence: list[str]) -> Answer:
     """Before the engine was even started."""
-    short = shortage.read(said.refusal)
+    short = shortage.read(error.refusal)
     # A model of another stack may have the same name.
     blamed = {one.name for one in short.blamed if one.pid in case.seen.members}
     ours = [(model, requests) for model, requests in case.seen.others if model in blamed]
@@ -141,6 +142,18 @@ def _crashed(case: Case, how: str, evidence: list[str]) -> Answer:
     steps = [*case.steps.look(), *case.steps.verify()[:1]]
     culprit = f"llama-server of {case.model}, which {how}"
     return case.answer(Reason.CRASHED, culprit, [*evidence, *case.file_details()], steps)
+
+
+def _killed(case: Case, evidence: list[str]) -> Answer:
+    """It ended before it was ready, and its log has no error: so ends a process that gets a signal."""
+    cause = (
+        "Its log ends without an error of its own: a signal ended it, most likely SIGKILL (9), which the kernel sends "
+        "when this machine, or the control group of the engine, is out of memory."
+    )
+    check = "If so, dmesg names the process, and oom_kill in memory.events counts it."
+    culprit = f"llama-server of {case.model}, which was killed while it was loading"
+    steps = [*case.steps.kills(), *case.steps.look(), *case.steps.verify()[:1]]
+    return case.answer(Reason.CRASHED, culprit, [*evidence, cause, check, *case.file_details()], steps)
 
 
 def _no_program(case: Case, program: str, evidence: list[str]) -> Answer:

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from corral.engine.log_lines import End, EngineCode, EngineError
 from corral.why.answer import Reason
 from corral.why.case import Case
-from corral.why.engine_words import Said
 
 _REMEMBERED_S = 3600.0  # an end that another load has mended is told for so long
-_NO_PROGRAM = ("no such file", "permission denied", "not found")
 
 
 def has_failed(case: Case) -> bool:
     """Whether the last load, or the run after it, ended badly."""
     if case.is_ready:
         return False
-    return case.seen.history.failures > 0 or (case.seen.is_abandoned and case.seen.said is not None)
+    return case.seen.history.failures > 0 or (case.seen.is_abandoned and case.seen.error is not None)
 
 
-def said(case: Case) -> Said:
-    """The telling line of the engine that ended."""
-    return case.seen.said or Said(Reason.UNKNOWN)
+def error(case: Case) -> EngineError:
+    """Why the engine ended; ``other`` when that could not be read."""
+    return case.seen.error or EngineError(EngineCode.OTHER)
+
+
+def reason(case: Case) -> Reason:
+    """The class of that; ``unknown`` where the code alone does not decide."""
+    ended = error(case)
+    return Reason(ended.code.value) if ended.decides else Reason.UNKNOWN
 
 
 def evidence(case: Case) -> list[str]:
-    """What was said and seen of the last end, the engine's own word first."""
-    history, words = case.seen.history, said(case)
-    told = [words.line if words.refusal else f"The engine said: {words.line}"] if words.line else []
+    """What is known of the last end, the engine's own line first."""
+    history, ended = case.seen.history, error(case)
+    told = [ended.line if ended.refusal else f"The engine's log: {ended.line}"] if ended.line else []
     if history.reason:
         told.append(f"llama-swap, {case.ago(history.at)}: {history.reason}.")
     if history.failures > 1:
@@ -41,10 +46,9 @@ def evidence(case: Case) -> list[str]:
 
 def is_over(case: Case) -> bool:
     """Whether the cause of the last end was one that can be looked at, and is no more."""
-    if case.seen.history.failure == "not started":
-        refused = any(words in case.seen.history.reason.lower() for words in _NO_PROGRAM)
-        return refused and not case.seen.missing_program
-    look = _LOOKS.get(said(case).reason)
+    if case.seen.history.failure is End.NOT_STARTED:
+        return case.seen.history.lacks_program and not case.seen.missing_program
+    look = _LOOKS.get(reason(case))
     return look is not None and look(case)
 
 
@@ -65,7 +69,7 @@ def _files_are_there(case: Case) -> bool:
 
 
 def _files_were_replaced(case: Case) -> bool:
-    named = [file for file in case.seen.files if str(file.path) == said(case).culprit] or case.seen.files
+    named = [file for file in case.seen.files if str(file.path) == error(case).subject] or case.seen.files
     # llama-swap dates its lines to the second.
     return _files_are_there(case) and any(file.changed_at >= case.seen.history.at + 1 for file in named)
 

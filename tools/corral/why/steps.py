@@ -76,6 +76,11 @@ class Steps:
         """See what memory the machine has left."""
         return "free -h"
 
+    def kills(self) -> list[str]:
+        """See whether the kernel killed an engine for its memory."""
+        events = f"cat /sys/fs/cgroup$(sed -n s/^0:://p /proc/{self._stack.pid}/cgroup)/memory.events"
+        return ["sudo dmesg | grep -i -e out.of.memory -e oom-kill", events, self.memory()]
+
     def listeners(self, port: int) -> str:
         """See who listens on *port*."""
         return f"ss -ltnp sport = :{port}"

@@ -153,7 +153,7 @@ def test_why_says_what_keeps_the_pod_from_running(fake, catalog, capsys):
 def test_why_calls_a_store_without_the_file_by_its_name(fake, catalog, capsys):
     pod = pending(fake, state={"running": {}})
     pod["status"]["phase"] = "Running"
-    said = "Startup probe failed: /models/text/model.gguf is not in the store, or cannot be read"
+    said = "Startup probe failed: startup: file-missing path=/models/text/model.gguf: any sentence"
     about = {"kind": "Pod", "name": "llama-swap-0"}
     event = {"involvedObject": about, "reason": "Unhealthy", "message": said, "type": "Warning", "metadata": {}}
     fake.objects["/api/v1/namespaces/llama-cpp/events"] = [event]

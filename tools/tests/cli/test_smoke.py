@@ -186,3 +186,16 @@ def test_without_an_endpoint_and_a_local_stack_the_next_command_is_given(catalog
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
     assert main(["smoke", "--catalog", str(catalog)]) == 3
     assert "corral up --detach here, corral apply in the cluster of" in capsys.readouterr().err
+
+
+def test_help_shows_for_how_long_a_loaded_model_may_be_silent(capsys):
+    with pytest.raises(SystemExit):
+        main(["smoke", "--help"])
+    assert "--silence SECONDS" in capsys.readouterr().out
+
+
+def test_a_model_that_is_loaded_and_silent_fails_by_the_option(catalog, capsys):
+    with serve("text", "eyes", running={"text": "ready"}, acts={("text", "*"): stalls}) as stub:
+        words = ["--endpoint", stub.root, "--timeout", "3600", "--silence", "0.2", "text", "--json"]
+        assert main(["smoke", "--catalog", str(catalog), *words]) == 1
+    assert "silent for 0.2 s, though its model is loaded" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from corral.errors import CannotRun, CorralError, Failed, Refused
-from corral.terraform import applying
+from corral.terraform import applying, remedies
 from corral.terraform.homelab import Homelab, Target
 from corral.terraform.program import find_terraform
 from tests.support.tiny_stack import set_variables, write_stack
@@ -195,13 +195,14 @@ def test_variables_without_a_value_are_named_with_the_file_to_write(stack):
     assert caught.value.next_step == f"cp {stack}/terraform.tfvars.example {stack}/terraform.tfvars, then edit it"
 
 
-def test_a_broken_rule_is_told_in_its_own_words(stack, tmp_path):
+def test_a_broken_rule_is_told_in_its_own_words(stack, tmp_path, monkeypatch):
+    monkeypatch.setitem(remedies.RULES, "thing", ("corral", "lock"))
     set_variables(stack, catalog="c", note="broken")
 
-    with pytest.raises(Refused, match=r"^Stale in lock\.json: a\. The intent changed after it was locked\.$") as caught:
+    with pytest.raises(Refused, match=r"^Stale in lock\.json: a\. The intent changed after it was locked\. ") as caught:
         apply(stack, catalog=tmp_path / "mine")
 
-    assert caught.value.next_step == f"Run: corral lock --catalog {tmp_path}/mine"
+    assert caught.value.next_step == f"corral lock --catalog {tmp_path}/mine"
 
 
 class held:  # noqa: N801
@@ -262,7 +263,8 @@ def test_a_state_in_postgresql_that_nobody_says_the_place_of_asks_for_it(stack, 
     assert "PG_CONN_STR" in caught.value.next_step
 
 
-def test_a_failure_names_the_runbook_that_stands_beside_its_resource(stack):
+def test_a_failure_names_the_runbook_of_its_resource(stack, monkeypatch):
+    monkeypatch.setitem(remedies.RESOURCES, "terraform_data.thing", "corral status, docs/runbooks/thing.md")
     set_variables(stack, catalog="c", command="echo no room >&2; exit 3")
 
     with pytest.raises(CannotRun, match="no room") as caught:

@@ -95,9 +95,9 @@ def test_a_set_that_does_not_fit_has_no_configuration(catalog, tmp_path):
 
     assert caught.value.message == (
         "Card laptop is short of 312 MiB: desktop 300, group main 100 (text, writer), the reserve 512 add up to 912 of "
-        "its 600 MiB."
+        "its 600 MiB. For remedies run: corral seat"
     )
-    assert caught.value.next_step == f"For remedies run: corral seat --catalog {catalog}"
+    assert caught.value.next_step == f"corral seat --catalog {catalog}"
 
 
 def test_paths_with_spaces_and_quotes_are_fine(tmp_path):
@@ -208,8 +208,8 @@ def test_a_lock_that_cannot_be_trusted_is_refused_once(fault, catalog, tmp_path)
     with pytest.raises(Refused) as caught:
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
-    assert caught.value.message == message
-    assert caught.value.next_step == f"Run: corral lock --catalog {catalog}"
+    assert caught.value.message == f"{message} Run: corral lock"
+    assert caught.value.next_step == f"corral lock --catalog {catalog}"
 
 
 def test_terraform_and_python_find_the_same_lock_fresh(catalog, tmp_path):

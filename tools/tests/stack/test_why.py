@@ -289,7 +289,7 @@ def test_a_port_that_a_stranger_holds_is_in_use(stack, why):
         wait_for(lambda: "couldn't bind" in log.log_tail(1000), what="the end of the engine")
 
         answer = wait_for(
-            lambda: (found := why("unported"))["evidence"][0].startswith("The engine said") and found, what="its word"
+            lambda: (found := why("unported"))["evidence"][0].startswith("The engine's log: ") and found, what="its log"
         )
     request.join()
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from corral import cluster as rules
+from corral.agent import termination
+from corral.agent.errors import CannotRun, Code, CorralError, Refused
 from corral.cluster import diagnosis
 from corral.cluster.client import Cluster, Object, connect
 from corral.cluster.collect import collect
@@ -132,9 +134,17 @@ def server(place: Place, program: str = SERVE, *, pod: Object | None = None, **c
     ]
 
 
-def job(place: Place, words: str, code: int, *, backoff: int = 0, suspend: bool = False) -> list[Object]:
-    """A Job whose init container says *words*, as the agent would, and ends with *code*; beside a server."""
-    fetch = _container(place, "fetch", f"import sys; print({words!r}, file=sys.stderr); sys.exit({code})")
+def job(place: Place, error: CorralError | None, *, backoff: int = 0, suspend: bool = False) -> list[Object]:
+    """A Job whose init container ends as the agent does with *error*; beside a server."""
+    program = "pass"
+    if error:
+        log = f"agent fetch: {error.message}\n  → {error.next_step}"
+        program = (
+            f"import sys; print({log!r}, file=sys.stderr); "
+            f"open('/dev/termination-log', 'w').write({termination.as_text(termination.of_error(error))!r}); "
+            f"sys.exit({error.exit_code})"
+        )
+    fetch = _container(place, "fetch", program)
     warm = _container(place, "warm", "pass")
     spec = {
         "restartPolicy": "Never",
@@ -226,6 +236,26 @@ def _handler(place: Place) -> list[Object]:
     kind = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": "nowhere"}
     return [kind, *server(place, pod={"runtimeClassName": name})]
 
+
+NOT_STARTED = "startup: file-missing path=/models/a/model.gguf: it is not in the store"
+STORE_FULL = CannotRun(
+    "/models has 3.0 GB free; 5.1 GB are to be fetched and 0.5 GB kept free.",
+    next_step="Make room there",
+    code=Code.STORE_FULL,
+    fields={"path": "/models", "free_bytes": 3 * 10**9, "needed_bytes": 5_100_000_000, "reserved_bytes": 5 * 10**8},
+)
+NOT_ON_HUB = Refused(
+    "qwen3-8b: https://hub/a/resolve/1/a.gguf does not exist (the hub answered 404).",
+    code=Code.NOT_ON_HUB,
+    fields={"model": "qwen3-8b", "address": "https://hub/a/resolve/1/a.gguf", "status": 404},
+)
+NOT_PERMITTED = Refused(
+    "The hub answered 403 for a/b: it is gated.",
+    next_step="accept its terms",
+    code=Code.NOT_PERMITTED,
+    fields={"model": "qwen3-8b", "address": "https://hub/a/b", "status": 403},
+)
+HUB_UNREACHABLE = CannotRun("hub:443 gave no answer for 60 s.", code=Code.HUB_UNREACHABLE)
 
 FAULTS: dict[str, Fault] = {
     "claim-never-binds": Fault(
@@ -431,7 +461,13 @@ FAULTS: dict[str, Fault] = {
             "import time; time.sleep(600)",
             readinessProbe=None,
             startupProbe={
-                "exec": {"command": ["sh", "-c", "echo /models/a/model.gguf is not in the store; exit 1"]},
+                "exec": {
+                    "command": [
+                        "sh",
+                        "-c",
+                        f"echo {NOT_STARTED}; exit 1",
+                    ]
+                },
                 "periodSeconds": 1,
                 "failureThreshold": 600,
             },
@@ -439,7 +475,7 @@ FAULTS: dict[str, Fault] = {
         r"^pod/llama-swap-",
         r"runs, but its startup probe fails",
         Cause.PROBE,
-        event="/models/a/model.gguf is not in the store",
+        event=NOT_STARTED,
         is_stuck=False,
     ),
     "scaled-to-nothing": Fault(
@@ -458,41 +494,35 @@ FAULTS: dict[str, Fault] = {
         is_stuck=False,
     ),
     "store-full": Fault(
-        lambda place: job(
-            place,
-            "agent fetch: /models has 3.0 GB free; 5.1 GB are to be fetched and 0.5 GB kept free.\n  → Make room there",
-            3,
-        ),
+        lambda place: job(place, STORE_FULL),
         "^job/download-models$",
         r"has failed: the store is full: /models has 3.0 GB free; 5.1 GB are to be fetched",
         Cause.DOWNLOAD,
         event="BackoffLimitExceeded",
     ),
     "file-not-on-hub": Fault(
-        lambda place: job(
-            place, "agent fetch: qwen3-8b: https://hub/a/resolve/1/a.gguf does not exist (the hub answered 404).", 2
-        ),
+        lambda place: job(place, NOT_ON_HUB),
         "^job/download-models$",
         r"has failed: the hub does not have a file of the lock: qwen3-8b: \S+ does not exist",
         Cause.DOWNLOAD,
         next_step="^corral lock --upgrade$",
     ),
     "repo-gated": Fault(
-        lambda place: job(place, "agent fetch: The hub answered 403 for a/b: it is gated.\n  → accept its terms", 2),
+        lambda place: job(place, NOT_PERMITTED),
         "^job/download-models$",
         r"has failed: the hub does not give a file \(a gated repo, or a wrong token\): The hub answered 403 for a/b",
         Cause.DOWNLOAD,
         next_step="create secret generic hf-token --from-file=token=/dev/stdin$",
     ),
     "download-retries": Fault(
-        lambda place: job(place, "agent fetch: hub:443 gave no answer for 60 s.", 3, backoff=6),
+        lambda place: job(place, HUB_UNREACHABLE, backoff=6),
         "^job/download-models$",
         r"has failed \d times? \(it gives up after 7\), last with: hub:443 gave no answer for 60 s\.",
         Cause.DOWNLOAD,
         is_stuck=False,
     ),
     "download-suspended": Fault(
-        lambda place: job(place, "", 0, suspend=True), "^job/download-models$", "is suspended", Cause.DOWNLOAD
+        lambda place: job(place, None, suspend=True), "^job/download-models$", "is suspended", Cause.DOWNLOAD
     ),
 }
 

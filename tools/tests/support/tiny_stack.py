@@ -38,7 +38,7 @@ resource "terraform_data" "thing" {
   input            = var.note
   triggers_replace = var.note
 
-  provisioner "local-exec" { # failed? corral status, docs/runbooks/thing.md
+  provisioner "local-exec" {
     command = var.command
   }
 

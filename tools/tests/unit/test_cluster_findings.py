@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from corral.agent import termination
+from corral.agent.errors import CannotRun, Code, Failed, Refused
 from corral.agent.stopping import Stopped
 from corral.cluster import diagnosis
 from corral.cluster.finding import Cause, Finding
@@ -407,35 +409,56 @@ def test_a_namespace_that_is_being_deleted_is_told():
 # -- the download ---------------------------------------------------------------------------------------------
 
 
-def with_log(found, text):
-    return replace(found, logs=dict.fromkeys(found.logs, text))
+def ending(found, error):
+    """The same, with an agent that ended with *error*; None: without a termination message."""
+    message = termination.as_text(termination.of_error(error)) if error else ""
+
+    def end(pod):
+        for one in pod["status"].get("initContainerStatuses") or ():
+            for state in (one["state"], one.get("lastState") or {}):
+                if state.get("terminated"):
+                    state["terminated"].update(message=message)
+
+    return with_pods(found, end)
 
 
 @pytest.mark.parametrize(
-    ("said", "what", "next_step"),
+    ("error", "what", "next_step"),
     [
-        ("agent fetch: The store /models cannot be written: Permission denied.", "cannot be written", "kubectl"),
-        (
-            "agent fetch: The certificate of https://hub is not trusted: self-signed.",
-            "address is not accepted",
-            "kubectl",
-        ),
-        ("agent fetch: There is no lock: /lock.json does not exist.", "the lock is not usable", "corral lock"),
-        ("Traceback (most recent call last):\nKeyError: 'x'", "has failed: KeyError: 'x'", "kubectl"),
-        ("", "ended with exit code 2 and said nothing", "kubectl"),
+        (CannotRun("It is read-only.", code=Code.STORE_UNUSABLE), "the store cannot be written: It is", "kubectl"),
+        (CannotRun("Self-signed.", code=Code.HUB_ADDRESS), "the hub's address is not accepted: Self", "kubectl"),
+        (Refused("It is gone.", code=Code.LOCK_UNUSABLE), "the lock is not usable: It is gone.", "corral lock"),
+        (Failed("It is damaged", code=Code.CONTENT_DIFFERS), "is not what was locked: It is", "corral lock --upgrade"),
+        (CannotRun("KeyError: 'x'"), "has failed: KeyError: 'x'.", "kubectl"),
     ],
 )
-def test_the_agents_last_words_are_told_whatever_they_are(said, what, next_step):
-    told = only(with_log(seen("file-not-on-hub"), said))
-    assert what in told.what
-    assert told.next_step.startswith(next_step)
-    assert told.is_stuck
+def test_a_failed_download_is_explained_by_the_agents_code(error, what, next_step):
+    found = only(ending(seen("file-not-on-hub"), error))
+    assert what in found.what
+    assert found.next_step.startswith(next_step)
+    assert found.is_stuck
+
+
+@pytest.mark.parametrize(
+    ("log", "what"),
+    [
+        ("Traceback (most recent call last):\nKeyError: 'x'", "has failed: KeyError: 'x'."),
+        ("agent fetch: There is no room left in /models.", "has failed: There is no room left in /models."),
+        ("", "ended with exit code 2 and gave no reason"),
+    ],
+)
+def test_a_download_without_a_reason_is_quoted_and_not_interpreted(log, what):
+    silent = ending(seen("file-not-on-hub"), None)
+    found = only(replace(silent, logs=dict.fromkeys(silent.logs, log)))
+    assert what.removeprefix("has failed: ") in found.what
+    assert found.what.startswith("has failed: ")
+    assert " logs " in found.next_step or " describe " in found.next_step
 
 
 def test_a_failed_download_whose_pod_is_gone_says_that_nothing_can_be_read():
     found = seen("store-full")
     ours = tuple(pod for pod in found.pods if pod["metadata"]["name"].startswith("llama-swap"))
-    assert "what its pod said is gone with the pod" in only(replace(found, pods=ours, logs={})).what
+    assert "the reason is gone with its pod" in only(replace(found, pods=ours, logs={})).what
 
 
 def test_a_download_that_ran_out_of_time_goes_on_with_the_next_apply():
@@ -449,7 +472,7 @@ def test_a_download_that_ran_out_of_time_goes_on_with_the_next_apply():
 
     ours = tuple(pod for pod in found.pods if pod["metadata"]["name"].startswith("llama-swap"))
     told = only(replace(found, pods=ours, logs={}, jobs=tuple(changed(job, late) for job in found.jobs)))
-    assert told.what == "was not done within 1 h 00 min; what its pod said is gone with the pod."
+    assert told.what == "was not done within 1 h 00 min; the reason is gone with its pod."
     assert told.next_step == "corral apply"
 
 
@@ -502,9 +525,9 @@ def test_a_download_that_failed_while_its_apply_was_stopped_says_how():
     assert "the store is full" in only(ended_early(seen("store-full"), None, reason="PodFailurePolicy")).what
 
 
-def test_the_last_words_of_a_pod_that_was_taken_away_are_no_reason():
+def test_the_end_of_a_pod_that_was_taken_away_is_no_reason():
     noted = Finding("pod/x", "waits.", "not found", "kubectl create", is_stuck=True, cause=Cause.IMAGE)
-    leaving = with_log(seen("store-full"), f"agent fetch: {Stopped().message}")
+    leaving = ending(seen("store-full"), Stopped())
 
     assert "because pod/x waits." in only(ended_early(leaving, noted)).what
     assert "the store is full" in only(ended_early(seen("store-full"), noted)).what

@@ -1,4 +1,4 @@
-"""What the description of an installed service says about the GPU; tests/hosts reads what the role really writes."""
+"""What the record in an installed service says about the GPU; tests/hosts reads what the role really writes."""
 
 from __future__ import annotations
 
@@ -25,23 +25,28 @@ def write(tmp_path):
     return write
 
 
+def record(**changes):
+    fields = {"program": "llama-swap", "model": None, "models": 2, "gpu_layers": "all"}
+    fields |= {"reason": "CUDA on Tesla T4 (9%)"}
+    return f"corral-service: {json.dumps(fields | changes)}".replace("--", "-\\u002d")
+
+
 def test_a_unit_tells_the_choice_and_its_reason(tmp_path, write):
-    file = write(UNIT, "[Unit]\nDescription=llama-swap: 2 models, GPU layers all (CUDA on Tesla T4 (100%%))\n")
+    file = write(UNIT, f"# Ansible managed\n# {record()}\n[Unit]\nDescription=any sentence\n")
 
     (service,) = gpu_layers.installed(tmp_path)
 
-    assert service == gpu_layers.HostService("llama-swap", file, "2 models", "all", "CUDA on Tesla T4 (100%)")
-    assert service.banner == f"llama-swap ({file}): 2 models, GPU layers all: CUDA on Tesla T4 (100%)"
+    assert service == gpu_layers.HostService("llama-swap", file, "2 models", "all", "CUDA on Tesla T4 (9%)")
+    assert service.banner == f"llama-swap ({file}): 2 models, GPU layers all: CUDA on Tesla T4 (9%)"
 
 
 def test_a_property_list_of_a_mac_tells_it_in_its_comment(tmp_path, write):
-    write(
-        PLIST,
-        "<!-- Ansible managed -->\n<!-- llama-server: qwen- -3, GPU layers none (Apple M1: no bf16) -->\n<plist/>\n",
-    )
+    one = record(program="llama-server", model="qwen--3", gpu_layers="none", reason="Apple M1: no bf16")
+    write(PLIST, f"<!-- Ansible managed -->\n<!-- {one} -->\n<plist/>\n")
 
     (service,) = gpu_layers.installed(tmp_path)
 
+    assert "--3" not in one
     assert (service.serves, service.layers, service.reason) == ("qwen--3", "none", "Apple M1: no bf16")
 
 
@@ -49,8 +54,10 @@ def test_a_property_list_of_a_mac_tells_it_in_its_comment(tmp_path, write):
     "text",
     [
         pytest.param("[Unit]\nDescription=A service of somebody else\n", id="somebody else's"),
-        pytest.param("[Unit]\nDescription=llama-server: x, GPU layers all (y)\n", id="another program's"),
-        pytest.param("[Unit]\nDescription=llama-swap: x, GPU layers some (y)\n", id="unknown choice"),
+        pytest.param(f"# {record(program='llama-server')}\n", id="another program's"),
+        pytest.param(f"# {record(gpu_layers='some')}\n", id="unknown choice"),
+        pytest.param("# corral-service: {]}\n", id="no JSON"),
+        pytest.param("Description=llama-swap: x, GPU layers all (y)\n", id="a sentence"),
         pytest.param("", id="empty"),
     ],
 )
@@ -68,7 +75,7 @@ def test_a_machine_without_the_role_has_none(tmp_path):
 def test_status_tells_the_choice_of_an_installed_service_and_whether_it_runs(
     tmp_path, write, monkeypatch, capsys, state, code
 ):
-    write(UNIT, "[Unit]\nDescription=llama-swap: 2 models, GPU layers none (Apple M1: no bf16)\n")
+    write(UNIT, f"# {record(gpu_layers='none', reason='Apple M1: no bf16')}\n")
     services = gpu_layers.installed(tmp_path)
     monkeypatch.setattr(gpu_layers, "installed", lambda: services)
     # systemd itself cannot be made to run a unit here; tests/hosts has the real ones.

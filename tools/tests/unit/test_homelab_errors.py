@@ -13,7 +13,7 @@ from corral.terraform.runner import Finished
 
 PROVIDER = 'provider["registry.terraform.io/hashicorp/kubernetes"]'
 REFUSED = 'Post "https://127.0.0.1:1/api/v1/namespaces": dial tcp 127.0.0.1:1: connect: connection refused'
-JOB = 'resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/runbooks/download-job-failed.md'
+JOB = "module.model_fetch.kubernetes_job_v1.download_models"
 
 
 HERE = homelab.Target(Path("/kube/config"), "home", "llm")
@@ -85,7 +85,7 @@ def test_a_context_that_nobody_named_is_not_made_up(tmp_path, monkeypatch, targe
     ],
 )
 def test_what_the_cluster_answered_is_not_taken_for_silence(tmp_path, monkeypatch, summary):
-    error = explained(tmp_path, monkeypatch, summary=summary, snippet={"code": JOB})
+    error = explained(tmp_path, monkeypatch, summary=summary, address=JOB)
 
     assert error.message == f"Terraform failed.\n{summary}"
     assert error.next_step == "corral status, docs/runbooks/download-job-failed.md"

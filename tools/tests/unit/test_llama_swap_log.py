@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.engine.llama_swap import cause, failures
+from corral.engine.log_lines import cause, failures
 
 EXITED = "2026-01-01T00:00:00Z [WARN] group: running a exited: upstream command exited prematurely"
 DIED = "2026-01-01T00:00:01Z [WARN] group: running b exited: [b] upstream exited unexpectedly"

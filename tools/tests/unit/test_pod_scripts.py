@@ -157,7 +157,10 @@ def test_a_file_that_is_missing_is_named(run, llama_swap, tmp_path):
 
     done = run("started.sh", files, llama_swap.endpoint)
 
-    assert (done.returncode, done.stdout) == (1, f"{tmp_path}/model.gguf is not in the store, or cannot be read\n")
+    assert (done.returncode, done.stdout) == (
+        1,
+        f"startup: file-missing path={tmp_path}/model.gguf: it is not in the store, or cannot be read\n",
+    )
 
 
 def test_it_has_not_started_while_llama_swap_does_not_answer(run, llama_swap, tmp_path):

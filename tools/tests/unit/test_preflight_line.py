@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from corral.engine import llama_swap, preflight_line
+from corral.engine import log_lines, preflight_line
 from corral.engine.preflight_line import Record
-from corral.why import engine_words, history
+from corral.why import history
 from corral.why.answer import Answer
 from corral.why.command import Command
 from corral.why.facts import ModelFacts, Place, StackFacts
@@ -112,7 +112,7 @@ def test_no_verdict_depends_on_a_sentence(fault, tmp_path):
 
     assert other.count("out of memory") == log.count("\n") > 0
     assert verdict(other) == verdict(log)
-    assert llama_swap.cause(other) == llama_swap.cause(log)
+    assert log_lines.cause(other) == log_lines.cause(log)
 
 
 def test_the_faults_have_verdicts_of_their_own(tmp_path):
@@ -127,8 +127,8 @@ def test_the_faults_have_verdicts_of_their_own(tmp_path):
         ("bad-argument", "the preflight's arguments"),
     ]
     assert of(source="echo 9000, 16000").reason == "crashed"
-    said = engine_words.understand(preflight("/x/y", CORRAL_VRAM_SOURCE="echo 9000, 16000").stderr)
-    assert (said.reason, said.culprit) == ("engine-missing", "/x/y")
+    error = log_lines.classify_engine_error(preflight("/x/y", CORRAL_VRAM_SOURCE="echo 9000, 16000").stderr)
+    assert (error.code, error.subject) == ("engine-missing", "/x/y")
 
 
 def verdict(log: str) -> Answer:
@@ -136,9 +136,9 @@ def verdict(log: str) -> Answer:
     end = "2026-11-21T14:55:12Z [WARN] group: running qwen3-8b exited: upstream command exited prematurely\n"
     found = history.read(log + end)["qwen3-8b"]
     assert found.state == "failed"
-    assert engine_words.last_start(log) == log
-    said = engine_words.understand(history.words_of(log + end, "qwen3-8b", found) or log)
+    assert log_lines.last_start(log) == log
+    error = log_lines.classify_engine_error(history.log_of(log + end, "qwen3-8b", found) or log)
     command = Command(("llama-server",), "llama-server", (), 5800, limit=10, load_limit_s=300, rivals=(), sha256=())
-    seen = ModelFacts("qwen3-8b", "qwen3-8b", ("qwen3-8b",), command, history=found, said=said, now=found.at)
+    seen = ModelFacts("qwen3-8b", "qwen3-8b", ("qwen3-8b",), command, history=found, error=error, now=found.at)
     stack = StackFacts("answers", "http://127.0.0.1:8080", 4711)
     return judge(stack, seen, Place(Path("/c")))

@@ -9,6 +9,7 @@ import pytest
 
 from corral.smoke import runner
 from corral.smoke.questions import Subject
+from tests.support.engine_process import wait_for
 from tests.support.smoke_run import EYES, TEXT, outcome, reason_of, smoke
 from tests.support.stub_endpoint import (
     answers,
@@ -189,6 +190,40 @@ def test_the_limit_of_a_check_is_firm(fault):
     (line,) = [line for line in report.checks if (line.model, line.check) == ("text", "answer")]
     assert line.status == "failed"
     assert line.seconds >= 0.2
+
+
+def stalls_mid_stream(exchange):
+    exchange.begin("text/event-stream")
+    exchange.wfile.write(event({"choices": [{"index": 0, "delta": {"content": "O"}, "finish_reason": None}]}))
+    exchange.stub.closing.wait()
+
+
+@pytest.mark.parametrize(
+    ("check", "act", "running", "why"),
+    [
+        ("answer", first_loads(stalls), {}, "silent for 1 s, though its model is loaded"),
+        ("stream", stalls_mid_stream, {"text": "ready"}, "silent for 1 s after "),
+        ("stream", stalls_mid_stream, None, "silent for 1 s after "),
+    ],
+    ids=["a-stall", "in-a-stream", "in-a-stream-without-running"],
+)
+def test_a_loaded_model_that_is_silent_has_failed_long_before_the_limit(check, act, running, why):
+    with serve("text", running=running, acts={("text", check): act}) as stub:
+        report = smoke(stub, TEXT, limit_s=3600, silence_s=1.0)
+    status, reason = outcome(report, "text", check)
+    assert (status, reason.startswith(why)) == ("failed", True), reason
+
+
+def test_a_load_may_be_silent_for_longer_than_its_model_afterwards():
+    def loads_slowly(exchange):
+        exchange.stub.running["text"] = "starting"
+        before = len(exchange.stub.paths)
+        wait_for(lambda: exchange.stub.paths[before:].count("/running") > 8, what="two silences of four polls each")
+        answers("OK")(exchange)
+
+    with serve("text", acts={("text", "answer"): loads_slowly}) as stub:
+        report = smoke(stub, TEXT, limit_s=3600, silence_s=1.0)
+    assert outcome(report, "text", "answer")[0] == "passed"
 
 
 def test_dripping_bytes_do_not_stretch_the_limit():

@@ -43,8 +43,8 @@ def test_a_death_is_remembered_when_the_model_was_loaded_again():
 
     found = history.read(log)["a"]
 
-    assert (found.state, found.mishap, found.mishap_at) == ("ready", "[a] upstream exited unexpectedly", AT - 10)
-    assert history.read(log + ended(13, "a", "[a] shutdown"))["a"].mishap == "[a] upstream exited unexpectedly"
+    assert (found.state, found.mishap, found.mishap_at) == ("ready", "upstream exited unexpectedly", AT - 10)
+    assert history.read(log + ended(13, "a", "[a] shutdown"))["a"].mishap == "upstream exited unexpectedly"
 
 
 def test_failures_in_a_row_are_counted_also_while_it_is_loaded_again():
@@ -53,7 +53,7 @@ def test_failures_in_a_row_are_counted_also_while_it_is_loaded_again():
     found = history.read(log)["a"]
 
     assert (found.state, found.failures) == ("loading", 2)
-    assert history.words_of(log, "a", found).count("0.00.001 E of a") == 1
+    assert history.log_of(log, "a", found).count("0.00.001 E of a") == 1
 
 
 def test_a_death_after_it_was_ready_is_told_apart():
@@ -92,19 +92,19 @@ def test_records_of_another_model_are_not_taken_for_its_own_where_the_name_is_a_
     log = begun("a") + refused + seat + ended(1, "a-vl") + ended(2, "a")
     found = history.read(log)
 
-    assert "a-vl" not in history.words_of(log, "a", found["a"])
-    assert history.words_of(log, "a-vl", found["a-vl"]).count("a-vl") == 2
+    assert "a-vl" not in history.log_of(log, "a", found["a"])
+    assert history.log_of(log, "a-vl", found["a-vl"]).count("a-vl") == 2
 
 
 def test_words_of_another_model_are_not_taken_for_its_own():
     log = begun("a") + begun("b") + ended(1, "b") + ended(2, "a")
     found = history.read(log)
 
-    assert "of b" not in history.words_of(log, "a", found["a"])
-    assert "of a" not in history.words_of(log, "b", found["b"])
+    assert "of b" not in history.log_of(log, "a", found["a"])
+    assert "of a" not in history.log_of(log, "b", found["b"])
 
 
 def test_alone_every_word_is_its_own():
     log = begun("b") + ended(1, "b") + begun("a") + "no name here\n" + ended(2, "a")
 
-    assert "no name here" in history.words_of(log, "a", history.read(log)["a"])
+    assert "no name here" in history.log_of(log, "a", history.read(log)["a"])

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from corral.engine.llama_swap import Exchange, InFlight, Resident
+from corral.engine.log_lines import End, EngineCode, EngineError, classify_engine_error
+from corral.why import history
 from corral.why.answer import Answer, Reason
 from corral.why.command import Command
-from corral.why.engine_words import Said, understand
 from corral.why.facts import ModelFacts, Place, StackFacts
 from corral.why.files import FileFact
 from corral.why.history import History
@@ -130,8 +131,8 @@ def test_a_load_after_failures_is_judged_by_the_last_failure():
         SEEN,
         resident=Resident("a", "starting", "http://127.0.0.1:5800", 600),
         engine=Engine(7, is_stopped=False),
-        history=History("loading", NOW - 12, "exited", "upstream command exited prematurely", failures=3),
-        said=Said(Reason.BAD_ARGUMENT, "--x", "error: invalid argument: --x"),
+        history=History("loading", NOW - 12, End.EXITED, "upstream command exited prematurely", failures=3),
+        error=EngineError(EngineCode.BAD_ARGUMENT, "--x", line="error: invalid argument: --x"),
     )
 
     answer = judge(UP, seen, Place())
@@ -143,8 +144,8 @@ def test_a_load_after_failures_is_judged_by_the_last_failure():
 def test_an_engine_that_dies_for_want_of_memory_is_no_mere_crash():
     seen = replace(
         SEEN,
-        history=History("failed", NOW, "died", "[a] upstream exited unexpectedly", 1),
-        said=Said(Reason.OUT_OF_MEMORY, "CUDA", "CUDA error: out of memory"),
+        history=History("failed", NOW, End.DIED, "[a] upstream exited unexpectedly", 1),
+        error=EngineError(EngineCode.OUT_OF_MEMORY, line="CUDA error: out of memory"),
     )
 
     assert reason(seen) is Reason.OUT_OF_MEMORY
@@ -157,7 +158,7 @@ def test_what_could_not_be_seen_is_no_health():
 
 
 def test_words_that_could_not_be_read_leave_it_unknown():
-    seen = replace(SEEN, history=History("failed", NOW, "exited", "upstream command exited prematurely", 1))
+    seen = replace(SEEN, history=History("failed", NOW, End.EXITED, "upstream command exited prematurely", 1))
 
     assert reason(seen) is Reason.UNKNOWN
 
@@ -165,8 +166,8 @@ def test_words_that_could_not_be_read_leave_it_unknown():
 def test_a_silent_end_of_a_load_is_a_crash():
     seen = replace(
         SEEN,
-        history=History("failed", NOW, "exited", "upstream command exited prematurely", 1),
-        said=Said(Reason.UNKNOWN),
+        history=History("failed", NOW, End.EXITED, "upstream command exited prematurely", 1),
+        error=EngineError(EngineCode.NO_ERROR),
     )
 
     assert reason(seen) is Reason.CRASHED
@@ -177,7 +178,9 @@ def test_a_load_whose_process_has_gone_is_explained_by_its_words():
         SEEN,
         resident=Resident("a", "starting", "http://127.0.0.1:5800", 600),
         history=History("loading", NOW - 12),
-        said=Said(Reason.PORT_IN_USE, "5800", "couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 5800"),
+        error=EngineError(
+            EngineCode.PORT_IN_USE, port=5800, line="couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 5800"
+        ),
         port_holder="pid 9 (nc -l 5800)",
     )
 
@@ -218,9 +221,15 @@ REST = "unattributed for=a held_mib=15836"
 
 
 def out_of_memory(*held: str, need: int = 7000, others: tuple[tuple[str, int], ...] = ()) -> Answer:
-    said = understand("\n".join([NO_ROOM.format(need=need), *(f"preflight: {record}: …" for record in held)]))
+    error = classify_engine_error(
+        "\n".join([NO_ROOM.format(need=need), *(f"preflight: {record}: …" for record in held)])
+    )
     seen = replace(
-        SEEN, history=History("failed", NOW, "exited", "exited", 1), said=said, others=others, members=frozenset({7})
+        SEEN,
+        history=History("failed", NOW, End.EXITED, "exited", 1),
+        error=error,
+        others=others,
+        members=frozenset({7}),
     )
     return judge(UP, seen, Place(Path("/c")))
 
@@ -279,8 +288,8 @@ def test_a_model_of_another_stack_is_not_unloaded_from_this_one():
 
 
 def test_nvidia_smi_is_advised_where_it_is_the_source():
-    said = Said(Reason.OUT_OF_MEMORY, "CUDA", "CUDA error: out of memory")
-    seen = replace(SEEN, history=History("failed", NOW, "died", "[a] upstream exited unexpectedly", 1), said=said)
+    error = EngineError(EngineCode.OUT_OF_MEMORY, line="CUDA error: out of memory")
+    seen = replace(SEEN, history=History("failed", NOW, End.DIED, "[a] upstream exited unexpectedly", 1), error=error)
 
     assert "nvidia-smi" not in judge(UP, seen, Place()).next_steps
     assert judge(replace(UP, has_nvidia_smi=True), seen, Place()).next_steps[0] == "nvidia-smi"
@@ -289,8 +298,8 @@ def test_nvidia_smi_is_advised_where_it_is_the_source():
 BLOB = Path("/s/a/model.gguf")
 DAMAGED = replace(
     SEEN,
-    history=History("failed", NOW - 30, "exited", "upstream command exited prematurely", 1),
-    said=Said(Reason.FILE_DAMAGED, str(BLOB), "gguf_init_from_reader: failed to read magic"),
+    history=History("failed", NOW - 30, End.EXITED, "upstream command exited prematurely", 1),
+    error=EngineError(EngineCode.FILE_DAMAGED, str(BLOB), line="gguf_init_from_reader: failed to read magic"),
 )
 
 
@@ -313,19 +322,22 @@ def test_what_is_true_now_comes_before_what_ended_the_last_load():
 
 
 def test_a_port_that_is_free_again_is_no_reason_any_more_where_ports_can_be_seen():
-    said = Said(Reason.PORT_IN_USE, "5800", "couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 5800")
-    seen = replace(SEEN, history=History("failed", NOW, "exited", "exited", 1), said=said)
+    error = EngineError(
+        EngineCode.PORT_IN_USE, port=5800, line="couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 5800"
+    )
+    seen = replace(SEEN, history=History("failed", NOW, End.EXITED, "exited", 1), error=error)
 
     assert reason(seen) is Reason.PORT_IN_USE
     assert reason(replace(seen, sees_ports=True)) is Reason.HEALTHY
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("why", "expected"),
     [("fork/exec /x: no such file or directory", Reason.HEALTHY), ("/x: exec format error", Reason.ENGINE_MISSING)],
 )
-def test_a_program_that_is_there_again_can_be_started(said, expected):
-    failed = History("failed", NOW, "not started", f"failed to start command '/x': {said}", 1)
+def test_a_program_that_is_there_again_can_be_started(why, expected):
+    ended = f"2026-11-21T14:55:12Z [WARN] group: running a exited: failed to start command '/x': {why}\n"
+    failed = history.read(ended)["a"]
 
     assert reason(replace(SEEN, history=failed)) is expected
 

@@ -27,7 +27,7 @@ run "the_agent_runs_from_its_bare_files" {
   }
 
   assert {
-    condition     = kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].command == tolist(["python3", "-m", "agent", "fetch", "--store", "/models", "--lock", "/opt/corral/lock/lock.json"])
+    condition     = kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].command == tolist(["python3", "-m", "agent", "fetch", "--store", "/models", "--lock", "/opt/corral/lock/lock.json", "--termination-log", "/dev/termination-log"])
     error_message = "The first container must fetch what the lock names."
   }
 
@@ -62,7 +62,7 @@ run "the_models_are_read_into_memory_where_they_are_served" {
   }
 
   assert {
-    condition     = slice(kubernetes_job_v1.download_models.spec[0].template[0].spec[0].container[0].command, 3, 9) == tolist(["warm", "--store", "/models", "--lock", "/opt/corral/lock/lock.json", "chat"])
+    condition     = slice(kubernetes_job_v1.download_models.spec[0].template[0].spec[0].container[0].command, 3, 11) == tolist(["warm", "--store", "/models", "--lock", "/opt/corral/lock/lock.json", "--termination-log", "/dev/termination-log", "chat"])
     error_message = "The second container must warm every model."
   }
 

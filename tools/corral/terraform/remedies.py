@@ -1,0 +1,84 @@
+"""The next command for each rule of the modules and each resource that can fail: their addresses are the codes.
+
+Terraform gives people a sentence, which names the command too; no program reads that.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_LOCK, _SEAT = ("corral", "lock"), ("corral", "seat")
+
+RULES: dict[str, tuple[str, ...]] = {
+    "aliases_are_not_ids": _LOCK,
+    "aliases_are_unique": _LOCK,
+    "argv_has_no_placeholder_left": _LOCK,
+    "argv_is_llama_server": _LOCK,
+    "argv_takes_its_port": _LOCK,
+    "caches_have_a_limit": _LOCK,
+    "card_holds_its_set": _SEAT,
+    "card_names_its_node": ("kubectl", "get", "nodes"),
+    "cards_are_readable": ("corral", "validate"),
+    "catalog_covers_the_lock": _LOCK,
+    "context_is_trained": _LOCK,
+    "declaration_covers_measurement": _LOCK,
+    "every_model_has_a_card": _LOCK,
+    "every_model_has_a_figure": _LOCK,
+    "every_model_has_a_seat": _LOCK,
+    "every_model_is_measured": _LOCK,
+    "images_are_locked": _LOCK,
+    "images_are_named": _LOCK,
+    "ledger_is_readable": _SEAT,
+    "lock_covers_the_catalog": _LOCK,
+    "lock_exists": _LOCK,
+    "lock_is_fresh": _LOCK,
+    "lock_is_sealed": _LOCK,
+    "lock_version_is_known": _LOCK,
+    "measurement_adds_up": _LOCK,
+    "measurement_belongs_to_argv": _LOCK,
+    "models_are_on_one_card": (),
+    "models_are_yaml": ("corral", "validate"),
+    "models_come_from_a_hub": _LOCK,
+    "store_is_on_the_cards_node": (),
+    "tenants_are_listed_once": _SEAT,
+}
+"""``terraform_data`` by name; without a command where the sentence asks for an edit of terraform.tfvars or a split."""
+
+_VARIABLES: dict[str, tuple[str, ...]] = {"image": _LOCK}
+"""Validated variables by name; the value of any other is the operator's own."""
+
+RESOURCES: dict[str, str] = {
+    "kubernetes_job_v1.download_models": "corral status, docs/runbooks/download-job-failed.md",
+    "kubernetes_deployment_v1.llama_swap": "corral status, docs/runbooks/pod-not-ready.md",
+}
+"""What a workload that was not ready in time is about, by its address."""
+
+
+def of_rule(diagnostic: Mapping[str, Any], catalog: Path | None) -> str:
+    """The command after a broken rule, for *catalog* where one must be named; empty when it takes an edit alone."""
+    words = RULES.get(_rule(diagnostic)) or _VARIABLES.get(_variable(diagnostic)) or ()
+    named = ("--catalog", str(catalog)) if catalog and words[:1] == ("corral",) else ()
+    return shlex.join([*words, *named])
+
+
+def of_resource(diagnostic: Mapping[str, Any]) -> str:
+    """The command after a resource that could not be made; empty when it has none of its own."""
+    address = str(diagnostic.get("address") or "")
+    return next((step for name, step in RESOURCES.items() if f".{address}".endswith(f".{name}")), "")
+
+
+def _rule(diagnostic: Mapping[str, Any]) -> str:
+    """The name of the ``terraform_data`` whose precondition failed: the block that Terraform shows as its context."""
+    context = str((diagnostic.get("snippet") or {}).get("context") or "")
+    kind, _, name = context.removeprefix("resource ").partition(" ")
+    return name.strip('"') if kind == '"terraform_data"' else ""
+
+
+def _variable(diagnostic: Mapping[str, Any]) -> str:
+    """The name of the variable whose value was refused."""
+    values = (diagnostic.get("snippet") or {}).get("values") or ()
+    names = (str(value.get("traversal", "")) for value in values)
+    return next((name.removeprefix("var.") for name in names if name.startswith("var.")), "")

@@ -1,0 +1,49 @@
+"""Every rule of the modules and stacks has its next command in one table, and no sentence is read for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from corral.paths import REPOSITORY
+from corral.terraform import remedies
+
+RULE = re.compile(r'^resource "terraform_data" "(\w+)"', re.MULTILINE)
+WORKLOAD = re.compile(r'^resource "(kubernetes_(?:job|deployment)_v1)" "(\w+)"', re.MULTILINE)
+
+
+def of_all_files(pattern: re.Pattern[str]) -> list[tuple[str, ...] | str]:
+    folder = REPOSITORY / "terraform"
+    files = [file for file in folder.glob("*/*/*.tf") if ".terraform" not in file.parts]
+    return [found for file in files for found in pattern.findall(file.read_text(encoding="utf-8"))]
+
+
+def test_every_rule_has_its_next_command():
+    rules = set(of_all_files(RULE))
+
+    assert len(rules) > 8
+    assert rules <= remedies.RULES.keys()
+
+
+def test_every_workload_has_its_runbook():
+    workloads = {".".join(found) for found in of_all_files(WORKLOAD)}
+
+    assert workloads == remedies.RESOURCES.keys()
+    for step in remedies.RESOURCES.values():
+        assert Path(REPOSITORY, step.rpartition(" ")[2]).is_file()
+
+
+def test_a_rule_is_known_by_its_address_and_its_sentence_is_not_read():
+    rule = {"detail": "Gur ybpx vf fgnyr.", "snippet": {"context": 'resource "terraform_data" "lock_is_fresh"'}}
+    variable = {"detail": "Orggre.", "snippet": {"context": None, "values": [{"traversal": "var.image"}]}}
+    other = {"detail": "Run: corral lock", "snippet": {"context": 'resource "terraform_data" "of_another_stack"'}}
+
+    assert remedies.of_rule(rule, Path("/my catalog")) == "corral lock --catalog '/my catalog'"
+    assert remedies.of_rule(variable, None) == "corral lock"
+    assert remedies.of_rule(other, None) == remedies.of_rule({"detail": "x"}, None) == ""
+
+
+def test_another_program_than_corral_gets_no_catalog():
+    rule = {"snippet": {"context": 'resource "terraform_data" "card_names_its_node"'}}
+
+    assert remedies.of_rule(rule, Path("/c")) == "kubectl get nodes"
