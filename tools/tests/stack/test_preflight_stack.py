@@ -55,7 +55,7 @@ def up(catalog):
 def seat(catalog, model: str) -> int:
     """By the lock: whole MiB, rounded up."""
     lock = json.loads((catalog / "lock.json").read_text())
-    return -(-lock["models"][model]["vram"]["gpu_total"] // 2**20)
+    return -(-lock["models"][model]["predicted"]["gpu_bytes"] // 2**20)
 
 
 def records() -> list[Record]:
