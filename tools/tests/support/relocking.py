@@ -1,0 +1,100 @@
+"""Catalogs that are locked without a hub, an engine or a registry: stand-ins that remember what they were asked."""
+
+from __future__ import annotations
+
+import json
+
+from corral.agent.lock_file import LockedFile
+from corral.catalog import catalog
+from corral.engine.embedded import ENGINE
+from corral.errors import LockStale
+from corral.hub.resolved import Resolved
+from corral.lock import lock
+from corral.lock.predict import EnginePredictor, Predicted
+from corral.lock.relock import relock
+from corral.vram.prediction import Bytes, Prediction
+from corral.vram.rules import RULES_VERSION
+
+COMMIT, NEXT = "a" * 40, "b" * 40
+TEXT = "source: {repo: org/text, quant: Q4_K_M}\ncard: t4\ncontext: 4096\nmodalities: [text]\n"
+VISION = "source: {repo: org/vision, quant: Q4_K_M}\ncard: t4\ncontext: 4096\nmodalities: [text, image]\n"
+
+
+class Hub:
+    """Answers as the hub would, and remembers what it was asked: a resolver without a network."""
+
+    def __init__(self):
+        self.asked = []
+        self.head = COMMIT
+
+    def __call__(self, model, catalog_dir, *, revision=None):
+        self.asked.append((model.source.repo, revision))
+        commit = revision or self.head
+        files = [LockedFile(path="m-Q4_K_M.gguf", role="model", size=100, sha256=commit[0] * 64)]
+        if model.vision:
+            files.append(LockedFile(path="mmproj-F16.gguf", role="projector", size=10, sha256="c" * 64))
+        return Resolved(repo=model.source.repo, revision=commit, licence="mit", files=tuple(files))
+
+
+class Engine(EnginePredictor):
+    """Answers for files that are made of nothing: 1 byte of weights, and remembers for which model it was asked."""
+
+    def __init__(self, folder):
+        super().__init__(catalog.load(folder))
+        self.asked = []
+
+    def predict(self, model_id, model, resolved, argv, known=()):
+        self.asked.append(model_id)
+        parts = Bytes(weights=1, context=0, compute=0, projector=0)
+        found = Prediction(engine=ENGINE, rules_version=RULES_VERSION, headers=(), gpu=parts, host=parts, gpu_bytes=1)
+        return Predicted(found)
+
+
+SWAP, FETCH = "ghcr.io/org/swap:v1", "python:3.13-slim"
+ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
+
+
+class Registry:
+    """Knows one digest, and remembers what it was asked."""
+
+    def __init__(self, digest=ONE):
+        self.digest, self.asked = digest, []
+
+    def __call__(self, image):
+        self.asked.append(image.tagged)
+        return self.digest
+
+
+def edit(folder, model, old, new):
+    file = folder / "models" / f"{model}.yaml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+def locked(folder, hub, engine=None, **options):
+    """Lock *folder* as `corral lock` does, write it, and return the changes by name."""
+    wanted = catalog.load(folder)
+    try:
+        present = lock.read(wanted.lock_file)
+    except LockStale:
+        present, options = None, {"pins": lock.pins(wanted.lock_file)} | options
+    result = relock(wanted, present, hub, engine or Engine(folder), **options)
+    lock.write(wanted.lock_file, result.lock)
+    return {change.name: change for change in result.changes}
+
+
+def stale(folder):
+    """Reasons by name."""
+    return {item.name: item.reason for item in lock.stale(catalog.load(folder))}
+
+
+def codes(folder):
+    return {item.name: item.code for item in lock.stale(catalog.load(folder))}
+
+
+def edit_lock(folder, change):
+    """Change the document and seal it anew, as no accident does."""
+    document = json.loads((folder / "lock.json").read_text())
+    change(document)
+    text = json.dumps(document | {"seal": ""}, indent=2) + "\n"
+    (folder / "lock.json").write_text(text.replace('"seal": ""', f'"seal": "{lock.seal_of(text)}"', 1))

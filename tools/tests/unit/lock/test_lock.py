@@ -1,0 +1,315 @@
+"""lock.json: its form, its seal, when it is stale, and what is reused of one that cannot be trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from corral.agent.lock_file import read_lock
+from corral.catalog import catalog, ledger
+from corral.catalog.ledger import Ledger
+from corral.errors import LockStale, Refused
+from corral.lock import lock
+from corral.vram.rules import RULES_VERSION
+from tests.support.relocking import (
+    COMMIT,
+    NEXT,
+    TEXT,
+    Registry,
+    codes,
+    edit,
+    edit_lock,
+    locked,
+    stale,
+)
+
+
+def test_a_lock_has_the_documented_shape(folder, hub):
+    locked(folder, hub)
+
+    document = json.loads((folder / "lock.json").read_text())
+    assert list(document) == ["version", "seal", "sources", "images", "cards", "models"]
+    assert (document["version"], document["images"]) == (2, {})
+    assert document["cards"] == {
+        "t4": {"vram_mib": 15360, "reserve_mib": 512, "compute_capability": None, "node": None, "tenants": {}}
+    }
+    entry = document["models"]["vision"]
+    assert list(entry) == ["intent", "repo", "revision", "licence", "files", "argv", "predicted", "measured"]
+    assert entry["files"][1] == {"path": "mmproj-F16.gguf", "role": "projector", "size": 10, "sha256": "c" * 64}
+    assert list(entry["predicted"]) == [
+        *("engine", "rules_version", "headers", "context_trained", "gpu", "host", "rules", "gpu_bytes", "ladder"),
+        *("projector_type", "unmeasured"),
+    ]
+
+
+def test_the_lock_holds_every_key_of_an_intent_defaults_filled(folder, hub):
+    locked(folder, hub)
+
+    models = json.loads((folder / "lock.json").read_text())["models"]
+    source = {"repo": "org/text", "revision": "main", "quant": "Q4_K_M", "file": None, "path": None, "mmproj": "auto"}
+    plain = {"source": source, "card": "t4", "context": 4096, "modalities": ["text"], "parallel": 1}
+    plain |= {"reasoning": "auto", "ttl": 600, "group": "main", "aliases": [], "args": {}, "image_max_tokens": None}
+    assert models["text"]["intent"] == plain | {"cache_ram_mib": 1024, "vram": None, "smoke": None}
+    assert models["vision"]["intent"]["image_max_tokens"] == 1024
+
+
+def test_every_source_is_named_with_the_sha256_of_its_bytes(folder, hub, images):
+    ledger.write(folder, Ledger())
+    (folder / "models" / ".text.yaml.swp").write_text("an editor's")
+    (folder / "models" / ".#text.yaml").symlink_to("nowhere")
+    locked(folder, hub, image_digest=Registry())
+
+    sources = json.loads((folder / "lock.json").read_text())["sources"]
+    expected = ["cards/t4.yaml", "images.yaml", "measured.json", "models/text.yaml", "models/vision.yaml"]
+    assert list(sources) == expected
+    for path, digest in sources.items():
+        assert digest == hashlib.sha256((folder / path).read_bytes()).hexdigest()
+
+
+def test_the_seal_is_the_sha256_of_the_file_with_an_empty_seal(folder, hub):
+    locked(folder, hub)
+
+    content = (folder / "lock.json").read_bytes()
+    seal = json.loads(content)["seal"]
+    empty = content.replace(f'  "seal": "{seal}"'.encode(), b'  "seal": ""')
+    assert len(empty) == len(content) - 64
+    assert seal == hashlib.sha256(empty).hexdigest()
+
+
+def test_a_lock_is_ascii_whatever_its_catalog_holds(folder, hub):
+    """Terraform normalises every other text that it reads, and would find another seal."""
+    (folder / "models" / "text.yaml").write_text(TEXT + 'smoke: {prompt: "Grüße, e\u0301, 🐎?"}\n', encoding="utf-8")
+    locked(folder, hub)
+
+    assert (folder / "lock.json").read_text(encoding="ascii")
+    assert lock.read(folder / "lock.json").models["text"].intent.smoke.prompt == "Grüße, é, 🐎?"
+
+
+def test_each_fact_stands_on_a_line(folder, hub):
+    locked(folder, hub)
+    before = (folder / "lock.json").read_text().splitlines()
+    edit(folder, "text", "card: t4", "card: t4\nttl: 60")
+    locked(folder, hub)
+
+    after = (folder / "lock.json").read_text().splitlines()
+    assert len(before) == len(after)
+    changed = [new.strip() for old, new in zip(before, after, strict=True) if old != new]
+    assert [line.partition(":")[0] for line in changed] == ['"seal"', '"models/text.yaml"', '"ttl"']
+
+
+def test_the_agent_reads_what_was_written(folder, hub):
+    locked(folder, hub)
+
+    read = read_lock(folder / "lock.json")
+
+    assert [file.role for file in read.models["vision"].files] == ["model", "projector"]
+
+
+def test_the_same_catalog_gives_the_same_bytes(folder, hub):
+    locked(folder, hub)
+    first = (folder / "lock.json").read_bytes()
+    (folder / "lock.json").unlink()
+    locked(folder, hub)
+
+    assert (folder / "lock.json").read_bytes() == first
+
+
+def test_a_model_that_was_added_is_named_by_its_file(folder, hub):
+    locked(folder, hub)
+    (folder / "models" / "more.yaml").write_text(TEXT)
+
+    assert stale(folder) == {"models/more.yaml": "was added since it was locked"}
+
+
+def test_a_missing_lock_is_stale(folder):
+    assert stale(folder) == {"lock.json": "does not exist"}
+
+
+def test_what_needs_a_lock_is_refused_with_the_next_command(folder, hub):
+    with pytest.raises(LockStale, match=r"lock\.json does not exist") as caught:
+        lock.require_fresh(catalog.load(folder))
+    assert caught.value.next_step == f"corral lock --catalog {folder}"
+
+    locked(folder, hub)
+    assert lock.require_fresh(catalog.load(folder)).models.keys() == {"text", "vision"}
+    edit(folder, "text", "4096", "8192")
+    with pytest.raises(LockStale, match=r"  models/text\.yaml has changed since it was locked"):
+        lock.require_fresh(catalog.load(folder))
+
+
+ACCIDENTS = {
+    "an edited word": lambda text: text.replace('"4096"', '"9999"', 1),
+    "an edited figure": lambda text: text.replace('"gpu_bytes": 1', '"gpu_bytes": 2', 1),
+    "another layout": lambda text: json.dumps(json.loads(text)),
+    "another seal": lambda text: text.replace('"seal": "', '"seal": "0', 1),
+    "no seal": lambda text: "\n".join(line for line in text.splitlines() if '"seal"' not in line),
+    "a line merged in": lambda text: text.replace('  "models": {', '  "images": {},\n  "models": {', 1),
+    "line ends of another system": lambda text: text.replace("\n", "\r\n"),
+    "version 1": lambda text: text.replace('"version": 2', '"version": 1'),
+}
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS)
+def test_of_a_lock_that_was_not_written_by_corral_only_the_commits_are_reused(folder, hub, engine, accident):
+    locked(folder, hub, engine)
+    whole = (folder / "lock.json").read_bytes()
+    (folder / "lock.json").write_bytes(ACCIDENTS[accident](whole.decode()).encode())
+    assert codes(folder) == {"lock.json": "version" if accident == "version 1" else "seal"}
+    with pytest.raises(LockStale, match=r"lock\.json "):
+        lock.require_fresh(catalog.load(folder))
+    with pytest.raises(LockStale, match=r"lock\.json "):
+        lock.read(folder / "lock.json")
+    hub.asked.clear()
+    engine.asked.clear()
+    hub.head = NEXT
+
+    locked(folder, hub, engine)
+
+    assert hub.asked == [("org/text", COMMIT), ("org/vision", COMMIT)]
+    assert engine.asked == ["text", "vision"]
+    assert (folder / "lock.json").read_bytes() == whole
+    assert stale(folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("harm", "asked"),
+    [
+        (lambda entry: entry.update(revision="main"), None),
+        (lambda entry: entry.update(revision=COMMIT[:39]), None),
+        (lambda entry: entry.update(repo="org/other"), None),
+        (lambda entry: entry.update(repo=None), None),
+        (lambda entry: entry["intent"]["source"].update(revision="v1"), None),
+        (lambda entry: entry.pop("intent"), COMMIT),
+        (lambda entry: entry.update(files="none"), COMMIT),
+    ],
+    ids=[
+        "no commit",
+        "half a commit",
+        "another repository",
+        "no repository",
+        "another branch",
+        "no intent",
+        "no files",
+    ],
+)
+def test_a_commit_of_such_a_lock_is_reused_where_it_is_the_models(folder, hub, harm, asked):
+    locked(folder, hub)
+    document = json.loads((folder / "lock.json").read_text())
+    harm(document["models"]["text"])
+    (folder / "lock.json").write_text(json.dumps(document))
+    hub.asked.clear()
+
+    locked(folder, hub)
+
+    assert hub.asked == [("org/text", asked), ("org/vision", COMMIT)]
+
+
+def test_a_commit_that_the_intent_names_wins_over_one_in_a_lock_that_cannot_be_trusted(folder, hub):
+    locked(folder, hub)
+    (folder / "lock.json").write_text((folder / "lock.json").read_text().replace('"version": 2', '"version": 1'))
+    edit(folder, "text", "quant: Q4_K_M", f"quant: Q4_K_M, revision: {NEXT}")
+    hub.asked.clear()
+
+    locked(folder, hub)
+
+    assert hub.asked[0] == ("org/text", None)
+
+
+def test_upgrade_moves_on_from_a_lock_that_cannot_be_trusted_too(folder, hub):
+    locked(folder, hub)
+    (folder / "lock.json").write_text((folder / "lock.json").read_text() + " ")
+    hub.asked.clear()
+
+    locked(folder, hub, upgrade=["text"])
+
+    assert hub.asked == [("org/text", None), ("org/vision", COMMIT)]
+
+
+OTHERWISE = {
+    "other defaults": (lambda entry: entry["intent"].update(ttl=5), "derived", "was locked by another corral"),
+    "another argv": (lambda entry: entry["argv"].append("--swa-full"), "derived", "was locked by another corral"),
+    "another engine": (lambda entry: entry["predicted"].update(engine="b1"), "engine", "was predicted by b1, and this"),
+    "other rules": (
+        lambda entry: entry["predicted"].update(rules_version=RULES_VERSION + 1),
+        "rules",
+        f"was predicted by rules of version {RULES_VERSION + 1}, and this corral has {RULES_VERSION}",
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERWISE)
+def test_an_entry_that_another_corral_wrote_is_stale_and_made_anew(folder, hub, engine, other):
+    locked(folder, hub, engine)
+    whole = (folder / "lock.json").read_bytes()
+    harm, code, why = OTHERWISE[other]
+    edit_lock(folder, lambda document: harm(document["models"]["text"]))
+    engine.asked.clear()
+
+    assert codes(folder) == {"text": code}
+    assert stale(folder)["text"].startswith(why)
+    with pytest.raises(LockStale, match="  text was "):
+        lock.require_fresh(catalog.load(folder))
+
+    locked(folder, hub, engine)
+    assert engine.asked == ([] if other == "other defaults" else ["text"])
+    assert (folder / "lock.json").read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (lambda entry: entry["predicted"].update(gpu_totally=1), r"Extra inputs .* at \.models\.text\.predicted"),
+        (lambda entry: entry["predicted"].update(gpu_bytes=2), "add up to 1, not to gpu_bytes 2"),
+        (lambda entry: entry["predicted"].pop("host"), "must have gpu and host"),
+        (
+            lambda entry: entry["predicted"].update(gpu=None, host=None, gpu_bytes=None, unmeasured="it crashed"),
+            "is not predicted, and its intent declares nothing",
+        ),
+        (
+            lambda entry: [
+                entry["predicted"].update(gpu=entry["predicted"]["gpu"] | {"weights": 5 << 20}, gpu_bytes=5 << 20),
+                entry["intent"].update(vram={"declared_mib": 4, "why": "hope"}),
+            ],
+            "declares 4 MiB, less than the 5 MiB predicted",
+        ),
+    ],
+    ids=["unknown row", "another total", "half", "neither", "declared too low"],
+)
+def test_a_sealed_lock_that_contradicts_itself_is_refused(folder, hub, harm, why):
+    locked(folder, hub)
+    edit_lock(folder, lambda document: harm(document["models"]["text"]))
+
+    with pytest.raises(Refused, match=rf"is not a lock that this corral can read: .*{why}"):
+        lock.read(folder / "lock.json")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 3, "models": {}}', '{"models": {}}', "<<<<<<< HEAD"])
+def test_a_lock_that_is_not_understood_is_refused(tmp_path, text):
+    (tmp_path / "lock.json").write_text(text)
+
+    with pytest.raises(Refused, match="is not a lock that this corral can read"):
+        lock.read(tmp_path / "lock.json")
+    with pytest.raises(Refused, match="is not a lock that this corral can read") as caught:
+        lock.pins(tmp_path / "lock.json")
+    assert "Restore it from version control" in caught.value.next_step
+
+
+def test_a_lock_behind_a_link_is_written_where_it_is(folder, hub, tmp_path_factory):
+    kept = tmp_path_factory.mktemp("elsewhere") / "lock.json"
+    kept.write_text('{"version": 1, "models": {}}\n')
+    (folder / "lock.json").symlink_to(kept)
+
+    locked(folder, hub)
+
+    assert (folder / "lock.json").is_symlink()
+    assert "text" in lock.read(kept).models
+
+
+def test_a_size_in_quotes_is_not_a_size(folder, hub):
+    locked(folder, hub)
+    edit_lock(folder, lambda document: document["models"]["text"]["files"][0].update(size="100"))
+
+    with pytest.raises(Refused, match=r"is not a lock that this corral can read: .* at \.models\.text\.files"):
+        lock.read(folder / "lock.json")
