@@ -17,7 +17,7 @@ locals {
   _locked = try({ for path, digest in local._document.sources : path => tostring(digest) if local._is_sealed }, {})
   _found = {
     for path in setunion(fileset(var.path, "{models,cards}/*.yaml"), fileset(var.path, "{images.yaml,measured.json}")) :
-    path => try(filesha256("${var.path}/${path}"), "unreadable")
+    path => try(filesha256("${var.path}/${path}"), "unreadable") if !startswith(basename(path), ".") # an editor's
   }
   _differences = [for path in sort(setunion(keys(local._locked), keys(local._found))) : (
     !can(local._locked[path]) ? "${path} was added" : !can(local._found[path]) ? "${path} was removed" : "${path} was changed"

@@ -33,7 +33,7 @@ def sha256_of(header: bytes) -> str:
 
 
 def read(catalog: Path, sha256: str) -> bytes | None:
-    """The header called *sha256*; None when it is not there, or is not what its name says."""
+    """The header called *sha256*; None when it is not there, or its content has another digest."""
     try:
         packed = (folder(catalog) / f"{sha256}.gguf.gz").read_bytes()
         unpacking = zlib.decompressobj(wbits=31)

@@ -49,7 +49,7 @@ class EnginePredictor:
 
     Args:
         catalog: for the folder of the headers, and the lines of a model's file that an error names.
-        say: hears a line before and after each question to the hub.
+        say: is called with a line before and after each question to the hub.
     """
 
     def __init__(self, catalog: Catalog, say: Callable[[str], None] = lambda _: None) -> None:

@@ -73,7 +73,7 @@ def relock(
         upgrade: ids of models that move to the newest commit of their revision.
         upgrade_images: keys of images whose tags are asked again.
         image_digest: how a registry is asked.
-        say: hears one line before each question to the hub or a registry.
+        say: is called with a line before each question to the hub or a registry.
 
     Raises:
         Refused: at least one model or image cannot be resolved or predicted; all of them are named.

@@ -28,7 +28,7 @@ def schemas() -> dict[str, str]:
 
 
 def drift(folder: Path) -> list[str]:
-    """Names of the schemas in *folder* that are missing or not what the classes say."""
+    """Names of the schemas in *folder* that are missing or not generated from these classes."""
     wanted = schemas()
     present = {name: (folder / name).read_text() if (folder / name).exists() else None for name in wanted}
     return [name for name, text in wanted.items() if present[name] != text]

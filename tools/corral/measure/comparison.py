@@ -23,7 +23,7 @@ _RESERVED_AT_LOAD = frozenset({"f16-scratch-for-quantised-kv", "cuda-row-padding
 
 @dataclass(frozen=True)
 class Compared:
-    """A measurement that belongs to the lock's command line, beside what the lock says now.
+    """A measurement that belongs to the lock's command line, beside what the lock predicts now.
 
     Attributes:
         measurement: the ledger's record.

@@ -189,12 +189,12 @@ def _ending(status: int) -> str:
 
 
 def _words(stderr: str, folder: Path) -> str:
-    """What the engine said of the cause, without our own paths."""
+    """The engine's own text about the cause, without our own paths."""
     lines = [_PREFIX.sub("", line.strip()) for line in stderr.replace(f"{folder}/", "").splitlines()]
     telling = [line for line in lines if line and not _NOISE.search(line)]
     wrong = [line for line in telling if _WRONG.search(line)]
-    said = " / ".join(dict.fromkeys((wrong or telling or lines)[:2]))
-    return f": {said}" if said else ""
+    text = " / ".join(dict.fromkeys((wrong or telling or lines)[:2]))
+    return f": {text}" if text else ""
 
 
 def _cannot(argv: Sequence[str], reason: str) -> EngineCannotPredict:

@@ -91,7 +91,7 @@ def _rungs(
         try:
             other = Model.model_validate(model.model_dump(exclude_unset=True) | {"context": at})
         except ValidationError:
-            pass  # two images no longer fit into it, say
+            pass  # for example, two images no longer fit into it
         else:
             yield at, llama_server_argv(model_id, other, files)
         context *= 2
