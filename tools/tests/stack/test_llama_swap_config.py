@@ -12,7 +12,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import yaml
 
 from corral.engine import binaries
 from corral.terraform import local
+from tests.support.engine_process import get, wait_for
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
 
 RECORDER = """\
@@ -123,15 +123,8 @@ def llama_swap(config: Path, port: int):
         return json.loads(text) if text.startswith(("{", "[")) else text
 
     try:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                ask("/health")
-                break
-            except OSError:
-                assert process.poll() is None, Path(log.name).read_text()
-                assert time.monotonic() < deadline, "llama-swap does not answer"
-                time.sleep(0.02)
+        wait_for(lambda: process.poll() is not None or get(f"http://127.0.0.1:{port}/health")[0], what="llama-swap")
+        assert process.poll() is None, Path(log.name).read_text()
         yield ask
     finally:
         process.terminate()

@@ -11,7 +11,6 @@ import json
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from corral.engine import binaries, ports
 from corral.smoke import runner
 from corral.smoke.endpoint import Endpoint
 from corral.smoke.questions import Subject
+from tests.support.engine_process import wait_for
 
 TEXT = Subject("text", expect="OK")
 THINK = Subject("think", expect="OK")
@@ -66,7 +66,7 @@ def llama_swap(commands, tmp_path):
         program = [binaries.llama_swap(), "-config", config, "-listen", listen]
         process = subprocess.Popen(program, stdout=log, stderr=log, start_new_session=True)
     try:
-        wait_until(lambda: answers(f"http://{listen}/health"), "llama-swap to listen")
+        wait_for(lambda: answers(f"http://{listen}/health"), what="llama-swap to listen")
         yield SimpleNamespace(root=f"http://{listen}", process=psutil.Process(process.pid))
     finally:
         for child in psutil.Process(process.pid).children(recursive=True):
@@ -159,7 +159,7 @@ def test_a_model_that_dies_over_a_question_is_told_and_not_loaded_again(llama_sw
 
     async def kill_it_over_the_question():
         asked = asyncio.create_task(asking(llama_swap, TEXT))
-        await asyncio.to_thread(wait_until, lambda: has_unread_bytes(model), "the question to arrive")
+        await asyncio.to_thread(wait_for, lambda: has_unread_bytes(model), what="the question to arrive")
         model.kill()
         return await asked
 
@@ -203,10 +203,3 @@ def answers(url):
             return reply.status == 200
     except OSError:
         return False
-
-
-def wait_until(happened, what, limit_s=30.0):
-    deadline = time.monotonic() + limit_s
-    while not happened():
-        assert time.monotonic() < deadline, f"waited {limit_s} s for {what}"
-        time.sleep(0.02)

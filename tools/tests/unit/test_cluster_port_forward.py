@@ -6,7 +6,6 @@ import contextlib
 import http.server
 import socket
 import threading
-import time
 
 import httpx2
 import pytest
@@ -15,6 +14,7 @@ from corral.cluster import port_forward
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from corral.errors import CannotRun, Refused
+from tests.support.engine_process import wait_for
 from tests.support.fake_kubernetes import fake_kubernetes
 
 pytestmark = pytest.mark.timeout(60)
@@ -73,13 +73,6 @@ def cluster(fake):
     return connect(fake.kubeconfig)
 
 
-def wait_until(condition, what):
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
-
-
 def test_two_mebibytes_come_back_as_they_were_sent(cluster):
     body = bytes(range(256)) * 8192
     with forwarded(cluster, "llama-cpp") as root:
@@ -131,7 +124,7 @@ def test_a_client_that_has_gone_leaves_no_connection_to_a_silent_pod(cluster, fa
         with httpx2.stream("GET", f"{root}/", trust_env=False) as answer:
             next(answer.iter_raw())
             assert fake.open_forwards == 1
-        wait_until(lambda: fake.open_forwards == 0, "the connection to the pod stays")
+        wait_for(lambda: fake.open_forwards == 0, what="the end of the connection to the pod")
 
 
 def test_a_pod_that_goes_away_ends_the_connection(cluster, fake):
