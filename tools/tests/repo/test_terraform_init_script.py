@@ -6,6 +6,7 @@ import os
 import pty
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -21,6 +22,8 @@ def script(tmp_path):
     folder.mkdir(parents=True)
     (folder / "terraform_provider.sh").write_text("#!/bin/sh\n")
     (folder / "terraform_provider.sh").chmod(0o755)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    shutil.copy(paths.REPOSITORY / "tools" / "dev" / "terraform_program.py", folder)
     return shutil.copy(paths.REPOSITORY / "tools" / "dev" / "terraform_init.sh", folder)
 
 
