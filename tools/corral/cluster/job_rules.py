@@ -32,7 +32,7 @@ _OFTEN = 2  # times out of memory: once may have been the neighbours' doing
 ENDED_FOR = "corral/ended-for"
 """Annotation of a Job that was ended with the apply that waited for it: the finding that was the reason, as JSON.
 
-Null where there was none: whoever ran the apply stopped it.
+Null where there was none: its operator stopped the apply.
 """
 _NO_FINDING = "null"
 
@@ -83,12 +83,12 @@ def failed(seen: Snapshot, job: Object) -> Finding | None:
     """It has given up."""
     if not is_true(job, "Failed"):
         return None
-    told = condition(job, "Failed")
-    event = f"{told.get('reason', '')}: {' '.join(str(told.get('message', '')).split())}"
+    ended = condition(job, "Failed")
+    event = f"{ended.get('reason', '')}: {' '.join(str(ended.get('message', '')).split())}"
     subject = f"job/{job['metadata']['name']}"
     end = agent_end(seen)
     noted = annotation(job, ENDED_FOR)
-    late = told.get("reason") == "DeadlineExceeded"
+    late = ended.get("reason") == "DeadlineExceeded"
     # A pod that failed by itself knows better than the note what is wrong, but not who ended the Job.
     by_operator = noted == _NO_FINDING and late
     if noted is not None and (end is None or end.code is Code.STOPPED or by_operator):
@@ -104,7 +104,7 @@ def failed(seen: Snapshot, job: Object) -> Finding | None:
 
 
 def _ended(noted: str, subject: str, event: str) -> Finding:
-    """Whoever applied did not wait any longer; its pod is gone, and what was wrong with it stands in the annotation."""
+    """The apply did not wait any longer; its pod is gone, and what was wrong with it stands in the annotation."""
     if noted == _NO_FINDING:
         what = "was ended, because its operator stopped the apply that waited for it; the next goes on where it was."
         return Finding(subject, what, event, "corral apply", is_stuck=True, cause=Cause.DOWNLOAD)
@@ -128,10 +128,10 @@ def retrying(seen: Snapshot, job: Object) -> Finding | None:
         return None
     what, step = _explain(seen, job, end)
     limit = job["spec"].get("backoffLimit", 6)
-    told = f"has failed {count(attempts, 'time')} (it gives up after {limit + 1}), last with: {what}"
+    text = f"has failed {count(attempts, 'time')} (it gives up after {limit + 1}), last with: {what}"
     again = end.is_out_of_memory and attempts >= _OFTEN
     stuck = end.exit_code == _NOT_BY_WAITING or again or end.code in _AT_THE_STORE
-    return Finding(f"job/{job['metadata']['name']}", told, end.event, step, is_stuck=stuck, cause=Cause.DOWNLOAD)
+    return Finding(f"job/{job['metadata']['name']}", text, end.event, step, is_stuck=stuck, cause=Cause.DOWNLOAD)
 
 
 def uncreated(seen: Snapshot, job: Object) -> Finding | None:
@@ -221,7 +221,7 @@ def _at_the_store(seen: Snapshot, job: Object, command: str, otherwise: str) -> 
 
 
 def _token(seen: Snapshot, job: Object) -> str:
-    """How the token is put there: into the Secret that the Job mounts, else into one that the stack is then told of."""
+    """How the token is put there: into the Secret that the Job mounts, else into one that the stack then names."""
     name = next(iter(secrets_of(pod_spec(job))), "")
     if name:
         return seen.kubectl("describe", f"secret/{name}")

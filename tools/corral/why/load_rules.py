@@ -14,8 +14,8 @@ def engine_missing(case: Case) -> Answer | None:
     """A program of its command is not there."""
     if not case.seen.missing_program or case.seen.engine:
         return None
-    told = [f"{case.seen.missing_program} is missing or not executable."]
-    return _no_program(case, case.seen.missing_program, _beside_the_past(case, Reason.ENGINE_MISSING, told))
+    lines = [f"{case.seen.missing_program} is missing or not executable."]
+    return _no_program(case, case.seen.missing_program, _beside_the_past(case, Reason.ENGINE_MISSING, lines))
 
 
 def file_missing(case: Case) -> Answer | None:
@@ -24,16 +24,16 @@ def file_missing(case: Case) -> Answer | None:
         return None  # a server that is at work has it open
     if not (missing := [file for file in case.seen.files if file.state == "missing"]):
         return None
-    told = _beside_the_past(case, Reason.FILE_MISSING, case.file_details())
-    return _by_files(case, Reason.FILE_MISSING, told, str(missing[0].path))
+    lines = _beside_the_past(case, Reason.FILE_MISSING, case.file_details())
+    return _by_files(case, Reason.FILE_MISSING, lines, str(missing[0].path))
 
 
 def file_damaged(case: Case) -> Answer | None:
     """A file is not what the lock says."""
     if not (damaged := [file for file in case.seen.files if file.state == "damaged"]):
         return None
-    told = _beside_the_past(case, Reason.FILE_DAMAGED, case.file_details())
-    return _by_files(case, Reason.FILE_DAMAGED, told, str(damaged[0].path))
+    lines = _beside_the_past(case, Reason.FILE_DAMAGED, case.file_details())
+    return _by_files(case, Reason.FILE_DAMAGED, lines, str(damaged[0].path))
 
 
 def port_taken(case: Case) -> Answer | None:
@@ -41,17 +41,17 @@ def port_taken(case: Case) -> Answer | None:
     holder, command = case.seen.port_holder, case.seen.command
     if case.is_ready or not holder or not command:
         return None
-    told = [f"{case.model} must listen on port {command.port}, which {holder} does."]
-    return _port(case, holder, command.port, _beside_the_past(case, Reason.PORT_IN_USE, told))
+    lines = [f"{case.model} must listen on port {command.port}, which {holder} does."]
+    return _port(case, holder, command.port, _beside_the_past(case, Reason.PORT_IN_USE, lines))
 
 
-def _beside_the_past(case: Case, reason: Reason, told: list[str]) -> list[str]:
+def _beside_the_past(case: Case, reason: Reason, lines: list[str]) -> list[str]:
     """What is true now, with what ended the last load: before it when it is the same."""
     if not past.has_failed(case):
-        return told
+        return lines
     before = past.evidence(case)
     same = past.reason(case) is reason
-    return [*before, *told] if same else [*told, *before]
+    return [*before, *lines] if same else [*lines, *before]
 
 
 # -- a model whose last load, or run, ended badly -----------------------------------------------------------
@@ -101,9 +101,9 @@ def _out_of_memory(case: Case, error: EngineError, evidence: list[str]) -> Answe
         return case.answer(
             Reason.OUT_OF_MEMORY, "this machine's memory, not a card's", evidence, [steps.memory(), *steps.look()]
         )
-    told = "The engine took more than its seat: the preflight found room, or could not tell."
+    lines = "The engine took more than its seat: the preflight found room, or could not tell."
     todo = [*steps.card(), steps.of("lock"), steps.of("seat")]
-    return case.answer(Reason.OUT_OF_MEMORY, "the card", [*evidence, told], todo)
+    return case.answer(Reason.OUT_OF_MEMORY, "the card", [*evidence, lines], todo)
 
 
 def _no_room(case: Case, error: EngineError, evidence: list[str]) -> Answer:
@@ -126,8 +126,8 @@ def _by_files(case: Case, reason: Reason, evidence: list[str], culprit: str) -> 
     if reason is Reason.FILE_MISSING:
         steps = case.steps.fetch()
     else:
-        looked = ["Sizes and dates were compared, the content was not read."] if case.seen.files else []
-        evidence, steps = [*evidence, *looked], case.steps.verify()
+        compared = ["Sizes and dates were compared, the content was not read."] if case.seen.files else []
+        evidence, steps = [*evidence, *compared], case.steps.verify()
     return case.answer(reason, culprit, evidence, [*steps, case.steps.smoke()])
 
 

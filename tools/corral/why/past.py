@@ -8,7 +8,7 @@ from corral.engine.log_lines import End, EngineCode, EngineError
 from corral.why.answer import Reason
 from corral.why.case import Case
 
-_REMEMBERED_S = 3600.0  # an end that another load has mended is told for so long
+_REMEMBERED_S = 3600.0  # an end that another load has mended is reported for so long
 
 
 def has_failed(case: Case) -> bool:
@@ -32,36 +32,36 @@ def reason(case: Case) -> Reason:
 def evidence(case: Case) -> list[str]:
     """What is known of the last end, the engine's own line first."""
     history, ended = case.seen.history, error(case)
-    told = [ended.line if ended.refusal else f"The engine's log: {ended.line}"] if ended.line else []
+    lines = [ended.line if ended.refusal else f"The engine's log: {ended.line}"] if ended.line else []
     if history.reason:
-        told.append(f"llama-swap, {case.ago(history.at)}: {history.reason}.")
+        lines.append(f"llama-swap, {case.ago(history.at)}: {history.reason}.")
     if history.failures > 1:
-        told.append(f"It failed {history.failures} times in a row.")
+        lines.append(f"It failed {history.failures} times in a row.")
     if case.seen.resident and history.failures:
-        told.append(f"It is {case.seen.resident.state} again now.")
+        lines.append(f"It is {case.seen.resident.state} again now.")
     if case.seen.is_abandoned:
-        told.append("Its process has ended; llama-swap still waits for an answer on its port.")
-    return told
+        lines.append("Its process has ended; llama-swap still waits for an answer on its port.")
+    return lines
 
 
 def is_over(case: Case) -> bool:
     """Whether the cause of the last end was one that can be looked at, and is no more."""
     if case.seen.history.failure is End.NOT_STARTED:
         return case.seen.history.lacks_program and not case.seen.missing_program
-    look = _LOOKS.get(reason(case))
-    return look is not None and look(case)
+    check = _CHECKS.get(reason(case))
+    return check is not None and check(case)
 
 
 def mended(case: Case) -> list[str]:
     """What ended badly and does so no more: requests of that time failed for it."""
     history = case.seen.history
-    told = []
+    lines = []
     if has_failed(case) and is_over(case):
-        told = [f"Its last load failed {case.ago(history.at)} for a reason that is gone: ask again.", *evidence(case)]
+        lines = [f"Its last load failed {case.ago(history.at)} for a reason that is gone: ask again.", *evidence(case)]
     if history.mishap and case.seen.now - history.mishap_at < _REMEMBERED_S:
         since = f", and was loaded again {case.ago(history.at)}" if history.state == "ready" else ""
-        told.append(f"{case.model} ended badly {case.ago(history.mishap_at)} ({history.mishap}){since}.")
-    return told
+        lines.append(f"{case.model} ended badly {case.ago(history.mishap_at)} ({history.mishap}){since}.")
+    return lines
 
 
 def _files_are_there(case: Case) -> bool:
@@ -74,7 +74,7 @@ def _files_were_replaced(case: Case) -> bool:
     return _files_are_there(case) and any(file.changed_at >= case.seen.history.at + 1 for file in named)
 
 
-_LOOKS: dict[Reason, Callable[[Case], bool]] = {
+_CHECKS: dict[Reason, Callable[[Case], bool]] = {
     Reason.FILE_MISSING: _files_are_there,
     Reason.FILE_DAMAGED: _files_were_replaced,
     Reason.PORT_IN_USE: lambda case: case.seen.sees_ports and not case.seen.port_holder,

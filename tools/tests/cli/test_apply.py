@@ -18,7 +18,7 @@ from corral import paths
 from corral.cli.main import main
 from corral.cluster import client, port_forward
 from corral.lock.lock import seal_of
-from corral.terraform import guard, homelab
+from corral.terraform import guard, homelab, remedies
 from tests.support.stub_endpoint import fails_to_load, serve
 from tests.support.tiny_stack import set_variables, write_stack
 
@@ -202,7 +202,8 @@ def test_where_nothing_changes_nobody_is_asked_and_the_models_are(stack, forward
     assert {model for model, _ in stub.asked} == set(MODELS)
 
 
-def test_a_failed_apply_smokes_nothing_and_is_exit_code_3(stack, capsys):
+def test_a_failed_apply_smokes_nothing_and_is_exit_code_3(stack, capsys, monkeypatch):
+    monkeypatch.setitem(remedies.RESOURCES, "terraform_data.thing", "corral status, docs/runbooks/thing.md")
     set_variables(stack, catalog=str(DEMO), command="exit 1")
 
     assert main(["apply", "--yes"]) == 3
