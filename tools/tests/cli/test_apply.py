@@ -16,6 +16,7 @@ import pytest
 from corral import paths
 from corral.cli.main import main
 from corral.cluster import client, port_forward
+from corral.lock import lock
 from corral.terraform import guard, homelab
 from tests.support.stub_endpoint import fails_to_load, serve
 from tests.support.tiny_stack import set_variables, write_stack
@@ -106,12 +107,15 @@ def test_a_plan_takes_catalog_and_variables_from_the_command_line(stack, tmp_pat
 
 def test_a_lock_that_only_corral_knows_to_be_stale_is_refused(stack, tmp_path, capsys):
     shutil.copytree(DEMO, tmp_path / "catalog")
-    lock = tmp_path / "catalog" / "lock.json"
-    lock.write_text(lock.read_text().replace('"--metrics"', '"--props"'))
+    file = tmp_path / "catalog" / "lock.json"
+    locked = lock.read(file)
+    entry = locked.models["tiny-text"]
+    other = entry.model_copy(update={"argv": (*entry.argv, "--props")})  # as another version of corral might lock it
+    lock.write(file, locked.model_copy(update={"models": locked.models | {"tiny-text": other}}))
 
     for words in (["plan"], ["apply", "--yes"]):
         assert main([*words, "--catalog", str(tmp_path / "catalog")]) == 2
-        assert "has another command line in the lock" in capsys.readouterr().err
+        assert "tiny-text was locked by another corral" in capsys.readouterr().err
     assert applied(stack) is None
 
 
