@@ -114,15 +114,32 @@ def crowded(catalog, tmp_path):
     )
 
 
-def test_immich_ml_with_10726_mib_is_named_and_the_card_is_short(catalog, seat, tmp_path):
+def test_immich_ml_with_10726_mib_is_refused_and_named(catalog, seat, capsys, monkeypatch, tmp_path):
     full = with_changes(catalog, tmp_path / "full", ("cards/t4.yaml", "budget_mib: 2100", "budget_mib: 10726"))
 
     code, out, err = seat("--catalog", str(full))
-
     assert code == 1
     assert "immich-ml       10,726 MiB   69.8 %" in out
     assert "lower the budget of immich-ml: in cards/t4.yaml, immich-ml: {budget_mib: " in err
     assert f"corral lock --catalog {full}" in err
+
+    monkeypatch.setenv("PATH", PATH)
+    assert main(["plan", "--local", "--catalog", str(full)]) == 2
+    refused = capsys.readouterr().err
+    assert "Card t4 is short of 6408 MiB: immich-ml 10726, group main " in refused
+
+
+def test_5000_mib_declared_for_qwen3_8b_are_refused_with_both_numbers(catalog, capsys):
+    declared = 'vram: {declared_mib: 5000, why: "the size of the file"}'
+    need = -(-locks.read(catalog / "lock.json").models["qwen3-8b"].predicted.gpu_bytes // MIB)
+    replace(catalog / "models" / "qwen3-8b.yaml", "context:", f"{declared}\ncontext:")
+    before = contents(catalog)
+
+    assert main(["lock", "--catalog", str(catalog)]) == 2
+
+    refused = capsys.readouterr().err
+    assert f"its vram declares 5,000 MiB, and the engine predicts {need:,} MiB for its command line" in refused
+    assert contents(catalog) == before
 
 
 def test_a_refused_plan_has_the_remedies_beneath_it(crowded, seat, capsys, monkeypatch):
