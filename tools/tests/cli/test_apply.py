@@ -17,7 +17,7 @@ import pytest
 from corral import paths
 from corral.cli.main import main
 from corral.cluster import client, port_forward
-from corral.lock.lock import seal_of
+from corral.lock import lock
 from corral.terraform import guard, homelab, remedies
 from tests.support.stub_endpoint import fails_to_load, serve
 from tests.support.tiny_stack import set_variables, write_stack
@@ -108,13 +108,15 @@ def test_a_plan_takes_catalog_and_variables_from_the_command_line(stack, tmp_pat
 
 def test_a_lock_that_only_corral_knows_to_be_stale_is_refused(stack, tmp_path, capsys):
     shutil.copytree(DEMO, tmp_path / "catalog")
-    lock = tmp_path / "catalog" / "lock.json"
-    edited = lock.read_text().replace('"--metrics"', '"--props"')
-    lock.write_text(re.sub('"seal": "[0-9a-f]*"', f'"seal": "{seal_of(edited)}"', edited))
+    file = tmp_path / "catalog" / "lock.json"
+    locked = lock.read(file)
+    entry = locked.models["tiny-text"]
+    other = entry.model_copy(update={"argv": (*entry.argv, "--props")})  # as another version of corral might lock it
+    lock.write(file, locked.model_copy(update={"models": locked.models | {"tiny-text": other}}))
 
     for words in (["plan"], ["apply", "--yes"]):
         assert main([*words, "--catalog", str(tmp_path / "catalog")]) == 2
-        assert "was locked by another corral" in capsys.readouterr().err
+        assert "tiny-text was locked by another corral" in capsys.readouterr().err
     assert applied(stack) is None
 
 
