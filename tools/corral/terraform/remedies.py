@@ -13,37 +13,18 @@ from typing import Any
 _LOCK, _SEAT = ("corral", "lock"), ("corral", "seat")
 
 RULES: dict[str, tuple[str, ...]] = {
-    "aliases_are_not_ids": _LOCK,
-    "aliases_are_unique": _LOCK,
-    "argv_has_no_placeholder_left": _LOCK,
-    "argv_is_llama_server": _LOCK,
-    "argv_takes_its_port": _LOCK,
-    "caches_have_a_limit": _LOCK,
     "card_holds_its_set": _SEAT,
     "card_names_its_node": ("kubectl", "get", "nodes"),
-    "cards_are_readable": ("corral", "validate"),
-    "catalog_covers_the_lock": _LOCK,
-    "context_is_trained": _LOCK,
-    "declaration_covers_measurement": _LOCK,
-    "every_model_has_a_card": _LOCK,
     "every_model_has_a_figure": _LOCK,
     "every_model_has_a_seat": _LOCK,
-    "every_model_is_measured": _LOCK,
-    "images_are_locked": _LOCK,
     "images_are_named": _LOCK,
-    "ledger_is_readable": _SEAT,
-    "lock_covers_the_catalog": _LOCK,
     "lock_exists": _LOCK,
     "lock_is_fresh": _LOCK,
     "lock_is_sealed": _LOCK,
     "lock_version_is_known": _LOCK,
-    "measurement_adds_up": _LOCK,
-    "measurement_belongs_to_argv": _LOCK,
     "models_are_on_one_card": (),
-    "models_are_yaml": ("corral", "validate"),
     "models_come_from_a_hub": _LOCK,
     "store_is_on_the_cards_node": (),
-    "tenants_are_listed_once": _SEAT,
 }
 """``terraform_data`` by name; without a command where the sentence asks for an edit of terraform.tfvars or a split."""
 

@@ -139,7 +139,7 @@ def test_other_sentences_of_the_agent_change_no_verdict(agents, one, verdicts, c
     assert other.code is code
     assert other.sentence != is_.sentence
     assert other.fields.keys() == is_.fields.keys()
-    recorded = loaded(RECORDED / f"{recording}.json")
+    recorded = loaded(RECORDED / f"{recording}.jsonl")
     before = verdicts(with_end(recorded, exit_code, message), is_.sentence)
     after = verdicts(with_end(recorded, exit_code, other_message), other.sentence)
     assert after == before
@@ -147,7 +147,7 @@ def test_other_sentences_of_the_agent_change_no_verdict(agents, one, verdicts, c
 
 @pytest.mark.parametrize("name", ["store-full", "file-not-on-hub", "repo-gated", "download-retries"])
 def test_a_recorded_fault_is_the_same_with_another_sentence(verdicts, name):
-    recorded = loaded(RECORDED / f"{name}.json")
+    recorded = loaded(RECORDED / f"{name}.jsonl")
     states = [
         state["terminated"]
         for pod in recorded.pods
