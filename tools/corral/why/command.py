@@ -30,7 +30,7 @@ class Command:
         port: where it listens.
         limit: requests that it takes at a time; one more is answered 429.
         load_limit_s: seconds that a load may take.
-        rivals: the models that take turns with it: of one slot, one is loaded at a time.
+        rivals: the models that take turns with it: of one group, one is loaded at a time.
         sha256: of its files, as the lock had them when the stack was started.
     """
 
@@ -79,8 +79,8 @@ def _command(document: dict[str, Any], model: str) -> Command:
     entry = document["models"][model]
     words = shlex.split(entry["cmd"])
     engine = words[words.index("--") + 1 :] if "--" in words else words
-    slots = document.get("routing", {}).get("router", {}).get("settings", {}).get("groups", {}).values()
-    members: list[str] = next((slot["members"] for slot in slots if model in slot["members"]), [])
+    groups = document.get("routing", {}).get("router", {}).get("settings", {}).get("groups", {}).values()
+    members: list[str] = next((group["members"] for group in groups if model in group["members"]), [])
     return Command(
         words=tuple(words),
         engine=engine[0],

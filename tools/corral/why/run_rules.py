@@ -79,7 +79,7 @@ def silent(case: Case) -> Answer | None:
 
 
 def waiting_for_rival(case: Case) -> Answer | None:
-    """It cannot be loaded as long as another one of its slot works."""
+    """It cannot be loaded as long as another one of its group works."""
     seen = case.seen
     rivals = seen.command.rivals if seen.command else ()
     busy = [(model, requests) for model, requests in seen.others if requests and model in rivals]
@@ -88,9 +88,9 @@ def waiting_for_rival(case: Case) -> Answer | None:
     rival, requests = busy[0]
     evidence = [
         f"{count(len(seen.in_flight), 'request')} for {case.model} without an answer, {case.oldest()}.",
-        f"{rival} has the slot and {count(requests, 'request')} in flight: llama-swap swaps when it has none.",
+        f"{rival} has the group and {count(requests, 'request')} in flight: llama-swap swaps when it has none.",
     ]
-    return case.answer(Reason.OVER_CONCURRENCY, f"{rival}, which is in the same slot", evidence, [case.steps.status()])
+    return case.answer(Reason.OVER_CONCURRENCY, f"{rival}, which is in the same group", evidence, [case.steps.status()])
 
 
 def not_looked_into(case: Case) -> Answer | None:

@@ -29,7 +29,7 @@ DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
 @pytest.fixture(scope="module")
 def lab(cluster, tmp_path_factory, say):
     with homelab(cluster, tmp_path_factory.mktemp("apply"), NAMESPACE) as lab:
-        lab.model("tiny-slow", modalities=["text"], slot="slow")
+        lab.model("tiny-slow", modalities=["text"], group="slow")
         lab.lock()
         begin = time.monotonic()
         lab.apply()
@@ -89,14 +89,14 @@ def test_nfs_is_mounted_with_its_options_and_the_server_cannot_write_to_it(lab):
 
 
 def test_a_change_of_the_context_alone_leaves_the_job_as_it_is(lab):
-    lab.model("tiny-text", modalities=["text"], slot="text", context=1024)
+    lab.model("tiny-text", modalities=["text"], group="text", context=1024)
     lab.lock()
 
     assert lab.planned() == {CONFIG: ["update"], DEPLOYMENT: ["update"]}
 
 
 def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no_answer(lab, endpoint, say):
-    lab.model("tiny-more", modalities=["text"], slot="more")
+    lab.model("tiny-more", modalities=["text"], group="more")
     lab.lock()
     changes = lab.planned()
     apply = threading.Thread(target=lab.apply)

@@ -73,7 +73,7 @@ def lab(cluster, tmp_path_factory):
     store = {"nfs": {"server": "nas.test", "path": STORE}}
     with homelab(cluster, tmp_path_factory.mktemp("runbooks"), NAMESPACE, store=store) as lab:
         source = {"repo": "corral/tiny-text-GGUF", "quant": "F16"}
-        lab.model(MODEL, source=source, modalities=["text"], slot="text")
+        lab.model(MODEL, source=source, modalities=["text"], group="text")
         (lab.catalog / "models" / "tiny-text.yaml").unlink()
         lab.lock()
         yield lab

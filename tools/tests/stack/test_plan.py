@@ -25,7 +25,7 @@ def test_a_stale_lock_is_refused_by_name(tmp_path, capsys):
 
     assert main(["plan", "--local", "--catalog", str(tmp_path / "catalog")]) == 2
     error = capsys.readouterr().err
-    assert "tiny-text has changed in the catalog since it was locked" in error
+    assert "models/tiny-text.yaml has changed since it was locked" in error
     assert "corral lock --catalog" in error
 
 

@@ -31,7 +31,7 @@ def catalog(tmp_path):
         intent = {
             "source": {"path": str(tmp_path / f"{name}.gguf"), "mmproj": "none"},
             "card": "laptop",
-            "slot": name,
+            "group": name,
             "context": 512,
             "modalities": ["text"],
         }

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from corral.demo import tiny_gguf
-from corral.engine import binaries, llama_swap, ports, processes, stack
+from corral.engine import binaries, log_lines, ports, processes, stack
 from corral.engine.llama_swap import LlamaSwap
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
@@ -241,8 +241,8 @@ def test_a_model_that_cannot_load_says_why(up):
     assert status == 500
     assert "exited prematurely" in body
     log = StackFolder(up.state).log_tail(1000)
-    assert llama_swap.failures(log) == {"bad": "upstream command exited prematurely"}
-    assert "missing.gguf" in llama_swap.cause(LlamaSwap(running.endpoint).model_log("bad"))
+    assert log_lines.failures(log) == {"bad": "upstream command exited prematurely"}
+    assert "missing.gguf" in log_lines.cause(LlamaSwap(running.endpoint).model_log("bad"))
     assert "missing.gguf" in log
 
 
@@ -252,7 +252,7 @@ def test_a_failure_is_forgotten_when_the_model_loads_again(up, models):
     shutil.copy(models["text"], models["bad"])
     try:
         assert chat(running.endpoint, "Hello.", model="bad")["message"]["content"] == "OK"
-        assert llama_swap.failures(StackFolder(up.state).log_tail(1000)) == {}
+        assert log_lines.failures(StackFolder(up.state).log_tail(1000)) == {}
     finally:
         models["bad"].unlink()
 
@@ -264,7 +264,7 @@ def test_unloading_is_no_failure(up):
     assert [one.model for one in LlamaSwap(running.endpoint).residents()] == ["think"]
     post(f"{running.endpoint}/api/models/unload", {})
     assert LlamaSwap(running.endpoint).residents() == []
-    assert llama_swap.failures(StackFolder(up.state).log_tail(1000)) == {}
+    assert log_lines.failures(StackFolder(up.state).log_tail(1000)) == {}
 
 
 def test_reading_the_state_loads_nothing(up):

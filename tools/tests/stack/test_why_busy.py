@@ -35,8 +35,8 @@ def stack(tmp_path_factory):
         "good": Served(text),
         "crowded": Served(slow, limit=2),
         "frozen": Served(text),
-        "tenant": Served(slow, slot="shared"),
-        "waiting": Served(text, slot="shared"),
+        "tenant": Served(slow, group="shared"),
+        "waiting": Served(text, group="shared"),
         # The real engine ends when its port is taken; one that lives on and does not listen is a script.
         "usurped": Served(text, engine=["sh", "-c", "exec sleep 600", "sh"]),
     }

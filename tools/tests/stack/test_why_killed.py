@@ -14,7 +14,7 @@ import pytest
 from corral.demo import tiny_gguf
 from corral.engine import binaries
 from tests.support import killed_at
-from tests.support.asking_why import fails, known
+from tests.support.asking_why import asked, fails, wait_for_evidence
 from tests.support.served import Served, served
 
 pytestmark = pytest.mark.timeout(120)
@@ -57,8 +57,9 @@ def stack(tmp_path_factory):
 @pytest.mark.parametrize("point", POINTS)
 def test_an_engine_that_was_killed_while_loading_has_crashed_for_want_of_memory(stack, capsys, monkeypatch, point):
     monkeypatch.setenv("CORRAL_STATE", str(stack.state))
+    wait_for_evidence(monkeypatch)
 
-    answer = known(capsys, point)
+    answer = asked(capsys, point)
 
     assert answer["class"] == "crashed", answer
     assert "while it was loading" in answer["culprit"]

@@ -37,7 +37,7 @@ class Served:
         need_mib: its seat.
         more: words added to the engine's command line.
         engine: words that take the engine's place.
-        slot: models of one slot take turns; by default each has its own.
+        group: models of one group take turns; by default each has its own.
         limit: requests at a time.
     """
 
@@ -45,7 +45,7 @@ class Served:
     need_mib: int = 64
     more: Sequence[str] = ()
     engine: Sequence[str] = ()
-    slot: str = ""
+    group: str = ""
     limit: int = 10
 
 
@@ -143,12 +143,12 @@ def _file(path: Path) -> dict[str, object]:
 def _config(
     models: Mapping[str, Served], copies: Mapping[str, Path], store: Path, first_port: int, load_limit_s: int
 ) -> str:
-    slots: dict[str, dict[str, object]] = {}
+    groups: dict[str, dict[str, object]] = {}
     for model, one in models.items():
-        slot = slots.setdefault(
-            one.slot or model, {"swap": True, "exclusive": False, "persistent": False, "members": []}
+        group = groups.setdefault(
+            one.group or model, {"swap": True, "exclusive": False, "persistent": False, "members": []}
         )
-        slot["members"].append(model)
+        group["members"].append(model)
     entries = {
         model: {
             "cmd": _command(model, one, store),
@@ -166,7 +166,7 @@ def _config(
             "logTimeFormat": "rfc3339",
             "captureBuffer": 0,
             "models": entries,
-            "routing": {"router": {"use": "group", "settings": {"groups": slots}}},
+            "routing": {"router": {"use": "group", "settings": {"groups": groups}}},
         }
     )
 

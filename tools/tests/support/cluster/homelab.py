@@ -237,5 +237,5 @@ def _write_catalog(lab: Homelab) -> None:
     (lab.catalog / "cards" / f"{CARD}.yaml").write_text(json.dumps(card))
     images = {name: reference.partition("@")[0] for name, reference in lab.cluster.images.items()}
     (lab.catalog / "images.yaml").write_text(json.dumps(images))
-    lab.model("tiny-text", modalities=["text"], slot="text", smoke={"prompt": "Are you there?", "expect": "OK"})
-    lab.model("tiny-vision", modalities=["text", "image"], slot="vision", image_max_tokens=64)
+    lab.model("tiny-text", modalities=["text"], group="text", smoke={"prompt": "Are you there?", "expect": "OK"})
+    lab.model("tiny-vision", modalities=["text", "image"], group="vision", image_max_tokens=64)
