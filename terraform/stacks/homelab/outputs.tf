@@ -5,10 +5,7 @@ output "endpoint" {
 
 output "lock" {
   description = "The lock that is applied, whole: `corral plan` compares a catalog's lock with it."
-  value       = module.catalog.lock
-
-  # An apply that fails on the way leaves the lock that the server runs with.
-  depends_on = [module.llama_swap]
+  value       = terraform_data.applied_lock.output
 }
 
 output "models" {

@@ -1,7 +1,7 @@
 """What a plan of the homelab means in the words of the catalog: models, images, cards, the store, the server.
 
-The plan holds two locks, the applied one and the one that it would apply: the stack's output ``lock``, which Terraform
-writes into the state only when the server runs with it.  Everything else is read from the resources that it changes.
+The plan holds two locks, the applied one and the one that it would apply: the input of ``terraform_data.applied_lock``,
+which changes last.  Everything else is read from the resources and outputs that it changes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from corral.lock.compare import Difference, argv_words, compare
 from corral.lock.lock import Lock
 from corral.seating import chart
 
+_APPLIED_LOCK = "terraform_data.applied_lock"
 _DEPLOYMENT, _JOB = "kubernetes_deployment_v1", "kubernetes_job_v1"
 _CLAIMS = ("kubernetes_persistent_volume_v1", "kubernetes_persistent_volume_claim_v1")
 _IMAGES = {_DEPLOYMENT: "llama-swap", _JOB: "fetch"}
@@ -120,7 +121,7 @@ def of_plan(document: Mapping[str, Any]) -> Changes:
     resources = [one for one in document.get("resource_changes", []) if one.get("mode") == "managed"]
     moving = [one for one in resources if one["change"]["actions"] not in ([word] for word in _SILENT)]
     outputs = document.get("output_changes", {})
-    before, after = (_lock(outputs.get("lock"), which) for which in ("before", "after"))
+    before, after = (_lock(resources, which) for which in ("before", "after"))
     fetched = _fetched(resources, outputs, before, failed=_is_tainted(document.get("prior_state", {})))
     differences = compare(before, after)
     catalog = [
@@ -139,9 +140,10 @@ def of_plan(document: Mapping[str, Any]) -> Changes:
     )
 
 
-def _lock(output: Mapping[str, Any] | None, which: str) -> Lock | None:
+def _lock(resources: Sequence[Mapping[str, Any]], which: str) -> Lock | None:
     """The lock on one side of the plan; None when there is none, or only one of another version of corral."""
-    found = (output or {}).get(which)
+    change: Mapping[str, Any] = next((one["change"] for one in resources if one.get("address") == _APPLIED_LOCK), {})
+    found = (change.get(which) or {}).get("input")
     try:
         return Lock.model_validate_json(json.dumps(found), strict=True) if found else None
     except ValidationError:

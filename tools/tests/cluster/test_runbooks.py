@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -121,9 +120,7 @@ def test_pod_not_ready(lab):
     assert any("llama-swap" in text for text in holders.values())
     lab.cluster.set_gpus(SLICES)
 
-    lock = json.loads((lab.catalog / "lock.json").read_text())
-    lock["images"]["llama-swap"] = f"{lock['images']['llama-swap'].partition('@')[0]}@{NOWHERE}"
-    (lab.catalog / "lock.json").write_text(json.dumps(lock))
+    lab.lose_image("llama-swap", NOWHERE)
     told = lab.corral("apply", "--yes", code=1).stderr
     assert operator.book.targets(told) == ["#the-image-cannot-be-pulled"]
     operator.does("The image cannot be pulled")

@@ -8,7 +8,7 @@ from pathlib import Path
 from corral.paths import REPOSITORY
 from corral.terraform import remedies
 
-RULE = re.compile(r'^resource "terraform_data" "(\w+)"', re.MULTILINE)
+RULE = re.compile(r'^resource "terraform_data" "(\w+)" \{(?=(?:(?!^\}).)*precondition)', re.MULTILINE | re.DOTALL)
 WORKLOAD = re.compile(r'^resource "(kubernetes_(?:job|deployment)_v1)" "(\w+)"', re.MULTILINE)
 
 

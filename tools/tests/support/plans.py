@@ -57,7 +57,7 @@ class Side:
         return replace(self, models={key: model for key, model in self.models.items() if key != name})
 
     def lock(self) -> dict[str, Any]:
-        """The stack's output ``lock``."""
+        """The lock as Terraform decodes it."""
         card = intent.Card(
             vram_mib=15360,
             reserve_mib=512,
@@ -69,7 +69,6 @@ class Side:
 
     def outputs(self) -> dict[str, Any]:
         return {
-            "lock": self.lock(),
             "store": {"claim": self.claim, "node": None},
             "endpoint": "http://llama-swap.llama-cpp.svc.cluster.local:8080",
         }
@@ -81,6 +80,7 @@ class Side:
         }
         job = {"spec": [{"init_container": [{"image": self.fetch}], "container": [{"image": self.fetch}]}]}
         return {
+            "terraform_data.applied_lock": {"input": self.lock()},
             "kubernetes_config_map_v1.lock": {"data": {"lock.json": str(sorted(self.files()))}},
             "kubernetes_config_map_v1.llama_swap": {"data": {"config.yaml": str(self.models)}},
             "kubernetes_job_v1.download_models": {"spec": [{"template": [job]}]},
@@ -154,6 +154,8 @@ def plan(
 def _resource(address: str, before: Any, after: Any) -> dict[str, Any]:
     kind, _, name = address.partition(".")
     found = {"address": f"module.x.{address}", "mode": "managed", "type": kind, "name": name}
+    if kind == "terraform_data":
+        found["address"] = address
     return {**found, "change": _change(before, after)}
 
 

@@ -131,15 +131,14 @@ def test_a_download_that_failed_has_brought_nothing():
 
 
 def test_a_first_apply_that_failed_has_applied_no_lock():
-    document = plan(RUNNING, RUNNING, failed=True)
-    document["output_changes"]["lock"] |= {"actions": ["create"], "before": None}
+    document = plan(RUNNING, RUNNING, failed=True, terraform_data={"change": {"actions": ["create"], "before": None}})
 
     assert of_plan(document).lines()[0] == "+ model a: fetch 2.5 GiB, seat 4193 MiB"
 
 
 def test_a_lock_of_another_version_of_corral_counts_as_none():
-    document = plan(RUNNING, RUNNING)
-    document["output_changes"]["lock"] |= {"actions": ["update"], "before": {"version": 1, "models": {}}}
+    older = {"change": {"actions": ["update"], "before": {"input": {"version": 1, "models": {}}}}}
+    document = plan(RUNNING, RUNNING, terraform_data=older)
 
     assert of_plan(document).lines()[0] == "+ model a: fetch 2.5 GiB, seat 4193 MiB"
 
@@ -212,5 +211,5 @@ def test_json_has_bytes_and_mib():
             "seat_mib": {"before": None, "after": 900},
         },
     ]
-    assert told["outputs"] == ["lock"]
-    assert told["resources"] == {"add": 1, "change": 2, "destroy": 1}
+    assert told["outputs"] == []
+    assert told["resources"] == {"add": 1, "change": 3, "destroy": 1}

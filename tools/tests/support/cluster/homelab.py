@@ -21,6 +21,7 @@ from corral import paths
 from corral.demo import tiny_gguf
 from corral.demo.hub import RepoContent
 from corral.demo.tour import write_tiny_repositories
+from corral.lock import lock as locks
 from corral.terraform.program import find_terraform
 from tests.support.cluster import pods
 from tests.support.cluster.cluster import COLLECT_LATE, Cluster
@@ -118,6 +119,14 @@ class Homelab:
         """What the server's own container says when it makes a file in the store, and when it changes one."""
         words = ("-n", self.namespace, "exec", "deployment/llama-swap", "--", "sh", "-c")
         return self.run("kubectl", *words, "touch /models/new; echo x >> /models/tiny-text/model.gguf; true").stderr
+
+    def lose_image(self, key: str, digest: str) -> None:
+        """The lock as it would be had the registry once had the image *key* at *digest*, and lost it since."""
+        file = self.catalog / "lock.json"
+        locked = locks.read(file)
+        assert locked is not None
+        images = locked.images | {key: f"{locked.images[key].partition('@')[0]}@{digest}"}
+        locks.write(file, locked.model_copy(update={"images": images}))
 
     def lock(self) -> dict[str, Any]:
         """`corral lock`; what it wrote."""

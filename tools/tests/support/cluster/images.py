@@ -38,6 +38,7 @@ _ENGINE_FILES = (
     "corral/engine/__init__.py",
     "corral/engine/embedded.py",
     "corral/engine/llama_server.py",
+    "corral/engine/openmp.py",
     "corral/errors.py",
 )
 _SERVER = b"""#!/usr/bin/python3 -B
