@@ -27,11 +27,11 @@ run "a_catalog_is_placed" {
   }
 }
 
-run "the_whole_lock_is_an_output" {
+run "the_whole_lock_is_kept_as_the_applied_one" {
   command = plan
 
   assert {
-    condition     = jsonencode(output.lock) == jsonencode(jsondecode(file("tests/catalogs/good/lock.json")))
+    condition     = jsonencode(terraform_data.applied_lock.input) == jsonencode(jsondecode(file("tests/catalogs/good/lock.json")))
     error_message = "What is applied must be there to be compared with."
   }
 }
