@@ -213,11 +213,11 @@ def _ago(seen: Snapshot, end: Object) -> str:
 
 def _words(end: Object) -> str:
     """How the end is told by Kubernetes."""
-    return " ".join(str(end.get("message") or end.get("reason") or "").split())
+    return message(end) or str(end.get("reason") or "")
 
 
 def _told(state: Object) -> str:
-    said = " ".join(str(state.get("message") or "").split())
+    said = message(state)
     return f"{state['reason']}: {said}" if said else str(state["reason"])
 
 
