@@ -38,7 +38,7 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules, container_rules, job_rules, scheduling_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import Snapshot, condition, is_ready, is_true, message
+from corral.cluster.snapshot import Snapshot, condition, containers, is_ready, is_true, message
 
 _PATIENCE_S = 60.0  # for which a pod may be starting without a word about it
 _RECENT_S = 3600.0
@@ -175,14 +175,15 @@ def _pod(seen: Snapshot, pod: Object, *, is_of_job: bool = False) -> Finding | N
 
 def _mounting(seen: Snapshot, pod: Object) -> Finding | None:
     """Events outlive what they tell of: only a pod none of whose containers has started still waits for a volume."""
-    status = pod.get("status", {})
-    started = any((one.get("state") or {}).keys() & {"running", "terminated"} for one in _statuses(status))
-    return None if started else claim_rules.unmounted(seen, pod)
+    return None if _has_started(pod) else claim_rules.unmounted(seen, pod)
+
+
+def _has_started(pod: Object) -> bool:
+    return any((one.get("state") or {}).keys() & {"running", "terminated"} for one in containers(pod))
 
 
 def _sandbox(seen: Snapshot, pod: Object) -> Finding | None:
-    status = pod.get("status", {})
-    if any((one.get("state") or {}).keys() & {"running", "terminated"} for one in _statuses(status)):
+    if _has_started(pod):
         return None
     said = seen.said(pod, "Pod", "FailedCreatePodSandBox", "NetworkNotReady", "FailedPrepareDynamicResources")
     if not said:
@@ -265,10 +266,6 @@ def _node(seen: Snapshot, node: Object) -> Finding | None:
             said = message(condition(node, kind))
             return Finding(subject, f"has {kind}: it may end pods.", said, step, is_stuck=False, cause=Cause.NODE)
     return None
-
-
-def _statuses(status: Object) -> list[Object]:
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
 def _some(finding: Finding | None) -> Iterator[Finding]:
