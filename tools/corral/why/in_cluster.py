@@ -67,17 +67,16 @@ class _Investigation:
         self._stack = StackFacts("answers", where.url, catalog=catalog)
 
     def answers(self, model: str | None) -> list[Answer]:
+        asked = self._ids() if model is None else (model,)
         pod = next((pod for pod in self._namespace.server_pods if is_ready(pod)), None)
         if pod is None:
-            asked = [model] if model is not None else sorted(set(self._aliases.values()))
             return [self._down(one) for one in asked]
         with ExitStack() as stack:
             try:
                 root = stack.enter_context(forwarded(self._cluster, self._where.namespace, self._where.service))
             except CannotRun as error:
-                asked = [model] if model is not None else sorted(set(self._aliases.values()))
                 return [self._answer(one, Reason.UNKNOWN, "", [error.message], [error.next_step]) for one in asked]
-            return self._served(LlamaSwap(root, limit_s=_LIMIT_S), str(pod["metadata"]["name"]), model)
+            return self._served(LlamaSwap(root, limit_s=_LIMIT_S), str(pod["metadata"]["name"]), asked)
 
     # -- llama-swap cannot be asked -------------------------------------------------------------------------
 
@@ -100,7 +99,7 @@ class _Investigation:
 
     # -- llama-swap answers ---------------------------------------------------------------------------------
 
-    def _served(self, client: LlamaSwap, pod: str, model: str | None) -> list[Answer]:
+    def _served(self, client: LlamaSwap, pod: str, asked: tuple[str, ...]) -> list[Answer]:
         log = f"/api/v1/namespaces/{self._where.namespace}/pods/{pod}/log"
         sources: dict[str, Callable[[], Any]] = {
             "/running": client.residents,
@@ -112,7 +111,6 @@ class _Investigation:
         }
         found = read_all(sources, limit_s=2 * _LIMIT_S)
         aliases = self._aliases | {one: one for one in value_of(found, "/v1/models", ())}
-        asked = [model] if model is not None else sorted(set(self._aliases.values()))
         histories = history.read(value_of(found, "the log", ""))
         facts = [self._facts(name, aliases.get(name, ""), found, histories) for name in asked]
         said = read_all(
