@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from corral.errors import CorralError
 
@@ -46,3 +46,9 @@ def read_all(sources: Mapping[_K, Callable[[], _T]], *, limit_s: float) -> dict[
         thread.join(max(0.0, end - time.monotonic()))
     arrived = dict(found)
     return {name: arrived.get(name, Result(problem=f"no answer within {limit_s:g} s")) for name in sources}
+
+
+def value_of(found: Mapping[_K, Result[Any]], source: _K, otherwise: Any) -> Any:
+    """What ``read_all`` has *found* at *source*; *otherwise* where that was not read, or gave no value."""
+    one = found.get(source, Result())
+    return otherwise if one.value is None else one.value

@@ -19,8 +19,9 @@ import threading
 import urllib.request
 from pathlib import Path
 
+from corral import output
+from corral.engine.go_build import Programs
 from corral.errors import CorralError
-from dev.go_build import Programs
 
 VERSION = "3.2.1"
 ADDRESSES = ("registry.terraform.io/hashicorp/kubernetes", "registry.opentofu.org/hashicorp/kubernetes")
@@ -67,7 +68,7 @@ def mirrored() -> Path:
     Raises:
         CannotRun: it could not be built.
     """
-    folder = PROGRAMS.build()
+    folder = PROGRAMS.build(output.info)
     configuration = folder / "providers.rc"
     if not configuration.exists():
         machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())

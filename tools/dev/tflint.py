@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from corral import paths
+from corral import output, paths
+from corral.engine.go_build import Programs
 from corral.errors import CorralError
-from dev.go_build import Programs
 
 PROGRAMS = Programs(
     name="tflint-0.64.0",
@@ -26,7 +26,7 @@ def main() -> int:
     """Return 0 when every module and stack is clean."""
     root = paths.REPOSITORY / "terraform"
     try:
-        program = PROGRAMS.build() / "tflint"
+        program = PROGRAMS.build(output.info) / "tflint"
     except CorralError as error:
         print(f"tflint: {error.message}\n{error.next_step}", file=sys.stderr)
         return 3

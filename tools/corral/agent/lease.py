@@ -13,7 +13,6 @@ import os
 import socket
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from .clock import server_time
@@ -114,9 +113,7 @@ class Lease:
         self._heart.start()
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._heart.join()
         if self.is_mine():

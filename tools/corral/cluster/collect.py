@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from corral.cluster.client import Cluster, NotThere, Object
 from corral.cluster.snapshot import Snapshot, condition, containers, last_end
 from corral.errors import CannotRun
-from corral.parallel import Result, read_all
+from corral.parallel import read_all, value_of
 
 _LIMIT_S = 10.0
 _LINES = "40"
@@ -50,15 +50,15 @@ def collect(cluster: Cluster, namespace: str) -> Snapshot:
         namespace=namespace,
         now=time.time(),
         kubeconfig=cluster.kubeconfig,
-        space=_value(found, "the namespace", None),
-        claims=_value(found, "the claims", ()),
-        volumes=_value(found, "the volumes", ()),
-        jobs=_value(found, "the Jobs", ()),
-        deployments=_value(found, "the Deployments", ()),
-        pods=_value(found, "the pods", ()),
-        services=_value(found, "the Services", ()),
-        events=_value(found, "the events", ()),
-        nodes=_value(found, "the nodes", ()),
+        space=value_of(found, "the namespace", None),
+        claims=value_of(found, "the claims", ()),
+        volumes=value_of(found, "the volumes", ()),
+        jobs=value_of(found, "the Jobs", ()),
+        deployments=value_of(found, "the Deployments", ()),
+        pods=value_of(found, "the pods", ()),
+        services=value_of(found, "the Services", ()),
+        events=value_of(found, "the events", ()),
+        nodes=value_of(found, "the nodes", ()),
         unseen=problems,
     )
     return _closer(cluster, seen)
@@ -82,7 +82,7 @@ def _closer(cluster: Cluster, seen: Snapshot) -> Snapshot:
     problems = {name: one.problem for name, one in found.items() if one.problem and name not in logs}
     return replace(
         seen,
-        running=_value(found, "the pods of all namespaces", ()),
+        running=value_of(found, "the pods of all namespaces", ()),
         logs={name: str(found[name].value) for name in logs if found[name].value is not None},
         unseen={**seen.unseen, **problems},
     )
@@ -108,8 +108,3 @@ def _or_nothing(ask: Callable[[], Object]) -> Object | None:
         return ask()
     except NotThere:
         return None
-
-
-def _value(found: Mapping[Any, Result[Any]], name: str, otherwise: Any) -> Any:
-    one = found.get(name, Result())
-    return otherwise if one.value is None else one.value

@@ -155,15 +155,8 @@ def ended_lately(seen: Snapshot, pod: Object) -> Finding | None:
     """It runs again, but a container of it ended badly within the last hour."""
     for container in containers(pod):
         end = (container.get("lastState") or {}).get("terminated") or {}
-        if not end or not end.get("exitCode") or seen.now - seconds(end.get("finishedAt")) > _RECENT_S:
-            continue
-        if is_out_of_memory(end):
-            return _out_of_memory(seen, pod, container, is_stuck=False)
-        last = seen.last_line(pod, container["name"])
-        what = f"runs again after its container {container['name']} ended{_ago(seen, end)} ({_exit(end)})"
-        what += f"; its last words: {last}" if last else "."
-        step = seen.kubectl("logs", _subject(pod), "-c", container["name"], "--previous")
-        return Finding(_subject(pod), what, _words(end), step, is_stuck=False, cause=Cause.CRASH)
+        if end.get("exitCode") and seen.now - seconds(end.get("finishedAt")) <= _RECENT_S:
+            return _ended(seen, pod, container, end, runs_again=True)
     return None
 
 
@@ -171,16 +164,21 @@ def failed_now(seen: Snapshot, pod: Object) -> Finding | None:
     """A container has ended badly and nothing was started in its place yet."""
     for container in containers(pod):
         end = (container.get("state") or {}).get("terminated") or {}
-        if not end.get("exitCode"):
-            continue
-        if is_out_of_memory(end):
-            return _out_of_memory(seen, pod, container, is_stuck=False)
-        last = seen.last_line(pod, container["name"])
-        what = f"has a container {container['name']} that ended{_ago(seen, end)} ({_exit(end)})"
-        what += f"; its last words: {last}" if last else "; it said nothing."
-        step = seen.kubectl("logs", _subject(pod), "-c", container["name"])
-        return Finding(_subject(pod), what, _words(end), step, is_stuck=False, cause=Cause.CRASH)
+        if end.get("exitCode"):
+            return _ended(seen, pod, container, end, runs_again=False)
     return None
+
+
+def _ended(seen: Snapshot, pod: Object, container: Object, end: Object, *, runs_again: bool) -> Finding:
+    if is_out_of_memory(end):
+        return _out_of_memory(seen, pod, container, is_stuck=False)
+    name = container["name"]
+    what = f"runs again after its container {name} ended" if runs_again else f"has a container {name} that ended"
+    what += f"{_ago(seen, end)} ({_exit(end)})"
+    silent = "." if runs_again else "; it said nothing."
+    what += f"; its last words: {last}" if (last := seen.last_line(pod, name)) else silent
+    step = seen.kubectl("logs", _subject(pod), "-c", name, *(["--previous"] if runs_again else []))
+    return Finding(_subject(pod), what, _words(end), step, is_stuck=False, cause=Cause.CRASH)
 
 
 def unwell(seen: Snapshot, pod: Object) -> Finding | None:
@@ -213,11 +211,11 @@ def _ago(seen: Snapshot, end: Object) -> str:
 
 def _words(end: Object) -> str:
     """How the end is told by Kubernetes."""
-    return " ".join(str(end.get("message") or end.get("reason") or "").split())
+    return message(end) or str(end.get("reason") or "")
 
 
 def _told(state: Object) -> str:
-    said = " ".join(str(state.get("message") or "").split())
+    said = message(state)
     return f"{state['reason']}: {said}" if said else str(state["reason"])
 
 

@@ -38,7 +38,7 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules, container_rules, job_rules, scheduling_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import Snapshot, condition, is_ready, is_true
+from corral.cluster.snapshot import Snapshot, condition, containers, is_ready, is_true, message
 
 _PATIENCE_S = 60.0  # for which a pod may be starting without a word about it
 _RECENT_S = 3600.0
@@ -135,7 +135,7 @@ def _server(seen: Snapshot) -> Iterator[Finding]:
         return
     failure = condition(deployment, "ReplicaFailure")
     if failure.get("status") == "True":
-        yield job_rules.refused(seen, subject, " ".join(str(failure.get("message", "")).split()))
+        yield job_rules.refused(seen, subject, message(failure))
         return
     yield from (found for pod in pods if (found := _pod(seen, pod)))
     if not pods:
@@ -146,7 +146,7 @@ def _no_pod(seen: Snapshot, deployment: Object, subject: str) -> Iterator[Findin
     age = seen.age(deployment["metadata"].get("creationTimestamp"))
     if age > _PATIENCE_S:
         what = f"has no pod, {duration(age)} after it was made, and nothing that was seen says why."
-        progress = " ".join(str(condition(deployment, "Progressing").get("message", "")).split())
+        progress = message(condition(deployment, "Progressing"))
         yield Finding(subject, what, progress, seen.kubectl("describe", subject), is_stuck=False, cause=Cause.UNKNOWN)
 
 
@@ -175,14 +175,15 @@ def _pod(seen: Snapshot, pod: Object, *, is_of_job: bool = False) -> Finding | N
 
 def _mounting(seen: Snapshot, pod: Object) -> Finding | None:
     """Events outlive what they tell of: only a pod none of whose containers has started still waits for a volume."""
-    status = pod.get("status", {})
-    started = any((one.get("state") or {}).keys() & {"running", "terminated"} for one in _statuses(status))
-    return None if started else claim_rules.unmounted(seen, pod)
+    return None if _has_started(pod) else claim_rules.unmounted(seen, pod)
+
+
+def _has_started(pod: Object) -> bool:
+    return any((one.get("state") or {}).keys() & {"running", "terminated"} for one in containers(pod))
 
 
 def _sandbox(seen: Snapshot, pod: Object) -> Finding | None:
-    status = pod.get("status", {})
-    if any((one.get("state") or {}).keys() & {"running", "terminated"} for one in _statuses(status)):
+    if _has_started(pod):
         return None
     said = seen.said(pod, "Pod", "FailedCreatePodSandBox", "NetworkNotReady", "FailedPrepareDynamicResources")
     if not said:
@@ -207,7 +208,7 @@ def _removed(seen: Snapshot, pods: Sequence[Object]) -> Finding | None:
     pod, status = gone[0], gone[0]["status"]
     subject = f"pod/{pod['metadata']['name']}"
     node, reason = pod["spec"].get("nodeName"), status["reason"]
-    said = " ".join(str(status.get("message") or "").split())
+    said = message(status)
     how = "was evicted from" if reason == "Evicted" else f"was not kept ({reason}) by"
     before = f", as {count(len(gone) - 1, 'other pod')} within the hour" if len(gone) > 1 else ""
     what = f"{how} node {node}{before}: {said or 'no reason was given.'}"
@@ -243,7 +244,7 @@ def _unexplained(seen: Snapshot, pod: Object) -> Finding | None:
         return None
     subject = f"pod/{pod['metadata']['name']}"
     warnings = [one for one in seen.events_of(pod, "Pod") if one.get("type") == "Warning"]
-    said = " ".join(str(warnings[-1].get("message", "")).split()) if warnings else ""
+    said = message(warnings[-1]) if warnings else ""
     what = f"is not ready after {duration(age)} (phase {phase}), and nothing that was seen says why."
     return Finding(subject, what, said, seen.kubectl("describe", subject), is_stuck=False, cause=Cause.UNKNOWN)
 
@@ -255,20 +256,16 @@ def _node(seen: Snapshot, node: Object) -> Finding | None:
     subject = f"node/{node['metadata']['name']}"
     step = seen.kubectl("describe", subject, is_namespaced=False)
     ready = condition(node, "Ready")
-    said = " ".join(str(ready.get("message", "")).split())
+    said = message(ready)
     if ready.get("status") != "True":
         silent = ready.get("status") in (None, "Unknown")
         what = "is not ready: its kubelet says nothing any more." if silent else "is not ready."
         return Finding(subject, what, said, step, is_stuck=False, cause=Cause.NODE)
     for kind in _PRESSURE:
         if is_true(node, kind):
-            said = " ".join(str(condition(node, kind).get("message", "")).split())
+            said = message(condition(node, kind))
             return Finding(subject, f"has {kind}: it may end pods.", said, step, is_stuck=False, cause=Cause.NODE)
     return None
-
-
-def _statuses(status: Object) -> list[Object]:
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
 def _some(finding: Finding | None) -> Iterator[Finding]:

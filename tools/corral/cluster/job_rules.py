@@ -21,6 +21,7 @@ from corral.cluster.snapshot import (
     containers,
     is_true,
     last_end,
+    message,
     pod_spec,
     secrets_of,
 )
@@ -84,7 +85,7 @@ def failed(seen: Snapshot, job: Object) -> Finding | None:
     if not is_true(job, "Failed"):
         return None
     ended = condition(job, "Failed")
-    event = f"{ended.get('reason', '')}: {' '.join(str(ended.get('message', '')).split())}"
+    event = f"{ended.get('reason', '')}: {message(ended)}"
     subject = f"job/{job['metadata']['name']}"
     end = agent_end(seen)
     noted = annotation(job, ENDED_FOR)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import Snapshot, asks_for, claims_of, condition, is_true, labels, quantity
+from corral.cluster.snapshot import Snapshot, asks_for, claims_of, condition, is_true, labels, message, quantity
 
 _INSUFFICIENT = re.compile(r"Insufficient (?P<resource>[^\s,.]+(?:\.[^\s,.]+)*)")
-_HOSTNAME = "kubernetes.io/hostname"
+_HOSTNAME = "kubernetes.io/hostname"  # selectors name it, and a recording keeps only the keys that a rule names
 _CORDONED = "node.kubernetes.io/unschedulable"
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _PLAIN = {"cpu": "processors", "memory": "memory", "ephemeral-storage": "disk for scratch files"}
@@ -21,7 +21,7 @@ def unscheduled(seen: Snapshot, pod: Object) -> Finding | None:
     placed = condition(pod, "PodScheduled")
     if placed.get("status") != "False":
         return None
-    said = " ".join(str(placed.get("message", "")).split())
+    said = message(placed)
     subject = f"pod/{pod['metadata']['name']}"
     step = seen.kubectl("describe", subject)
     if placed.get("reason") == "SchedulingGated":

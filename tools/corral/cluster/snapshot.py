@@ -155,9 +155,9 @@ def when(event: Object) -> float:
     )
 
 
-def message(event: Object) -> str:
-    """What *event* says, as one line."""
-    return " ".join(str(event.get("message") or "").split())
+def message(state: Object) -> str:
+    """The message of *state* (an event, a condition, a status), as one line; empty when it has none."""
+    return " ".join(str(state.get("message") or "").split())
 
 
 def labels(one: Object) -> dict[str, str]:

@@ -11,14 +11,12 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from corral.engine import embedded, llama_swap_build
+from corral.engine.go_build import Say
 from corral.errors import ProgramMissing, Refused
-
-Say = Callable[[str], None]
 
 EMBEDDED = "corral-llama-server"
 _VERSION_LIMIT_S = 30.0

@@ -184,9 +184,9 @@ def _words(one: Difference, *, whole: bool) -> str:
         case "image":
             return " → ".join(filter(None, (before, after)))
         case _ if whole:
-            return f"{one.key} {_shown(before if after is None else after)}"
+            return f"{one.key} {shown(before if after is None else after)}"
         case _:
-            return f"{one.key or one.field} {_shown(before)} → {_shown(after)}"
+            return f"{one.key or one.field} {shown(before)} → {shown(after)}"
 
 
 def _seat_words(one: Seat) -> str:
@@ -197,7 +197,8 @@ def _short(revision: str | None) -> str:
     return (revision or "none")[:_SHORT]
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value of a ``Difference`` in words: a list with commas; ``none`` for None and for an empty list."""
     if value is None:
         return "none"
     return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

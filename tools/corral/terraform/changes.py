@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from corral.lock.compare import Change as LockChange
-from corral.lock.compare import Difference, argv_words, compare
+from corral.lock.compare import Difference, argv_words, compare, shown
 from corral.lock.lock import Lock
 from corral.seating import chart
 
@@ -194,12 +194,12 @@ def _words(change: LockChange) -> tuple[str, ...]:
     found: dict[str, list[Difference]] = {}
     for one in change.differences:
         found.setdefault(one.field, []).append(one)
-    details = [f"{one.field} {_shown(one.before)} → {_shown(one.after)}" for one in found.get("repo", ())]
+    details = [f"{one.field} {shown(one.before)} → {shown(one.after)}" for one in found.get("repo", ())]
     if "revision" in found:
         details.append(f"new revision {str(found['revision'][0].after)[:12]}")
     elif "file" in found:
         details.append("other files")
-    details += [f"{one.key} {_shown(one.before)} → {_shown(one.after)}" for one in found.get("intent", ())]
+    details += [f"{one.key} {shown(one.before)} → {shown(one.after)}" for one in found.get("intent", ())]
     details += [f"seat {one.before.mib} → {one.after.mib} MiB" for one in found.get("seat", ())]
     if not details:
         details += [f"command line {argv_words(one.before, one.after)}" for one in found.get("argv", ())]
@@ -212,7 +212,7 @@ def _cards(differences: Sequence[LockChange], after: Lock | None) -> Iterator[Ch
         if one.about != "card" or one.kind != "changed" or after is None:
             continue
         details = [
-            f"{_card_key(each.key)} {_shown(each.before)} → {_shown(each.after)}{' MiB' if 'mib' in each.key else ''}"
+            f"{_card_key(each.key)} {shown(each.before)} → {shown(each.after)}{' MiB' if 'mib' in each.key else ''}"
             for each in one.differences
         ]
         left = f"{chart.of(after).cards[one.name].free_mib} MiB left"
@@ -335,11 +335,3 @@ def _size(size: int) -> str:
         if size >= 1 << scale:
             return f"{size / (1 << scale):.1f} {unit}"
     return f"{size} B"
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return str(value)

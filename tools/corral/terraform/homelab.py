@@ -305,14 +305,11 @@ class Homelab:
     def _locked(self, words: str) -> CannotRun:
         who, lock = _WHO.search(words), _LOCK_ID.search(words)
         unlock = self._typed(f"force-unlock {lock[1] if lock else 'ID'}")
+        step = f"Wait for the other run; only if nobody runs one: {unlock}"
         if not self._is_in_postgresql:  # a file's lock is the kernel's, and ends with the process
-            return CannotRun(
-                f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}.\n{words}",
-                next_step="Wait for the other run, or end it: its lock goes with it",
-            )
+            step = "Wait for the other run, or end it: its lock goes with it"
         return CannotRun(
-            f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}.\n{words}",
-            next_step=f"Wait for the other run; only if nobody runs one: {unlock}",
+            f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}.\n{words}", next_step=step
         )
 
 

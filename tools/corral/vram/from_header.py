@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from corral.vram.ggml_types import BY_NAME
+from corral.vram.ggml_types import BY_NAME, padded
 from corral.vram.gguf_header import GgufHeader, Tensor
 from corral.vram.server_flags import ServerFlags
 
@@ -105,7 +105,9 @@ def _weights(tensors: Sequence[Tensor]) -> tuple[int, int]:
     card = [tensor for tensor in tensors if not tensor.name.startswith(_INPUT)]
     if not any(tensor.name == "output.weight" for tensor in tensors):
         card += [tensor for tensor in tensors if tensor.name == "token_embd.weight"]
-    return sum(_padded(tensor.size) for tensor in card), sum(_padded(tensor.size) for tensor in host)
+    return sum(padded(tensor.size, ALIGNMENT) for tensor in card), sum(
+        padded(tensor.size, ALIGNMENT) for tensor in host
+    )
 
 
 class _Metadata:
@@ -172,12 +174,12 @@ def _context(model: _Metadata, flags: ServerFlags) -> int | None:
 
 
 def _layer_bytes(model: _Metadata, flags: ServerFlags) -> Iterator[int]:
-    every = _padded(flags.context_per_sequence, CELLS)
+    every = padded(flags.context_per_sequence, CELLS)
     streams = 1 if flags.unified else flags.sequences
     near = every
     if model.architecture in SLIDING and not flags.swa_full:
         window = model.number("attention.sliding_window") * (flags.sequences if flags.unified else 1)
-        near = _padded(min(every, window + flags.ubatch), CELLS)
+        near = padded(min(every, window + flags.ubatch), CELLS)
     key, value = model.head_width("key"), model.head_width("value")
     heads = model.kv_heads
     for layer in range(model.layers):
@@ -210,10 +212,6 @@ def _delta_net_state(model: _Metadata) -> int:
 
 def _row(kind: str, values: int) -> int:
     return BY_NAME[kind.upper()].size_of(values)
-
-
-def _padded(count: int, to: int = ALIGNMENT) -> int:
-    return -(-count // to) * to
 
 
 def _listed(headers: GgufHeader | Sequence[GgufHeader]) -> Sequence[GgufHeader]:

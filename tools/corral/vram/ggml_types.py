@@ -62,3 +62,8 @@ TYPES: dict[int, GgmlType] = {
 
 BY_NAME: dict[str, GgmlType] = {kind.name: kind for kind in TYPES.values()}
 """Every format by name, in capitals; llama-server's ``--cache-type-k q8_0`` is the same name in small letters."""
+
+
+def padded(count: int, to: int) -> int:
+    """*count* rounded up to a multiple of *to*, as ggml's ``GGML_PAD`` does."""
+    return -(-count // to) * to

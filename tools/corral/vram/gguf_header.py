@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from corral.errors import UnreadableHeader
-from corral.vram.ggml_types import TYPES
+from corral.vram.ggml_types import TYPES, padded
 
 MAGIC: Final = b"GGUF"
 
@@ -254,7 +254,7 @@ def _header(reader: _Reader, file_size: int | None) -> GgufHeader:
     metadata, encoded = _metadata(reader, key_count, tensor_count)
     alignment = _alignment(metadata, encoded)
     tensors = tuple(_tensors(reader, tensor_count, alignment))
-    data_starts = _padded(reader.at, alignment)
+    data_starts = padded(reader.at, alignment)
     ends = data_starts + max((tensor.offset + tensor.size for tensor in tensors), default=0)
     if file_size is not None and ends > file_size:
         rule = f"its tensors end at byte {ends:,}, and the file has {file_size:,}"
@@ -357,7 +357,7 @@ def _tensors(reader: _Reader, count: int, alignment: int) -> Iterator[Tensor]:
         if tensor.offset != expected:
             _refuse(f"the tensor {tensor.name} begins at {tensor.offset:,}, where {expected:,} is its turn")
         seen.add(tensor.name)
-        expected += _padded(tensor.size, alignment)
+        expected += padded(tensor.size, alignment)
         yield tensor
 
 
@@ -387,7 +387,3 @@ def _type_of(encoded: bytes) -> int:
 def _text(text: str) -> bytes:
     raw = text.encode()
     return _U64.pack(len(raw)) + raw
-
-
-def _padded(count: int, alignment: int) -> int:
-    return (count + alignment - 1) // alignment * alignment

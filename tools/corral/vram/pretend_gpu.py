@@ -19,6 +19,7 @@ from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
 
+from corral.vram.ggml_types import padded
 from corral.vram.native import BufferInterface, InitParams, LayoutUnproven, Native, Tensor, prove, prove_tensor_layout
 
 NAME = "PRETEND0"
@@ -189,9 +190,9 @@ class PretendGpu:
             copies = 0
             for one in (keys,) if shared else (keys, values):
                 if native.type_name(one.type) != b"f16":
-                    copies = _padded(copies, _CUDA_ALIGNMENT) + 2 * int(native.nelements(one.address))
+                    copies = padded(copies, _CUDA_ALIGNMENT) + 2 * int(native.nelements(one.address))
             self.f16_copies = max(self.f16_copies, copies)
-            size = _padded(size, _CUDA_ALIGNMENT) + copies if copies else size
+            size = padded(size, _CUDA_ALIGNMENT) + copies if copies else size
         if native.is_quantized(tensor.type) and (over := tensor.extent(0) % _CUDA_ROW):
             size += int(native.row_size(tensor.type, _CUDA_ROW - over))
         return size
@@ -254,7 +255,3 @@ def memory_of(native: Native, device: int) -> tuple[int, int]:
 def _give_memory(_device: int, free: int, total: int) -> None:
     c_size_t.from_address(free).value = FREE
     c_size_t.from_address(total).value = TOTAL
-
-
-def _padded(size: int, alignment: int) -> int:
-    return -(-size // alignment) * alignment

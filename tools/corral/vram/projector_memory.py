@@ -17,7 +17,6 @@ from typing import Any
 from corral.vram.native import Native, ProjectorParams, prove
 
 _CANARY = 0xA5
-_FLASH_ATTENTION = 1  # LLAMA_FLASH_ATTN_TYPE_ENABLED
 _SAMPLES = (64, 144, 256)
 """Tokens of the small images: squares, and no more than any type warms up with."""
 

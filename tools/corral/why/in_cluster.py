@@ -26,7 +26,7 @@ from corral.engine import log_lines
 from corral.engine.llama_swap import LlamaSwap
 from corral.engine.log_lines import EngineError
 from corral.errors import CannotRun
-from corral.parallel import Result, read_all
+from corral.parallel import Result, read_all, value_of
 from corral.why import command, history, names
 from corral.why.answer import Answer, Reason
 from corral.why.case import Case
@@ -67,17 +67,16 @@ class _Investigation:
         self._stack = StackFacts("answers", where.url, catalog=catalog)
 
     def answers(self, model: str | None) -> list[Answer]:
+        asked = self._ids() if model is None else (model,)
         pod = next((pod for pod in self._namespace.server_pods if is_ready(pod)), None)
         if pod is None:
-            asked = [model] if model is not None else sorted(set(self._aliases.values()))
             return [self._down(one) for one in asked]
         with ExitStack() as stack:
             try:
                 root = stack.enter_context(forwarded(self._cluster, self._where.namespace, self._where.service))
             except CannotRun as error:
-                asked = [model] if model is not None else sorted(set(self._aliases.values()))
                 return [self._answer(one, Reason.UNKNOWN, "", [error.message], [error.next_step]) for one in asked]
-            return self._served(LlamaSwap(root, limit_s=_LIMIT_S), str(pod["metadata"]["name"]), model)
+            return self._served(LlamaSwap(root, limit_s=_LIMIT_S), str(pod["metadata"]["name"]), asked)
 
     # -- llama-swap cannot be asked -------------------------------------------------------------------------
 
@@ -100,7 +99,7 @@ class _Investigation:
 
     # -- llama-swap answers ---------------------------------------------------------------------------------
 
-    def _served(self, client: LlamaSwap, pod: str, model: str | None) -> list[Answer]:
+    def _served(self, client: LlamaSwap, pod: str, asked: tuple[str, ...]) -> list[Answer]:
         log = f"/api/v1/namespaces/{self._where.namespace}/pods/{pod}/log"
         sources: dict[str, Callable[[], Any]] = {
             "/running": client.residents,
@@ -111,23 +110,22 @@ class _Investigation:
             "the configuration": self._commands,
         }
         found = read_all(sources, limit_s=2 * _LIMIT_S)
-        aliases = self._aliases | {one: one for one in _value(found, "/v1/models", ())}
-        asked = [model] if model is not None else sorted(set(self._aliases.values()))
-        histories = history.read(_value(found, "the log", ""))
+        aliases = self._aliases | {one: one for one in value_of(found, "/v1/models", ())}
+        histories = history.read(value_of(found, "the log", ""))
         facts = [self._facts(name, aliases.get(name, ""), found, histories) for name in asked]
         said = read_all(
             {one.model: self._engine_error(client, one) for one in facts if one.history.state == "failed"},
             limit_s=_LIMIT_S,
         )
-        judged = [self._judged(_with(one, said, _value(found, "the log", ""))) for one in facts]
+        judged = [self._judged(_with(one, said, value_of(found, "the log", ""))) for one in facts]
         return sorted(judged, key=lambda one: (one.rank, one.model))
 
     def _facts(
         self, name: str, model: str, found: Mapping[str, Result[Any]], histories: Mapping[str, History]
     ) -> ModelFacts:
-        residents = {one.model: one for one in _value(found, "/running", ())}
-        in_flight = _value(found, "the requests in flight", ())
-        served: Command | None = _value(found, "the configuration", {}).get(model)
+        residents = {one.model: one for one in value_of(found, "/running", ())}
+        in_flight = value_of(found, "the requests in flight", ())
+        served: Command | None = value_of(found, "the configuration", {}).get(model)
         return ModelFacts(
             model=name,
             id=model,
@@ -137,7 +135,7 @@ class _Investigation:
             history=histories.get(model, History()),
             in_flight=tuple(one for one in in_flight if one.model == model),
             refused=tuple(
-                one for one in _value(found, "the last requests", ()) if (one.model, one.status) == (model, 429)
+                one for one in value_of(found, "the last requests", ()) if (one.model, one.status) == (model, 429)
             ),
             others=tuple((one, sum(ask.model == one for ask in in_flight)) for one in residents if one != model),
             sees_processes=False,
@@ -210,8 +208,3 @@ def _with(seen: ModelFacts, said: Mapping[str, Result[Any]], log: str) -> ModelF
         common = history.engine_error(history.log_of(log, seen.id, seen.history), seen.history)
         own = common if common.decides or seen.history.alone else None
     return replace(seen, error=own)
-
-
-def _value(found: Mapping[str, Result[Any]], source: str, otherwise: Any) -> Any:
-    one = found.get(source, Result())
-    return otherwise if one.value is None else one.value

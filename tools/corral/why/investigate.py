@@ -22,7 +22,7 @@ from corral.engine.llama_swap import LlamaSwap
 from corral.engine.log_lines import EngineError
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
-from corral.parallel import Result, read_all
+from corral.parallel import Result, read_all, value_of
 from corral.why import command, files, history, names, process
 from corral.why.answer import Answer
 from corral.why.command import Command
@@ -152,8 +152,7 @@ class _Investigation:
 
     def _value(self, source: str, otherwise: Any) -> Any:
         """What *source* said, or *otherwise* when it said nothing."""
-        seen = self._seen.get(source, Result())
-        return otherwise if seen.value is None else seen.value
+        return value_of(self._seen, source, otherwise)
 
     # -- second round: each model -------------------------------------------------------------------------
 

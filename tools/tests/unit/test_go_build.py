@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from corral.errors import CannotRun
+from corral import output
+from corral.engine import go_build
+from corral.engine.go_build import Programs
+from corral.errors import ProgramMissing
 from corral.terraform.program import find_terraform
-from dev import go_build, terraform_provider
-from dev.go_build import Programs
+from dev import terraform_provider
 
 HELLO = 'package main\n\nvar version = "none"\n\nfunc main() { print(version) }\n'
 
@@ -24,6 +27,8 @@ HELLO = 'package main\n\nvar version = "none"\n\nfunc main() { print(version) }\
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     """Programs end in a cache of the test's own; Go, and what it has compiled before, come from the user's."""
+    go = go_build.find_go(output.info, (1, 21))
+    monkeypatch.setenv("PATH", str(go.parent), prepend=os.pathsep)
     monkeypatch.setattr(go_build, "paths", SimpleNamespace(cache_dir=lambda: tmp_path / "cache"))
 
 
@@ -42,24 +47,25 @@ def said(program):
 
 
 def test_a_program_is_built_once_and_found_again_without_go(hello, monkeypatch, capsys):
-    assert said(hello.build() / "hello") == "v1"
-    assert "built hello-1 in" in capsys.readouterr().err
+    assert said(hello.build(output.info) / "hello") == "v1"
+    assert "Built hello-1 in" in capsys.readouterr().err
     monkeypatch.setenv("PATH", "")
-    assert said(hello.build() / "hello") == "v1"
+    assert said(hello.build(output.info) / "hello") == "v1"
     assert capsys.readouterr().err == ""
 
 
-def test_other_pins_or_stamps_are_another_program(hello):
+def test_other_pins_stamps_or_settings_are_another_program(hello):
     before = hello.folder
     assert replace(hello, stamps={"main.version": "v2"}).folder != before
+    assert replace(hello, settings={"CGO_ENABLED": "0"}).folder != before
     (hello.pins / "main.go").write_text(HELLO + "\n")
     assert hello.folder != before
 
 
 def test_a_build_that_fails_says_what_the_compiler_said_and_leaves_nothing(hello):
     (hello.pins / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
-    with pytest.raises(CannotRun, match=r"Building hello-1 failed:\n(.|\n)*undefined: nonsense"):
-        hello.build()
+    with pytest.raises(ProgramMissing, match=r"Building hello-1 failed \(exit code 1\):\n(.|\n)*undefined: nonsense"):
+        hello.build(output.info)
     assert not hello.folder.exists()
     assert not list(hello.folder.parent.glob(".hello-1-*"))
 

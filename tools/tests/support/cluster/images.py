@@ -13,9 +13,8 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-from corral import paths
+from corral import output, paths
 from corral.engine import llama_swap_build
-from dev.go_build import say
 from tests.support.cluster.oci import File, Image, Layer, Link, written
 from tests.support.cluster.programs import PAUSE
 
@@ -77,7 +76,7 @@ def all_images() -> dict[str, Image]:
 
 def pause() -> Image:
     """The image that holds a pod together."""
-    program = PAUSE.build() / "pause"
+    program = PAUSE.build(output.info) / "pause"
     layer = Layer("pause", str(program.parent.name), written([File("/pause", program, 0o755)]))
     return Image("pause", "1", (layer,), {"Entrypoint": ["/pause"]})
 
@@ -91,7 +90,7 @@ def base() -> Layer:
     """The Debian that all images but ``pause`` begin with."""
 
     def write(target: Path) -> None:
-        say("making the images' Debian 13 with Python 3.13: about a minute, once ...")
+        output.info("making the images' Debian 13 with Python 3.13: about a minute, once ...")
         subprocess.run([*_RECIPE, "--format=tar", _SUITE, str(target)], check=True, stdin=subprocess.DEVNULL)
 
     return Layer("debian", "\n".join([*_RECIPE, _SUITE]), write)
@@ -121,7 +120,7 @@ def _wheel() -> Layer:
 
 
 def _supervisor() -> Layer:
-    program = llama_swap_build.build(say)
+    program = llama_swap_build.build(output.info)
     return Layer("llama-swap", str(program), written([File("/app/llama-swap", program, 0o755)]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dev.go_build import Programs
+from corral.engine.go_build import Programs
 
 VERSION = "v1.34.4"
 _HERE = Path(__file__).parent

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 from kubernetes import client
 
+from corral import output
 from corral.errors import CannotRun
-from dev.go_build import say
 from tests.support.cluster import images, oci
 from tests.support.cluster.cluster import COLLECT_LATE, GPU, RUNTIME_CLASS, SLICES, Cluster
 from tests.support.cluster.place import COUNT, NODE, Place, claim_one
@@ -34,8 +34,8 @@ def build() -> None:
     """
     with ThreadPoolExecutor() as pool:  # the compiler keeps the cores busy, Debian's packages the network
         debian = pool.submit(images.base().make)
-        KUBERNETES.build()
-        PAUSE.build()
+        KUBERNETES.build(output.info)
+        PAUSE.build(output.info)
         for image in (images.pause(), *images.all_images().values()):
             for layer in image.layers:
                 layer.make()
@@ -79,7 +79,7 @@ def up(*, keep: bool) -> Cluster:
         if said := (place.folder / "room.log").read_text(errors="replace").strip():
             raise CannotRun(f"The test cluster broke: {said}", next_step=f"Its logs: {place.folder}/log") from error
         raise
-    say(f"cluster {place.context}: ready in {time.monotonic() - started:.1f} s")
+    output.info(f"cluster {place.context}: ready in {time.monotonic() - started:.1f} s")
     return cluster
 
 

