@@ -13,20 +13,20 @@ from typing import Any
 _LOCK, _SEAT = ("corral", "lock"), ("corral", "seat")
 
 RULES: dict[str, tuple[str, ...]] = {
-    "card_holds_its_set": _SEAT,
-    "card_names_its_node": ("kubectl", "get", "nodes"),
+    "lock_exists": _LOCK,
+    "lock_version_is_known": _LOCK,
+    "lock_is_sealed": _LOCK,
+    "lock_is_fresh": _LOCK,
     "every_model_has_a_figure": _LOCK,
     "every_model_has_a_seat": _LOCK,
-    "images_are_named": _LOCK,
-    "lock_exists": _LOCK,
-    "lock_is_fresh": _LOCK,
-    "lock_is_sealed": _LOCK,
-    "lock_version_is_known": _LOCK,
-    "models_are_on_one_card": (),
     "models_come_from_a_hub": _LOCK,
+    "images_are_named": (),
+    "models_are_on_one_card": (),
+    "card_names_its_node": ("kubectl", "get", "nodes"),
     "store_is_on_the_cards_node": (),
+    "card_holds_its_set": _SEAT,
 }
-"""``terraform_data`` by name; without a command where the sentence asks for an edit of terraform.tfvars or a split."""
+"""``terraform_data`` by name, in the order in which they can be mended; without a command where it takes an edit first."""
 
 _VARIABLES: dict[str, tuple[str, ...]] = {"image": _LOCK}
 """Validated variables by name; the value of any other is the operator's own."""
@@ -36,6 +36,12 @@ RESOURCES: dict[str, str] = {
     "kubernetes_deployment_v1.llama_swap": "corral status, docs/runbooks/pod-not-ready.md",
 }
 """What a workload that was not ready in time is about, by its address."""
+
+
+def order(diagnostic: Mapping[str, Any]) -> int:
+    """The place of a broken rule among those that are broken with it: rules first, then refused variables."""
+    rule = _rule(diagnostic)
+    return list(RULES).index(rule) if rule in RULES else len(RULES)
 
 
 def of_rule(diagnostic: Mapping[str, Any], catalog: Path | None) -> str:

@@ -149,9 +149,13 @@ def broken_rules(finished: Finished) -> list[dict[str, Any]]:
 
 
 def refused(rules: Sequence[Mapping[str, Any]], catalog: Path | None) -> Refused:
-    """The broken *rules* as one refusal, each sentence once; the next step is that of the first that has one."""
-    sentences = dict.fromkeys(_RULE_ADDRESS.sub("", rule["detail"]) for rule in rules)
-    steps = (remedies.of_rule(rule, catalog) for rule in rules)
+    """The broken *rules* as one refusal, each sentence once; the next step is that of the first that has one.
+
+    Terraform names them in any order; here they come in the order in which they can be mended.
+    """
+    ordered = sorted(rules, key=remedies.order)
+    sentences = dict.fromkeys(_RULE_ADDRESS.sub("", rule["detail"]) for rule in ordered)
+    steps = (remedies.of_rule(rule, catalog) for rule in ordered)
     return Refused("\n".join(sentences), next_step=next(filter(None, steps), ""))
 
 

@@ -21,6 +21,7 @@ from tests.support.faulty_hub import Hold
 pytestmark = pytest.mark.timeout(300)
 NAMESPACE = "llama-cpp"
 JOB = "module.model_fetch.kubernetes_job_v1.download_models"
+APPLIED = "terraform_data.applied_lock"
 LOCK = "module.model_fetch.kubernetes_config_map_v1.lock"
 CONFIG = "module.llama_swap.kubernetes_config_map_v1.llama_swap"
 DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
@@ -92,7 +93,7 @@ def test_a_change_of_the_context_alone_leaves_the_job_as_it_is(lab):
     lab.model("tiny-text", modalities=["text"], group="text", context=1024)
     lab.lock()
 
-    assert lab.planned() == {CONFIG: ["update"], DEPLOYMENT: ["update"]}
+    assert lab.planned() == {CONFIG: ["update"], DEPLOYMENT: ["update"], APPLIED: ["update"]}
 
 
 def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no_answer(lab, endpoint, say):
@@ -122,6 +123,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
         LOCK: ["update"],
         CONFIG: ["update"],
         DEPLOYMENT: ["update"],
+        APPLIED: ["update"],
     }
     whole, in_flight = crowd.asked_before_the_change()
     say(f"{in_flight} streams were in flight at the change; {sum(whole)} of {len(whole)} ended with [DONE]")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
 from corral.paths import REPOSITORY
-from corral.terraform import remedies
+from corral.terraform import remedies, runner
 
 RULE = re.compile(r'^resource "terraform_data" "(\w+)" \{(?=(?:(?!^\}).)*precondition)', re.MULTILINE | re.DOTALL)
 WORKLOAD = re.compile(r'^resource "(kubernetes_(?:job|deployment)_v1)" "(\w+)"', re.MULTILINE)
@@ -47,3 +48,15 @@ def test_another_program_than_corral_gets_no_catalog():
     rule = {"snippet": {"context": 'resource "terraform_data" "card_names_its_node"'}}
 
     assert remedies.of_rule(rule, Path("/c")) == "kubectl get nodes"
+
+
+def test_rules_that_are_broken_together_come_in_the_order_of_their_mending():
+    names = ["card_holds_its_set", "lock_is_fresh", "card_names_its_node"]
+    broken = [
+        {"detail": name, "snippet": {"context": f'resource "terraform_data" "{name}"'}, "summary": ""} for name in names
+    ]
+
+    for rules in itertools.permutations(broken):
+        refusal = runner.refused(rules, None)
+        assert refusal.message.splitlines() == ["lock_is_fresh", "card_names_its_node", "card_holds_its_set"]
+        assert refusal.next_step == "corral lock"
