@@ -130,7 +130,8 @@ def _in_one_line(file: re.Match[str]) -> str:
 
 
 def _local(args: argparse.Namespace) -> int:
-    from corral.engine import binaries
+    from corral.cli.up import PORT
+    from corral.engine import binaries, ports, stack
     from corral.terraform import local
 
     for option, given in (("--var-file", args.var_file), ("--json", args.json)):
@@ -139,8 +140,10 @@ def _local(args: argparse.Namespace) -> int:
     wanted = catalog.load(options.catalog_dir(args))
     locked = lock.require_fresh(wanted)
     engine = binaries.llama_server()
-    store = options.store_dir(args)
+    store, state = options.store_dir(args), paths.state_dir()
+    running = stack.running(state)
+    port = running.first_engine_port if running else ports.for_engines(len(wanted.models), PORT)
     with seating_help(wanted, locked):
-        planned = local.plan_local(wanted.directory, store, engine.path, state=paths.state_dir())
+        planned = local.plan_local(wanted.directory, store, engine.path, state=state, start_port=port)
     output.data(planned)
     return ExitCode.OK

@@ -26,7 +26,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "store_is_on_the_cards_node": (),
     "card_holds_its_set": _SEAT,
 }
-"""``terraform_data`` by name, in the order in which they can be mended; without a command where it takes an edit first."""
+"""``terraform_data`` by name, in the order of their mending; without a command where it takes an edit first."""
 
 _VARIABLES: dict[str, tuple[str, ...]] = {"image": _LOCK}
 """Validated variables by name; the value of any other is the operator's own."""

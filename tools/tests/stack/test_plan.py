@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from types import SimpleNamespace
 
 import yaml
 
 from corral import paths
 from corral.cli.main import main
+from corral.engine import stack
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
@@ -16,6 +18,14 @@ DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 def test_the_plan_shows_the_configuration_that_would_run(capsys):
     assert main(["plan", "--local", "--catalog", str(DEMO)]) == 0
     assert "--alias tiny-vision" in capsys.readouterr().out
+
+
+def test_the_plan_of_a_running_stack_keeps_its_ports(capsys, monkeypatch):
+    monkeypatch.setattr(stack, "running", lambda _state: SimpleNamespace(first_engine_port=23800))
+
+    assert main(["plan", "--local", "--catalog", str(DEMO)]) == 0
+
+    assert re.search(r'"startPort": 23800$', capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_stale_lock_is_refused_by_name(tmp_path, capsys):
