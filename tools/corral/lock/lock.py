@@ -6,6 +6,7 @@ one fact stands on a line so that a diff of it reads well, and a seal over them 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -26,6 +27,7 @@ from corral.catalog.ledger import OnCard
 from corral.engine.embedded import ENGINE
 from corral.errors import LockStale, Refused
 from corral.files import write_atomically
+from corral.lock import merge_markers
 from corral.vram.prediction import Prediction, mib
 from corral.vram.rules import RULES_VERSION
 
@@ -106,7 +108,19 @@ def seal_of(text: str) -> str:
 
 
 StaleCode = Literal[
-    "missing", "version", "seal", "changed", "added", "removed", "derived", "engine", "rules", "disk", "header"
+    "missing",
+    "unreadable",
+    "merge",
+    "version",
+    "seal",
+    "changed",
+    "added",
+    "removed",
+    "derived",
+    "engine",
+    "rules",
+    "disk",
+    "header",
 ]
 
 
@@ -134,8 +148,8 @@ def read(path: Path) -> Lock | None:
     """The lock at *path*; None when there is none.
 
     Raises:
-        LockStale: it has version 1, or a seal that does not match; `corral lock` writes it anew.
-        Refused: it is no lock that this corral can read.
+        LockStale: it is not as this corral wrote it; `corral lock` writes it anew.
+        Refused: the file cannot be opened, or a newer corral wrote it.
     """
     found = _read(path)
     if isinstance(found, Stale):
@@ -150,7 +164,7 @@ def stale(catalog: Catalog) -> Iterator[Stale]:
     write it otherwise, and files of models on disk have changed.
 
     Raises:
-        Refused: lock.json is no lock that this corral can read.
+        Refused: lock.json cannot be opened, or a newer corral wrote it.
     """
     lock = _read(catalog.lock_file)
     if lock is None:
@@ -166,7 +180,7 @@ def require_fresh(catalog: Catalog) -> Lock:
 
     Raises:
         LockStale: it does not; every reason is named.
-        Refused: lock.json is no lock that this corral can read.
+        Refused: lock.json cannot be opened, or a newer corral wrote it.
     """
     reasons = list(stale(catalog))
     if reasons:
@@ -255,22 +269,48 @@ class Pin:
         return source.repo == self.repo and same and (not _is_commit(source.revision) or source.revision == self.commit)
 
 
-def pins(path: Path) -> dict[str, Pin]:
-    """The commit of each model in the lock at *path*, where well-formed, whether or not anything else can be trusted.
+def pins(path: Path) -> dict[str, tuple[Pin, ...]]:
+    """The commits of each model in the lock at *path*, where well-formed, whether or not anything else can be trusted.
+
+    A model has several where the sides of a merge name different ones; ours is the first.
 
     Raises:
-        Refused: it is not JSON, or of a newer corral.
+        Refused: there is no JSON object in it, or a newer corral wrote it.
     """
     text = _text(path)
-    document = _document(path, text) if text is not None else {}
-    entries = document.get("models")
-    found: dict[str, Pin] = {}
-    for model_id, entry in entries.items() if isinstance(entries, dict) else ():
-        repo, commit = _dig(entry, "repo"), _dig(entry, "revision")
-        if isinstance(repo, str) and _is_commit(commit):
-            revision = _dig(entry, "intent", "source", "revision")
-            found[model_id] = Pin(repo, str(commit), revision if isinstance(revision, str) else None)
+    found: dict[str, tuple[Pin, ...]] = {}
+    for document in _documents(path, text) if text is not None else ():
+        entries = document.get("models")
+        for model_id, entry in entries.items() if isinstance(entries, dict) else ():
+            repo, commit = _dig(entry, "repo"), _dig(entry, "revision")
+            if isinstance(repo, str) and _is_commit(commit):
+                revision = _dig(entry, "intent", "source", "revision")
+                pin = Pin(repo, str(commit), revision if isinstance(revision, str) else None)
+                found[model_id] = (*found.get(model_id, ()), pin)
     return found
+
+
+def _documents(path: Path, text: str) -> list[dict[str, object]]:
+    """What can be read of *text*: of a merge each side that is a JSON object."""
+    found = []
+    for side in merge_markers.sides(text):
+        with contextlib.suppress(ValueError):
+            document = _json(side.removeprefix("\ufeff"))
+            if isinstance(document, dict):
+                _refuse_newer(path, document.get("version"))
+                found.append(document)
+    if found:
+        return found
+    folder, again = shlex.quote(str(path.parent)), relock_command(path.parent)
+    if merge_markers.present(text):
+        raise Refused(
+            f"{path} has the conflict markers of a merge, and neither of its sides is JSON.",
+            next_step=f"git -C {folder} checkout --ours {path.name} && {again}",
+        )
+    raise Refused(
+        f"{path} is not a lock that this corral can read: it is no JSON object.",
+        next_step=f"Restore it from version control, or write it anew: rm {shlex.quote(str(path))} && {again}",
+    )
 
 
 def _is_commit(value: object) -> bool:
@@ -287,9 +327,19 @@ def _read(path: Path) -> Lock | Stale | None:
     text = _text(path)
     if text is None:
         return None
-    document = _document(path, text)
-    if document.get("version") == 1:
-        return Stale("lock", path.name, "version", f"has version 1, and this corral reads version {VERSION}")
+    if "\ufffd" in text:
+        return Stale("lock", path.name, "unreadable", "is not UTF-8")
+    try:
+        document = _json(text)
+    except ValueError as error:
+        if merge_markers.present(text):
+            return Stale("lock", path.name, "merge", "has the conflict markers of a merge")
+        return Stale("lock", path.name, "unreadable", f"is not JSON ({error})")
+    version = document.get("version") if isinstance(document, dict) else None
+    _refuse_newer(path, version)
+    if type(version) is not int or version != VERSION:
+        has = "no version" if version is None else f"version {json.dumps(version)}"
+        return Stale("lock", path.name, "version", f"has {has}, and this corral reads version {VERSION}")
     found = _SEAL.search(text)
     if found is None or found[1] != seal_of(text):
         why = "was edited or merged after `corral lock` had written it: its seal does not match"
@@ -303,26 +353,38 @@ def _read(path: Path) -> Lock | Stale | None:
 
 
 def _text(path: Path) -> str | None:
+    """The lock's text, U+FFFD for what is not UTF-8; a lock is ASCII and has none of its own."""
     try:
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8", errors="replace")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {path}") from None
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {shlex.quote(str(path))}") from None
 
 
-def _document(path: Path, text: str) -> dict[str, object]:
+def _json(text: str) -> object:
+    """*text* as JSON.
+
+    Raises:
+        ValueError: it is not JSON, or is nested too deeply.
+    """
     try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise _unreadable(path, f"it is not JSON ({error})") from None
-    if not isinstance(document, dict) or document.get("version") not in (1, VERSION):
-        raise _unreadable(path, f"its version is not {VERSION}")
-    return document
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse_newer(path: Path, version: object) -> None:
+    if type(version) is int and version > VERSION:
+        raise Refused(
+            f"{path} has version {version}, and this corral is older: it reads version {VERSION}.",
+            next_step="Upgrade corral: update its checkout, then run there: make setup",
+        )
 
 
 def _unreadable(path: Path, why: str) -> Refused:
     return Refused(
         f"{path} is not a lock that this corral can read: {why}.",
-        next_step=f"Restore it from version control, or write it anew: rm {path} && corral lock",
+        next_step=f"Restore it from version control, or write it anew: rm {shlex.quote(str(path))} && "
+        f"{relock_command(path.parent)}",
     )

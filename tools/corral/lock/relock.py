@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -56,7 +56,7 @@ def relock(
     resolver: Resolver,
     predictor: Predictor,
     *,
-    pins: Mapping[str, Pin] | None = None,
+    pins: Mapping[str, Sequence[Pin]] | None = None,
     upgrade: Collection[str] = (),
     upgrade_images: Collection[str] = (),
     image_digest: Callable[[ImageReference], str] = ask_registry,
@@ -69,7 +69,8 @@ def relock(
         lock: the present lock; None when there is none that can be trusted.
         resolver: how the hub is asked.
         predictor: how the engine is asked.
-        pins: commits on which models stay that *lock* does not have: those of a lock that cannot be trusted.
+        pins: commits on which models stay that *lock* does not have: those of a lock that cannot be trusted,
+            of several the first that belongs to the model's source.
         upgrade: ids of models that move to the newest commit of their revision.
         upgrade_images: keys of images whose tags are asked again.
         image_digest: how a registry is asked.
@@ -89,7 +90,7 @@ def relock(
             if model_id in upgrade:
                 resolved = _ask(catalog, model_id, model, None, resolver, say)
             else:
-                resolved = _resolve(catalog, model_id, model, old, (pins or {}).get(model_id), resolver, say)
+                resolved = _resolve(catalog, model_id, model, old, (pins or {}).get(model_id, ()), resolver, say)
             argv = tuple(llama_server_argv(model_id, model, resolved.files))
             predicted = _predict(model_id, model, resolved, argv, old, predictor)
             require_declared(catalog, model_id, model, predicted.prediction)
@@ -154,7 +155,7 @@ def _resolve(
     model_id: str,
     model: Model,
     old: LockEntry | None,
-    pin: Pin | None,
+    pins: Sequence[Pin],
     resolver: Resolver,
     say: Callable[[str], None],
 ) -> Resolved:
@@ -164,8 +165,8 @@ def _resolve(
         if has_projector == model.vision and old.repo is not None:
             return Resolved(old.repo, old.revision, old.licence, old.files)
         return _ask(catalog, model_id, model, old.revision, resolver, say)
-    pinned = pin.commit if old is None and pin is not None and pin.belongs_to(model.source) else None
-    return _ask(catalog, model_id, model, pinned, resolver, say)
+    own = (pin.commit for pin in pins if pin.belongs_to(model.source))
+    return _ask(catalog, model_id, model, next(own, None) if old is None else None, resolver, say)
 
 
 def _ask(

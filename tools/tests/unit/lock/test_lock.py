@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
+import shlex
+import shutil
+import subprocess
 
 import pytest
 
@@ -24,6 +28,8 @@ from tests.support.relocking import (
     locked,
     stale,
 )
+
+OURS, THEIRS = "c" * 40, "d" * 40
 
 
 def test_a_lock_has_the_documented_shape(folder, hub):
@@ -148,6 +154,17 @@ ACCIDENTS = {
     "a line merged in": lambda text: text.replace('  "models": {', '  "images": {},\n  "models": {', 1),
     "line ends of another system": lambda text: text.replace("\n", "\r\n"),
     "version 1": lambda text: text.replace('"version": 2', '"version": 1'),
+    "no version": lambda text: text.replace('  "version": 2,\n', ""),
+    "a version in words": lambda text: text.replace('"version": 2', '"version": "2"'),
+    "a byte order mark": lambda text: "\ufeff" + text,
+    "a letter that is not UTF-8": lambda text: text.replace('"mit"', '"mit\udce9"', 1),
+}
+CODES = {
+    "version 1": "version",
+    "no version": "version",
+    "a version in words": "version",
+    "a byte order mark": "unreadable",
+    "a letter that is not UTF-8": "unreadable",
 }
 
 
@@ -155,8 +172,8 @@ ACCIDENTS = {
 def test_of_a_lock_that_was_not_written_by_corral_only_the_commits_are_reused(folder, hub, engine, accident):
     locked(folder, hub, engine)
     whole = (folder / "lock.json").read_bytes()
-    (folder / "lock.json").write_bytes(ACCIDENTS[accident](whole.decode()).encode())
-    assert codes(folder) == {"lock.json": "version" if accident == "version 1" else "seal"}
+    (folder / "lock.json").write_bytes(ACCIDENTS[accident](whole.decode()).encode(errors="surrogateescape"))
+    assert codes(folder) == {"lock.json": CODES.get(accident, "seal")}
     with pytest.raises(LockStale, match=r"lock\.json "):
         lock.require_fresh(catalog.load(folder))
     with pytest.raises(LockStale, match=r"lock\.json "):
@@ -288,15 +305,164 @@ def test_a_sealed_lock_that_contradicts_itself_is_refused(folder, hub, harm, why
         lock.read(folder / "lock.json")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"version": 3, "models": {}}', '{"models": {}}', "<<<<<<< HEAD"])
-def test_a_lock_that_is_not_understood_is_refused(tmp_path, text):
+UNREADABLE = {
+    "": "unreadable",
+    "[]": "version",
+    "[" * 100_000: "unreadable",
+    "<<<<<<< HEAD": "merge",
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE, ids=["empty", "no object", "nested", "half a merge"])
+def test_of_a_lock_without_any_object_nothing_is_reused_and_the_way_out_is_named(folder, text):
+    (folder / "lock.json").write_text(text)
+
+    assert codes(folder) == {"lock.json": UNREADABLE[text]}
+    with pytest.raises(LockStale):
+        lock.read(folder / "lock.json")
+    with pytest.raises(Refused) as caught:
+        lock.pins(folder / "lock.json")
+    again = f" && corral lock --catalog {folder}"
+    if text.startswith("<"):
+        assert "conflict markers of a merge" in caught.value.message
+        assert caught.value.next_step == f"git -C {folder} checkout --ours lock.json{again}"
+    else:
+        assert "is not a lock that this corral can read" in caught.value.message
+        assert caught.value.next_step.startswith("Restore it from version control")
+        assert caught.value.next_step.endswith(f"rm {folder}/lock.json{again}")
+
+
+def test_the_commands_that_restore_a_lock_are_quoted(tmp_path):
+    folder = tmp_path / "my catalog"
+    folder.mkdir()
+    for text, words in {
+        "": ["rm", f"{folder}/lock.json", "&&"],
+        "<<<<<<< HEAD": ["git", "-C", str(folder), "checkout", "--ours", "lock.json", "&&"],
+    }.items():
+        (folder / "lock.json").write_text(text)
+        with pytest.raises(Refused) as caught:
+            lock.pins(folder / "lock.json")
+        command = shlex.split(caught.value.next_step.removeprefix("Restore it from version control, or write it anew:"))
+        assert command == [*words, "corral", "lock", "--catalog", str(folder)]
+
+
+@pytest.mark.parametrize("read", [lock.read, lock.pins])
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_lock_of_a_newer_corral_is_refused_with_its_version_and_never_removed(tmp_path, read, merged):
+    text = '{"version": 3, "models": {}}\n'
+    if merged and read is lock.pins:
+        text = f"<<<<<<< HEAD\n{text}=======\n{text.replace('3', '2')}>>>>>>> other\n"
     (tmp_path / "lock.json").write_text(text)
 
-    with pytest.raises(Refused, match="is not a lock that this corral can read"):
-        lock.read(tmp_path / "lock.json")
-    with pytest.raises(Refused, match="is not a lock that this corral can read") as caught:
-        lock.pins(tmp_path / "lock.json")
-    assert "Restore it from version control" in caught.value.next_step
+    with pytest.raises(Refused, match="has version 3, and this corral is older: it reads version 2") as caught:
+        read(tmp_path / "lock.json")
+    assert not isinstance(caught.value, LockStale)
+    assert "Upgrade corral" in caught.value.next_step
+    assert "rm " not in caught.value.next_step
+
+
+def conflict(ours, theirs, *, base=None, end="\n"):
+    """Where two texts differ, both with git's markers around them; the base too, as merge.conflictStyle has it."""
+    lines = []
+    left, right = ours.splitlines(), theirs.splitlines()
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        if kind == "equal":
+            lines += left[a:b]
+            continue
+        middle = [] if base is None else ["||||||| 1234567", base]
+        lines += ["<<<<<<< HEAD", *left[a:b], *middle, "=======", *right[c:d], ">>>>>>> other"]
+    return "".join(line + end for line in lines)
+
+
+@pytest.mark.parametrize("options", [{}, {"base": '  "neither": 1,'}, {"end": "\r\n"}], ids=["merge", "diff3", "CRLF"])
+def test_a_merge_of_two_locks_keeps_the_commits_of_both_ours_first(folder, hub, options):
+    hub.head = OURS
+    locked(folder, hub)
+    (folder / "models" / "mine.yaml").write_text(TEXT)
+    locked(folder, hub)
+    ours = (folder / "lock.json").read_text()
+    (folder / "models" / "mine.yaml").unlink()
+    (folder / "lock.json").unlink()
+    (folder / "models" / "theirs.yaml").write_text(TEXT)
+    hub.head = THEIRS
+    locked(folder, hub)
+    (folder / "models" / "mine.yaml").write_text(TEXT)
+    merged = conflict(ours, (folder / "lock.json").read_text(), **options)
+    assert merged.count("<<<<<<< ") > 3
+    (folder / "lock.json").write_text(merged, newline="")
+    assert codes(folder) == {"lock.json": "merge"}
+    hub.asked.clear()
+    hub.head = NEXT
+
+    locked(folder, hub)
+
+    entries = lock.read(folder / "lock.json").models
+    assert {name: entry.revision for name, entry in entries.items()} == {
+        "mine": OURS,
+        "text": OURS,
+        "theirs": THEIRS,
+        "vision": OURS,
+    }
+    assert stale(folder) == {}
+
+
+def test_of_the_sides_of_a_merge_the_one_counts_that_has_the_models_repository(folder, hub):
+    hub.head = OURS
+    locked(folder, hub)
+    ours = (folder / "lock.json").read_text()
+    edit(folder, "text", "org/text", "org/fork")
+    hub.head = THEIRS
+    locked(folder, hub)
+    (folder / "lock.json").write_text(conflict(ours, (folder / "lock.json").read_text()))
+    hub.asked.clear()
+
+    locked(folder, hub)
+
+    assert hub.asked == [("org/fork", THEIRS), ("org/vision", OURS)]
+
+
+def test_of_a_merge_of_which_one_side_is_no_json_the_other_is_used(folder, hub):
+    locked(folder, hub)
+    whole = (folder / "lock.json").read_text()
+    (folder / "lock.json").write_text(f"<<<<<<< HEAD\n{whole[:500]}\n=======\n{whole}>>>>>>> other\n")
+    hub.asked.clear()
+    hub.head = NEXT
+
+    locked(folder, hub)
+
+    assert (folder / "lock.json").read_text() == whole
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="the same with markers written by hand is above")
+def test_what_git_leaves_of_two_branches_that_both_locked_is_resolved(folder, hub, tmp_path):
+    def git(*words, check=True):
+        facts = ["user.name=a", "user.email=a@b", "commit.gpgsign=false", "init.defaultBranch=main"]
+        options = [part for fact in facts for part in ("-c", fact)]
+        return subprocess.run(["git", *options, *words], cwd=folder, check=check, capture_output=True, text=True)
+
+    locked(folder, hub)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "Base")
+    git("checkout", "-qb", "other")
+    hub.head = THEIRS
+    locked(folder, hub, upgrade=["vision"])
+    git("commit", "-qam", "Upgrade vision")
+    git("checkout", "-q", "main")
+    hub.head = OURS
+    (folder / "models" / "more.yaml").write_text(TEXT)
+    locked(folder, hub, upgrade=["text"])
+    git("add", ".")
+    git("commit", "-qm", "Add more")
+    merge = git("merge", "other", check=False)
+    assert "CONFLICT" in merge.stdout
+    assert "<<<<<<< " in (folder / "lock.json").read_text()
+    hub.head = NEXT
+
+    locked(folder, hub)
+
+    commits = {name: entry.revision for name, entry in lock.read(folder / "lock.json").models.items()}
+    assert commits == {"more": OURS, "text": OURS, "vision": THEIRS}
 
 
 def test_a_lock_behind_a_link_is_written_where_it_is(folder, hub, tmp_path_factory):
