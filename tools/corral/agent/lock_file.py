@@ -124,6 +124,8 @@ def read_lock(path: Path) -> Lock:
         raise _unusable(path, f"{path} cannot be read: {error}.") from error
     try:
         document = json.loads(text)
+    except RecursionError as error:
+        raise _unusable(path, f"{path} is not a lock: it is nested too deeply.") from error
     except ValueError as error:
         raise _unusable(path, f"{path} is not JSON: {error}.") from error
     reader = _Reader(path)

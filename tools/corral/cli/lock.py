@@ -30,7 +30,7 @@ from corral import output
 from corral.catalog import catalog, renamed_keys
 from corral.cli import options, vram_table
 from corral.errors import CatalogInvalid, ExitCode, LockStale, Refused
-from corral.lock import headers, lock
+from corral.lock import headers, lock, pins
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,18 +111,18 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
     from corral.lock.relock import ask_hub, relock
 
     moved, asked = _to_upgrade(wanted, upgrade)
-    present, pins = None, {}
+    present, kept = None, {}
     try:
         present = lock.read(wanted.lock_file)
     except LockStale as error:
-        pins = lock.pins(wanted.lock_file)
+        kept = pins.pins(wanted.lock_file)
         output.info(f"{error.message} Only its commits are reused.")
     result = relock(
         wanted,
         present,
         ask_hub,
         EnginePredictor(wanted, output.info),
-        pins=pins,
+        pins=kept,
         upgrade=moved,
         upgrade_images=asked,
         say=output.info,

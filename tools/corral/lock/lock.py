@@ -6,14 +6,13 @@ one fact stands on a line so that a diff of it reads well, and a seal over them 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
@@ -22,7 +21,7 @@ from corral.agent.lock_file import LockedFile
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.image_reference import PINNED_PATTERN
-from corral.catalog.intent import Card, Model, Source
+from corral.catalog.intent import Card, Model
 from corral.catalog.ledger import OnCard
 from corral.engine.embedded import ENGINE
 from corral.errors import LockStale, Refused
@@ -113,6 +112,7 @@ StaleCode = Literal[
     "merge",
     "version",
     "seal",
+    "content",
     "changed",
     "added",
     "removed",
@@ -249,94 +249,20 @@ def write(path: Path, lock: Lock) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Pin:
-    """A model's commit in a lock that is not trusted otherwise.
-
-    Attributes:
-        repo: the repository on the hub.
-        commit: 40 hexadecimal digits.
-        revision: what the intent called it when it was locked; None when the lock does not hold that.
-    """
-
-    repo: str
-    commit: str
-    revision: str | None
-
-    def belongs_to(self, source: Source) -> bool:
-        """Whether *source* means the same repository and, as far as it is known, the same revision."""
-        same = self.revision in (None, source.revision)
-        return source.repo == self.repo and same and (not _is_commit(source.revision) or source.revision == self.commit)
-
-
-def pins(path: Path) -> dict[str, tuple[Pin, ...]]:
-    """The commits of each model in the lock at *path*, where well-formed, whether or not anything else can be trusted.
-
-    A model has several where the sides of a merge name different ones; ours is the first.
-
-    Raises:
-        Refused: there is no JSON object in it, or a newer corral wrote it.
-    """
-    text = _text(path)
-    found: dict[str, tuple[Pin, ...]] = {}
-    for document in _documents(path, text) if text is not None else ():
-        entries = document.get("models")
-        for model_id, entry in entries.items() if isinstance(entries, dict) else ():
-            repo, commit = _dig(entry, "repo"), _dig(entry, "revision")
-            if isinstance(repo, str) and _is_commit(commit):
-                revision = _dig(entry, "intent", "source", "revision")
-                pin = Pin(repo, str(commit), revision if isinstance(revision, str) else None)
-                found[model_id] = (*found.get(model_id, ()), pin)
-    return found
-
-
-def _documents(path: Path, text: str) -> list[dict[str, object]]:
-    """What can be read of *text*: of a merge each side that is a JSON object."""
-    found = []
-    for side in merge_markers.sides(text):
-        with contextlib.suppress(ValueError):
-            document = _json(side.removeprefix("\ufeff"))
-            if isinstance(document, dict):
-                _refuse_newer(path, document.get("version"))
-                found.append(document)
-    if found:
-        return found
-    folder, again = shlex.quote(str(path.parent)), relock_command(path.parent)
-    if merge_markers.present(text):
-        raise Refused(
-            f"{path} has the conflict markers of a merge, and neither of its sides is JSON.",
-            next_step=f"git -C {folder} checkout --ours {path.name} && {again}",
-        )
-    raise Refused(
-        f"{path} is not a lock that this corral can read: it is no JSON object.",
-        next_step=f"Restore it from version control, or write it anew: rm {shlex.quote(str(path))} && {again}",
-    )
-
-
-def _is_commit(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{40}", value) is not None
-
-
-def _dig(value: object, *keys: str) -> object:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
 def _read(path: Path) -> Lock | Stale | None:
-    text = _text(path)
+    text = text_of(path)
     if text is None:
         return None
     if "\ufffd" in text:
         return Stale("lock", path.name, "unreadable", "is not UTF-8")
     try:
-        document = _json(text)
+        document = parse(text)
     except ValueError as error:
         if merge_markers.present(text):
             return Stale("lock", path.name, "merge", "has the conflict markers of a merge")
         return Stale("lock", path.name, "unreadable", f"is not JSON ({error})")
     version = document.get("version") if isinstance(document, dict) else None
-    _refuse_newer(path, version)
+    refuse_newer(path, version)
     if type(version) is not int or version != VERSION:
         has = "no version" if version is None else f"version {json.dumps(version)}"
         return Stale("lock", path.name, "version", f"has {has}, and this corral reads version {VERSION}")
@@ -345,15 +271,40 @@ def _read(path: Path) -> Lock | Stale | None:
         why = "was edited or merged after `corral lock` had written it: its seal does not match"
         return Stale("lock", path.name, "seal", why)
     try:
-        return Lock.model_validate_json(text, strict=True)
+        lock = Lock.model_validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(["", *(str(step) for step in first["loc"])])
-        raise _unreadable(path, f"{first['msg']}{f' at {where}' if first['loc'] else ''}") from None
+        why = f"{first['msg']}{f' at {where}' if first['loc'] else ''}"
+        return Stale("lock", path.name, "content", f"is not a lock that this corral can read: {why}")
+    contradiction = next(_contradictions(lock), None)
+    return Stale("lock", path.name, "content", f"contradicts itself: {contradiction}") if contradiction else lock
 
 
-def _text(path: Path) -> str | None:
-    """The lock's text, U+FFFD for what is not UTF-8; a lock is ASCII and has none of its own."""
+def _contradictions(lock: Lock) -> Iterator[str]:
+    """Where models and cards of *lock* are not those of its sources, or a model's card is not there."""
+    for kind, present in (("models", lock.models), ("cards", lock.cards)):
+        wanted = {PurePosixPath(source).stem for source in lock.sources if source.startswith(f"{kind}/")}
+        for name in sorted(wanted ^ present.keys()):
+            file = f"{kind}/{name}.yaml"
+            yield (
+                f"it has {name} in {kind}, and no {file} in sources"
+                if name in present
+                else (f"it has {file} in sources, and no {name} in {kind}")
+            )
+    for model_id, entry in lock.models.items():
+        if entry.intent.card not in lock.cards:
+            yield f"{model_id} is on card {entry.intent.card}, which is not in cards"
+
+
+def text_of(path: Path) -> str | None:
+    """The lock's text, U+FFFD for what is not UTF-8; a lock is ASCII and has none of its own.
+
+    None when there is no file.
+
+    Raises:
+        Refused: the file cannot be opened.
+    """
     try:
         return path.read_bytes().decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -362,7 +313,7 @@ def _text(path: Path) -> str | None:
         raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {shlex.quote(str(path))}") from None
 
 
-def _json(text: str) -> object:
+def parse(text: str) -> object:
     """*text* as JSON.
 
     Raises:
@@ -374,17 +325,14 @@ def _json(text: str) -> object:
         raise ValueError("it is nested too deeply") from None
 
 
-def _refuse_newer(path: Path, version: object) -> None:
+def refuse_newer(path: Path, version: object) -> None:
+    """Refuse the lock at *path* when *version* is one that only a newer corral writes.
+
+    Raises:
+        Refused: it is; the message names it.
+    """
     if type(version) is int and version > VERSION:
         raise Refused(
             f"{path} has version {version}, and this corral is older: it reads version {VERSION}.",
             next_step="Upgrade corral: update its checkout, then run there: make setup",
         )
-
-
-def _unreadable(path: Path, why: str) -> Refused:
-    return Refused(
-        f"{path} is not a lock that this corral can read: {why}.",
-        next_step=f"Restore it from version control, or write it anew: rm {shlex.quote(str(path))} && "
-        f"{relock_command(path.parent)}",
-    )

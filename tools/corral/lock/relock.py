@@ -14,7 +14,8 @@ from corral.catalog.intent import Model
 from corral.errors import CannotRun, CorralError, Refused
 from corral.hub.resolved import Resolved
 from corral.lock.compare import Change, compare
-from corral.lock.lock import Lock, LockEntry, Pin
+from corral.lock.lock import Lock, LockEntry
+from corral.lock.pins import Pin
 from corral.lock.predict import Predicted, Predictor, require_declared
 
 LEFT_AS_IT_WAS = "The lock was left as it was:"

@@ -10,6 +10,7 @@ from corral.engine.embedded import ENGINE
 from corral.errors import LockStale
 from corral.hub.resolved import Resolved
 from corral.lock import lock
+from corral.lock.pins import pins
 from corral.lock.predict import EnginePredictor, Predicted
 from corral.lock.relock import relock
 from corral.vram.prediction import Bytes, Prediction
@@ -77,7 +78,7 @@ def locked(folder, hub, engine=None, **options):
     try:
         present = lock.read(wanted.lock_file)
     except LockStale:
-        present, options = None, {"pins": lock.pins(wanted.lock_file)} | options
+        present, options = None, {"pins": pins(wanted.lock_file)} | options
     result = relock(wanted, present, hub, engine or Engine(folder), **options)
     lock.write(wanted.lock_file, result.lock)
     return {change.name: change for change in result.changes}

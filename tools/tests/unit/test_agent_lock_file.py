@@ -80,6 +80,7 @@ def test_selecting_keeps_the_locks_order_and_refuses_strangers(tmp_path):
     ("document", "said"),
     [
         pytest.param("{", "is not JSON", id="broken"),
+        pytest.param("[" * 100_000, "nested too deeply", id="nested"),
         pytest.param([], "the lock must be an object", id="list"),
         pytest.param({"version": 3, "models": {}}, "version is 3; this corral reads version 2", id="newer"),
         pytest.param({"version": 1, "models": {}}, "version is 1; this corral reads version 2", id="older"),

@@ -16,6 +16,7 @@ from corral.catalog import catalog, ledger
 from corral.catalog.ledger import Ledger
 from corral.errors import LockStale, Refused
 from corral.lock import lock
+from corral.lock.pins import pins
 from corral.vram.rules import RULES_VERSION
 from tests.support.relocking import (
     COMMIT,
@@ -301,8 +302,49 @@ def test_a_sealed_lock_that_contradicts_itself_is_refused(folder, hub, harm, why
     locked(folder, hub)
     edit_lock(folder, lambda document: harm(document["models"]["text"]))
 
-    with pytest.raises(Refused, match=rf"is not a lock that this corral can read: .*{why}"):
+    with pytest.raises(LockStale, match=rf"is not a lock that this corral can read: .*{why}"):
         lock.read(folder / "lock.json")
+    assert codes(folder) == {"lock.json": "content"}
+
+
+MISFITS = {
+    "a lost model": (lambda lock: lock["models"].pop("text"), r"models/text\.yaml in sources, and no text in models"),
+    "an extra model": (
+        lambda lock: lock["models"].update(more=lock["models"]["text"]),
+        r"it has more in models, and no models/more\.yaml in sources",
+    ),
+    "a lost card": (lambda lock: lock["cards"].clear(), r"it has cards/t4\.yaml in sources, and no t4 in cards"),
+    "an extra card": (
+        lambda lock: lock["cards"].update(l4=lock["cards"]["t4"]),
+        r"it has l4 in cards, and no cards/l4\.yaml in sources",
+    ),
+    "a card of nowhere": (
+        lambda lock: lock["models"]["text"]["intent"].update(card="l4"),
+        "text is on card l4, which is not in cards",
+    ),
+    "a nested value": (lambda lock: lock.update(images=nested(500)), "is not a lock that this corral can read"),
+}
+
+
+def nested(depth):
+    return {"a": nested(depth - 1)} if depth else {}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_a_sealed_lock_whose_parts_do_not_fit_is_stale_with_the_offender_and_made_anew(folder, hub, misfit):
+    locked(folder, hub)
+    whole = (folder / "lock.json").read_bytes()
+    harm, why = MISFITS[misfit]
+    edit_lock(folder, harm)
+
+    assert codes(folder) == {"lock.json": "content"}
+    for ask in (lambda: lock.read(folder / "lock.json"), lambda: lock.require_fresh(catalog.load(folder))):
+        with pytest.raises(LockStale, match=why) as caught:
+            ask()
+        assert caught.value.next_step == f"corral lock --catalog {folder}"
+
+    locked(folder, hub)
+    assert (folder / "lock.json").read_bytes() == whole
 
 
 UNREADABLE = {
@@ -321,7 +363,7 @@ def test_of_a_lock_without_any_object_nothing_is_reused_and_the_way_out_is_named
     with pytest.raises(LockStale):
         lock.read(folder / "lock.json")
     with pytest.raises(Refused) as caught:
-        lock.pins(folder / "lock.json")
+        pins(folder / "lock.json")
     again = f" && corral lock --catalog {folder}"
     if text.startswith("<"):
         assert "conflict markers of a merge" in caught.value.message
@@ -341,16 +383,16 @@ def test_the_commands_that_restore_a_lock_are_quoted(tmp_path):
     }.items():
         (folder / "lock.json").write_text(text)
         with pytest.raises(Refused) as caught:
-            lock.pins(folder / "lock.json")
+            pins(folder / "lock.json")
         command = shlex.split(caught.value.next_step.removeprefix("Restore it from version control, or write it anew:"))
         assert command == [*words, "corral", "lock", "--catalog", str(folder)]
 
 
-@pytest.mark.parametrize("read", [lock.read, lock.pins])
+@pytest.mark.parametrize("read", [lock.read, pins])
 @pytest.mark.parametrize("merged", [False, True])
 def test_a_lock_of_a_newer_corral_is_refused_with_its_version_and_never_removed(tmp_path, read, merged):
     text = '{"version": 3, "models": {}}\n'
-    if merged and read is lock.pins:
+    if merged and read is pins:
         text = f"<<<<<<< HEAD\n{text}=======\n{text.replace('3', '2')}>>>>>>> other\n"
     (tmp_path / "lock.json").write_text(text)
 
@@ -480,5 +522,5 @@ def test_a_size_in_quotes_is_not_a_size(folder, hub):
     locked(folder, hub)
     edit_lock(folder, lambda document: document["models"]["text"]["files"][0].update(size="100"))
 
-    with pytest.raises(Refused, match=r"is not a lock that this corral can read: .* at \.models\.text\.files"):
+    with pytest.raises(LockStale, match=r"is not a lock that this corral can read: .* at \.models\.text\.files"):
         lock.read(folder / "lock.json")

@@ -1,0 +1,88 @@
+"""The pinned commits of a lock that cannot be trusted otherwise: edited, merged, damaged or of an older corral."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.catalog.intent import Source
+from corral.errors import Refused
+from corral.lock import merge_markers
+from corral.lock.lock import parse, refuse_newer, relock_command, text_of
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A model's commit in a lock that is not trusted otherwise.
+
+    Attributes:
+        repo: the repository on the hub.
+        commit: 40 hexadecimal digits.
+        revision: what the intent called it when it was locked; None when the lock does not hold that.
+    """
+
+    repo: str
+    commit: str
+    revision: str | None
+
+    def belongs_to(self, source: Source) -> bool:
+        """Whether *source* means the same repository and, as far as it is known, the same revision."""
+        same = self.revision in (None, source.revision)
+        return source.repo == self.repo and same and (not _is_commit(source.revision) or source.revision == self.commit)
+
+
+def pins(path: Path) -> dict[str, tuple[Pin, ...]]:
+    """The commits of each model in the lock at *path*, where well-formed, whether or not anything else can be trusted.
+
+    A model has several where the sides of a merge name different ones; ours is the first.
+
+    Raises:
+        Refused: there is no JSON object in it, or a newer corral wrote it.
+    """
+    text = text_of(path)
+    found: dict[str, tuple[Pin, ...]] = {}
+    for document in _documents(path, text) if text is not None else ():
+        entries = document.get("models")
+        for model_id, entry in entries.items() if isinstance(entries, dict) else ():
+            repo, commit = _dig(entry, "repo"), _dig(entry, "revision")
+            if isinstance(repo, str) and _is_commit(commit):
+                revision = _dig(entry, "intent", "source", "revision")
+                pin = Pin(repo, str(commit), revision if isinstance(revision, str) else None)
+                found[model_id] = (*found.get(model_id, ()), pin)
+    return found
+
+
+def _documents(path: Path, text: str) -> list[dict[str, object]]:
+    """What can be read of *text*: of a merge each side that is a JSON object."""
+    found = []
+    for side in merge_markers.sides(text):
+        with contextlib.suppress(ValueError):
+            document = parse(side.removeprefix("\ufeff"))
+            if isinstance(document, dict):
+                refuse_newer(path, document.get("version"))
+                found.append(document)
+    if found:
+        return found
+    folder, again = shlex.quote(str(path.parent)), relock_command(path.parent)
+    if merge_markers.present(text):
+        raise Refused(
+            f"{path} has the conflict markers of a merge, and neither of its sides is JSON.",
+            next_step=f"git -C {folder} checkout --ours {path.name} && {again}",
+        )
+    raise Refused(
+        f"{path} is not a lock that this corral can read: it is no JSON object.",
+        next_step=f"Restore it from version control, or write it anew: rm {shlex.quote(str(path))} && {again}",
+    )
+
+
+def _is_commit(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{40}", value) is not None
+
+
+def _dig(value: object, *keys: str) -> object:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
