@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, cast
 
 from corral import __version__
+from corral.cli import options
 from corral.errors import CorralError, ExitCode
 
 EXIT_CODES = """\
@@ -120,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"corral {args.command}: {error.message}", file=sys.stderr)
         if error.next_step:
-            print(f"  → {error.next_step}", file=sys.stderr)
+            print(f"  → {options.for_catalog(error.next_step, args)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"corral {chosen}: interrupted", file=sys.stderr)

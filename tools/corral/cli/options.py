@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from corral import paths
 
 if TYPE_CHECKING:
     from corral.cluster.target import ClusterTarget
+
+_BARE_LOCK = re.compile(r"\bcorral lock\b(?![^\n;&]*--catalog)")
 
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +86,13 @@ def again(args: argparse.Namespace, *words: str) -> str:
     given = [(f"--{name}", getattr(args, name, None)) for name in ("catalog", "store")]
     options = [part for option, value in given if value is not None for part in (option, str(value))]
     return shlex.join(["corral", *words, *options])
+
+
+def for_catalog(step: str, args: argparse.Namespace) -> str:
+    """The next step *step* with the catalog that *args* name in each `corral lock` of it that names none."""
+    if getattr(args, "catalog", None) is None:
+        return step
+    return _BARE_LOCK.sub(lambda _: shlex.join(["corral", "lock", "--catalog", str(args.catalog)]), step)
 
 
 def catalog_dir(args: argparse.Namespace) -> Path:

@@ -3,6 +3,8 @@
 from argparse import Namespace
 from pathlib import Path
 
+import pytest
+
 from corral.cli import options
 
 
@@ -14,3 +16,21 @@ def test_a_next_step_is_about_the_same_catalog_and_store():
 
 def test_a_next_step_names_nothing_that_was_not_given():
     assert options.again(Namespace(catalog=None), "lock") == "corral lock"
+
+
+@pytest.mark.parametrize(
+    ("step", "shown"),
+    [
+        ("corral lock", "corral lock --catalog '/my catalog'"),
+        ("Wait, then: corral lock; or edit", "Wait, then: corral lock --catalog '/my catalog'; or edit"),
+        ("corral lock --upgrade", "corral lock --catalog '/my catalog' --upgrade"),
+        ("corral lock\n  → corral lock", "\n  → ".join(["corral lock --catalog '/my catalog'"] * 2)),
+        ("corral lock --catalog /other", "corral lock --catalog /other"),
+        ("corral lock --upgrade m --catalog /other", "corral lock --upgrade m --catalog /other"),
+        ("corral prune", "corral prune"),
+    ],
+)
+def test_a_next_step_that_locks_gets_the_catalog_that_was_named(step, shown):
+    assert options.for_catalog(step, Namespace(catalog=Path("/my catalog"))) == shown
+    assert options.for_catalog(step, Namespace(catalog=None)) == step
+    assert options.for_catalog(step, Namespace()) == step
