@@ -138,8 +138,10 @@ def read(catalog: Path) -> Ledger:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return Ledger()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {path}") from None
+    except UnicodeDecodeError:
+        raise _unreadable(catalog, "it is not UTF-8") from None
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {shlex.quote(str(path))}") from None
     try:
         found = Ledger.model_validate_json(text, strict=True)
     except ValidationError as error:
@@ -172,7 +174,7 @@ def write(catalog: Path, ledger: Ledger) -> None:
 
 def _unreadable(catalog: Path, why: str) -> Refused:
     path, folder = path_of(catalog), shlex.quote(str(catalog))
-    anew = f"rm {shlex.quote(str(path))} && corral measure --catalog {folder}"
+    anew = f"rm {shlex.quote(str(path))} && corral lock --catalog {folder} && corral measure --catalog {folder}"
     return Refused(
         f"{path} is not a ledger that this corral can read: {why}.",
         next_step=f"Restore it from version control, or measure anew: {anew}",

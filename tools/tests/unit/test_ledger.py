@@ -120,7 +120,15 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path, text):
     ledger.path_of(tmp_path).write_text(text)
     with pytest.raises(Refused, match="not a ledger") as error:
         ledger.read(tmp_path)
-    assert f"corral measure --catalog {tmp_path}" in error.value.next_step
+    anew = f"rm {tmp_path}/measured.json && corral lock --catalog {tmp_path} && corral measure --catalog {tmp_path}"
+    assert error.value.next_step.endswith(f": {anew}")
+
+
+def test_a_ledger_that_is_not_utf8_is_refused_with_the_same_way_out(tmp_path):
+    ledger.path_of(tmp_path).write_bytes(b'{"version": 1, "measurements": [\xe9]}')
+    with pytest.raises(Refused, match=r"not a ledger .* it is not UTF-8") as error:
+        ledger.read(tmp_path)
+    assert f"rm {tmp_path}/measured.json && corral lock" in error.value.next_step
 
 
 def test_a_ledger_without_measurements_is_one(tmp_path):
