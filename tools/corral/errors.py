@@ -5,6 +5,7 @@ CorralError
 ├── Refused      exit 2   the request or the configuration is wrong
 │   ├── CatalogInvalid    one or more problems in the catalog, each with file and line
 │   ├── LockStale         the lock does not belong to this catalog
+│   ├── RevisionMissing   the model hub has no such branch, tag or commit
 │   ├── UnreadableHeader  a file is no GGUF that this corral reads
 │   └── EngineCannotPredict   the engine could not predict what a model takes
 └── CannotRun    exit 3   the work could not be done here and now
@@ -17,6 +18,7 @@ escapes is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import shlex
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,6 +40,7 @@ __all__ = [
     "Problem",
     "ProgramMissing",
     "Refused",
+    "RevisionMissing",
     "UnreadableHeader",
 ]
 
@@ -71,7 +74,7 @@ class CatalogInvalid(Refused):
         self.problems = tuple(sorted(problems))
         count = len(self.problems)
         lines = "\n".join(str(problem) for problem in self.problems)
-        again = f"corral validate --catalog {directory}" if directory else "corral validate"
+        again = f"corral validate --catalog {shlex.quote(str(directory))}" if directory else "corral validate"
         super().__init__(
             f"{lines}\nThe catalog has {count} {'problem' if count == 1 else 'problems'}.",
             next_step=f"Correct the lines above, then run: {again}",
@@ -80,6 +83,10 @@ class CatalogInvalid(Refused):
 
 class LockStale(Refused):
     """lock.json does not belong to the catalog beside it."""
+
+
+class RevisionMissing(Refused):
+    """The repository on the model hub has no such branch, tag or commit."""
 
 
 class UnreadableHeader(Refused):

@@ -18,7 +18,7 @@ from huggingface_hub.hf_api import ModelInfo, RepoFile
 from corral.agent.hub_client import DEFAULT_ENDPOINT
 from corral.agent.lock_file import LockedFile, Role
 from corral.catalog.intent import Model, Source
-from corral.errors import HubUnavailable, Refused
+from corral.errors import HubUnavailable, Refused, RevisionMissing
 from corral.hub import select
 from corral.hub.resolved import Resolved
 
@@ -48,6 +48,7 @@ def resolve(model: Model, catalog_dir: Path, *, revision: str | None = None) -> 
         revision: a commit to stay on, instead of the newest one of ``source.revision``.
 
     Raises:
+        RevisionMissing: the repository has no such branch, tag or commit.
         Refused: gated, missing or ambiguous; the message names the repository.
         HubUnavailable: the hub did not answer.
     """
@@ -175,7 +176,7 @@ def _hub_errors(source: Source) -> Iterator[None]:
             next_step=f"Accept its terms at {page}, then: export HF_TOKEN=<your token>",
         ) from None
     except hub_errors.RevisionNotFoundError:
-        raise Refused(
+        raise RevisionMissing(
             f"{source.repo} has no revision {source.revision}.",
             next_step="Correct source.revision: a branch, a tag, or a commit",
         ) from None

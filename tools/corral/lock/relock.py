@@ -11,10 +11,10 @@ from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import Model
-from corral.errors import CannotRun, CorralError, Refused
+from corral.errors import CannotRun, CorralError, Refused, RevisionMissing
 from corral.hub.resolved import Resolved
 from corral.lock.compare import Change, compare
-from corral.lock.lock import Lock, LockEntry
+from corral.lock.lock import Lock, LockEntry, relock_command
 from corral.lock.pins import Pin
 from corral.lock.predict import Predicted, Predictor, require_declared
 
@@ -180,7 +180,15 @@ def _ask(
 ) -> Resolved:
     source = model.source
     say(f"{model_id}: {source.path or f'{source.repo}@{pinned or source.revision}'}")
-    return resolver(model, catalog.directory, revision=pinned)
+    try:
+        return resolver(model, catalog.directory, revision=pinned)
+    except RevisionMissing:
+        if pinned in (None, source.revision):
+            raise
+        raise Refused(
+            f"{source.repo} no longer has commit {pinned}, on which the lock pins this model.",
+            next_step=f"{relock_command(catalog.directory)} --upgrade {model_id}",
+        ) from None
 
 
 def _predict(
