@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -123,7 +124,9 @@ def load(directory: Path) -> Catalog:
     try:
         return _load(directory)
     except PermissionError as error:
-        raise Refused(f"{error.filename} cannot be read: {error.strerror}.", next_step=f"ls -l {directory}") from None
+        raise Refused(
+            f"{error.filename} cannot be read: {error.strerror}.", next_step=f"ls -l {shlex.quote(str(directory))}"
+        ) from None
 
 
 def _load(directory: Path) -> Catalog:
@@ -255,16 +258,15 @@ def _dotted(path: KeyPath) -> str:
 def _explain(error: ValidationError, document: Document, kind: type[BaseModel]) -> Iterator[Problem]:
     for detail in error.errors(include_url=False):
         path: KeyPath = tuple(detail["loc"])
-        yield Problem(document.file, document.line_of(path), _dotted(path), _sentence(detail, path, kind))
+        yield Problem(document.file, document.line_of(path), _dotted(path), _sentence(detail, path, kind, document))
 
 
-def _sentence(detail: Any, path: KeyPath, kind: type[BaseModel]) -> str:
+def _sentence(detail: Any, path: KeyPath, kind: type[BaseModel], document: Document) -> str:
     given, context = detail["input"], detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":
             if kind is Model and len(path) == 1 and path[0] in RENAMED:
-                new = RENAMED[str(path[0])]
-                return f"{path[0]} is called {new} now. Rename the key, or have it renamed: corral lock --rename-slots"
+                return _renamed(str(path[0]), document)
             allowed = _keys_at(kind, path[:-1])
             close = difflib.get_close_matches(str(path[-1]), allowed, n=1)
             hint = f" Did you mean {close[0]}?" if close else ""
@@ -295,6 +297,14 @@ def _sentence(detail: Any, path: KeyPath, kind: type[BaseModel]) -> str:
             return f"must be a mapping (key: value), not {_shown(given)}."
         case _:
             return f"{detail['msg']} (given: {_shown(given)})."
+
+
+def _renamed(old: str, document: Document) -> str:
+    new = RENAMED[old]
+    if isinstance(document.value, Mapping) and new in document.value:
+        return f"{old} is called {new} now, and both keys stand here: remove one of them."
+    rename = f"corral lock --rename-slots --catalog {shlex.quote(str(document.file.parent.parent))}"
+    return f"{old} is called {new} now. Rename the key, or have it renamed: {rename}"
 
 
 def _shown(value: object) -> str:

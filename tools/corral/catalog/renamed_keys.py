@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def rename(file: Path) -> None:
     try:
         write_atomically(file.resolve(), text)
     except OSError as error:
-        raise Refused(f"{file} cannot be written: {error.strerror}.", next_step=f"ls -l {file}") from None
+        raise Refused(
+            f"{file} cannot be written: {error.strerror}.", next_step=f"ls -l {shlex.quote(str(file))}"
+        ) from None
 
 
 def _text(file: Path) -> str:

@@ -71,7 +71,7 @@ def _load(directory: Path, *, rename: bool) -> catalog.Catalog:
         output.info(error.message)
         output.info(f"Rename slot to group in {len(old)} of these files? Comments stay. [y/N]")
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise
+            raise Refused("Nothing was renamed.", next_step=error.next_step) from None
     _rename(directory)
     return catalog.load(directory)
 
@@ -100,7 +100,7 @@ def _check(wanted: catalog.Catalog, *, json: bool) -> int:
     elif stale:
         for item in stale:
             output.data(str(item))
-        output.info(f"The lock is stale. Run: {lock.relock_command(wanted.directory)}")
+        output.info(f"The lock is {lock.state(stale)}. Run: {lock.relock_command(wanted.directory)}")
     else:
         output.data(f"{wanted.lock_file} is fresh")
     return ExitCode.FAILED if stale else ExitCode.OK

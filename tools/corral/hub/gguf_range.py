@@ -7,6 +7,7 @@ no byte is asked for twice.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -94,7 +95,9 @@ def _on_disk(path: Path, file: LockedFile) -> GgufHeader:
 
             return _grow(up_to, file, str(path))
     except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}.", next_step=f"ls -l {path}") from None
+        raise Refused(
+            f"{path} cannot be read: {error.strerror}.", next_step=f"ls -l {shlex.quote(str(path))}"
+        ) from None
 
 
 def _grow(up_to: Callable[[int], bytearray], file: LockedFile, name: str) -> GgufHeader:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
@@ -185,10 +185,17 @@ def require_fresh(catalog: Catalog) -> Lock:
     reasons = list(stale(catalog))
     if reasons:
         lines = "\n".join(f"  {item}" for item in reasons)
-        raise LockStale(f"{catalog.lock_file} is stale:\n{lines}", next_step=relock_command(catalog.directory))
+        found = state(reasons)
+        why = f"{catalog.lock_file} is stale:\n{lines}" if found == "stale" else f"{catalog.lock_file} does not exist."
+        raise LockStale(why, next_step=relock_command(catalog.directory))
     lock = read(catalog.lock_file)
     assert lock is not None
     return lock
+
+
+def state(reasons: Sequence[Stale]) -> Literal["missing", "stale"]:
+    """What a lock with these *reasons* is, in a word."""
+    return "missing" if any(item.code == "missing" for item in reasons) else "stale"
 
 
 def relock_command(directory: Path) -> str:

@@ -349,6 +349,45 @@ def test_a_lock_that_was_edited_by_hand_is_stale_and_written_anew(catalog, hub, 
     assert (catalog / "lock.json").read_text() == whole
 
 
+def test_a_pinned_commit_that_is_gone_is_named_with_the_command_that_moves_on(catalog, hub, capsys):
+    lock(catalog)
+    whole = (catalog / "lock.json").read_text()
+    commit = json.loads(whole)["models"]["tiny-text"]["revision"]
+    (catalog / "lock.json").write_text(whole.replace(commit, "f" * 40))
+    damaged = (catalog / "lock.json").read_text()
+    capsys.readouterr()
+
+    assert lock(catalog) == 2
+
+    shown = capsys.readouterr().err
+    assert f"tiny-text: corral/tiny-text-GGUF no longer has commit {'f' * 40}, on which the lock pins" in shown
+    assert shown.endswith(f"→ corral lock --catalog {catalog} --upgrade tiny-text\n")
+    assert (catalog / "lock.json").read_text() == damaged
+
+    assert lock(catalog, "--upgrade", "tiny-text") == 0
+    assert (catalog / "lock.json").read_text() == whole
+
+
+def test_a_lock_that_is_not_there_is_missing_and_not_stale(catalog, capsys):
+    again = f"corral lock --catalog {catalog}"
+    assert lock(catalog, "--check") == 1
+    assert capsys.readouterr().err == f"The lock is missing. Run: {again}\n"
+
+    assert main(["validate", "--catalog", str(catalog)]) == 0
+    assert f"the lock is missing. Run: {again}\n" in capsys.readouterr().err
+
+
+def test_a_next_step_names_the_catalog_quoted(catalog, capsys, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    spaced = catalog.rename(catalog.with_name("my catalog"))
+
+    assert lock(spaced) == 3
+    assert capsys.readouterr().err.endswith(f"then: corral lock --catalog '{spaced}'\n")
+
+    assert main(["fetch", "--catalog", str(spaced)]) == 2
+    assert capsys.readouterr().err.endswith(f"corral lock --catalog '{spaced}'\n")
+
+
 # -- a key that has another name now --------------------------------------------------------------------------------
 
 
@@ -369,7 +408,7 @@ def test_an_old_key_is_refused_with_its_new_name(catalog, slots, capsys):
 
     said = capsys.readouterr().err
     assert said.count("slot is called group now") == 2
-    assert "corral lock --rename-slots" in said
+    assert said.count(f"corral lock --rename-slots --catalog {catalog}\n") == 2
     assert not (catalog / "lock.json").exists()
 
 
@@ -381,6 +420,19 @@ def test_it_is_renamed_when_that_is_asked_for_and_then_locked(catalog, slots, ca
     assert (catalog / "lock.json").read_text() == (DEMO / "lock.json").read_text()
 
 
+def test_of_a_file_with_both_keys_it_is_said_that_one_must_go(catalog, slots, capsys):
+    file = catalog / "models" / "tiny-text.yaml"
+    file.write_text(file.read_text() + "group: other\n")
+    before = file.read_text()
+
+    assert lock(catalog, "--rename-slots") == 2
+
+    shown = capsys.readouterr().err
+    assert "slot is called group now, and both keys stand here: remove one of them." in shown
+    assert "--rename-slots" not in shown
+    assert file.read_text() == before
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("yes", 0), ("", 2), ("n", 2)])
 def test_on_a_terminal_it_is_offered(catalog, slots, hub, answer, code):
     ended, shown = on_a_terminal([*CORRAL, "lock", "--catalog", str(catalog)], f"{answer}\n")
@@ -388,6 +440,8 @@ def test_on_a_terminal_it_is_offered(catalog, slots, hub, answer, code):
     assert ended == code, shown
     assert "Rename slot to group in 2 of these files? Comments stay. [y/N]" in shown
     assert ({file: file.read_text() for file in slots} == slots) == (code == 0)
+    assert shown.count("slot is called group now") == len(slots)
+    assert ("Nothing was renamed." in shown) == (code == 2)
 
 
 def on_a_terminal(words, typed):
