@@ -108,9 +108,9 @@ def _check(args: argparse.Namespace) -> int:
         raise Refused("--check compares all that was measured.", next_step=options.again(args, "measure", "--check"))
     wanted = catalog.load(options.catalog_dir(args))
     # With a lock of another argv its measurements would be passed over, and with them what contradicts it.
-    present = lock.require_fresh(wanted) if wanted.lock_file.exists() else None
+    present = lock.require_fresh(wanted)
     path = ledger.path_of(wanted.directory)
-    compared, outdated = comparison.compare(present, ledger.read(wanted.directory)) if present else ([], [])
+    compared, outdated = comparison.compare(present, ledger.read(wanted.directory))
     problems = [item.problem for item in compared if item.problem]
     if args.json:
         output.data_json(

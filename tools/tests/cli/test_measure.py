@@ -113,10 +113,13 @@ def test_json_has_bytes_and_a_verdict_for_each(catalog, seen, capsys):
     assert item["deviation"] == pytest.approx(0.1, abs=1e-6)
 
 
-def test_without_a_lock_there_is_nothing_to_compare(catalog, seen, capsys):
+def test_without_a_lock_the_check_is_refused_and_not_passed(catalog, seen, capsys):
     seen(2.0)
     (catalog / "lock.json").unlink()
-    assert check(catalog, capsys)[0] == 0
+    code, out, shown = check(catalog, capsys)
+    assert (code, out) == (2, "")
+    assert f"{catalog}/lock.json does not exist." in shown
+    assert shown.endswith(f"→ corral lock --catalog {catalog}\n")
 
 
 def test_a_damaged_ledger_is_refused(catalog, capsys):
