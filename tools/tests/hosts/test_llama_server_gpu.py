@@ -55,7 +55,7 @@ def chosen(room):
         ("M4", "none: Apple M4: before M5 bf16 Metal kernels are missing"),
         ("M5", "all: Apple M5 has the bf16 Metal kernels"),
         ("M12", "all: Apple M12 has the bf16 Metal kernels"),
-        ("Intel", "none: Intel(R) Core(TM) i7 is no Apple chip that is known"),
+        ("Intel", "none: Intel(R) Core(TM) i7 is not a known Apple chip"),
         ("PC", "none: no GPU here"),
     ],
 )

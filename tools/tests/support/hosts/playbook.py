@@ -40,6 +40,8 @@ _MITOGEN = {
     "ANSIBLE_STRATEGY_PLUGINS": str(Path(ansible_mitogen.__file__).parent / "plugins" / "strategy"),
 }
 _FAILURE = re.compile(r"^(?:fatal|failed): \[([^\] ]+)[^\n]*=> *\n((?: +[^\n]*\n| *\n(?= ))*)", re.MULTILINE)
+CONNECT_LIMIT_S = "60"
+"""The virtual machine is emulated: beside other work its ssh takes longer to answer than the usual 10 s."""
 AS_OPERATORS_DO = {"ANSIBLE_STRATEGY": "linear"}
 """Environment of a play whose every task is a program of its own."""
 
@@ -130,6 +132,7 @@ def _run(
         "ANSIBLE_ROLES_PATH": str(ANSIBLE / "roles"),
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_RETRY_FILES_ENABLED": "0",
+        "ANSIBLE_TIMEOUT": CONNECT_LIMIT_S,
         "LC_ALL": "C.UTF-8",
     }
     if os.environ.get("PLAIN"):

@@ -87,7 +87,7 @@ class Room:
             "UserKnownHostsFile": known,
             "GlobalKnownHostsFile": "/dev/null",
             "StrictHostKeyChecking": "yes",
-            "ConnectTimeout": "10",
+            "ConnectTimeout": "60",
             "ControlMaster": "auto",
             "ControlPersist": "120s",
             "ControlPath": FOLDER / "ssh-%h",
