@@ -4,7 +4,7 @@ output "endpoint" {
 }
 
 output "lock" {
-  description = "The lock that is applied, whole: `corral plan` compares a catalog's lock with it."
+  description = "The lock that is applied, whole; an apply that fails leaves the one before."
   value       = terraform_data.applied_lock.output
 }
 
