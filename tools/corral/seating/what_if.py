@@ -62,7 +62,8 @@ def parse(texts: Sequence[str], target: str | None, catalog: Catalog) -> list[Ch
 
     Args:
         texts: a key of a model (``context=32768``, ``args.cache-type-k=q8_0``) or of a card
-            (``tenants.immich-ml.budget_mib=10726``, ``reserve_mib=0``).
+            (``tenants.immich-ml.budget_mib=10726``, ``reserve_mib=0``), or a whole tenant
+            (``tenants.backup={budget_mib: 2048}``), which may be a new one.
         target: the model, or the card; may be left out where only one can be meant.
         catalog: where they are looked up.
 
@@ -114,10 +115,11 @@ class _AsLocked:
 
 
 def _change(text: str, target: str | None, catalog: Catalog) -> Change:
-    key, equals, value = text.partition("=")
-    path = _path(key)
+    key, equals, given = text.partition("=")
     if not equals or not key:
         raise Refused(f"{text!r} must be KEY=VALUE.", next_step=_EXAMPLE)
+    value = _value(text, given)
+    path = _path(key, value)
     _require_known(key, path)
     if path[0] == "source":
         raise Refused(
@@ -125,9 +127,9 @@ def _change(text: str, target: str | None, catalog: Catalog) -> Change:
             next_step="Edit the model, then run: corral lock",
         )
     if path[0] in Card.model_fields:
-        change = Change("cards", _card(path, target, catalog), path, _value(text, value), None)
+        change = Change("cards", _card(path, target, catalog), path, value, None)
     else:
-        change = Change("models", _model(key, target, catalog), path, _value(text, value), None)
+        change = Change("models", _model(key, target, catalog), path, value, None)
     return replace(change, was=_look_up(catalog.documents[change.source].value, path))
 
 
@@ -142,7 +144,7 @@ def _require_known(key: str, path: Sequence[str]) -> None:
             f"{_hint(path[0], known)}",
             next_step=_EXAMPLE,
         )
-    if path[0] == "tenants" and (len(path) < 3 or not all(path)):
+    if path[0] == "tenants" and not all(path):
         raise Refused(
             f"{key} is no single key: a tenant has the keys {', '.join(Tenant.model_fields)}.",
             next_step="For example: corral seat --what-if tenants.NAME.budget_mib=2048",
@@ -160,10 +162,12 @@ def _hint(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
-def _path(key: str) -> tuple[str, ...]:
-    """*key* in steps; the name of a tenant may hold dots itself."""
+def _path(key: str, value: Any) -> tuple[str, ...]:
+    """*key* in steps; the name of a tenant may hold dots itself, and a whole tenant is a mapping."""
     first, _, rest = key.partition(".")
     if first == "tenants":
+        if isinstance(value, dict):
+            return (first, rest)
         tenant, _, last = rest.rpartition(".")
         return (first, tenant, last)
     return (first, *rest.split(".")) if rest else (first,)
@@ -192,9 +196,11 @@ def _card(path: tuple[str, ...], target: str | None, catalog: Catalog) -> str:
         )
     (name,) = able or catalog.cards
     tenants = catalog.cards[name].tenants
-    # Another tenant may be asked for, but not by a slip of the pen.
-    if tenant is not None and tenant not in tenants and (hint := _hint(tenant, tenants)):
-        raise Refused(f"{name} has no tenant {tenant}. It has: {', '.join(sorted(tenants))}.{hint}", next_step=_EXAMPLE)
+    if len(path) == 3 and tenant not in tenants:
+        raise Refused(
+            f"{name} has no tenant {tenant}. It has: {', '.join(sorted(tenants)) or 'none'}.{_hint(path[1], tenants)}",
+            next_step=f"For a new tenant: corral seat --what-if 'tenants.{tenant}={{budget_mib: 2048}}' {name}",
+        )
     return name
 
 

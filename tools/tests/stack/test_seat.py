@@ -268,6 +268,9 @@ def test_what_if_takes_budgets_groups_and_flags_at_once(seat_json):
         (["args.cache-typ-k=q8_0", "qwen3-8b"], "args.cache-typ-k: "),
         (["tenants.immich-ml=5"], "a tenant has the keys budget_mib, namespace, selector."),
         (["tenants.imich-ml.budget_mib=5"], "It has: frigate, immich-ml, immich-server. Did you mean immich-ml?"),
+        (["tenants.backup.budget_mib=5"], "t4 has no tenant backup. It has: frigate, immich-ml, immich-server."),
+        (["tenants.backup.budget_mib=5"], "corral seat --what-if 'tenants.backup={budget_mib: 2048}' t4"),
+        (["tenants.backup={namespace: b}"], "tenants.backup.budget_mib: required key budget_mib is missing."),
         (["tenants.immich-ml.budgt_mib=5"], "unknown key budgt_mib; allowed: budget_mib, namespace, selector."),
         (["context=many", "qwen3-8b"], "context: must be a whole number, not 'many'."),
         (["context=50000", "qwen3-8b"], "trained for 40,960 tokens"),
@@ -294,6 +297,12 @@ def test_a_card_may_be_named_and_flags_are_words(seat_json):
 
     code, chart = seat_json("--what-if", "reasoning=off", "--what-if", "image_max_tokens=null", "qwen3vl-8b")
     assert code == 0
+
+
+def test_a_whole_tenant_may_be_new(seat_json):
+    _, chart = seat_json("--what-if", "tenants.backup={budget_mib: 100}")
+
+    assert chart["cards"]["t4"]["tenants"]["backup"] == 100
 
 
 def test_a_model_is_named_only_for_a_question(seat):
