@@ -6,8 +6,8 @@ the store, the download, the pod, the models, the card, and for everything that 
 said, and the command to type next.  Without options it is the first of the three that there is; the cluster is the one
 that terraform/stacks/homelab was applied to.
 
-Only looks: no model is loaded by it, and none is kept loaded.  Exit code 1 when nothing runs, or something is wrong in
-the cluster.
+It only reads: no model is loaded by it, and none is kept loaded.  Exit code 1 when nothing runs, a model has failed, or
+something is wrong in the cluster.
 
 examples:
   corral status --json | jq -r '.models[] | select(.state == "ready") | .model'
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it; exit 1 when there is nothing, or it is dead."""
+    """Show it; exit 1 when there is nothing, it is dead, or a model has failed."""
     state = paths.state_dir()
     where = options.cluster(args)
     if where is None and stack.recorded(state) is None:
@@ -78,17 +78,18 @@ def run(args: argparse.Namespace) -> int:
             output.data_json({"running": False, "reason": error.message, "next_step": error.next_step})
             return ExitCode.FAILED
         raise
+    code = ExitCode.FAILED if any(one.state == "failed" for one in models) else ExitCode.OK
     if args.json:
         output.data_json(_plain(running, models))
-        return ExitCode.OK
+        return code
     engine = running.engine
     output.info(f"{running.endpoint}  up {duration(time.time() - running.started_at)}  llama-swap pid {running.pid}")
     output.info(f"engine: {engine.path} ({engine.origin}), build {engine.build}")
     rows = [(one.model, one.state, str(one.pid or "-"), one.proxy or "-", one.reason) for one in models]
     output.table(("model", "state", "pid", "engine at", "reason"), rows)
-    if any(one.reason for one in models):
+    if code != ExitCode.OK:
         output.info("What is behind it, and what to do: corral why MODEL")
-    return ExitCode.OK
+    return code
 
 
 def _on_this_host(args: argparse.Namespace, services: tuple[HostService, ...]) -> int:
@@ -122,7 +123,7 @@ def _in_cluster(args: argparse.Namespace, where: ClusterTarget) -> int:
         output.data("\n".join(line for finding in found.findings for line in _told(finding)))
     elif not found.is_serving:
         output.info("Nothing is known to be wrong; it does not serve yet.")
-    if found.models and any(one.state == "failed" for one in found.models):
+    if found.has_failed_model:
         output.info(f"What is behind a failed model: corral why MODEL --context {found.context}")
     return ExitCode.OK if found.is_well else ExitCode.FAILED
 

@@ -108,8 +108,13 @@ class Summary:
 
     @property
     def is_well(self) -> bool:
-        """Whether it serves, and nothing is known to be wrong."""
-        return self.is_serving and not self.findings
+        """Whether it serves, no model has failed, and nothing is known to be wrong."""
+        return self.is_serving and not self.findings and not self.has_failed_model
+
+    @property
+    def has_failed_model(self) -> bool:
+        """Whether the last start or run of a model failed."""
+        return any(one.state == "failed" for one in self.models or ())
 
     def as_json(self) -> dict[str, Any]:
         """The shape that ``--json`` prints."""

@@ -71,6 +71,18 @@ def test_status_of_a_pod_without_an_image_is_exit_code_1_with_the_event_and_the_
     assert "\n  ErrImagePull: registry/x: not found\n  → corral lock --upgrade llama-swap\n" in out
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_status_of_a_cluster_with_a_failed_model_is_exit_code_1(fake, capsys, more):
+    ended = "2026-01-01T00:00:00Z [WARN] group: running text exited: upstream command exited prematurely\n"
+    fake.objects["/api/v1/namespaces/llama-cpp/pods/llama-swap-0/log"] = ended
+
+    assert main(["status", "--context", "lab", *more]) == 1
+
+    out, err = capsys.readouterr()
+    assert "upstream command exited prematurely" in out
+    assert more or "corral why MODEL --context lab" in err
+
+
 def test_status_as_json_has_findings_with_their_cause(fake, capsys):
     pending(fake, state=NO_IMAGE)
     assert main(["status", "--context", "lab", "--json"]) == 1
