@@ -13,7 +13,6 @@ from pydantic_core import PydanticUndefined
 from corral import paths, templates
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import DeclaredVram, Model, Smoke, Source
-from corral.lock import seat
 from corral.lock.lock import Lock, LockEntry
 
 GENERATED = "Written by `corral render` from the catalog and its lock: do not edit."
@@ -105,8 +104,8 @@ def _rows(catalog: Catalog, lock: Lock | None) -> Iterator[dict[str, str]]:
 def _vram(entry: LockEntry | None) -> str:
     if entry is None:
         return "not locked"
-    basis = seat.basis(entry)
-    return f"{seat.seat_mib(entry):,} MiB{'' if basis == 'predicted' else f' *{basis}*'}"
+    seat = entry.seat
+    return f"{seat.mib:,} MiB{'' if seat.basis == 'predicted' else f' *{seat.basis}*'}"
 
 
 def _projector(model: Model, entry: LockEntry | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from corral import output
-from corral.lock import seat
 from corral.lock.lock import Lock, LockEntry
 from corral.vram.prediction import MIB, mib
 
@@ -34,18 +33,18 @@ def as_json(entry: LockEntry) -> dict[str, Any]:
         "predicted": predicted.gpu_bytes,
         "declared": entry.intent.vram.bytes if entry.intent.vram else None,
         "measured": entry.measured.gpu_bytes if entry.measured else None,
-        "seat": seat.seat_bytes(entry),
-        "basis": seat.basis(entry),
+        "seat": entry.seat.bytes,
+        "basis": entry.seat.basis,
         "unmeasured": predicted.unmeasured,
     }
 
 
 def _cells(entry: LockEntry) -> list[str]:
-    parts, predicted, basis = ["-"] * (len(_PARTS) + 1), entry.predicted, seat.basis(entry)
+    parts, predicted, seat = ["-"] * (len(_PARTS) + 1), entry.predicted, entry.seat
     if predicted.gpu is not None:
         amounts = [*(getattr(predicted.gpu, part) for part in _PARTS), sum(rule.bytes for rule in predicted.rules)]
         parts = [f"{round(amount / MIB):,}" for amount in amounts]
-    return [*parts, f"{seat.seat_mib(entry):,}{'' if basis == 'predicted' else f' {basis}'}"]
+    return [*parts, f"{seat.mib:,}{'' if seat.basis == 'predicted' else f' {seat.basis}'}"]
 
 
 def _measured(entry: LockEntry) -> str:

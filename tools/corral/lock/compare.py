@@ -1,34 +1,26 @@
 """What is different between two locks: each model, card and image, first as codes and fields, then in words.
 
-Pure: it reads no file and asks no service.  `corral lock` compares the old lock with the new one, `corral plan` the
+Pure: it reads no file and sends no request.  `corral lock` compares the old lock with the new one, `corral plan` the
 applied one with the one beside the catalog.
 """
 
 from __future__ import annotations
 
 import difflib
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from corral.agent.lock_file import LockedFile
-from corral.lock import seat
-from corral.lock.lock import Lock, LockEntry
+from corral.catalog.intent import Card, Model
+from corral.lock.lock import Lock, LockEntry, Seat
 
 About = Literal["model", "card", "image"]
 Kind = Literal["added", "removed", "changed", "upgraded", "unchanged"]
 Field = Literal["repo", "revision", "licence", "file", "argv", "intent", "prediction", "seat", "card", "image"]
 
+_T = TypeVar("_T", LockEntry, Card, str)
 _SHORT = 12
-
-
-@dataclass(frozen=True)
-class Seat:
-    """MiB that a model has on its card, and what decides them (``corral.lock.seat``)."""
-
-    mib: int
-    basis: seat.Basis
 
 
 @dataclass(frozen=True)
@@ -87,68 +79,64 @@ def compare(before: Lock | None, after: Lock | None) -> tuple[Change, ...]:
     empty = Lock(sources={}, images={}, cards={}, models={})
     old, new = before or empty, after or empty
     return (
-        *(_model(name, old.models.get(name), new.models.get(name)) for name in _names(old.models, new.models)),
-        *(_card(name, old, new) for name in _names(old.cards, new.cards)),
-        *(_image(name, old.images.get(name), new.images.get(name)) for name in _names(old.images, new.images)),
+        *_changes("model", old.models, new.models, _of_model),
+        *_changes("card", old.cards, new.cards, _of_card),
+        *_changes("image", old.images, new.images, _of_image),
     )
 
 
-def _names(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    return sorted(old.keys() | new.keys())
+def _changes(
+    about: About,
+    old: Mapping[str, _T],
+    new: Mapping[str, _T],
+    differences_of: Callable[[_T | None, _T | None], Iterator[Difference]],
+) -> Iterator[Change]:
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        differences = tuple(differences_of(before, after))
+        if before is None or after is None:
+            kind: Kind = "added" if before is None else "removed"
+        else:
+            kind = "upgraded" if _is_upgrade(differences) else "changed" if differences else "unchanged"
+        yield Change(about, name, kind, differences)
 
 
-def _kind(before: object, after: object, differences: Sequence[Difference]) -> Kind:
-    if before is None:
-        return "added"
-    if after is None:
-        return "removed"
-    return "changed" if differences else "unchanged"
-
-
-def _model(name: str, old: LockEntry | None, new: LockEntry | None) -> Change:
-    differences = tuple(_of_model(old, new))
-    kind = _kind(old, new, differences)
-    if old and new and old.repo == new.repo and old.revision != new.revision:
-        kind = "upgraded"
-    return Change("model", name, kind, differences)
+def _is_upgrade(differences: Sequence[Difference]) -> bool:
+    by_field = {one.field: one for one in differences}
+    if image := by_field.get("image"):
+        return bool(image.before.partition("@")[0] == image.after.partition("@")[0])
+    return "revision" in by_field and "repo" not in by_field
 
 
 def _of_model(old: LockEntry | None, new: LockEntry | None) -> Iterator[Difference]:
     if old and new:
         for field in ("repo", "licence", "revision"):
             yield from _different(field, "", getattr(old, field), getattr(new, field))
-    yield from _files(old.files if old else (), new.files if new else ())
+    was, now = ({file.path: file for file in entry.files} if entry else {} for entry in (old, new))
+    for path in dict.fromkeys((*(path for path in was if path not in now), *now)):
+        yield from _different("file", path, was.get(path), now.get(path))
     if old and new:
         yield from _different("argv", "", old.argv, new.argv)
-        was, now = (_flat(entry.intent.model_dump(mode="json")) for entry in (old, new))
-        for key in dict.fromkeys((*was, *now)):
-            yield from _different("intent", key, was.get(key), now.get(key))
-    had, has = (Seat(seat.seat_mib(entry), seat.basis(entry)) if entry else None for entry in (old, new))
-    yield from _different("seat", "", had, has)
-    if old and new and had == has and old.predicted != new.predicted:
+        yield from _different_keys("intent", old.intent, new.intent)
+    had, has = (entry.seat if entry else None for entry in (old, new))
+    if not had or not has or (had.mib, had.basis) != (has.mib, has.basis):
+        yield Difference("seat", "", had, has)
+    elif old and new and old.predicted != new.predicted:
         yield Difference("prediction", "", old.predicted, new.predicted)
 
 
-def _files(old: Sequence[LockedFile], new: Sequence[LockedFile]) -> Iterator[Difference]:
-    was, now = ({file.path: file for file in files} for files in (old, new))
-    for path in dict.fromkeys((*(path for path in was if path not in now), *now)):
-        yield from _different("file", path, was.get(path), now.get(path))
+def _of_card(old: Card | None, new: Card | None) -> Iterator[Difference]:
+    yield from _different_keys("card", old, new)
 
 
-def _card(name: str, old: Lock, new: Lock) -> Change:
-    before, after = old.cards.get(name), new.cards.get(name)
-    was, now = (_flat(card.model_dump(mode="json")) if card else {} for card in (before, after))
-    pairs = ((key, was.get(key), now.get(key)) for key in dict.fromkeys((*was, *now)))
-    differences = tuple(itertools.chain.from_iterable(_different("card", *pair) for pair in pairs))
-    return Change("card", name, _kind(before, after, differences), differences)
+def _of_image(old: str | None, new: str | None) -> Iterator[Difference]:
+    yield from _different("image", "", old, new)
 
 
-def _image(name: str, old: str | None, new: str | None) -> Change:
-    differences = tuple(_different("image", "", old, new))
-    kind = _kind(old, new, differences)
-    if old and new and old != new and old.partition("@")[0] == new.partition("@")[0]:
-        kind = "upgraded"
-    return Change("image", name, kind, differences)
+def _different_keys(field: Field, old: Model | Card | None, new: Model | Card | None) -> Iterator[Difference]:
+    was, now = (_flat(one.model_dump(mode="json")) if one else {} for one in (old, new))
+    for key in dict.fromkeys((*was, *now)):
+        yield from _different(field, key, was.get(key), now.get(key))
 
 
 def _different(field: Field, key: str, before: Any, after: Any) -> Iterator[Difference]:
@@ -174,11 +162,7 @@ def _words(one: Difference, *, whole: bool) -> str:
         case "argv":
             return f"argv {argv_words(before, after)}"
         case "seat":
-            return " → ".join(
-                f"seat {_seat_words(seat)}" if seat is before or before is None else _seat_words(seat)
-                for seat in (before, after)
-                if seat is not None
-            )
+            return f"seat {' → '.join(_seat_words(seat) for seat in (before, after) if seat)}"
         case "prediction":
             return f"predicted anew by {after.engine}"
         case "image":
@@ -189,8 +173,8 @@ def _words(one: Difference, *, whole: bool) -> str:
             return f"{one.key or one.field} {shown(before)} → {shown(after)}"
 
 
-def _seat_words(one: Seat) -> str:
-    return f"{one.mib:,} MiB{'' if one.basis == 'predicted' else f' {one.basis}'}"
+def _seat_words(seat: Seat) -> str:
+    return f"{seat.mib:,} MiB{'' if seat.basis == 'predicted' else f' {seat.basis}'}"
 
 
 def _short(revision: str | None) -> str:
@@ -199,17 +183,18 @@ def _short(revision: str | None) -> str:
 
 def shown(value: Any) -> str:
     """A value of a ``Difference`` in words: a list with commas; ``none`` for None and for an empty list."""
-    if value is None:
-        return "none"
-    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
 
 
 def argv_words(old: Sequence[str], new: Sequence[str]) -> str:
-    parts = []
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind != "equal":
-            parts.append(f"{' '.join(old[a:b]) or 'nothing'} → {' '.join(new[c:d]) or 'nothing'}")
-    return ", ".join(parts)
+    """The words of *old* that are others in *new*, each run of them beside what stands there now."""
+    return ", ".join(
+        f"{' '.join(old[a:b]) or 'nothing'} → {' '.join(new[c:d]) or 'nothing'}"
+        for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        if kind != "equal"
+    )
 
 
 def _file_words(old: LockedFile | None, new: LockedFile | None) -> str:

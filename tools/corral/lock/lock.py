@@ -34,7 +34,21 @@ VERSION: Literal[2] = 2
 
 _Strict = ConfigDict(extra="forbid", frozen=True)
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+Basis = Literal["predicted", "declared", "measured"]
 _SEAL = re.compile(r'^  "seal": "([0-9a-f]*)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What a card must hold for one model: bytes, and which figure decides them."""
+
+    bytes: int
+    basis: Basis
+
+    @property
+    def mib(self) -> int:
+        """Whole MiB, rounded up."""
+        return mib(self.bytes)
 
 
 class LockEntry(BaseModel):
@@ -58,6 +72,17 @@ class LockEntry(BaseModel):
     measured: OnCard | None = Field(
         description="what it took on a card, for exactly this argv: the largest of measured.json; null without one"
     )
+
+    @property
+    def seat(self) -> Seat:
+        """The largest claim, of equal ones the first; ``terraform/modules/seating`` has the same rule."""
+        claims: dict[Basis, int] = {
+            "predicted": self.predicted.gpu_bytes or 0,
+            "declared": self.intent.vram.bytes if self.intent.vram else 0,
+            "measured": self.measured.gpu_bytes if self.measured else 0,
+        }
+        basis = max(claims, key=claims.__getitem__)
+        return Seat(claims[basis], basis)
 
     @model_validator(mode="after")
     def _declaration_covers_prediction(self) -> Self:

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corral.catalog.intent import Card
-from corral.lock import seat
-from corral.lock.lock import Lock
-from corral.lock.seat import Basis
+from corral.lock.lock import Basis, Lock
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Chart:
 def of(lock: Lock) -> Chart:
     """The chart of *lock*."""
     models = {
-        model_id: ModelChart(entry.intent.card, entry.intent.group, seat.seat_mib(entry), seat.basis(entry))
+        model_id: ModelChart(entry.intent.card, entry.intent.group, entry.seat.mib, entry.seat.basis)
         for model_id, entry in sorted(lock.models.items())
     }
     cards = {

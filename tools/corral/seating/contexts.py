@@ -18,7 +18,6 @@ from corral.catalog.intent import Model
 from corral.errors import CannotRun, EngineCannotPredict, UnreadableHeader
 from corral.lock import headers
 from corral.lock.lock import Lock, LockEntry
-from corral.lock.seat import seat_bytes
 from corral.seating.chart import Chart
 from corral.vram.prediction import MIB
 
@@ -124,7 +123,7 @@ def _asked(question: _Question, ask: Ask) -> Largest:
 def _question(model: Model, entry: LockEntry, room_mib: int) -> _Question:
     predicted, context = entry.predicted, entry.intent.context
     declared = entry.intent.vram.bytes if entry.intent.vram else 0
-    surplus = seat_bytes(entry) - max(predicted.gpu_bytes or 0, declared)
+    surplus = entry.seat.bytes - max(predicted.gpu_bytes or 0, declared)
     known = {rung.context: rung.gpu_bytes for rung in predicted.ladder}
     if predicted.gpu_bytes is not None:
         known[context] = predicted.gpu_bytes

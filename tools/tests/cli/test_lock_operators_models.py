@@ -17,7 +17,6 @@ from corral import paths
 from corral.demo.hub import Hub, LogEntry, RepoContent
 from corral.hub import gguf_range
 from corral.lock import lock as locks
-from corral.lock import seat
 from corral.vram.gguf_header import parse
 from tests.support import gguf_models
 
@@ -69,7 +68,7 @@ class Locked:
 
     @property
     def totals(self):
-        return {name: seat.seat_mib(entry) for name, entry in self.entries.items()}
+        return {name: entry.seat.mib for name, entry in self.entries.items()}
 
 
 def lock(folder, repositories):

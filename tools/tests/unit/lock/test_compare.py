@@ -9,8 +9,8 @@ import pytest
 from corral.agent.lock_file import LockedFile
 from corral.catalog import catalog as catalogs
 from corral.catalog.ledger import OnCard
-from corral.lock.compare import Difference, Seat, compare
-from corral.lock.lock import Lock
+from corral.lock.compare import Difference, compare
+from corral.lock.lock import Lock, Seat
 from corral.vram.prediction import MIB
 from tests.support.locked_catalog import SMALLEST_INTENT, entry, lock_of, prediction, write_sources
 
@@ -96,7 +96,7 @@ def test_another_context_shows_in_argv_intent_and_seat(locked):
 
     assert change.kind == "changed"
     assert [(one.field, one.key) for one in change.differences] == [("argv", ""), ("intent", "context"), ("seat", "")]
-    assert change.differences[2] == Difference("seat", "", Seat(100, "predicted"), Seat(200, "predicted"))
+    assert change.differences[2] == Difference("seat", "", Seat(100 * MIB, "predicted"), Seat(200 * MIB, "predicted"))
     assert change.details == ("argv 512 → 1024", "context 512 → 1024", "seat 100 MiB → 200 MiB")
 
 

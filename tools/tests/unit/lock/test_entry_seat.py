@@ -6,7 +6,6 @@ import pytest
 
 from corral.catalog.intent import DeclaredVram, Model, Source
 from corral.catalog.ledger import OnCard
-from corral.lock import seat
 from corral.vram.prediction import MIB
 from tests.support import locked_catalog
 from tests.support.locked_catalog import prediction
@@ -39,6 +38,6 @@ def entry(predicted, declared, measured):
     ],
 )
 def test_the_largest_claim_is_the_seat(predicted, declared, measured, size, mib, basis):
-    one = entry(predicted, declared, measured)
+    seat = entry(predicted, declared, measured).seat
 
-    assert (seat.seat_bytes(one), seat.seat_mib(one), seat.basis(one)) == (size, mib, basis)
+    assert (seat.bytes, seat.mib, seat.basis) == (size, mib, basis)
