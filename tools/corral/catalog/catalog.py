@@ -6,19 +6,19 @@ measured.  All problems of the YAML files are found in one pass, each with file 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from corral.catalog import flags, ledger, tenants, yaml_reader
+from corral.catalog import flags, invalid_values, ledger, tenants, yaml_reader
 from corral.catalog.image_reference import ImageReference
-from corral.catalog.intent import FORMS, Card, Images, Model, is_id
+from corral.catalog.intent import Card, Images, Model, is_id
+from corral.catalog.invalid_values import dotted
 from corral.catalog.ledger import Ledger
 from corral.catalog.renamed_keys import RENAMED
 from corral.catalog.yaml_reader import Document, KeyPath
@@ -111,7 +111,7 @@ class _Reading:
 
     def complain(self, source: str, path: KeyPath, message: str) -> None:
         document = self.documents[source]
-        self.problems.append(Problem(document.file, document.line_of(path), _dotted(path), message))
+        self.problems.append(Problem(document.file, document.line_of(path), dotted(path), message))
 
 
 def load(directory: Path) -> Catalog:
@@ -251,52 +251,11 @@ def _check_names(reading: _Reading, models: Mapping[str, Model]) -> None:
             owner.setdefault(alias, model_id)
 
 
-def _dotted(path: KeyPath) -> str:
-    return ".".join(str(step) for step in path)
-
-
 def _explain(error: ValidationError, document: Document, kind: type[BaseModel]) -> Iterator[Problem]:
-    for detail in error.errors(include_url=False):
-        path: KeyPath = tuple(detail["loc"])
-        yield Problem(document.file, document.line_of(path), _dotted(path), _sentence(detail, path, kind, document))
-
-
-def _sentence(detail: Any, path: KeyPath, kind: type[BaseModel], document: Document) -> str:
-    given, context = detail["input"], detail.get("ctx", {})
-    match detail["type"]:
-        case "extra_forbidden":
-            if kind is Model and len(path) == 1 and path[0] in RENAMED:
-                return _renamed(str(path[0]), document)
-            allowed = _keys_at(kind, path[:-1])
-            close = difflib.get_close_matches(str(path[-1]), allowed, n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            return f"unknown key {path[-1]}; allowed: {', '.join(allowed)}.{hint}"
-        case "missing":
-            return f"required key {path[-1]} is missing."
-        case "value_error":
-            return str(context["error"])
-        case "literal_error":
-            return f"must be one of {context['expected']}, not {_shown(given)}."
-        case "int_type" | "int_from_float":
-            return f"must be a whole number, not {_shown(given)}."
-        case "string_type":
-            return f"must be text, not {_shown(given)}; in quotes if need be."
-        case "greater_than" | "greater_than_equal" | "less_than_equal":
-            sign = {"gt": "more than", "ge": "at least", "le": "at most"}
-            limit = next(f"{words} {context[key]}" for key, words in sign.items() if key in context)
-            return f"must be {limit}, not {given}."
-        case "string_pattern_mismatch":
-            return f"{_shown(given)} must be {FORMS[context['pattern']]}."
-        case "too_short" | "string_too_short":
-            return "must not be empty."
-        case "string_too_long":
-            return f"must have at most {context['max_length']} characters."
-        case "tuple_type":
-            return f"must be a list, not {_shown(given)}."
-        case "dict_type" | "model_type":
-            return f"must be a mapping (key: value), not {_shown(given)}."
-        case _:
-            return f"{detail['msg']} (given: {_shown(given)})."
+    for path, sentence in invalid_values.problems(error, kind):
+        is_renamed = kind is Model and len(path) == 1 and path[0] in RENAMED
+        message = _renamed(str(path[0]), document) if is_renamed else sentence
+        yield Problem(document.file, document.line_of(path), dotted(path), message)
 
 
 def _renamed(old: str, document: Document) -> str:
@@ -305,23 +264,3 @@ def _renamed(old: str, document: Document) -> str:
         return f"{old} is called {new} now, and both keys stand here: remove one of them."
     rename = f"corral lock --rename-slots --catalog {shlex.quote(str(document.file.parent.parent))}"
     return f"{old} is called {new} now. Rename the key, or have it renamed: {rename}"
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return f"the truth value {str(value).lower()}"
-    if isinstance(value, dict):
-        return "a mapping"
-    return "a list" if isinstance(value, list | tuple) else repr(value)
-
-
-def _keys_at(kind: type[BaseModel], path: KeyPath) -> list[str]:
-    for step in path:
-        if not isinstance(step, str) or step not in kind.model_fields:
-            continue  # a tenant's name
-        annotation = kind.model_fields[step].annotation
-        nested = [part for part in (annotation, *get_args(annotation)) if isinstance(part, type)]
-        kind = next(part for part in nested if issubclass(part, BaseModel))
-    return [field.alias or name for name, field in kind.model_fields.items()]

@@ -18,6 +18,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from corral.catalog import invalid_values
 from corral.catalog.intent import ID_PATTERN
 from corral.errors import Refused
 from corral.files import write_atomically
@@ -145,9 +146,7 @@ def read(catalog: Path) -> Ledger:
     try:
         found = Ledger.model_validate_json(text, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise _unreadable(catalog, f"{first['msg']}{f' at {where}' if where else ''}") from None
+        raise _unreadable(catalog, invalid_values.first_problem(error, Ledger)) from None
     if missing := Ledger.model_fields.keys() - found.model_fields_set:
         raise _unreadable(catalog, f"it has no {' and no '.join(sorted(missing))}")
     return found

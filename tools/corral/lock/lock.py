@@ -18,6 +18,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from corral.agent.lock_file import LockedFile
+from corral.catalog import invalid_values
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.image_reference import PINNED_PATTERN
@@ -305,9 +306,7 @@ def _read(path: Path) -> Lock | Stale | None:
     try:
         lock = Lock.model_validate_json(text, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(["", *(str(step) for step in first["loc"])])
-        why = f"{first['msg']}{f' at {where}' if first['loc'] else ''}"
+        why = invalid_values.first_problem(error, Lock)
         return Stale("lock", path.name, "content", f"is not a lock that this corral can read: {why}")
     contradiction = next(_contradictions(lock), None)
     return Stale("lock", path.name, "content", f"contradicts itself: {contradiction}") if contradiction else lock

@@ -263,7 +263,7 @@ def test_what_if_takes_budgets_groups_and_flags_at_once(seat_json):
         (["slot=chat", "qwen3-8b"], "slot is called group now."),
         (
             ["smoke.expct=5", "qwen3-8b"],
-            "smoke.expct: unknown key expct; allowed: prompt, expect. Did you mean expect?",
+            "smoke.expct: unknown key expct (did you mean expect?); allowed: prompt, expect.",
         ),
         (["args.cache-typ-k=q8_0", "qwen3-8b"], "args.cache-typ-k: "),
         (["tenants.immich-ml=5"], "a tenant has the keys budget_mib, namespace, selector."),
