@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +38,9 @@ STACK = REPOSITORY / "terraform" / "stacks" / "homelab"
 _NO_VALUE = "No value for required variable"
 _STALE = "Saved plan is stale"
 _LOCKED = "Error acquiring the state lock"
+_TARGET_VARIABLES = ("catalog", "kube_context", "kubeconfig", "namespace")
+_TARGET_VARIABLE = re.compile(rf'^variable "(?:{"|".join(_TARGET_VARIABLES)})" {{$.*?^}}$', re.MULTILINE | re.DOTALL)
+_VALUES = ("terraform.tfvars", "terraform.tfvars.json", "*.auto.tfvars", "*.auto.tfvars.json")
 _VARIABLE = re.compile(r'input variable "(\w+)"')
 _LOCK_ID = re.compile(r"^\s*ID:\s+(\S+)$", re.MULTILINE)
 _WHO = re.compile(r"^\s*Who:\s+(\S+)$", re.MULTILINE)
@@ -172,26 +175,28 @@ class Homelab:
         return {name: one["value"] for name, one in document.items()}
 
     def target(self) -> Target:
-        """The cluster that the variables name; no cluster is asked.
+        """The cluster that the variables name.
+
+        Terraform evaluates them in a temporary folder that holds their declarations and the stack's values: that takes
+        no provider and no state, so a running apply is not in the way.
 
         Raises:
             As ``plan``.
         """
-        names = ("kubeconfig", "kube_context", "namespace", "catalog")
-        asked = f"jsonencode({{{', '.join(f'{name} = var.{name}' for name in names)}}})\n"
-        # Unless told, console locks the state, and a running apply would be in the way of a mere question.
-        with tempfile.TemporaryDirectory(prefix="corral-") as folder:
-            options = {**self._inputs, "state": str(Path(folder) / "none.tfstate")}
-            if lines := self._answered_by_variables(Path(folder), asked, options):
-                return _target(json.loads(json.loads(lines[-1])), self._stack)
-            told = self._terraform.cmd("console", stdin=asked, **options)
-            if _wants_init(told):
-                self._init()
-                told = self._terraform.cmd("console", stdin=asked, **options)
-        lines = _answers(told)
-        if not lines:
-            raise self._explain(told)
-        return _target(json.loads(json.loads(lines[-1])), self._stack)
+        with tempfile.TemporaryDirectory(prefix="corral-") as name:
+            folder = Path(name)
+            for file in self._stack.glob("*.tf"):
+                declared = _TARGET_VARIABLE.findall(file.read_text(encoding="utf-8"))
+                (folder / file.name).write_text("\n".join(declared), encoding="utf-8")
+            for pattern in _VALUES:
+                for file in self._stack.glob(pattern):
+                    (folder / file.name).symlink_to(file.absolute())
+            values = {variable: f"${{var.{variable}}}" for variable in _TARGET_VARIABLES}
+            (folder / "target.tf.json").write_text(json.dumps({"output": {"target": {"value": values}}}))
+            environment = self._terraform.environment | {"TF_DATA_DIR": str(folder / "data")}
+            terraform = Terraform(self._terraform.terraform_bin_path, folder, environment, self._explain)
+            outputs = terraform.run("apply", auto_approve=IsFlagged, **self._inputs).outputs
+        return _target(outputs["target"]["value"], self._stack)
 
     def catalog(self) -> Path | None:
         """The catalog that the variables name; None where they are not enough to tell, which a plan explains."""
@@ -199,26 +204,6 @@ class Homelab:
             return self.target().catalog
         except CorralError:
             return None
-
-    def _answered_by_variables(self, folder: Path, asked: str, options: Mapping[str, Any]) -> list[str]:
-        """What console says to *asked* in *folder* with the stack's variables alone, which need no provider to start.
-
-        Empty where the stack declares or overrides variables elsewhere, or its variables cannot be read.
-        """
-        overrides = {file.name for file in self._stack.glob("*override.tf*")} - {"backend_override.tf"}
-        if overrides or not (self._stack / "variables.tf").is_file():
-            return []
-        for pattern in (
-            "variables.tf",
-            "terraform.tfvars",
-            "terraform.tfvars.json",
-            "*.auto.tfvars",
-            "*.auto.tfvars.json",
-        ):
-            for file in self._stack.glob(pattern):
-                (folder / file.name).symlink_to(file.absolute())
-        alone = Terraform(self._terraform.terraform_bin_path, folder, self._terraform.environment, self._explain)
-        return _answers(alone.cmd("console", stdin=asked, **options))
 
     def _initialised(self, command: str, **options: Any) -> Finished:
         """*command*, after ``terraform init`` when it says that it needs one."""
@@ -351,11 +336,6 @@ def _unreachable(error: dict[str, Any]) -> str:
     if _CREDENTIALS.match(summary):
         return f"The cluster does not accept the kubeconfig's credentials: {summary}."
     return ""
-
-
-def _answers(console: Finished) -> list[str]:
-    """The strings among what a console said; it also warns, and complains of values that a rule of theirs refuses."""
-    return [line for line in console.text.splitlines() if line.startswith('"')]
 
 
 def _wants_init(finished: Finished) -> bool:

@@ -53,9 +53,7 @@ def render_local(
     """
     with _stack(catalog, store, engine, state, start_port, preflight) as terraform:
         applied = terraform.run("apply", auto_approve=IsFlagged, **terraform.inputs)
-        # The plan announces the outputs too, without their values: the last event has them.
-        outputs = [event["outputs"] for event in applied.events if event.get("type") == "outputs"]
-        return str(outputs[-1]["llama_swap_config"]["value"])
+        return str(applied.outputs["llama_swap_config"]["value"])
 
 
 def plan_local(

@@ -37,6 +37,11 @@ class Finished(NamedTuple):
     complaints: str
 
     @property
+    def outputs(self) -> dict[str, Any]:
+        """The outputs that an apply reports; a plan announces them before, without their values."""
+        return next(event["outputs"] for event in reversed(self.events) if event.get("type") == "outputs")
+
+    @property
     def errors(self) -> list[dict[str, Any]]:
         """Its diagnostics of severity error, in Terraform's own form."""
         return [one for one in _diagnostics(self.events) if one["severity"] == "error"]
@@ -90,7 +95,7 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
             raise self.explain(finished)
         return finished
 
-    def cmd(self, cmd: str, *args: str, stdin: str = "", **options: Any) -> Finished:
+    def cmd(self, cmd: str, *args: str, **options: Any) -> Finished:
         """Run one Terraform command in the stack and wait for its end."""
         command = self.generate_cmd_string(cmd, *args, no_color=IsFlagged, **options)
         try:
@@ -98,7 +103,7 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
                 command,
                 cwd=self.working_dir,
                 env=self.environment,
-                input=stdin,
+                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
                 encoding="utf-8",

@@ -176,6 +176,30 @@ def test_a_variable_that_is_declared_or_overridden_elsewhere_counts_too(stack):
     assert Homelab(stack).target().context == "home"
 
 
+def test_a_value_that_its_variable_refuses_is_refused_in_its_own_words(stack):
+    file = stack / "variables.tf"
+    rule = """
+  validation {
+    condition     = var.namespace != "default"
+    error_message = "The namespace is ${var.namespace}; it must be one of its own."
+  }
+"""
+    default = 'default = "llama-cpp"'
+    file.write_text(file.read_text().replace(default, f"{default}{rule}"))
+    set_variables(stack, catalog="c", namespace="default")
+
+    with pytest.raises(Refused, match=r"^The namespace is default; it must be one of its own\.$"):
+        Homelab(stack).target()
+
+
+def test_the_cluster_is_known_when_another_variable_has_no_value(stack):
+    (stack / "variables.tf").write_text(
+        (stack / "variables.tf").read_text() + 'variable "store" {\n  type = string\n}\n'
+    )
+
+    assert Homelab(stack).target().context == "home"
+
+
 def test_variables_of_the_shell_count_and_options_of_the_shell_do_not(stack, monkeypatch):
     monkeypatch.setenv("TF_VAR_note", "shell")
     monkeypatch.setenv("TF_CLI_ARGS_plan", "-destroy")
