@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import Any
 from corral.paths import REPOSITORY
 from corral.terraform.program import find_terraform
 
-ROOT = REPOSITORY / "terraform" / "modules" / "seating" / "tests" / "many"
+MODULE = REPOSITORY / "terraform" / "modules" / "seating"
+MANY = Path("tests", "many")
+_RULE = re.compile(r"^resource .*?^}\n|^ +depends_on = [^\n]*\n", re.MULTILINE | re.DOTALL)
 
 
 class Seating:
@@ -23,36 +27,40 @@ class Seating:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._variables = folder / "catalogs.tfvars.json"
-        self._state = folder / "terraform.tfstate"
+        self._variables, self._file = folder / "catalogs.tfvars.json", folder / "plan"
         self._environment = os.environ | {"TF_DATA_DIR": str(folder / "data"), "CHECKPOINT_DISABLE": "1"}
-        self._run("init", "-backend=false", "-input=false")
+        self._run(MODULE / MANY, "init", "-backend=false", "-input=false")
+        # A plan in which a rule is broken has no output.
+        self._without_rules = Path(shutil.copytree(MODULE, folder / "without-rules"))
+        for file in self._without_rules.glob("*.tf"):
+            file.write_text(_RULE.sub("", file.read_text(encoding="utf-8")), encoding="utf-8")
 
     def charts(self, catalogs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The chart of each of *catalogs*, by name, also of those whose set does not fit."""
-        answer = self._run("console", *self._inputs(catalogs), stdin="jsonencode(local.charts)\n")
-        charts: dict[str, Any] = json.loads(json.loads(answer))
+        self._plan(self._without_rules / MANY, catalogs)
+        plan = json.loads(self._run(self._without_rules / MANY, "show", "-json", str(self._file)))
+        charts: dict[str, Any] = plan["planned_values"]["outputs"]["charts"]["value"]
         assert charts.keys() == catalogs.keys()
         return charts
 
     def refusals(self, catalogs: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """The messages of every rule that ``terraform plan`` finds broken, over all *catalogs*."""
-        answer = self._run("plan", "-json", "-input=false", *self._inputs(catalogs), may_fail=True)
+        answer = self._plan(MODULE / MANY, catalogs, may_fail=True)
         events = [json.loads(line) for line in answer.splitlines() if line.startswith('{"@')]
         found = [event["diagnostic"] for event in events if event.get("diagnostic", {}).get("severity") == "error"]
         assert {one["summary"] for one in found} <= {"Resource precondition failed"}, answer
         return [one["detail"] for one in found]
 
-    def _inputs(self, catalogs: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    def _plan(self, root: Path, catalogs: Mapping[str, Mapping[str, Any]], *, may_fail: bool = False) -> str:
         self._variables.write_text(json.dumps({"catalogs": catalogs}), encoding="utf-8")
-        return f"-var-file={self._variables}", f"-state={self._state}"
+        words = ("-json", "-input=false", f"-var-file={self._variables}", f"-out={self._file}")
+        return self._run(root, "plan", *words, may_fail=may_fail)
 
-    def _run(self, *words: str, stdin: str | None = None, may_fail: bool = False) -> str:
+    def _run(self, root: Path, *words: str, may_fail: bool = False) -> str:
         done = subprocess.run(
             [find_terraform(), *words],
-            cwd=ROOT,
+            cwd=root,
             env=self._environment,
-            input=stdin,
             capture_output=True,
             text=True,
             check=False,

@@ -1,5 +1,4 @@
-# The charts of many catalogs in one run, also of those whose set does not fit:
-#   echo 'jsonencode(local.charts)' | terraform console -var-file=catalogs.tfvars.json
+# The charts of many catalogs in one run: terraform plan -var-file=catalogs.tfvars.json
 
 variable "catalogs" {
   description = "By name, what the module seating takes."
@@ -21,6 +20,7 @@ module "seating" {
   models = each.value.models
 }
 
-locals {
-  charts = { for name, seating in module.seating : name => seating.chart }
+output "charts" {
+  description = "The chart of each catalog, by name."
+  value       = { for name, seating in module.seating : name => seating.chart }
 }
