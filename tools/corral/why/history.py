@@ -31,7 +31,6 @@ class History:
         alone: no other model was being loaded at the time, so that every line in between is this one's.
         mishap: llama-swap's words for what ended badly before this load; empty when nothing did.
         mishap_at: when, in seconds since 1970.
-        lacks_program: it ended because its program could not be executed.
     """
 
     state: State = "never"
@@ -44,7 +43,6 @@ class History:
     alone: bool = True
     mishap: str = ""
     mishap_at: float = 0.0
-    lacks_program: bool = False
 
 
 def read(log: str) -> dict[str, History]:
@@ -94,7 +92,6 @@ def _ended(before: History, event: Event) -> History:
         at=event.at,
         failure=event.end,
         reason=event.reason,
-        lacks_program=event.lacks_program,
         failures=before.failures + 1,
         begun=before.begun,
         failed=(before.begun, event.start),

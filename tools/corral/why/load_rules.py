@@ -62,7 +62,7 @@ def failed(case: Case) -> Answer | None:
     if not past.has_failed(case) or past.is_over(case):
         return None
     seen, error, evidence = case.seen, past.error(case), past.evidence(case)
-    if seen.history.failure is End.NOT_STARTED:
+    if seen.history.failure in (End.NO_PROGRAM, End.NOT_STARTED):
         return _no_program(case, seen.command.engine if seen.command else "llama-server", evidence)
     if past.reason(case) is not Reason.UNKNOWN:
         return _by_code(case, error, evidence)

@@ -46,8 +46,8 @@ def evidence(case: Case) -> list[str]:
 
 def is_over(case: Case) -> bool:
     """Whether the cause of the last end was one that can be looked at, and is no more."""
-    if case.seen.history.failure is End.NOT_STARTED:
-        return case.seen.history.lacks_program and not case.seen.missing_program
+    if case.seen.history.failure in (End.NO_PROGRAM, End.NOT_STARTED):
+        return case.seen.history.failure is End.NO_PROGRAM and not case.seen.missing_program
     check = _CHECKS.get(reason(case))
     return check is not None and check(case)
 

@@ -65,7 +65,7 @@ def test_a_death_after_it_was_ready_is_told_apart():
 def test_a_program_that_does_not_start_says_nothing_before():
     found = history.read(ended(2, "a", "failed to start command '/x a': fork/exec /x: no such file or directory"))["a"]
 
-    assert (found.failure, found.failures) == ("not started", 1)
+    assert (found.failure, found.failures) == ("no program", 1)
 
 
 def test_an_end_that_was_asked_for_is_no_failure():
