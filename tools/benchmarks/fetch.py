@@ -137,7 +137,7 @@ class Served:
             with self.path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             described = {"path": "a.gguf", "role": "model", "size": self.path.stat().st_size, "sha256": digest}
-            entry = {"repo": "org/name", "revision": "0" * 40, "licence": None, "files": [described], "argv": []}
+            entry = {"repo": "org/name", "revision": "0" * 40, "files": [described]}
             lock.write_text(json.dumps({"version": 2, "models": {"m": entry}}))
         environment = os.environ | {
             "HF_ENDPOINT": f"{self.scheme}://127.0.0.1:{self.port}",

@@ -75,9 +75,7 @@ def make_store(folder: Path, size: int) -> tuple[Path, Path]:
     entry = {
         "repo": "org/name",
         "revision": "0" * 40,
-        "licence": None,
         "files": [{"path": file.path, "role": file.role, "size": file.size, "sha256": file.sha256}],
-        "argv": ["llama-server"],
     }
     lock = folder / "lock.json"
     lock.write_text(json.dumps({"version": 2, "models": {"m": entry}}), encoding="utf-8")

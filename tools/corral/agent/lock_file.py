@@ -1,11 +1,12 @@
 """Reading ``lock.json``: what the store must hold, as frozen dataclasses.
 
-The lock is written elsewhere, perhaps by a newer corral, and its paths become names on disk.  So everything
-is checked here, once, and what is not understood is refused: the rest of the agent trusts what it gets.
+The lock is written elsewhere, perhaps by a newer corral, and its paths become names on disk.  Everything is checked
+here, once: first the seal, which shows an edit or a merge, then each value.  The rest of the agent trusts the result.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -29,10 +30,12 @@ _STORE_FOLDERS = ("blobs", "sets")
 """Names that the store uses beside the models' links: no model may be called so."""
 
 _TOP_KEYS = {"version", "models"}
-_TOP_KEYS_PASSED_OVER = {"seal", "sources", "images", "cards"}  # for Terraform and the operator's machine
-_MODEL_KEYS = {"repo", "revision", "licence", "files", "argv"}
-_MODEL_KEYS_PASSED_OVER = {"intent", "predicted", "measured"}
+_TOP_KEYS_NOT_READ = {"seal", "sources", "images", "cards"}  # for Terraform and the operator's machine
+_MODEL_KEYS = {"repo", "revision", "files"}
+_MODEL_KEYS_NOT_READ = {"licence", "argv", "intent", "predicted", "measured"}
 _FILE_KEYS = {"path", "role", "size", "sha256"}
+
+_SEAL = re.compile(r'^  "seal": "[0-9a-f]*"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -110,14 +113,29 @@ class Lock:
         return tuple(model for model in self.models.values() if not ids or model.id in ids)
 
 
+def sealed(text: str) -> str:
+    """The lock file *text* with its seal: the hex sha256 of the file's UTF-8 bytes with the seal's value empty."""
+    unsealed = _SEAL.sub('  "seal": ""', text, count=1)
+    digest = hashlib.sha256(unsealed.encode()).hexdigest()
+    return _SEAL.sub(f'  "seal": "{digest}"', unsealed, count=1)
+
+
+def is_sealed(text: str) -> bool:
+    """Whether the lock file *text* has its own seal: no byte was edited or merged after `corral lock` wrote it."""
+    return _SEAL.search(text) is not None and sealed(text) == text
+
+
 def read_lock(path: Path) -> Lock:
-    """Read and check the lock at *path*.
+    """Read and check the lock at *path*: a whole lock with its seal, or the extract that the download Job mounts.
+
+    Terraform compares the seal of the whole lock and renders from it, into the Job's ConfigMap, only the keys that the
+    agent reads.  An object with exactly these keys, here and in each model, is such an extract; any other needs a seal.
 
     Raises:
-        Refused: it is missing, is not JSON, or holds anything that is not understood.
+        Refused: it is missing, is not JSON, was edited after it was written, or holds anything that is not understood.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode()
     except FileNotFoundError as error:
         raise _unusable(path, f"There is no lock: {path} does not exist.", "Write it with: corral lock") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -132,9 +150,18 @@ def read_lock(path: Path) -> Lock:
     top = reader.mapping(document, "the lock")
     if top.get("version") != VERSION:
         reader.refuse(f"version is {top.get('version')!r}; this corral reads version {VERSION}")
-    reader.no_other_keys(top, _TOP_KEYS | _TOP_KEYS_PASSED_OVER, "the lock")
+    if not (_is_extract(top) or is_sealed(text)):
+        message = f"{path} was edited or merged after `corral lock` had written it: its seal does not match."
+        raise _unusable(path, message)
+    reader.no_other_keys(top, _TOP_KEYS | _TOP_KEYS_NOT_READ, "the lock")
     entries = reader.mapping(top.get("models"), "models")
     return Lock(path=path, models={name: reader.model(name, entries[name]) for name in sorted(entries)})
+
+
+def _is_extract(top: Mapping[str, Any]) -> bool:
+    models = top.get("models")
+    entries = models.values() if isinstance(models, dict) else ()
+    return top.keys() == _TOP_KEYS and all(isinstance(entry, dict) and entry.keys() <= _MODEL_KEYS for entry in entries)
 
 
 def _unusable(path: Path, message: str, next_step: str = "Write it again with: corral lock") -> Refused:
@@ -167,7 +194,7 @@ class _Reader:
         if name in _STORE_FOLDERS:
             self.refuse(f"{where}: the store itself has a folder of that name")
         entry = self.mapping(value, where)
-        self.no_other_keys(entry, _MODEL_KEYS | _MODEL_KEYS_PASSED_OVER, where)
+        self.no_other_keys(entry, _MODEL_KEYS | _MODEL_KEYS_NOT_READ, where)
         repo, revision = self._origin(entry, where)
         listed = entry.get("files")
         if not isinstance(listed, list):

@@ -6,9 +6,7 @@ one fact stands on a line so that a diff of it reads well, and a seal over them 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from corral.agent.lock_file import LockedFile
+from corral.agent.lock_file import LockedFile, is_sealed, sealed
 from corral.catalog import invalid_values
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
@@ -36,7 +34,6 @@ VERSION: Literal[2] = 2
 _Strict = ConfigDict(extra="forbid", frozen=True)
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 Basis = Literal["predicted", "declared", "measured"]
-_SEAL = re.compile(r'^  "seal": "([0-9a-f]*)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -123,13 +120,8 @@ class Lock(BaseModel):
             card["tenants"] = dict(sorted(card["tenants"].items()))
         for model in plain["models"].values():
             model["intent"]["args"] = dict(sorted(model["intent"]["args"].items()))
-        text = json.dumps(plain, indent=2) + "\n"  # ASCII: Terraform normalises all else, and would find another seal
-        return _SEAL.sub(f'  "seal": "{seal_of(text)}"', text, count=1)
-
-
-def seal_of(text: str) -> str:
-    """The seal that belongs to the lock file *text*: hex sha256 of its UTF-8 bytes with the seal's value empty."""
-    return hashlib.sha256(_SEAL.sub('  "seal": ""', text, count=1).encode()).hexdigest()
+        # ASCII: Terraform normalises every other text, and would compute another seal.
+        return sealed(json.dumps(plain, indent=2) + "\n")
 
 
 StaleCode = Literal[
@@ -299,8 +291,7 @@ def _read(path: Path) -> Lock | Stale | None:
     if type(version) is not int or version != VERSION:
         has = "no version" if version is None else f"version {json.dumps(version)}"
         return Stale("lock", path.name, "version", f"has {has}, and this corral reads version {VERSION}")
-    found = _SEAL.search(text)
-    if found is None or found[1] != seal_of(text):
+    if not is_sealed(text):
         why = "was edited or merged after `corral lock` had written it: its seal does not match"
         return Stale("lock", path.name, "seal", why)
     try:

@@ -5,8 +5,10 @@ import re
 
 import pytest
 
+from corral.agent import __main__ as agent
 from corral.cli.main import main
 from tests.support.fetching import shop
+from tests.support.locks import write_sealed
 
 
 @pytest.fixture
@@ -67,11 +69,42 @@ def test_an_unknown_model_is_refused_by_name(one, capsys):
 def test_a_hash_that_never_matches_is_exit_1(one, capsys):
     lock = json.loads(one.lock.read_text())
     lock["models"]["m"]["files"][0]["sha256"] = "0" * 64
-    (one.folder / "lock.json").write_text(json.dumps(lock))
+    write_sealed(one.folder / "lock.json", lock)
     assert corral(one, "fetch") == 1
     err = capsys.readouterr().err
     assert "m/a.gguf does not match the lock: expected sha256 000000" in err
     assert not one.published.exists()
+
+
+def edit_commit(one):
+    """One digit of the pinned commit is another one."""
+    commit = json.loads(one.lock.read_text())["models"]["m"]["revision"]
+    other = f"{'0' if commit[0] != '0' else '1'}{commit[1:]}"
+    path = one.folder / "lock.json"
+    path.write_text(path.read_text().replace(commit, other))
+    return path
+
+
+@pytest.mark.parametrize(
+    "words", [["fetch"], ["verify", "--repair"], ["warm", "m"], ["prune", "--yes"]], ids=lambda words: words[0]
+)
+def test_an_edited_commit_is_refused_by_every_command_before_the_store_or_the_hub_is_touched(one, words, capsys):
+    path = edit_commit(one)
+    assert corral(one, *words) == 2
+    error = capsys.readouterr().err
+    assert f"corral {words[0]}: {path} was edited or merged after `corral lock` had written it: its seal does" in error
+    assert f"→ Write it again with: corral lock --catalog {one.folder}" in error
+    assert one.hub.log == []
+    assert not one.store.root.exists()
+
+
+def test_the_agent_alone_refuses_an_edited_commit_before_any_transfer(one, tmp_path):
+    path, log = edit_commit(one), tmp_path / "termination-log"
+    words = ["fetch", "--lock", str(path), "--store", str(one.store.root), "--termination-log", str(log)]
+    assert agent.main(words) == 2
+    assert json.loads(log.read_text())["code"] == "lock-unusable"
+    assert one.hub.log == []
+    assert not one.store.root.exists()
 
 
 def test_plain_http_elsewhere_is_refused(one, monkeypatch, capsys):

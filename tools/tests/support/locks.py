@@ -6,6 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from corral.agent.lock_file import sealed
 from corral.demo.hub import Hub
 
 
@@ -35,5 +36,10 @@ def write_lock(folder: Path, **models: dict) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "lock.json"
     entries = {name.replace("_", "-"): entry for name, entry in models.items()}
-    path.write_text(json.dumps({"version": 2, "models": entries}), encoding="utf-8")
+    return write_sealed(path, {"version": 2, "models": entries})
+
+
+def write_sealed(path: Path, document: dict) -> Path:
+    """Write *document* to *path* as `corral lock` writes a lock: a fact on each line, and with its seal."""
+    path.write_text(sealed(json.dumps({"seal": "", **document}, indent=2) + "\n"), encoding="utf-8")
     return path

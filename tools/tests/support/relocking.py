@@ -15,6 +15,7 @@ from corral.lock.predict import EnginePredictor, Predicted
 from corral.lock.relock import relock
 from corral.vram.prediction import Bytes, Prediction
 from corral.vram.rules import RULES_VERSION
+from tests.support.locks import write_sealed
 
 COMMIT, NEXT = "a" * 40, "b" * 40
 TEXT = "source: {repo: org/text, quant: Q4_K_M}\ncard: t4\ncontext: 4096\nmodalities: [text]\n"
@@ -97,5 +98,4 @@ def edit_lock(folder, change):
     """Change the document and seal it anew, as no accident does."""
     document = json.loads((folder / "lock.json").read_text())
     change(document)
-    text = json.dumps(document | {"seal": ""}, indent=2) + "\n"
-    (folder / "lock.json").write_text(text.replace('"seal": ""', f'"seal": "{lock.seal_of(text)}"', 1))
+    write_sealed(folder / "lock.json", document)

@@ -23,6 +23,7 @@ from corral.agent.store import Store
 from corral.engine import binaries, ports, stack
 from corral.paths import REPOSITORY
 from tests.support.engine_process import free_port
+from tests.support.locks import write_sealed
 
 PREFLIGHT = REPOSITORY / "terraform" / "modules" / "llama-swap-config" / "preflight.sh"
 _LARGE = 10 << 20  # bytes; such a file is one for all models, and no test may write to it
@@ -132,7 +133,7 @@ def _write_catalog(catalog: Path, copies: Mapping[str, Path]) -> None:
             "argv": ["llama-server"],
             "files": [_file(path)],
         }
-    (catalog / "lock.json").write_text(json.dumps({"version": 2, "models": entries}))
+    write_sealed(catalog / "lock.json", {"version": 2, "models": entries})
 
 
 def _file(path: Path) -> dict[str, object]:

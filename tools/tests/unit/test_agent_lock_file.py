@@ -5,8 +5,10 @@ import json
 
 import pytest
 
+from corral.agent.errors import Code
 from corral.agent.lock_file import read_lock
 from corral.errors import Refused
+from tests.support.locks import write_sealed
 
 FILE = {"path": "sub/x-Q4_K_M.gguf", "role": "model", "size": 3, "sha256": "a" * 64}
 MODEL = {
@@ -23,13 +25,15 @@ MODEL = {
 
 def write(tmp_path, document):
     path = tmp_path / "lock.json"
-    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    if isinstance(document, dict):
+        return write_sealed(path, document)
+    path.write_text(document)
     return path
 
 
 def lock_of(**models):
-    passed_over = {"seal": "1" * 64, "sources": {}, "images": {}, "cards": {}}
-    return {"version": 2, **passed_over, "models": models}
+    not_read = {"seal": "", "sources": {}, "images": {}, "cards": {}}
+    return {"version": 2, **not_read, "models": models}
 
 
 def changed(**changes):
@@ -48,6 +52,56 @@ def test_a_good_lock_is_read(tmp_path):
 
 def test_an_empty_lock_is_read(tmp_path):
     assert read_lock(write(tmp_path, lock_of())).models == {}
+
+
+EDITS = {
+    "a pinned commit": lambda text: text.replace("c" * 40, "d" + "c" * 39),
+    "a sha256": lambda text: text.replace("a" * 64, "b" + "a" * 63),
+    "what only Terraform reads": lambda text: text.replace('"context": 1', '"context": 2'),
+    "the seal": lambda text: text.replace('"seal": "', '"seal": "0'),
+    "no seal": lambda text: "".join(line for line in text.splitlines(keepends=True) if '"seal"' not in line),
+    "another layout": lambda text: json.dumps(json.loads(text)),
+    "line ends of another system": lambda text: text.replace("\n", "\r\n"),
+    "a line more": lambda text: f"{text}\n",
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_a_lock_whose_seal_does_not_match_is_refused_with_the_command_that_writes_it(tmp_path, edit):
+    path = write(tmp_path, lock_of(m=MODEL))
+    path.write_bytes(edit(path.read_text()).encode())
+    with pytest.raises(Refused) as caught:
+        read_lock(path)
+    assert caught.value.message == (
+        f"{path} was edited or merged after `corral lock` had written it: its seal does not match."
+    )
+    assert caught.value.next_step == "Write it again with: corral lock"
+    assert (caught.value.code, caught.value.fields) == (Code.LOCK_UNUSABLE, {"path": str(path)})
+
+
+EXTRACT = {"version": 2, "models": {"m": {key: MODEL[key] for key in ("repo", "revision", "files")}}}
+
+
+def test_the_extract_that_the_download_job_mounts_is_read_without_a_seal(tmp_path):
+    path = tmp_path / "lock.json"
+    path.write_text(json.dumps(EXTRACT))
+    assert read_lock(path).models["m"].revision == "c" * 40
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(EXTRACT | {"sources": {}}, id="a-key-of-the-whole-lock"),
+        pytest.param({"version": 2, "models": {"m": MODEL}}, id="a-key-of-a-whole-model"),
+        pytest.param({"version": 2, "models": {**EXTRACT["models"], "n": []}}, id="a-model-that-is-no-object"),
+        pytest.param({"version": 2, "models": {}, "other": 1}, id="an-unknown-key"),
+        pytest.param({"version": 2}, id="no-models"),
+    ],
+)
+def test_anything_but_such_an_extract_needs_a_seal(tmp_path, document):
+    (tmp_path / "lock.json").write_text(json.dumps(document))
+    with pytest.raises(Refused, match="its seal does not match"):
+        read_lock(tmp_path / "lock.json")
 
 
 def test_shards_keep_their_order_and_get_numbered_links(tmp_path):
@@ -81,7 +135,7 @@ def test_selecting_keeps_the_locks_order_and_refuses_strangers(tmp_path):
     [
         pytest.param("{", "is not JSON", id="broken"),
         pytest.param("[" * 100_000, "nested too deeply", id="nested"),
-        pytest.param([], "the lock must be an object", id="list"),
+        pytest.param("[]", "the lock must be an object", id="list"),
         pytest.param({"version": 3, "models": {}}, "version is 3; this corral reads version 2", id="newer"),
         pytest.param({"version": 1, "models": {}}, "version is 1; this corral reads version 2", id="older"),
         pytest.param({"version": 2, "models": {}, "extra": 1}, "the lock has extra", id="unknown-top-key"),

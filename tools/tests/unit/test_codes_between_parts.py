@@ -28,6 +28,7 @@ from tests.support import reworded, smoke_catalog
 from tests.support.cluster_faults import RECORDED, loaded
 from tests.support.fake_kubernetes import fake_kubernetes
 from tests.support.fetching import shop
+from tests.support.locks import write_sealed
 
 ERRORS = {"CannotRun", "Refused", "Failed", "becomes", "kind"}
 
@@ -47,8 +48,7 @@ def one(tmp_path):
 def edited(lock: Path, **changes: object) -> Path:
     document = json.loads(lock.read_text())
     document["models"]["m"]["files"][0].update(changes)
-    lock.write_text(json.dumps(document))
-    return lock
+    return write_sealed(lock, document)
 
 
 def occupy(shop):
