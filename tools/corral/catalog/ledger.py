@@ -138,6 +138,8 @@ def read(catalog: Path) -> Ledger:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
+        if path.is_symlink():
+            raise _unreadable(catalog, "it is a link to a file that does not exist") from None
         return Ledger()
     except UnicodeDecodeError:
         raise _unreadable(catalog, "it is not UTF-8") from None

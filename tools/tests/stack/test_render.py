@@ -197,6 +197,10 @@ FAULTS = {
             "It must be made from the catalog's files as they are."
         ),
     ),
+    "dangling ledger": (
+        lambda catalog: (catalog / "measured.json").symlink_to("nowhere"),
+        "lock.json is stale: measured.json was added. It must be made from the catalog's files as they are.",
+    ),
 }
 
 

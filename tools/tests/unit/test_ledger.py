@@ -37,6 +37,13 @@ def test_without_a_file_nothing_was_measured(tmp_path):
     assert ledger.read(tmp_path) == Ledger()
 
 
+def test_a_link_to_a_file_that_does_not_exist_is_refused(tmp_path):
+    ledger.path_of(tmp_path).symlink_to("nowhere")
+
+    with pytest.raises(Refused, match="it is a link to a file that does not exist"):
+        ledger.read(tmp_path)
+
+
 def test_what_is_written_is_read_and_its_bytes_do_not_depend_on_the_order(tmp_path):
     one, two = measurement(), on_cpu()
     ledger.write(tmp_path, Ledger(measurements=(two, one)))
