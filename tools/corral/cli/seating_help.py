@@ -7,23 +7,24 @@ from contextlib import contextmanager
 
 from corral import output
 from corral.catalog.catalog import Catalog
-from corral.errors import Refused
+from corral.errors import CannotRun, Refused
 from corral.lock.lock import Lock
 from corral.seating import advice, chart, report
 
 
 @contextmanager
 def seating_help(catalog: Catalog, lock: Lock) -> Iterator[None]:
-    """Print the advice about *lock*, which is fresh; when the block is refused, add remedies for each short card.
+    """Print the advice about *lock*, which is fresh; when the block fails, add remedies for each short card.
 
     Raises:
-        Refused: what the block raised, with the remedies beneath its message.
+        Refused, CannotRun: what the block raised, with the remedies beneath its message.
     """
     for one in advice.of(lock, chart.of(lock)):
         output.warn(advice.sentence(one))
     try:
         yield
-    except Refused as refusal:
+    except (Refused, CannotRun) as error:
         if not (lines := report.help_for_short_cards(catalog, lock)):
             raise
-        raise Refused("\n".join([refusal.message, *lines]), next_step=refusal.next_step) from None
+        kind = Refused if isinstance(error, Refused) else CannotRun
+        raise kind("\n".join([error.message, *lines]), next_step=error.next_step) from None

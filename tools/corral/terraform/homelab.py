@@ -26,13 +26,7 @@ from corral.paths import REPOSITORY
 from corral.terraform import applying, remedies
 from corral.terraform.applying import Finding, Guard
 from corral.terraform.program import ON_PATH, as_typed, find_terraform
-from corral.terraform.runner import (
-    Finished,
-    Terraform,
-    broken_rules,
-    refused,
-    undeclared,
-)
+from corral.terraform.runner import Finished, Terraform, refused, undeclared
 
 STACK = REPOSITORY / "terraform" / "stacks" / "homelab"
 _NO_VALUE = "No value for required variable"
@@ -231,9 +225,9 @@ class Homelab:
 
     def _explain(self, finished: Finished) -> CorralError:
         """What Terraform complained of, as one of our errors."""
-        if rules := broken_rules(finished):
+        errors, rules, words = finished.errors, finished.broken_rules, "\n".join(finished.words)
+        if rules and rules == errors:
             return refused(rules, self._catalog)
-        errors, words = finished.errors, "\n".join(finished.words)
         if errors and all(one["summary"] == _NO_VALUE for one in errors):
             return self._without_value([name for one in errors for name in _VARIABLE.findall(one["detail"])])
         if _LOCKED in words:
@@ -246,7 +240,11 @@ class Homelab:
                 next_step="corral apply, which plans anew",
             )
         if unreachable := next(filter(None, map(_unreachable, errors)), None):
-            return CannotRun(unreachable, next_step=self._check_it())
+            if not rules:
+                return CannotRun(unreachable, next_step=self._check_it())
+            refusal = refused(rules, self._catalog)
+            both = "; then: ".join(filter(None, (self._check_it(), refusal.next_step)))
+            return CannotRun(f"{unreachable}\n{refusal.message}", next_step=both)
         steps = [step for one in errors if (step := remedies.of_resource(one))]
         by_hand = f"See it alone: {self._typed('plan')}"
         return CannotRun(f"Terraform failed.\n{words}", next_step=steps[0] if steps else by_hand)

@@ -20,7 +20,7 @@ from corral.errors import CannotRun, Refused
 from corral.files import exclusive_lock
 from corral.paths import REPOSITORY
 from corral.terraform.program import find_terraform
-from corral.terraform.runner import Finished, Terraform, broken_rules, refused
+from corral.terraform.runner import Finished, Terraform, refused
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 _PATIENCE = 60.0  # seconds to wait for another corral in the same state folder
@@ -116,7 +116,7 @@ def _environment(outer: Mapping[str, str], *, data: Path) -> dict[str, str]:
 
 def _error(finished: Finished, catalog: Path, folder: Path) -> Refused | CannotRun:
     """What Terraform complained of, as one of our errors."""
-    if rules := broken_rules(finished):
+    if (rules := finished.broken_rules) and rules == finished.errors:
         return refused(rules, catalog)
     return CannotRun(
         "\n".join(["Terraform failed.", *finished.words]),

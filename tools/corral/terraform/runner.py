@@ -47,6 +47,11 @@ class Finished(NamedTuple):
         return [one for one in _diagnostics(self.events) if one["severity"] == "error"]
 
     @property
+    def broken_rules(self) -> list[dict[str, Any]]:
+        """Those of its errors that are broken rules of corral's own modules."""
+        return [one for one in self.errors if one["summary"] in _RULES]
+
+    @property
     def words(self) -> list[str]:
         """What it complained of: summary and detail of each error, else all that it printed."""
         told = [
@@ -143,14 +148,6 @@ def require_version(program: str) -> None:
     if numbers < MINIMUM_VERSION:
         name = "OpenTofu" if Path(program).name == "tofu" else "Terraform"
         raise ProgramMissing(f"{program} is {name} {version}; corral needs {_minimum()} or newer.", next_step=_GET_IT)
-
-
-def broken_rules(finished: Finished) -> list[dict[str, Any]]:
-    """The diagnostics of our own rules that were broken; empty when anything else went wrong too."""
-    found = finished.errors
-    if not found or any(one["summary"] not in _RULES for one in found):
-        return []
-    return found
 
 
 def refused(rules: Sequence[Mapping[str, Any]], catalog: Path | None) -> Refused:

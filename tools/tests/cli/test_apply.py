@@ -14,9 +14,13 @@ from typing import NamedTuple
 import pytest
 
 from corral import paths
+from corral.catalog import catalog as catalogs
 from corral.cli.main import main
+from corral.cli.seating_help import seating_help
 from corral.cluster import client, port_forward
+from corral.errors import CannotRun, Refused
 from corral.lock import lock
+from corral.seating import report
 from corral.terraform import guard, homelab, remedies
 from tests.support.stub_endpoint import fails_to_load, serve
 from tests.support.tiny_stack import set_variables, write_stack
@@ -103,6 +107,20 @@ def test_a_plan_takes_catalog_and_variables_from_the_command_line(stack, tmp_pat
     assert main(["plan", "--catalog", str(DEMO), "--var-file", str(tmp_path / "more.tfvars")]) == 0
 
     assert '"fourth"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", [CannotRun, Refused])
+def test_remedies_for_a_short_card_stand_beneath_any_plan_that_failed(kind, monkeypatch):
+    monkeypatch.setattr(report, "help_for_short_cards", lambda *_: ["t4 is short of 26 MiB."])
+    catalog = catalogs.load(DEMO)
+
+    with (
+        pytest.raises(kind, match=r"^No cluster\.\nt4 is short of 26 MiB\.$") as caught,
+        seating_help(catalog, lock.require_fresh(catalog)),
+    ):
+        raise kind("No cluster.", next_step="kubectl get nodes")
+
+    assert caught.value.next_step == "kubectl get nodes"
 
 
 def test_a_lock_that_only_corral_knows_to_be_stale_is_refused(stack, tmp_path, capsys):

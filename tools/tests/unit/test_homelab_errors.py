@@ -19,15 +19,15 @@ JOB = "module.model_fetch.kubernetes_job_v1.download_models"
 HERE = homelab.Target(Path("/kube/config"), "home", "llm")
 
 
-def failed(**diagnostic):
-    event = {"type": "diagnostic", "diagnostic": {"severity": "error", "detail": "", **diagnostic}}
-    return Finished(1, [event], "", "")
+def failed(*more, **diagnostic):
+    found = [{"severity": "error", "detail": "", **one} for one in (diagnostic, *more)]
+    return Finished(1, [{"type": "diagnostic", "diagnostic": one} for one in found], "", "")
 
 
-def explained(tmp_path, monkeypatch, target=lambda _self: HERE, **diagnostic):
+def explained(tmp_path, monkeypatch, target=lambda _self: HERE, more=(), **diagnostic):
     monkeypatch.setattr(homelab, "find_terraform", lambda: "terraform")
     monkeypatch.setattr(homelab.Homelab, "target", target)
-    return homelab.Homelab(tmp_path)._explain(failed(**diagnostic))
+    return homelab.Homelab(tmp_path)._explain(failed(*more, **diagnostic))
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,20 @@ def test_a_cluster_that_cannot_be_asked_says_what_to_correct(tmp_path, monkeypat
     assert error.message.startswith(said) or said in error.message
     assert "kube_context" in error.next_step
     assert error.next_step.endswith(": kubectl --kubeconfig /kube/config --context home get nodes")
+
+
+def test_a_cluster_that_cannot_be_asked_does_not_hide_a_broken_rule(tmp_path, monkeypatch):
+    short = {
+        "summary": "Resource precondition failed",
+        "detail": "Card t4 is short of 26 MiB.",
+        "snippet": {"context": 'resource "terraform_data" "card_holds_its_set"'},
+    }
+
+    error = explained(tmp_path, monkeypatch, more=[short], summary=REFUSED)
+
+    assert isinstance(error, CannotRun)
+    assert error.message.splitlines()[1:] == ["Card t4 is short of 26 MiB."]
+    assert error.next_step.endswith("get nodes; then: corral seat")
 
 
 def unknown(_self):
