@@ -10,6 +10,7 @@ CorralError
 │   └── EngineCannotPredict   the engine could not predict what a model takes
 └── CannotRun    exit 3   the work could not be done here and now
     ├── HubUnavailable    the model hub did not answer
+    │   └── HubUnreachable    there is no connection to it
     └── ProgramMissing    a program that corral needs is not installed
 
 Library code raises these; only ``corral.cli.main`` turns them into text and an exit code.  Anything else that
@@ -36,6 +37,7 @@ __all__ = [
     "ExitCode",
     "Failed",
     "HubUnavailable",
+    "HubUnreachable",
     "LockStale",
     "Problem",
     "ProgramMissing",
@@ -99,6 +101,16 @@ class EngineCannotPredict(Refused):
 
 class HubUnavailable(CannotRun):
     """The model hub could not be reached or did not answer as a hub does."""
+
+
+class HubUnreachable(HubUnavailable):
+    """No connection to the model hub: whatever is asked of it fails alike, so nothing else is tried."""
+
+    def __init__(self, endpoint: str, reason: str) -> None:
+        super().__init__(
+            f"The hub at {endpoint} is unreachable: {reason}.",
+            next_step="Check the network and HF_ENDPOINT, then: corral lock",
+        )
 
 
 class ProgramMissing(CannotRun):

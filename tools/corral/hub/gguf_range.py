@@ -1,54 +1,55 @@
 """Reads the header of a locked GGUF file, and no more of it: from the hub by ranges, or from disk.
 
-A header is 20 KB for a projector and some 10 MB for a model, nearly all of it tokenizer, and it cannot be told how
-long it is before it has been read.  So the reader asks for what must be there at least, and a little more each time;
-no byte is asked for twice.
+A header is 20 KB for a projector and some 10 MB for a model, nearly all of it tokenizer, and its length is unknown
+until it was read.  So the reader requests what must be there at least, and a little more each time; no byte is
+requested twice.
 """
 
 from __future__ import annotations
 
 import shlex
+import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.agent.hub_client import Hub
 from corral.agent.lock_file import LockedFile
 from corral.agent.patience import Patience, Settings
 from corral.agent.source import Body, Hiccup, Source
-from corral.errors import CorralError, Failed, HubUnavailable, Refused, UnreadableHeader
+from corral.errors import CorralError, Failed, HubUnavailable, HubUnreachable, Refused, UnreadableHeader
 from corral.hub.resolved import Resolved
 from corral.vram.gguf_header import GgufHeader, HeaderIncomplete, parse
 
 FIRST_BYTES = 256 << 10
 """All of a projector's header, and the hyperparameters of any model."""
 STEP_BYTES = 1 << 20
-"""What is asked for at once when nothing better is known: what may be read in vain, at most."""
+"""Requested where nothing better is known: the most that may be read in vain."""
 MOST_BYTES = 128 << 20
 """Ten times the largest header of today."""
 
 _READ_BYTES = 256 << 10
 _MB = 1_000_000
 
-Say = Callable[[str], None]
-
 
 def read_headers(
-    model_id: str, resolved: Resolved, catalog: Path, *, say: Say, settings: Settings | None = None
+    model_id: str, resolved: Resolved, catalog: Path, *, say: Callable[[str], None], settings: Settings | None = None
 ) -> list[GgufHeader]:
     """The headers of all files of a model, in their order.
 
     Args:
-        model_id: for what is said.
+        model_id: for messages.
         resolved: the files, and the commit of the hub that they are from.
         catalog: what the path of a file on disk starts from.
-        say: hears a line for each file and each hiccup.
-        settings: how hard to try; only ``patience`` and the pauses count.
+        say: receives a line for each file and each hiccup.
+        settings: how long to retry; only ``patience`` and the pauses count.
 
     Raises:
         UnreadableHeader: a file is no GGUF that this corral reads, or its header is absurdly long.
         Refused: a file has another size than the locked one, or the hub does not give it.
-        HubUnavailable: the hub did not bring it.
+        HubUnreachable: no connection to the hub, or to the host that it redirects to.
+        HubUnavailable: the hub did not send the header within the patience of *settings*.
     """
     if resolved.repo is None or resolved.revision is None:
         return [_on_disk(catalog / file.path, file) for file in resolved.files]
@@ -56,28 +57,16 @@ def read_headers(
     headers = []
     for file in resolved.files:
         name = f"{model_id}: {file.name}"
+        say(f"{name}: reading the header")
         source = hub.file(resolved.repo, resolved.revision, file.path)
-        headers.append(from_source(source, file, name=name, say=say, settings=settings or Settings()))
+        front = _Front(hub.endpoint, source, file, name, say, Patience(settings or Settings()))
+        try:
+            headers.append(_grow(front.up_to, file, name))
+        finally:
+            front.close()
+            source.abort()
+        say(f"{name}: {len(front.data) / _MB:.1f} MB of {file.size / _MB:,.1f} MB read")
     return headers
-
-
-def from_source(source: Source, file: LockedFile, *, name: str, say: Say, settings: Settings) -> GgufHeader:
-    """The header of *file*, read from the front of *source*.
-
-    Raises:
-        UnreadableHeader: it is no GGUF that this corral reads, or its header is absurdly long.
-        Refused: it has another size, or the hub does not give it.
-        HubUnavailable: patience ended.
-    """
-    say(f"{name}: reading the header")
-    front = _Front(source, file, name=name, say=say, settings=settings)
-    try:
-        header = _grow(front.up_to, file, name)
-    finally:
-        front.close()
-        source.abort()  # nothing more will be asked of it: its connections go
-    say(f"{name}: {front.received / _MB:.1f} MB of {file.size / _MB:,.1f} MB read")
-    return header
 
 
 def _on_disk(path: Path, file: LockedFile) -> GgufHeader:
@@ -119,33 +108,32 @@ def _grow(up_to: Callable[[int], bytearray], file: LockedFile, name: str) -> Ggu
             raise UnreadableHeader(f"{name}: {error.message}", next_step=error.next_step) from None
 
 
+@dataclass
 class _Front:
-    """The front of a file of the hub, as far as it has been asked for."""
+    """The front of a file of the hub, as far as it was requested."""
 
-    def __init__(self, source: Source, file: LockedFile, *, name: str, say: Say, settings: Settings) -> None:
-        self.received = 0
-        self._source = source
-        self._file = file
-        self._name = name
-        self._say = say
-        self._patience = Patience(settings)
-        self._data = bytearray()
-        self._buffer = memoryview(bytearray(_READ_BYTES))
-        self._body: Body | None = None
-        self._at = 0  # where the body is in the file
+    endpoint: str
+    source: Source
+    file: LockedFile
+    name: str
+    say: Callable[[str], None]
+    patience: Patience
+    data: bytearray = field(default_factory=bytearray)
+    _body: Body | None = None
+    _at: int = 0  # where the body is in the file
 
     def up_to(self, end: int) -> bytearray:
         """At least the first *end* bytes."""
         failures = 0
-        while len(self._data) < end:
-            before = len(self._data)
+        while len(self.data) < end:
+            before = len(self.data)
             try:
                 self._receive(end)
             except Hiccup as hiccup:
                 self.close()
-                failures = 1 if len(self._data) > before else failures + 1
+                failures = 1 if len(self.data) > before else failures + 1
                 self._pause(hiccup, failures)
-        return self._data
+        return self.data
 
     def close(self) -> None:
         """Give the connection back."""
@@ -154,39 +142,41 @@ class _Front:
             self._body = None
 
     def _receive(self, end: int) -> None:
-        asked = len(self._data)
-        body = self._body or self._open(asked, end)
-        while len(self._data) < end:
-            count = body.readinto(self._buffer[: end - self._at])
+        start = len(self.data)
+        body = self._body or self._open(start, end)
+        buffer = memoryview(bytearray(_READ_BYTES))
+        while len(self.data) < end:
+            count = body.readinto(buffer[: end - self._at])
             if not count:
                 raise Hiccup("the connection ended early")
-            self._data += self._buffer[max(0, len(self._data) - self._at) : count]
+            self.data += buffer[max(0, len(self.data) - self._at) : count]
             self._at += count
-            self.received += count
-            self._patience.renew()
-        if body.start == asked:  # else ranges are ignored there, and this answer goes on to the end of the file
+            self.patience.renew()
+        if body.start == start:  # else the hub ignores ranges, and this body goes on to the end of the file
             self.close()
 
     def _open(self, start: int, end: int) -> Body:
-        self._body = body = self._source.open(start, end)
+        self._body = body = self.source.open(start, end)
         self._at = body.start
-        if body.total is not None and body.total != self._file.size:
+        if body.total is not None and body.total != self.file.size:
             raise Refused(
-                f"{self._name} has {body.total:,} bytes on the hub, and was locked with {self._file.size:,}.",
+                f"{self.name} has {body.total:,} bytes on the hub, and was locked with {self.file.size:,}.",
                 next_step="corral lock --upgrade",
             )
         return body
 
     def _pause(self, hiccup: Hiccup, failures: int) -> None:
+        if not self.data and isinstance(hiccup.__cause__, socket.gaierror | ConnectionRefusedError):
+            raise HubUnreachable(self.endpoint, hiccup.reason) from None
         try:
-            wait = self._patience.pause_after(hiccup, failures)
+            wait = self.patience.pause_after(hiccup, failures)
+        except Failed as error:
+            raise Refused(f"{self.name}: {error.message}.", next_step="corral lock --upgrade") from None
         except CorralError as error:
-            if isinstance(error, Failed):
-                raise Refused(f"{self._name}: {error.message}.", next_step="corral lock --upgrade") from None
             raise HubUnavailable(
-                f"{self._name}: its header could not be read: {error.message}.",
+                f"{self.name}: its header could not be read: {error.message}.",
                 next_step="Check the network and HF_ENDPOINT, then: corral lock",
             ) from None
         if wait:
-            self._say(f"{self._name}: {hiccup.reason}; trying again in {wait:.1f} s")
+            self.say(f"{self.name}: {hiccup.reason}; trying again in {wait:.1f} s")
             time.sleep(wait)

@@ -11,7 +11,7 @@ from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import Model
-from corral.errors import CannotRun, CorralError, Refused, RevisionMissing
+from corral.errors import CannotRun, CorralError, HubUnreachable, Refused, RevisionMissing
 from corral.hub.resolved import Resolved
 from corral.lock.compare import Change, compare
 from corral.lock.lock import Lock, LockEntry, relock_command
@@ -95,6 +95,8 @@ def relock(
             argv = tuple(llama_server_argv(model_id, model, resolved.files))
             predicted = _predict(model_id, model, resolved, argv, old, predictor)
             require_declared(catalog, model_id, model, predicted.prediction)
+        except HubUnreachable as error:
+            raise _all_of([*errors, ("all models", error)]) from None
         except CorralError as error:
             errors.append((model_id, error))
             continue

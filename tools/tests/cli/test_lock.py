@@ -129,7 +129,7 @@ def test_a_hub_that_is_away_is_exit_3(catalog, monkeypatch, capsys):
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{taken.getsockname()[1]}")
 
         assert lock(catalog) == 3
-    assert "does not answer" in capsys.readouterr().err
+    assert "is unreachable" in capsys.readouterr().err
 
 
 def test_a_model_on_disk_is_hashed_where_it_lies(catalog, hub_files, hub, capsys):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import struct
 from dataclasses import dataclass, field
+from unittest.mock import Mock
 
 import pytest
 
 from corral.agent.lock_file import LockedFile
 from corral.agent.patience import Settings
 from corral.demo.hub import RepoContent
-from corral.errors import HubUnavailable, Refused, UnreadableHeader
+from corral.errors import HubUnavailable, HubUnreachable, Refused, UnreadableHeader
 from corral.hub import gguf_range
 from corral.hub.gguf_range import read_headers
 from corral.hub.resolved import Resolved
@@ -168,6 +170,16 @@ def test_trouble_that_does_not_pass_ends_with_the_model_and_the_reason(shelf):
     with pytest.raises(HubUnavailable, match=rf"m: {MODEL}.gguf: its header could not be read: .*ended early"):
         shelf.read(settings=IMPATIENT)
     assert "trying again" in shelf.said[1]
+
+
+@pytest.mark.parametrize("failure", [ConnectionRefusedError("refused"), socket.gaierror("no such name")], ids=repr)
+def test_a_hub_without_a_connection_is_unreachable_without_another_try(shelf, monkeypatch, failure):
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
+    monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=failure))
+
+    with pytest.raises(HubUnreachable, match=r"The hub at https://hub\.example is unreachable: hub\.example: "):
+        shelf.read()
+    assert shelf.said == [f"m: {MODEL}.gguf: reading the header"]
 
 
 def test_a_file_of_another_size_is_not_the_locked_one(shelf):

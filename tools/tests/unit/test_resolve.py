@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from corral.catalog.intent import Model
 from corral.demo.hub import Answer, Hub, RepoContent
-from corral.errors import HubUnavailable, Refused
+from corral.errors import HubUnavailable, HubUnreachable, Refused
 from corral.hub.resolve import resolve
 
 REPO = "org/model-GGUF"
@@ -144,6 +146,15 @@ def test_a_hub_in_trouble_is_not_the_catalogs_fault(start, tmp_path):
     start(Fails)
 
     with pytest.raises(HubUnavailable, match="answers HTTP 500 for org/model-GGUF"):
+        resolve(model(), tmp_path)
+
+
+@pytest.mark.parametrize("failure", [ConnectionRefusedError("refused"), socket.gaierror("no such name")], ids=repr)
+def test_a_hub_without_a_connection_is_unreachable_at_its_address(failure, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
+    monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=failure))
+
+    with pytest.raises(HubUnreachable, match=r"The hub at https://hub\.example is unreachable"):
         resolve(model(), tmp_path)
 
 

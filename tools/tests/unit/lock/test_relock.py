@@ -8,7 +8,7 @@ import pytest
 
 from corral.catalog import catalog, ledger
 from corral.catalog.ledger import Ledger, Measurement, argv_sha256
-from corral.errors import CannotRun, EngineCannotPredict, HubUnavailable, Refused
+from corral.errors import CannotRun, EngineCannotPredict, HubUnavailable, HubUnreachable, Refused
 from corral.hub.resolve import resolve
 from corral.lock import lock
 from corral.lock.relock import with_measurements
@@ -274,6 +274,21 @@ def test_a_hub_that_is_away_is_not_the_catalogs_fault(folder):
 
     with pytest.raises(CannotRun):
         locked(folder, away)
+
+
+def test_an_unreachable_hub_is_reported_once_for_all_models(folder):
+    calls = []
+
+    def unreachable(model, directory, *, revision=None):
+        calls.append(model)
+        raise HubUnreachable("https://hub.example", "connection refused")
+
+    with pytest.raises(
+        CannotRun, match=r"  all models: The hub at https://hub\.example is unreachable: conn"
+    ) as caught:
+        locked(folder, unreachable)
+    assert caught.value.next_step == "Check the network and HF_ENDPOINT, then: corral lock"
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("harm", ["gone", "longer"])
