@@ -73,10 +73,8 @@ def model_by_file(listing: Iterable[str], file: str) -> list[str]:
     if int(shard["number"]) != 1:
         first = f"{shard['stem']}-00001-of-{shard['count']}.gguf"
         raise Refused(f"{file} is not the first shard.", next_step=f"Name the first one: source.file: {first}")
-    for stem, members in _group_shards(paths).items():
-        if file in members:
-            return _complete(stem, members)
-    raise AssertionError(file)
+    stem, members = next(group for group in _group_shards(paths).items() if file in group[1])
+    return _complete(stem, members)
 
 
 def projector(listing: Iterable[str], model: str, wanted: str) -> str:
@@ -87,16 +85,17 @@ def projector(listing: Iterable[str], model: str, wanted: str) -> str:
     Raises:
         Refused: none, or two that are equally good.
     """
-    paths = sorted(listing)
+    paths = set(listing)
+    if wanted in paths and wanted != "auto":
+        return wanted
+    candidates = [
+        path for path in paths if path.lower().endswith(".gguf") and _PROJECTOR.search(PurePosixPath(path).name)
+    ]
     if wanted != "auto":
-        if wanted in paths:
-            return wanted
-        candidates = [path for path in paths if _is_projector(path)]
         raise Refused(
             f"the repository has no projector {wanted}; it has: {_listed(candidates)}.",
             next_step="Correct source.mmproj",
         )
-    candidates = [path for path in paths if _is_projector(path)]
     folder = PurePosixPath(model).parent
     candidates = [path for path in candidates if PurePosixPath(path).parent == folder] or candidates
     if not candidates:
@@ -104,27 +103,18 @@ def projector(listing: Iterable[str], model: str, wanted: str) -> str:
             "modalities has image, but the repository has no projector (a GGUF with mmproj in its name).",
             next_step="Name one with source.mmproj, use another repository, or drop image from modalities",
         )
-    for precision in PROJECTOR_PREFERENCE:
-        best = [path for path in candidates if _precision(path) == precision]
-        if len(best) == 1:
-            return best[0]
-        if best:
-            candidates = best
-            break
-    if len(candidates) == 1:
-        return candidates[0]
+    by_rank = ([path for path in candidates if _precision(path) == precision] for precision in PROJECTOR_PREFERENCE)
+    best = next(filter(None, by_rank), candidates)
+    if len(best) == 1:
+        return best[0]
     raise Refused(
-        f"several projectors are equally good: {_listed(candidates)}.",
+        f"several projectors are equally good: {_listed(best)}.",
         next_step="Name the one you mean with source.mmproj",
     )
 
 
 def _is_model(path: str) -> bool:
     return path.lower().endswith(".gguf") and not _NO_MODEL.search(PurePosixPath(path).name)
-
-
-def _is_projector(path: str) -> bool:
-    return path.lower().endswith(".gguf") and _PROJECTOR.search(PurePosixPath(path).name) is not None
 
 
 def _precision(path: str) -> str | None:
@@ -139,13 +129,9 @@ def _is_meant(path: PurePosixPath, token: re.Pattern[str], quant: str) -> bool:
 
 
 def _has_quant(name: str, token: re.Pattern[str], quant: str) -> bool:
-    plain = not quant.startswith(_DYNAMIC)
-    for match in token.finditer(name):
-        before = name[: match.start()].lower()
-        dynamic = before.endswith(tuple(prefix.lower() for prefix in _DYNAMIC))
-        if not (plain and dynamic) and not _LONGER_QUANT.search(before):
-            return True
-    return False
+    others = () if quant.startswith(_DYNAMIC) else tuple(prefix.lower() for prefix in _DYNAMIC)
+    before = (name[: match.start()].lower() for match in token.finditer(name))
+    return any(not start.endswith(others) and not _LONGER_QUANT.search(start) for start in before)
 
 
 def _group_shards(paths: Iterable[str]) -> dict[str, list[str]]:
