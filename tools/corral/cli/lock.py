@@ -107,8 +107,8 @@ def _check(wanted: catalog.Catalog, *, json: bool) -> int:
 
 
 def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) -> int:
-    from corral.lock.predict import EnginePredictor
-    from corral.lock.relock import ask_hub, relock
+    from corral.lock.predict import Predictor
+    from corral.lock.relock import relock, resolve_on_hub
 
     moved, asked = _to_upgrade(wanted, upgrade)
     present, kept = None, {}
@@ -120,12 +120,12 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
     result = relock(
         wanted,
         present,
-        ask_hub,
-        EnginePredictor(wanted, output.info),
+        resolve_on_hub,
+        Predictor(wanted, output.info),
         pins=kept,
         upgrade=moved,
         upgrade_images=asked,
-        say=output.info,
+        info=output.info,
     )
     try:
         headers.write(wanted.directory, result.headers)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from corral.lock.lock import Lock
 
 _MOST_BYTES = 64 << 20
 """No header without its tokenizer comes near; a damaged file must not fill the memory."""
-_NAME = re.compile(r"([0-9a-f]{64})\.gguf\.gz")
+_SUFFIX = ".gguf.gz"
 
 
 def folder(catalog: Path) -> Path:
@@ -35,9 +34,8 @@ def sha256_of(header: bytes) -> str:
 def read(catalog: Path, sha256: str) -> bytes | None:
     """The header called *sha256*; None when it is not there, or its content has another digest."""
     try:
-        packed = (folder(catalog) / f"{sha256}.gguf.gz").read_bytes()
-        unpacking = zlib.decompressobj(wbits=31)
-        header = unpacking.decompress(packed, _MOST_BYTES)
+        packed = (folder(catalog) / f"{sha256}{_SUFFIX}").read_bytes()
+        header = zlib.decompressobj(wbits=31).decompress(packed, _MOST_BYTES)
     except (OSError, zlib.error):
         return None
     return header if sha256_of(header) == sha256 else None
@@ -45,12 +43,11 @@ def read(catalog: Path, sha256: str) -> bytes | None:
 
 def missing(catalog: Path, lock: Lock) -> dict[str, str]:
     """Models whose headers are not all there and sound, with the first that is not."""
-    found: dict[str, str] = {}
-    for model_id, entry in lock.models.items():
-        for sha256 in entry.predicted.headers:
-            if read(catalog, sha256) is None:
-                found.setdefault(model_id, sha256)
-    return found
+    return {
+        model_id: damaged
+        for model_id, entry in lock.models.items()
+        if (damaged := next((sha256 for sha256 in entry.predicted.headers if read(catalog, sha256) is None), None))
+    }
 
 
 def write(catalog: Path, new: Mapping[str, bytes]) -> None:
@@ -62,7 +59,7 @@ def write(catalog: Path, new: Mapping[str, bytes]) -> None:
     target = folder(catalog)
     for sha256, header in new.items():
         target.mkdir(exist_ok=True)
-        write_atomically(target / f"{sha256}.gguf.gz", gzip.compress(header, mtime=0))
+        write_atomically(target / f"{sha256}{_SUFFIX}", gzip.compress(header, mtime=0))
 
 
 def prune(catalog: Path, lock: Lock) -> None:
@@ -72,7 +69,6 @@ def prune(catalog: Path, lock: Lock) -> None:
         OSError: the folder is not writable.
     """
     keep = {sha256 for entry in lock.models.values() for sha256 in entry.predicted.headers}
-    for file in folder(catalog).glob("*.gguf.gz"):
-        named = _NAME.fullmatch(file.name)
-        if named and named[1] not in keep:
+    for file in folder(catalog).glob("[0-9a-f]" * 64 + _SUFFIX):
+        if file.name.removesuffix(_SUFFIX) not in keep:
             file.unlink()

@@ -33,6 +33,7 @@ VERSION: Literal[2] = 2
 
 _Strict = ConfigDict(extra="forbid", frozen=True)
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+COMMIT_PATTERN = "^[0-9a-f]{40}$"
 Basis = Literal["predicted", "declared", "measured"]
 
 
@@ -56,7 +57,7 @@ class LockEntry(BaseModel):
 
     intent: Model = Field(description="what the operator wants, every default filled")
     repo: str | None = Field(description="repository on the hub; null for a model that is already on disk")
-    revision: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40}$")] | None = Field(
+    revision: Annotated[str, StringConstraints(pattern=COMMIT_PATTERN)] | None = Field(
         description="the commit that the files are from; null for a model that is already on disk"
     )
     licence: str | None = Field(description="as the repository names it; null when it names none")
@@ -81,6 +82,11 @@ class LockEntry(BaseModel):
         }
         basis = max(claims, key=claims.__getitem__)
         return Seat(claims[basis], basis)
+
+    @property
+    def has_projector(self) -> bool:
+        """Whether a projector is among the files; it is the last."""
+        return self.files[-1].role == "projector"
 
     @model_validator(mode="after")
     def _declaration_covers_prediction(self) -> Self:
@@ -124,22 +130,10 @@ class Lock(BaseModel):
         return sealed(json.dumps(plain, indent=2) + "\n")
 
 
-StaleCode = Literal[
-    "missing",
-    "unreadable",
-    "merge",
-    "version",
-    "seal",
-    "content",
-    "changed",
-    "added",
-    "removed",
-    "derived",
-    "engine",
-    "rules",
-    "disk",
-    "header",
-]
+_LockCode = Literal["missing", "unreadable", "merge", "version", "seal", "content"]
+_SourceCode = Literal["added", "changed", "removed"]
+_ModelCode = Literal["derived", "engine", "rules", "disk", "header"]
+StaleCode = _LockCode | _SourceCode | _ModelCode
 
 
 @dataclass(frozen=True)
@@ -201,14 +195,12 @@ def require_fresh(catalog: Catalog) -> Lock:
         Refused: lock.json cannot be opened, or a newer corral wrote it.
     """
     reasons = list(stale(catalog))
-    if reasons:
-        lines = "\n".join(f"  {item}" for item in reasons)
-        found = state(reasons)
-        why = f"{catalog.lock_file} is stale:\n{lines}" if found == "stale" else f"{catalog.lock_file} does not exist."
-        raise LockStale(why, next_step=relock_command(catalog.directory))
-    lock = read(catalog.lock_file)
-    assert lock is not None
-    return lock
+    if not reasons and (lock := read(catalog.lock_file)):
+        return lock
+    why = f"{catalog.lock_file} does not exist."
+    if state(reasons) == "stale":
+        why = "\n".join([f"{catalog.lock_file} is stale:", *(f"  {item}" for item in reasons)])
+    raise LockStale(why, next_step=relock_command(catalog.directory))
 
 
 def state(reasons: Sequence[Stale]) -> Literal["missing", "stale"]:
@@ -223,11 +215,11 @@ def relock_command(directory: Path) -> str:
 
 def _stale_sources(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
     for source in sorted(catalog.sources.keys() | lock.sources.keys()):
-        if source not in lock.sources:
-            yield Stale("source", source, "added", "was added since it was locked")
-        elif source not in catalog.sources:
-            yield Stale("source", source, "removed", "was removed since it was locked")
-        elif catalog.sources[source] != lock.sources[source]:
+        locked, present = lock.sources.get(source), catalog.sources.get(source)
+        if locked is None or present is None:
+            code: _SourceCode = "added" if locked is None else "removed"
+            yield Stale("source", source, code, f"was {code} since it was locked")
+        elif locked != present:
             yield Stale("source", source, "changed", "has changed since it was locked")
 
 
@@ -235,19 +227,19 @@ def _outdated(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
     """Entries that this corral would write otherwise from the same sources."""
     for model_id, model in catalog.models.items():
         entry = lock.models[model_id]
+        engine, rules = entry.predicted.engine, entry.predicted.rules_version
+        code: _ModelCode
         if entry.intent != model.normalised() or list(entry.argv) != llama_server_argv(model_id, model, entry.files):
-            yield Stale(
-                "model", model_id, "derived", "was locked by another corral, which made other facts of its file"
-            )
-        elif entry.predicted.engine != ENGINE:
-            why = f"was predicted by {entry.predicted.engine}, and this corral has {ENGINE}"
-            yield Stale("model", model_id, "engine", why)
-        elif entry.predicted.rules_version != RULES_VERSION:
-            version = entry.predicted.rules_version
-            why = f"was predicted by rules of version {version}, and this corral has {RULES_VERSION}"
-            yield Stale("model", model_id, "rules", why)
-        elif gone := _changed_on_disk(catalog, entry):
-            yield Stale("model", model_id, "disk", f"is not on disk as it was locked: {gone}")
+            code, why = "derived", "was locked by another corral, which made other facts of its file"
+        elif engine != ENGINE:
+            code, why = "engine", f"was predicted by {engine}, and this corral has {ENGINE}"
+        elif rules != RULES_VERSION:
+            code, why = "rules", f"was predicted by rules of version {rules}, and this corral has {RULES_VERSION}"
+        elif changed := _changed_on_disk(catalog, entry):
+            code, why = "disk", f"is not on disk as it was locked: {changed}"
+        else:
+            continue
+        yield Stale("model", model_id, code, why)
 
 
 def _changed_on_disk(catalog: Catalog, entry: LockEntry) -> str:
@@ -307,22 +299,17 @@ def _contradictions(lock: Lock) -> Iterator[str]:
     """Where models and cards of *lock* are not those of its sources, or a model's card is not there."""
     for kind, present in (("models", lock.models), ("cards", lock.cards)):
         wanted = {PurePosixPath(source).stem for source in lock.sources if source.startswith(f"{kind}/")}
-        for name in sorted(wanted ^ present.keys()):
-            file = f"{kind}/{name}.yaml"
-            yield (
-                f"it has {name} in {kind}, and no {file} in sources"
-                if name in present
-                else (f"it has {file} in sources, and no {name} in {kind}")
-            )
+        for name in sorted(wanted - present.keys()):
+            yield f"it has {kind}/{name}.yaml in sources, and no {name} in {kind}"
+        for name in sorted(present.keys() - wanted):
+            yield f"it has {name} in {kind}, and no {kind}/{name}.yaml in sources"
     for model_id, entry in lock.models.items():
         if entry.intent.card not in lock.cards:
             yield f"{model_id} is on card {entry.intent.card}, which is not in cards"
 
 
 def text_of(path: Path) -> str | None:
-    """The lock's text, U+FFFD for what is not UTF-8; a lock is ASCII and has none of its own.
-
-    None when there is no file.
+    """The lock's text, None without a file; U+FFFD for what is not UTF-8: a lock is ASCII and has none of its own.
 
     Raises:
         Refused: the file cannot be opened.

@@ -5,33 +5,34 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from corral.catalog.intent import Source
 from corral.errors import Refused
 from corral.lock import merge_markers
-from corral.lock.lock import parse, refuse_newer, relock_command, text_of
+from corral.lock.lock import COMMIT_PATTERN, parse, refuse_newer, relock_command, text_of
 
 
-@dataclass(frozen=True)
-class Pin:
+class Pin(BaseModel):
     """A model's commit in a lock that is not trusted otherwise.
 
-    Attributes:
-        repo: the repository on the hub.
-        commit: 40 hexadecimal digits.
-        revision: what the intent called it when it was locked; None when the lock does not hold that.
+    ``revision`` is what the intent called it when it was locked; None when the lock does not hold that.
     """
 
+    model_config = ConfigDict(frozen=True, strict=True)
+
     repo: str
-    commit: str
-    revision: str | None
+    commit: Annotated[str, StringConstraints(pattern=COMMIT_PATTERN)] = Field(validation_alias="revision")
+    revision: str | None = Field(None, validation_alias=AliasPath("intent", "source", "revision"))
 
     def belongs_to(self, source: Source) -> bool:
         """Whether *source* means the same repository and, as far as it is known, the same revision."""
-        same = self.revision in (None, source.revision)
-        return source.repo == self.repo and same and (not _is_commit(source.revision) or source.revision == self.commit)
+        if source.repo != self.repo or self.revision not in (None, source.revision):
+            return False
+        return source.revision == self.commit or not re.match(COMMIT_PATTERN, source.revision or "")
 
 
 def pins(path: Path) -> dict[str, tuple[Pin, ...]]:
@@ -47,15 +48,12 @@ def pins(path: Path) -> dict[str, tuple[Pin, ...]]:
     for document in _documents(path, text) if text is not None else ():
         entries = document.get("models")
         for model_id, entry in entries.items() if isinstance(entries, dict) else ():
-            repo, commit = _dig(entry, "repo"), _dig(entry, "revision")
-            if isinstance(repo, str) and _is_commit(commit):
-                revision = _dig(entry, "intent", "source", "revision")
-                pin = Pin(repo, str(commit), revision if isinstance(revision, str) else None)
-                found[model_id] = (*found.get(model_id, ()), pin)
+            with contextlib.suppress(ValidationError):
+                found[model_id] = (*found.get(model_id, ()), Pin.model_validate(entry))
     return found
 
 
-def _documents(path: Path, text: str) -> list[dict[str, object]]:
+def _documents(path: Path, text: str) -> list[dict[str, Any]]:
     """What can be read of *text*: of a merge each side that is a JSON object."""
     found = []
     for side in merge_markers.sides(text):
@@ -76,13 +74,3 @@ def _documents(path: Path, text: str) -> list[dict[str, object]]:
         f"{path} is not a lock that this corral can read: it is no JSON object.",
         next_step=f"Restore it from version control, or write it anew: rm {shlex.quote(str(path))} && {again}",
     )
-
-
-def _is_commit(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{40}", value) is not None
-
-
-def _dig(value: object, *keys: str) -> object:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value

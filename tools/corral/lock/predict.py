@@ -1,10 +1,9 @@
-"""Predicts what one model takes: from its headers, by asking the engine; or states why the engine cannot."""
+"""Predicts what one model takes, by the engine and from its headers; or states why the engine cannot."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
@@ -28,36 +27,20 @@ class Predicted:
     headers: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class Predictor(Protocol):
-    """What ``relock`` asks for the prediction of a model."""
-
-    def is_current(self, prediction: Prediction) -> bool:
-        """Whether *prediction*, made for the same files and command line, would be made again."""
-
-    def predict(
-        self, model_id: str, model: Model, resolved: Resolved, argv: Sequence[str], known: Sequence[str] = ()
-    ) -> Predicted:
-        """The prediction for a model; *known* names the headers of exactly these files, when there are any.
-
-        Raises:
-            CorralError: it cannot be predicted and nothing is declared, or what is asked for is not allowed.
-        """
-
-
-class EnginePredictor:
-    """Asks the embedded engine, with headers from beside the lock where they are, else from the hub.
+class Predictor:
+    """Runs the embedded engine over headers: those beside the lock where they are there, else from the hub.
 
     Args:
         catalog: for the folder of the headers, and the lines of a model's file that an error names.
-        say: is called with a line before and after each question to the hub.
+        info: receives a line before and after each request to the hub.
     """
 
-    def __init__(self, catalog: Catalog, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, catalog: Catalog, info: Callable[[str], None] = lambda _: None) -> None:
         self._catalog = catalog
-        self._say = say
+        self._info = info
 
     def is_current(self, prediction: Prediction) -> bool:
-        """See ``Predictor``; a prediction whose headers are missing or damaged is not current."""
+        """Whether *prediction*, made for the same files and command line, would be made again from sound headers."""
         return (
             prediction.engine == ENGINE
             and prediction.rules_version == RULES_VERSION
@@ -67,31 +50,29 @@ class EnginePredictor:
     def predict(
         self, model_id: str, model: Model, resolved: Resolved, argv: Sequence[str], known: Sequence[str] = ()
     ) -> Predicted:
-        """See ``Predictor``.
+        """The prediction for a model; *known* names the headers of exactly these files, when there are any.
 
         Raises:
             UnreadableHeader: a file's header cannot be read, and nothing is declared.
             EngineCannotPredict: the engine cannot, and nothing is declared.
-            Refused: the context is above the trained one, or less is declared than is predicted.
+            Refused: the context is above the trained one.
             HubUnavailable: the header could not be fetched.
-            ProgramMissing: there is no engine here to ask.
+            ProgramMissing: there is no engine here.
         """
-        fixtures: list[bytes] = []
+        packed: list[bytes] = []
+        names: list[str] = []
         try:
-            fixtures = self._kept(resolved, known) or self._read(model_id, resolved)
-            parsed = [parse(fixture) for fixture in fixtures]
+            packed = self._kept(resolved, known) or self._read(model_id, resolved)
+            names = [headers.sha256_of(header) for header in packed]
+            parsed = [parse(header) for header in packed]
             self._require_trained(model_id, model, parsed[0])
-            names = [headers.sha256_of(fixture) for fixture in fixtures]
             found = predict_model(model_id, model, resolved.files, parsed, argv, names=names)
         except (UnreadableHeader, EngineCannotPredict) as error:
             if model.vram is None:
                 offer = "" if DECLARE in error.next_step else f", {DECLARE}"
                 raise type(error)(error.message, next_step=f"{error.next_step}{offer}") from None
             found = Prediction(
-                engine=ENGINE,
-                rules_version=RULES_VERSION,
-                headers=tuple(headers.sha256_of(fixture) for fixture in fixtures),
-                unmeasured=error.message,
+                engine=ENGINE, rules_version=RULES_VERSION, headers=tuple(names), unmeasured=error.message
             )
         except ProgramMissing as error:
             raise ProgramMissing(
@@ -99,20 +80,18 @@ class EnginePredictor:
                 next_step=f"pip install xllamacpp=={embedded.WHEEL_VERSION} (Linux, or macOS on arm64), or run corral "
                 "lock on such a machine and commit lock.json and headers/",
             ) from None
-        return Predicted(found, {headers.sha256_of(fixture): fixture for fixture in fixtures})
+        return Predicted(found, dict(zip(names, packed, strict=True)))
 
     def _kept(self, resolved: Resolved, known: Sequence[str]) -> list[bytes] | None:
         """The headers called *known*; None unless they are all there and sound."""
-        found = [headers.read(self._catalog.directory, sha256) for sha256 in known]
-        sound = [fixture for fixture in found if fixture is not None]
-        return sound if len(sound) == len(resolved.files) else None
+        found = [header for sha256 in known if (header := headers.read(self._catalog.directory, sha256))]
+        return found if len(found) == len(resolved.files) else None
 
     def _read(self, model_id: str, resolved: Resolved) -> list[bytes]:
         from corral.hub.gguf_range import read_headers
 
-        return [
-            canonical(header) for header in read_headers(model_id, resolved, self._catalog.directory, say=self._say)
-        ]
+        found = read_headers(model_id, resolved, self._catalog.directory, say=self._info)
+        return [canonical(header) for header in found]
 
     def _require_trained(self, model_id: str, model: Model, header: GgufHeader) -> None:
         trained = trained_context(header)

@@ -1,11 +1,10 @@
-"""Brings a lock up to its catalog: only what changed is asked of hub, registry and engine again."""
+"""Brings a lock up to its catalog: only what changed goes to hub, registry and engine again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
@@ -20,26 +19,22 @@ from corral.lock.predict import Predicted, Predictor, require_declared
 
 LEFT_AS_IT_WAS = "The lock was left as it was:"
 
-
-class Resolver(Protocol):
-    """How the hub is asked: ``corral.hub.resolve.resolve``."""
-
-    def __call__(self, model: Model, catalog_dir: Path, *, revision: str | None = None) -> Resolved:
-        """The files of *model*, at commit *revision* where one is given."""
+Resolver = Callable[[Model, Path, str | None], Resolved]
+"""Finds the files of a model of the catalog in a folder, at a commit where one is given."""
 
 
-def ask_hub(model: Model, catalog_dir: Path, *, revision: str | None = None) -> Resolved:
-    """See ``Resolver``; the hub's client, which takes half a second to import, is loaded when it is needed."""
+def resolve_on_hub(model: Model, catalog_dir: Path, commit: str | None) -> Resolved:
+    """``corral.hub.resolve.resolve``, whose client takes half a second to import, imported when it is needed."""
     from corral.hub.resolve import resolve
 
-    return resolve(model, catalog_dir, revision=revision)
+    return resolve(model, catalog_dir, revision=commit)
 
 
-def ask_registry(image: ImageReference) -> str:
-    """The digest of *image* at its registry (``corral.hub.registry``)."""
-    from corral.hub.registry import digest_at_registry
+def digest_at_registry(image: ImageReference) -> str:
+    """``corral.hub.registry.digest_at_registry``, imported when it is needed."""
+    from corral.hub import registry
 
-    return digest_at_registry(image)
+    return registry.digest_at_registry(image)
 
 
 @dataclass(frozen=True)
@@ -60,61 +55,50 @@ def relock(
     pins: Mapping[str, Sequence[Pin]] | None = None,
     upgrade: Collection[str] = (),
     upgrade_images: Collection[str] = (),
-    image_digest: Callable[[ImageReference], str] = ask_registry,
-    say: Callable[[str], None] = lambda _: None,
+    image_digest: Callable[[ImageReference], str] = digest_at_registry,
+    info: Callable[[str], None] = lambda _: None,
 ) -> Relocked:
     """A lock for *catalog*, made from the present *lock* and, where that does not suffice, from hub and engine.
 
     Args:
         catalog: the intent, and what was measured.
         lock: the present lock; None when there is none that can be trusted.
-        resolver: how the hub is asked.
-        predictor: how the engine is asked.
+        resolver: finds files.
+        predictor: predicts memory.
         pins: commits on which models stay that *lock* does not have: those of a lock that cannot be trusted,
             of several the first that belongs to the model's source.
         upgrade: ids of models that move to the newest commit of their revision.
-        upgrade_images: keys of images whose tags are asked again.
-        image_digest: how a registry is asked.
-        say: is called with a line before each question to the hub or a registry.
+        upgrade_images: keys of images whose digests are read from the registry again.
+        image_digest: reads the digest of an image from its registry.
+        info: receives a line before each request to the hub or a registry.
 
     Raises:
         Refused: at least one model or image cannot be resolved or predicted; all of them are named.
         CannotRun: the hub or a registry does not answer, or the engine is missing.
     """
+    relocking = _Relocking(catalog, resolver, predictor, pins or {}, upgrade, info)
     entries: dict[str, LockEntry] = {}
     images: dict[str, str] = {}
     headers: dict[str, bytes] = {}
     errors: list[tuple[str, CorralError]] = []
     for model_id, model in catalog.models.items():
-        old = lock.models.get(model_id) if lock else None
         try:
-            if model_id in upgrade:
-                resolved = _ask(catalog, model_id, model, None, resolver, say)
-            else:
-                resolved = _resolve(catalog, model_id, model, old, (pins or {}).get(model_id, ()), resolver, say)
-            argv = tuple(llama_server_argv(model_id, model, resolved.files))
-            predicted = _predict(model_id, model, resolved, argv, old, predictor)
-            require_declared(catalog, model_id, model, predicted.prediction)
+            entries[model_id], made = relocking.entry(model_id, model, lock.models.get(model_id) if lock else None)
+            headers |= made
         except HubUnreachable as error:
-            raise _all_of([*errors, ("all models", error)]) from None
+            raise _all_of([*errors, (\"all models\", error)]) from None
         except CorralError as error:
             errors.append((model_id, error))
-            continue
-        headers |= predicted.headers
-        entries[model_id] = LockEntry(
-            intent=model.normalised(),
-            repo=resolved.repo,
-            revision=resolved.revision,
-            licence=resolved.licence,
-            files=resolved.files,
-            argv=argv,
-            predicted=predicted.prediction,
-            measured=catalog.measured.on_card(model_id, argv),
-        )
     for key, wanted in catalog.images.items():
-        pinned = lock.images.get(key) if lock else None
+        pinned = lock.images.get(key) if lock and key not in upgrade_images else None
         try:
-            images[key] = _pin(key, wanted, None if key in upgrade_images else pinned, image_digest, say)
+            if wanted.digest is not None:
+                images[key] = wanted.at(wanted.digest)
+            elif pinned is not None and ImageReference.parse(pinned).tagged == wanted.tagged:
+                images[key] = pinned
+            else:
+                info(f"image {key}: {wanted.tagged}")
+                images[key] = wanted.at(image_digest(wanted))
         except CorralError as error:
             errors.append((f"image {key}", error))
     if errors:
@@ -124,7 +108,7 @@ def relock(
 
 
 def with_measurements(lock: Lock, catalog: Catalog) -> Lock:
-    """*lock* with what *catalog* has measured since: all else is as it was, and nothing is asked.
+    """*lock* with what *catalog* has measured since: all else is as it was, without a request.
 
     Args:
         lock: fresh but for measured.json.
@@ -137,71 +121,68 @@ def with_measurements(lock: Lock, catalog: Catalog) -> Lock:
     return lock.model_copy(update={"sources": dict(catalog.sources), "models": entries})
 
 
-def _pin(
-    key: str,
-    wanted: ImageReference,
-    pinned: str | None,
-    ask: Callable[[ImageReference], str],
-    say: Callable[[str], None],
-) -> str:
-    """*wanted* at its digest: the intent's own, else the lock's where it has the same tag, else the registry's."""
-    if wanted.digest is not None:
-        return wanted.at(wanted.digest)
-    if pinned is not None and ImageReference.parse(pinned).tagged == wanted.tagged:
-        return pinned
-    say(f"image {key}: {wanted.tagged}")
-    return wanted.at(ask(wanted))
+@dataclass(frozen=True)
+class _Relocking:
+    catalog: Catalog
+    resolver: Resolver
+    predictor: Predictor
+    pins: Mapping[str, Sequence[Pin]]
+    upgrade: Collection[str]
+    info: Callable[[str], None]
 
+    def entry(self, model_id: str, model: Model, old: LockEntry | None) -> tuple[LockEntry, Mapping[str, bytes]]:
+        """The entry of a model whose present one is *old*, and the headers that were made for it."""
+        resolved = self._resolved(model_id, model, old)
+        argv = tuple(llama_server_argv(model_id, model, resolved.files))
+        predicted = self._predicted(model_id, model, resolved, argv, old)
+        require_declared(self.catalog, model_id, model, predicted.prediction)
+        entry = LockEntry(
+            intent=model.normalised(),
+            repo=resolved.repo,
+            revision=resolved.revision,
+            licence=resolved.licence,
+            files=resolved.files,
+            argv=argv,
+            predicted=predicted.prediction,
+            measured=self.catalog.measured.on_card(model_id, argv),
+        )
+        return entry, predicted.headers
 
-def _resolve(
-    catalog: Catalog,
-    model_id: str,
-    model: Model,
-    old: LockEntry | None,
-    pins: Sequence[Pin],
-    resolver: Resolver,
-    say: Callable[[str], None],
-) -> Resolved:
-    if old is not None and old.intent.source == model.source:
-        has_projector = old.files[-1].role == "projector"
+    def _resolved(self, model_id: str, model: Model, old: LockEntry | None) -> Resolved:
+        if model_id in self.upgrade:
+            return self._resolve_anew(model_id, model, None)
+        if old is None:
+            own = (pin.commit for pin in self.pins.get(model_id, ()) if pin.belongs_to(model.source))
+            return self._resolve_anew(model_id, model, next(own, None))
+        if old.intent.source != model.source:
+            return self._resolve_anew(model_id, model, None)
         # What is on disk may have changed under its name; a commit of the hub cannot.
-        if has_projector == model.vision and old.repo is not None:
+        if old.has_projector == model.vision and old.repo is not None:
             return Resolved(old.repo, old.revision, old.licence, old.files)
-        return _ask(catalog, model_id, model, old.revision, resolver, say)
-    own = (pin.commit for pin in pins if pin.belongs_to(model.source))
-    return _ask(catalog, model_id, model, next(own, None) if old is None else None, resolver, say)
+        return self._resolve_anew(model_id, model, old.revision)
 
+    def _resolve_anew(self, model_id: str, model: Model, pinned: str | None) -> Resolved:
+        source = model.source
+        self.info(f"{model_id}: {source.path or f'{source.repo}@{pinned or source.revision}'}")
+        try:
+            return self.resolver(model, self.catalog.directory, pinned)
+        except RevisionMissing:
+            if pinned in (None, source.revision):
+                raise
+            raise Refused(
+                f"{source.repo} no longer has commit {pinned}, on which the lock pins this model.",
+                next_step=f"{relock_command(self.catalog.directory)} --upgrade {model_id}",
+            ) from None
 
-def _ask(
-    catalog: Catalog,
-    model_id: str,
-    model: Model,
-    pinned: str | None,
-    resolver: Resolver,
-    say: Callable[[str], None],
-) -> Resolved:
-    source = model.source
-    say(f"{model_id}: {source.path or f'{source.repo}@{pinned or source.revision}'}")
-    try:
-        return resolver(model, catalog.directory, revision=pinned)
-    except RevisionMissing:
-        if pinned in (None, source.revision):
-            raise
-        raise Refused(
-            f"{source.repo} no longer has commit {pinned}, on which the lock pins this model.",
-            next_step=f"{relock_command(catalog.directory)} --upgrade {model_id}",
-        ) from None
-
-
-def _predict(
-    model_id: str, model: Model, resolved: Resolved, argv: tuple[str, ...], old: LockEntry | None, predictor: Predictor
-) -> Predicted:
-    if old is None or old.files != resolved.files:
-        return predictor.predict(model_id, model, resolved, argv)
-    usable = old.predicted.gpu_bytes is not None or model.vram is not None
-    if usable and old.argv == argv and predictor.is_current(old.predicted):
-        return Predicted(old.predicted)
-    return predictor.predict(model_id, model, resolved, argv, known=old.predicted.headers)
+    def _predicted(
+        self, model_id: str, model: Model, resolved: Resolved, argv: tuple[str, ...], old: LockEntry | None
+    ) -> Predicted:
+        if old is None or old.files != resolved.files:
+            return self.predictor.predict(model_id, model, resolved, argv)
+        usable = old.predicted.gpu_bytes is not None or model.vram is not None
+        if usable and old.argv == argv and self.predictor.is_current(old.predicted):
+            return Predicted(old.predicted)
+        return self.predictor.predict(model_id, model, resolved, argv, known=old.predicted.headers)
 
 
 def _all_of(errors: list[tuple[str, CorralError]]) -> CorralError:

@@ -29,9 +29,9 @@ def schemas() -> dict[str, str]:
 
 def drift(folder: Path) -> list[str]:
     """Names of the schemas in *folder* that are missing or not generated from these classes."""
-    wanted = schemas()
-    present = {name: (folder / name).read_text() if (folder / name).exists() else None for name in wanted}
-    return [name for name, text in wanted.items() if present[name] != text]
+    return [
+        name for name, text in schemas().items() if not (folder / name).exists() or (folder / name).read_text() != text
+    ]
 
 
 def _model() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from corral.catalog.renamed_keys import RENAMED
 from corral.errors import CatalogInvalid, Refused
 from corral.hub.resolved import Resolved
 from corral.lock.lock import Lock
-from corral.lock.predict import EnginePredictor
+from corral.lock.predict import Predictor
 from corral.lock.relock import LEFT_AS_IT_WAS, relock
 
 _AS_IT_WAS = "The catalog is as it was. Try another value"
@@ -89,7 +89,7 @@ def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> tuple[Ca
         _set(value, change.path, change.value)
     try:
         changed = catalogs.with_values(catalog, values)
-        return changed, relock(changed, lock, _AsLocked(catalog, lock), EnginePredictor(changed)).lock
+        return changed, relock(changed, lock, _AsLocked(catalog, lock), Predictor(changed)).lock
     except CatalogInvalid as error:
         lines = "\n".join(": ".join(filter(None, (problem.where, problem.message))) for problem in error.problems)
         raise Refused(lines, next_step=_AS_IT_WAS) from None
@@ -104,9 +104,9 @@ class _AsLocked:
     def __init__(self, catalog: Catalog, lock: Lock) -> None:
         self._entries = {model.source: lock.models[model_id] for model_id, model in catalog.models.items()}
 
-    def __call__(self, model: Model, catalog_dir: Path, *, revision: str | None = None) -> Resolved:  # noqa: ARG002
+    def __call__(self, model: Model, catalog_dir: Path, commit: str | None) -> Resolved:  # noqa: ARG002
         entry = self._entries[model.source]
-        if (entry.files[-1].role == "projector") != model.vision:
+        if entry.has_projector != model.vision:
             raise Refused(
                 "with other modalities it has other files, and only the hub knows them.",
                 next_step="Edit the model, then run: corral lock",

@@ -14,7 +14,7 @@ import pytest
 from corral.catalog import catalog as catalogs
 from corral.cli.main import main
 from corral.lock import lock as locks
-from corral.lock.predict import EnginePredictor
+from corral.lock.predict import Predictor
 from corral.lock.relock import relock
 from tests.support import homelab
 
@@ -93,9 +93,7 @@ def with_changes(catalog, folder, *changes):
     for name, old, new in changes:
         replace(folder / name, old, new)
     changed = catalogs.load(folder)
-    locks.write(
-        changed.lock_file, relock(changed, locks.read(changed.lock_file), no_hub, EnginePredictor(changed)).lock
-    )
+    locks.write(changed.lock_file, relock(changed, locks.read(changed.lock_file), no_hub, Predictor(changed)).lock)
     return folder
 
 

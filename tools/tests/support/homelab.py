@@ -15,7 +15,7 @@ from corral.catalog.intent import Model
 from corral.hub.resolved import Resolved
 from corral.lock import headers
 from corral.lock import lock as locks
-from corral.lock.predict import EnginePredictor, Predicted
+from corral.lock.predict import Predicted, Predictor
 from corral.lock.relock import relock
 from corral.paths import REPOSITORY
 from corral.vram.gguf_header import canonical, parse
@@ -50,8 +50,8 @@ def _header(name: str, file: Path) -> bytes:
     return canonical(header)
 
 
-def _resolve(model: Model, catalog_dir: Path, *, revision: str | None = None) -> Resolved:
-    del catalog_dir, revision
+def _resolve(model: Model, catalog_dir: Path, commit: str | None) -> Resolved:
+    del catalog_dir, commit
     assert model.source.repo
     files = tuple(
         LockedFile(f"{name}.gguf", "projector" if name.startswith("mmproj") else "model", 1, _sha256(name))
@@ -64,7 +64,7 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class _Kept(EnginePredictor):
+class _Kept(Predictor):
     """Knows the headers of every model from the start."""
 
     def __init__(self, catalog: Catalog, fixtures: dict[str, bytes]) -> None:

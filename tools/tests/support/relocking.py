@@ -11,7 +11,7 @@ from corral.errors import LockStale
 from corral.hub.resolved import Resolved
 from corral.lock import lock
 from corral.lock.pins import pins
-from corral.lock.predict import EnginePredictor, Predicted
+from corral.lock.predict import Predicted, Predictor
 from corral.lock.relock import relock
 from corral.vram.prediction import Bytes, Prediction
 from corral.vram.rules import RULES_VERSION
@@ -29,7 +29,7 @@ class Hub:
         self.asked = []
         self.head = COMMIT
 
-    def __call__(self, model, catalog_dir, *, revision=None):
+    def __call__(self, model, catalog_dir, revision):
         self.asked.append((model.source.repo, revision))
         commit = revision or self.head
         files = [LockedFile(path="m-Q4_K_M.gguf", role="model", size=100, sha256=commit[0] * 64)]
@@ -38,7 +38,7 @@ class Hub:
         return Resolved(repo=model.source.repo, revision=commit, licence="mit", files=tuple(files))
 
 
-class Engine(EnginePredictor):
+class Engine(Predictor):
     """Answers for files that are made of nothing: 1 byte of weights, and remembers for which model it was asked."""
 
     def __init__(self, folder):

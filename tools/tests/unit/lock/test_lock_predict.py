@@ -14,7 +14,7 @@ from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotPredict, ProgramMissing, Refused, UnreadableHeader
 from corral.hub.resolved import Resolved
 from corral.lock import headers
-from corral.lock.predict import EnginePredictor, require_declared
+from corral.lock.predict import Predictor, require_declared
 from corral.vram import from_header
 from corral.vram.prediction import Prediction, mib
 from corral.vram.rules import RULES_VERSION
@@ -56,7 +56,7 @@ def predict(catalog, *names, known=(), **intent):
     model = Model(source=Source(path=f"{names[0]}.gguf"), card="t4", **intent)
     resolved = locked(catalog, *names)
     argv = llama_server_argv("m", model, resolved.files)
-    return model, argv, EnginePredictor(of(catalog)).predict("m", model, resolved, argv, known)
+    return model, argv, Predictor(of(catalog)).predict("m", model, resolved, argv, known)
 
 
 def test_the_rows_are_what_the_engine_says_and_add_up(catalog):
@@ -107,7 +107,7 @@ def test_a_damaged_header_is_read_anew(catalog):
 
 def test_a_prediction_is_current_only_for_this_engine_these_rules_and_sound_headers(catalog):
     _, _, found = predict(catalog, QWEN)
-    predictor = EnginePredictor(of(catalog))
+    predictor = Predictor(of(catalog))
     assert not predictor.is_current(found.prediction), "the headers are not there yet"
     headers.write(catalog, found.headers)
 

@@ -9,9 +9,8 @@ import pytest
 from corral.catalog import catalog, ledger
 from corral.catalog.ledger import Ledger, Measurement, argv_sha256
 from corral.errors import CannotRun, EngineCannotPredict, HubUnavailable, HubUnreachable, Refused
-from corral.hub.resolve import resolve
 from corral.lock import lock
-from corral.lock.relock import with_measurements
+from corral.lock.relock import resolve_on_hub, with_measurements
 from tests.support.relocking import (
     COMMIT,
     NEXT,
@@ -260,7 +259,7 @@ def test_one_model_that_cannot_be_resolved_leaves_the_lock_as_it_was(folder, hub
     edit(folder, "text", "4096", "8192")
     edit(folder, "vision", "org/vision", "org/gone")
 
-    def failing(model, directory, *, revision=None):
+    def failing(model, directory, commit):
         raise Refused("There is no repository org/gone.", next_step="Correct source.repo")
 
     with pytest.raises(Refused, match="vision: There is no repository org/gone"):
@@ -269,7 +268,7 @@ def test_one_model_that_cannot_be_resolved_leaves_the_lock_as_it_was(folder, hub
 
 
 def test_a_hub_that_is_away_is_not_the_catalogs_fault(folder):
-    def away(model, directory, *, revision=None):
+    def away(model, directory, commit):
         raise HubUnavailable("the hub does not answer")
 
     with pytest.raises(CannotRun):
@@ -279,7 +278,7 @@ def test_a_hub_that_is_away_is_not_the_catalogs_fault(folder):
 def test_an_unreachable_hub_is_reported_once_for_all_models(folder):
     calls = []
 
-    def unreachable(model, directory, *, revision=None):
+    def unreachable(model, directory, commit):
         calls.append(model)
         raise HubUnreachable("https://hub.example", "connection refused")
 
@@ -297,9 +296,9 @@ def test_a_model_on_disk_that_has_changed_is_stale_and_hashed_again(folder, harm
     file.write_bytes(b"first")
     edit(folder, "text", "{repo: org/text, quant: Q4_K_M}", "{path: m.gguf}")
     (folder / "models" / "vision.yaml").unlink()
-    locked(folder, resolve)
+    locked(folder, resolve_on_hub)
     assert stale(folder) == {}
-    assert locked(folder, resolve)["text"].kind == "unchanged"
+    assert locked(folder, resolve_on_hub)["text"].kind == "unchanged"
 
     if harm == "gone":
         file.unlink()
@@ -307,5 +306,5 @@ def test_a_model_on_disk_that_has_changed_is_stale_and_hashed_again(folder, harm
         return
     file.write_bytes(b"second")
     assert "has 6 bytes, not 5" in stale(folder)["text"]
-    assert locked(folder, resolve)["text"].kind == "changed"
+    assert locked(folder, resolve_on_hub)["text"].kind == "changed"
     assert stale(folder) == {}
