@@ -86,7 +86,7 @@ def relock(
             entries[model_id], made = relocking.entry(model_id, model, lock.models.get(model_id) if lock else None)
             headers |= made
         except HubUnreachable as error:
-            raise _all_of([*errors, (\"all models\", error)]) from None
+            raise _all_of([*errors, ("all models", error)]) from None
         except CorralError as error:
             errors.append((model_id, error))
     for key, wanted in catalog.images.items():
