@@ -9,10 +9,13 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import httpx2
 
@@ -20,8 +23,8 @@ from corral.errors import CannotRun, Refused
 
 _ANSWER_LIMIT_S = 5.0
 _UNLOAD_LIMIT_S = 30.0  # an engine that is busy is killed after 10 s
-_QUIET_S = 0.3  # a log stream sends its history at once and then waits for news
 _HISTORY_LIMIT_S = 3.0
+_QUIET_S = 0.3  # between the parts of a history, which is sent in one piece
 
 _EXCHANGES = 500  # llama-swap keeps 1000 and gives 999 at most
 _IN_FLIGHT = re.compile(r'data: ?\{"type":"inflight","data":("(?:[^"\\]|\\.)*")\}')
@@ -152,41 +155,56 @@ class LlamaSwap:
         raise CannotRun(f"llama-swap at {self._endpoint} does not say what is in flight.", next_step="corral logs")
 
     def model_log(self, model: str) -> str:
-        """What *model*'s engine has said, as far back as llama-swap remembers.
+        """The log of *model*'s engine, as far back as llama-swap keeps it; empty when the model never ran.
 
         Raises:
             Refused: there is no such model.
             CannotRun: llama-swap does not answer.
         """
-        began = time.monotonic()
-        text = ""
-        for chunk in self._log_stream(model, quiet_s=_QUIET_S):
+        text = b""
+        end = time.monotonic() + _HISTORY_LIMIT_S  # of an engine that writes all the time
+        for chunk in self._log_stream(model, first_s=_HISTORY_LIMIT_S, quiet_s=_QUIET_S):
             text += chunk
-            if time.monotonic() - began > _HISTORY_LIMIT_S:
+            if time.monotonic() > end:
                 break
-        return text
+        return text.decode(errors="replace")
 
     def follow_model_log(self, model: str) -> Iterator[str]:
-        """Every line that *model*'s engine says from now on, until llama-swap stops.
+        """Yield each line that *model*'s engine writes from now on, until llama-swap stops.
 
         Raises:
             Refused, CannotRun: as ``model_log``.
         """
-        rest = ""
-        for chunk in self._log_stream(f"{model}?no-history", quiet_s=None):
-            *lines, rest = (rest + chunk).split("\n")
-            yield from lines
+        rest = b""
+        for chunk in self._log_stream(model, "?no-history"):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
 
-    def _log_stream(self, log: str, *, quiet_s: float | None) -> Iterator[str]:
-        with _translated(self._endpoint), _client(quiet_s) as client:
+    def _log_stream(
+        self, model: str, query: str = "", *, first_s: float | None = None, quiet_s: float | None = None
+    ) -> Iterator[bytes]:
+        """Read the log until *first_s* seconds pass without a first byte, or *quiet_s* without a further one.
+
+        llama-swap sends the headers with the first bytes, and the whole history in one piece.
+        """
+        address = urlsplit(self._endpoint)
+        with closing(HTTPConnection(str(address.hostname), address.port, timeout=first_s)) as connection:
             try:
-                with client.stream("GET", f"{self._endpoint}/logs/stream/{log}") as answer:
-                    if answer.status_code == 400:
-                        model = log.partition("?")[0]
-                        raise Refused(f"There is no model {model} in the stack.", next_step="corral status")
-                    yield from answer.iter_text()
-            except (httpx2.ReadTimeout, httpx2.RemoteProtocolError):
-                return  # nothing more for now, or llama-swap was stopped
+                connection.request("GET", f"/logs/stream/{quote(model)}{query}")
+            except OSError as error:
+                raise CannotRun(
+                    f"llama-swap at {self._endpoint} does not answer: {error}.", next_step="corral logs"
+                ) from None
+            stream = connection.sock
+            try:
+                answer = connection.getresponse()
+                if answer.status == HTTPStatus.BAD_REQUEST:
+                    raise Refused(f"There is no model {model} in the stack.", next_step="corral status")
+                while chunk := answer.read1():
+                    stream.settimeout(quiet_s)
+                    yield chunk
+            except (OSError, HTTPException):
+                return  # no more for now, or llama-swap was stopped
 
     def _get(self, path: str) -> httpx2.Response:
         with _translated(self._endpoint), _client(self._limit_s or _ANSWER_LIMIT_S) as client:

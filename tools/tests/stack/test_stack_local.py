@@ -281,6 +281,18 @@ def test_the_log_of_an_unknown_model_is_refused(up):
         LlamaSwap(up("text").endpoint).model_log("nobody")
 
 
+def test_the_log_of_a_model_is_whole_when_llama_swap_is_slow_to_send_it(up):
+    running = up("bad")
+    post(f"{running.endpoint}/v1/chat/completions", question("Hello.", model="bad"))
+    os.kill(running.pid, signal.SIGSTOP)
+    resume = threading.Timer(1.0, os.kill, (running.pid, signal.SIGCONT))  # longer than a history pauses
+    resume.start()
+    try:
+        assert "missing.gguf" in LlamaSwap(running.endpoint).model_log("bad")
+    finally:
+        resume.join()
+
+
 def test_stopping_lets_a_running_stream_finish(up):
     running = up("slow")
     stream = Stream(running.endpoint, "slow", 30)

@@ -244,7 +244,7 @@ def test_an_argument_that_the_engine_does_not_take_is_named(stack, why):
 
     answer = why("flagged")
 
-    assert (answer["class"], answer["culprit"]) == ("bad-argument", "--no-mmap")
+    assert (answer["class"], answer["culprit"]) == ("bad-argument", "--no-mmap"), answer
 
 
 @produces("out-of-memory")
