@@ -93,14 +93,14 @@ def test_download_job_failed(lab):
     operator = Follower(lab, "download-job-failed")
 
     said = operator.does("Diagnosis", status=1)
-    assert operator.goes_on(said) == ["#the-hub-does-not-let-us-in"]
+    assert operator.goes_on(said) == ["#the-hub-refuses-access"]
     assert "401" in said["corral status"]
-    operator.does("The hub does not let us in")
+    operator.does("The hub refuses access")
     lab.set(hf_token_secret="hf-token")
     lab.hub.faults.clear()
     operator.does("The store is full")
     operator.does("The file is gone from the hub")
-    operator.does("The store is not there")
+    operator.does("The store is missing")
     operator.does("Mitigation")
     operator.does("Verify")
 
@@ -127,7 +127,7 @@ def test_pod_not_ready(lab):
 
     operator.does("The store does not mount")
     operator.does("The runtime class is missing")
-    operator.does("The node is away")
+    operator.does("The node is unavailable")
     operator.does("Verify")
     operator.assert_all_is_done()
 
