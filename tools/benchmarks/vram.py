@@ -124,7 +124,7 @@ def compare(golden: dict[str, Any], folder: Path | None) -> Equality:
         for cell, found in zip(cells, oracle.ask([header], argvs), strict=True):
             result.add(f"{name} {' '.join(cell['argv'][2:])}", sides(found), (cell["gpu"], cell["host"]))
             own = max(sum(cell["gpu"].values()), found.cuda.total if found.cuda else 0)
-            result.lowest = min(result.lowest, total(found, rules([header], cell["argv"], found)) / own)
+            result.lowest = min(result.lowest, total(found, rules([header], found)) / own)
     for name, cells in golden.get("mmproj", {}).items():
         # What a projector takes does not depend on the model that it belongs to.
         headers = [header_of(next(iter(golden["models"])), folder), header_of(name, folder)]
@@ -187,7 +187,7 @@ def table() -> None:
     for name, (context, errors) in FIELD.items():
         header, argv = header_of(name, None), argv_of(context=context)
         (found,) = oracle.ask([header], [argv])
-        rows = [rule for rule in rules([header], argv, found) if rule.name != "cuda-context-and-pools"]
+        rows = [rule for rule in rules([header], found) if rule.name != "cuda-context-and-pools"]
         own = 100 * (total(found, rows) / found.gpu.total - 1)
         others = " ".join(f"{'-' if error is None else f'{error:+.1f} %':>11}" for error in errors)
         print(f"{name:22} {context:7} {found.gpu.total / MIB:10.1f} {own:+6.1f} % {others}")
@@ -229,7 +229,7 @@ def main() -> int:
     cells = slowest(GOAL_CELLS_S, rounds, {name: asking(name, None) for name in names})
     live_header, live_argv = header_of(LIVE_MODEL, None), argv_of()
     (live,) = oracle.ask([live_header], [live_argv])
-    live_mib = total(live, rules([live_header], live_argv, live)) / MIB
+    live_mib = total(live, rules([live_header], live)) / MIB
 
     machine = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     print(f"{machine}, Python {platform.python_version()}, median of {rounds}")

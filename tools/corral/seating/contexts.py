@@ -189,8 +189,8 @@ def _engine(catalog: Path, model_id: str, model: Model, entry: LockEntry) -> Ask
         argvs = [llama_server_argv(model_id, at_context(model, context), entry.files) for context in contexts]
         answers = oracle.ask(parsed, argvs, cuda="all")
         return {
-            context: predict.total(answer, rules.rules(parsed, argv, answer))
-            for context, argv, answer in zip(contexts, argvs, answers, strict=True)
+            context: predict.total(answer, rules.rules(parsed, answer))
+            for context, answer in zip(contexts, answers, strict=True)
         }
 
     return ask

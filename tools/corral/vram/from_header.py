@@ -1,7 +1,7 @@
-"""The second road to a model's memory: weights and context computed from the header, without the engine.
+"""Weights and context of a model computed from its header, without the engine.
 
-`corral lock` asks the engine and then comes here.  Where both speak they must agree to the byte; where the rules
-below do not cover an architecture or a flag, this road says nothing (None) and never guesses.
+`corral lock` compares the engine's count with this one: they must agree to the byte.  Where the rules below do not
+cover an architecture or a flag, the result is None and never a guess.
 
 The rules are llama.cpp's, as of b11549 (https://github.com/ggml-org/llama.cpp): which tensor is an input layer's is
 in ``src/llama-arch.cpp``; the cells of a cache are in ``src/llama-kv-cache.cpp`` and ``llama-kv-cache-iswa.cpp``, the
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from corral.vram.ggml_types import BY_NAME, padded
 from corral.vram.gguf_header import GgufHeader, Tensor
+from corral.vram.oracle import Breakdown
 from corral.vram.server_flags import ServerFlags
 
 ALIGNMENT: Final = 32
@@ -55,32 +56,17 @@ class FromHeader:
     context: int | None
 
 
-class _Parts(Protocol):
-    @property
-    def weights(self) -> int: ...
-    @property
-    def context(self) -> int: ...
-
-
-class _Measured(Protocol):
-    @property
-    def gpu(self) -> _Parts: ...
-    @property
-    def host(self) -> _Parts: ...
-
-
-def compute(headers: GgufHeader | Sequence[GgufHeader], argv: Sequence[str]) -> FromHeader:
+def compute(headers: Sequence[GgufHeader], argv: Sequence[str]) -> FromHeader:
     """What the model of *headers* (its shards; a projector among them is passed over) takes when run with *argv*."""
-    shards = [header for header in _listed(headers) if header.architecture != "clip"]
+    shards = [header for header in headers if header.architecture != "clip"]
     flags = ServerFlags.parse(argv)
-    if not shards or not flags.understood or not _is_known(_Metadata(shards[0])):
+    if flags is None or not shards or not (model := _Hyperparameters(shards[0])).covered:
         return FromHeader(None, None, None)
-    tensors = [tensor for header in shards for tensor in header.tensors]
-    gpu, host = _weights(tensors)
-    return FromHeader(gpu, host, _context(_Metadata(shards[0]), flags))
+    gpu, host = _weights([tensor for header in shards for tensor in header.tensors])
+    return FromHeader(gpu, host, _context(model, flags))
 
 
-def disagreements(headers: GgufHeader | Sequence[GgufHeader], argv: Sequence[str], breakdown: _Measured) -> list[str]:
+def disagreements(headers: Sequence[GgufHeader], argv: Sequence[str], breakdown: Breakdown) -> list[str]:
     """Where the engine's *breakdown* is not what the headers give, one clause with both numbers each.
 
     Empty when they agree to the byte, and where there is no rule to compare with.
@@ -93,7 +79,7 @@ def disagreements(headers: GgufHeader | Sequence[GgufHeader], argv: Sequence[str
         ("context on the host", breakdown.host.context, None if ours.context is None else 0),
     )
     return [
-        f"{what}: the engine says {theirs:,} bytes, the header gives {own:,}"
+        f"{what}: the engine counts {theirs:,} bytes, the header gives {own:,}"
         for what, theirs, own in pairs
         if own is not None and own != theirs
     ]
@@ -105,20 +91,28 @@ def _weights(tensors: Sequence[Tensor]) -> tuple[int, int]:
     card = [tensor for tensor in tensors if not tensor.name.startswith(_INPUT)]
     if not any(tensor.name == "output.weight" for tensor in tensors):
         card += [tensor for tensor in tensors if tensor.name == "token_embd.weight"]
-    return sum(padded(tensor.size, ALIGNMENT) for tensor in card), sum(
-        padded(tensor.size, ALIGNMENT) for tensor in host
-    )
+    on_card, on_host = (sum(padded(tensor.size, ALIGNMENT) for tensor in side) for side in (card, host))
+    return on_card, on_host
 
 
-class _Metadata:
-    """The hyperparameters of a header, with llama.cpp's defaults."""
+@dataclass(frozen=True)
+class _Hyperparameters:
+    """Those of a header, with llama.cpp's defaults."""
 
-    def __init__(self, header: GgufHeader) -> None:
-        self._header = header
-        self.architecture = header.architecture
+    header: GgufHeader
+
+    @property
+    def architecture(self) -> str:
+        return self.header.architecture
+
+    @property
+    def covered(self) -> bool:
+        """Whether a rule covers it; layers that predict further tokens are loaded or not, as speculation needs them."""
+        known = self.architecture in (*PLAIN, *SLIDING, *LATENT, *DELTA_NET)
+        return known and not self.get("nextn_predict_layers")
 
     def get(self, key: str) -> Any:
-        return self._header.metadata.get(f"{self.architecture}.{key}")
+        return self.header.metadata.get(f"{self.architecture}.{key}")
 
     def number(self, key: str, default: int | None = None) -> int:
         """The value of *key*.
@@ -127,43 +121,30 @@ class _Metadata:
             KeyError: it is not there and has no default, or is no number.
         """
         value = self.get(key)
-        if value is None and default is not None:
-            return default
+        if value is None:
+            value = default
         if not isinstance(value, int):
             raise KeyError(key)
         return value
 
-    def per_layer(self, key: str, default: Sequence[int] | None = None) -> Sequence[int]:
+    def per_layer(self, key: str) -> Sequence[int]:
         """The value of *key* for each layer; one number stands for all."""
-        value = self.get(key)
-        if isinstance(value, tuple) and len(value) == self.layers:
-            return value
-        if value is None and default is not None:
-            return default
-        return [self.number(key)] * self.layers
-
-    @property
-    def layers(self) -> int:
-        return self.number("block_count")
+        value, layers = self.get(key), self.number("block_count")
+        return value if isinstance(value, tuple) and len(value) == layers else [self.number(key)] * layers
 
     @property
     def kv_heads(self) -> Sequence[int]:
-        return self.per_layer("attention.head_count_kv", self.per_layer("attention.head_count"))
+        few = self.get("attention.head_count_kv") is not None
+        return self.per_layer("attention.head_count_kv" if few else "attention.head_count")
 
     def head_width(self, which: str) -> int:
         """``key`` or ``value`` values a head."""
-        value = self.get(f"attention.{which}_length")
-        if value is not None:
+        if self.get(f"attention.{which}_length") is not None:
             return self.number(f"attention.{which}_length")
         return self.number("embedding_length") // self.per_layer("attention.head_count")[0]
 
 
-def _is_known(model: _Metadata) -> bool:
-    # Layers that predict further tokens are loaded or not, as speculation needs them.
-    return model.architecture in (*PLAIN, *SLIDING, *LATENT, *DELTA_NET) and not model.get("nextn_predict_layers")
-
-
-def _context(model: _Metadata, flags: ServerFlags) -> int | None:
+def _context(model: _Hyperparameters, flags: ServerFlags) -> int | None:
     """Bytes of cache and recurrent state; None when the header lacks what the rule needs."""
     try:
         if model.architecture in PLAIN and model.number("attention.sliding_window", 0):
@@ -173,7 +154,7 @@ def _context(model: _Metadata, flags: ServerFlags) -> int | None:
         return None
 
 
-def _layer_bytes(model: _Metadata, flags: ServerFlags) -> Iterator[int]:
+def _layer_bytes(model: _Hyperparameters, flags: ServerFlags) -> Iterator[int]:
     every = padded(flags.context_per_sequence, CELLS)
     streams = 1 if flags.unified else flags.sequences
     near = every
@@ -182,7 +163,7 @@ def _layer_bytes(model: _Metadata, flags: ServerFlags) -> Iterator[int]:
         near = padded(min(every, window + flags.ubatch), CELLS)
     key, value = model.head_width("key"), model.head_width("value")
     heads = model.kv_heads
-    for layer in range(model.layers):
+    for layer in range(model.number("block_count")):
         cells = streams * (near if _looks_back(model, layer) else every)
         if _is_recurrent(model, layer):
             yield flags.sequences * _delta_net_state(model)
@@ -194,16 +175,16 @@ def _layer_bytes(model: _Metadata, flags: ServerFlags) -> Iterator[int]:
             yield (_row(flags.cache_type_k, key * heads[layer]) + _row(flags.cache_type_v, width)) * cells
 
 
-def _looks_back(model: _Metadata, layer: int) -> bool:
+def _looks_back(model: _Hyperparameters, layer: int) -> bool:
     every = SLIDING.get(model.architecture)
     return every is not None and layer % every < every - 1
 
 
-def _is_recurrent(model: _Metadata, layer: int) -> bool:
+def _is_recurrent(model: _Hyperparameters, layer: int) -> bool:
     return model.architecture in DELTA_NET and bool((layer + 1) % model.number("full_attention_interval", 4))
 
 
-def _delta_net_state(model: _Metadata) -> int:
+def _delta_net_state(model: _Hyperparameters) -> int:
     """Bytes of the state of one layer for one sequence: the last inputs of the convolution, and the state proper."""
     inner, state = model.number("ssm.inner_size"), model.number("ssm.state_size")
     convolution = (model.number("ssm.conv_kernel") - 1) * (inner + 2 * model.number("ssm.group_count") * state)
@@ -212,7 +193,3 @@ def _delta_net_state(model: _Metadata) -> int:
 
 def _row(kind: str, values: int) -> int:
     return BY_NAME[kind.upper()].size_of(values)
-
-
-def _listed(headers: GgufHeader | Sequence[GgufHeader]) -> Sequence[GgufHeader]:
-    return [headers] if isinstance(headers, GgufHeader) else headers

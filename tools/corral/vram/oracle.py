@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
+
 from corral.engine import embedded, log_lines
 from corral.engine.embedded import ENGINE
 from corral.errors import CannotRun, EngineCannotPredict, ProgramMissing
-from corral.vram import coverage
+from corral.vram import server_flags
 from corral.vram.gguf_header import GgufHeader, canonical, expand
 from corral.vram.prediction import Bytes
 
@@ -44,7 +46,6 @@ class Breakdown:
         gpu: on the card; all 0 when it was asked without one.
         host: in host memory.
         context_trained: tokens that the model was trained for.
-        engine: the build that was asked.
         ubatch: tokens that are computed at once (``--ubatch-size``).
         image_tokens: most tokens that one image may take; None without a projector, or when all images are alike.
         projector_growth: further bytes on the card for an image of that many tokens, beyond ``gpu.projector``.
@@ -56,13 +57,15 @@ class Breakdown:
     gpu: Bytes
     host: Bytes
     context_trained: int
-    engine: str
     ubatch: int
     image_tokens: int | None
     projector_growth: int
     image_batch: int
     f16_copies: int
     cuda: Bytes | None
+
+
+_BREAKDOWN = TypeAdapter(Breakdown)
 
 
 def ask(
@@ -90,7 +93,7 @@ def ask(
     """
     embedded.require_available()
     for argv in argvs:
-        if reason := coverage.uncounted(argv):
+        if reason := server_flags.uncounted(argv):
             raise _cannot(argv, reason)
     different = list(dict.fromkeys(tuple(argv) for argv in argvs))
     try:
@@ -100,7 +103,7 @@ def ask(
     except OSError as error:
         message = f"The engine could not be given the model's header: {error}."
         raise CannotRun(message, next_step="Name a folder that takes sparse files: TMPDIR=/path") from None
-    answered = dict(zip(different, map(_breakdown, answers), strict=False))
+    answered = dict(zip(different, map(_BREAKDOWN.validate_python, answers), strict=False))
     found = [answered[tuple(argv)] for argv in itertools.takewhile(lambda one: tuple(one) in answered, argvs)]
     if len(found) < (len(argvs) if at_least is None else at_least):
         raise _cannot(argvs[len(found)], reason)
@@ -109,9 +112,9 @@ def ask(
 
 def _fill(argv: Sequence[str], headers: Sequence[GgufHeader | bytes], folder: Path) -> list[str]:
     """*argv* without its first word, its files in *folder*, and without what only touches other files."""
-    words = coverage.without_side_effects(
-        argv[1:] if argv[:1] == ["llama-server"] or argv[:1] == ("llama-server",) else argv
-    )
+    words = server_flags.without_side_effects(argv)
+    if words[:1] == ["llama-server"]:
+        del words[0]
     fixtures = list(headers)
     for flags, is_projector in ((("--mmproj", "-mm"), True), (("-m", "--model"), False)):
         at = next((place + 1 for place, word in enumerate(words[:-1]) if word in flags), None)
@@ -194,18 +197,3 @@ def _cannot(argv: Sequence[str], reason: str) -> EngineCannotPredict:
     name = next((argv[place + 1] for place, word in enumerate(argv[:-1]) if word in ("-m", "--model")), "the model")
     message = f"The engine cannot predict {name.removeprefix('${STORE}/')}: {reason.rstrip('.')}."
     return EngineCannotPredict(message, next_step=f"Correct its YAML file, {DECLARE}")
-
-
-def _breakdown(answer: Mapping[str, Any]) -> Breakdown:
-    return Breakdown(
-        gpu=Bytes(**answer["gpu"]),
-        host=Bytes(**answer["host"]),
-        context_trained=answer["context_trained"],
-        engine=ENGINE,
-        ubatch=answer["ubatch"],
-        image_tokens=answer["image_tokens"],
-        projector_growth=answer["projector_growth"],
-        image_batch=answer["image_batch"],
-        f16_copies=answer["f16_copies"],
-        cuda=Bytes(**answer["cuda"]) if answer["cuda"] else None,
-    )

@@ -51,18 +51,18 @@ def predict_model(
     answered = [(list(argv), first), *zip(contexts.values(), others, strict=False)]
     for words, breakdown in answered:
         _cross_check(model_id, headers, words, breakdown)
-    rows = rules(headers, argv, first)
+    rows = rules(headers, first)
     padding = padding_of(first)
     ladder = [
         Rung(
             context=context,
-            gpu_bytes=total(breakdown, rules(headers, words, breakdown, padding=padding)),
+            gpu_bytes=total(breakdown, rules(headers, breakdown, padding=padding)),
             host_bytes=breakdown.host.total,
         )
-        for context, (words, breakdown) in zip(contexts, answered[1:], strict=False)
+        for context, breakdown in zip(contexts, others, strict=False)
     ]
     return Prediction(
-        engine=first.engine,
+        engine=oracle.ENGINE,
         rules_version=RULES_VERSION,
         headers=tuple(names),
         context_trained=trained_context(headers[0]),
@@ -107,7 +107,7 @@ def _cross_check(model_id: str, headers: Sequence[GgufHeader], argv: Sequence[st
     problems = from_header.disagreements(headers, argv, breakdown)
     trained = trained_context(headers[0])
     if trained not in (None, breakdown.context_trained) and _STATES_ANOTHER_CONTEXT.isdisjoint(argv):
-        problems.append(f"trained context: the engine says {breakdown.context_trained:,}, the header {trained:,}")
+        problems.append(f"trained context: the engine states {breakdown.context_trained:,}, the header {trained:,}")
     if problems:
         message = f"{model_id}: the engine and the model's own header disagree: {'; '.join(problems)}."
         raise EngineCannotPredict(message, next_step=f"Report it; then correct its YAML file, {oracle.DECLARE}")

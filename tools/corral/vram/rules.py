@@ -1,8 +1,8 @@
 """What a model takes on the card beyond what the engine counts, each as a row of its own with its source.
 
-The engine counts what it reserves when it loads.  It does not see the CUDA driver, it was asked over a pretend card
-that is not CUDA's, and it reserves for one image of warm-up size.  Every row errs to the side of too much; one that is
-0 is left out.  Functions and files are those of llama.cpp (https://github.com/ggml-org/llama.cpp), as of b11434.
+The engine counts what it reserves when it loads.  Its count lacks the CUDA driver, is made over a pretend card that is
+not CUDA's, and covers one image of warm-up size.  Every row errs to the side of too much; one that is 0 is left out.
+Functions and files are those of llama.cpp (https://github.com/ggml-org/llama.cpp), as of b11434.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from corral.vram.gguf_header import GgufHeader
 from corral.vram.oracle import Breakdown
-from corral.vram.prediction import Bytes, Rule
+from corral.vram.prediction import Rule
 
 RULES_VERSION = 1
-"""Of these rules and the ladder: raised when either would give other bytes for the same model."""
+"""Of these rules and the ladder: raised when either gives other bytes for the same model."""
 
 CONTEXT_AND_POOLS = 150 << 20
 """Bytes for the CUDA context, its memory pools and cuBLAS's workspace."""
@@ -27,22 +27,28 @@ _TILE_TOKENS = 256
 _ROUTER_TENSORS = 4  # probabilities, order, selected, weights
 
 
-def rules(
-    headers: Sequence[GgufHeader], argv: Sequence[str], breakdown: Breakdown, *, padding: int | None = None
-) -> tuple[Rule, ...]:
+def rules(headers: Sequence[GgufHeader], breakdown: Breakdown, *, padding: int = 0) -> tuple[Rule, ...]:
     """The rows for *breakdown*, the largest cause last; their sum and ``breakdown.gpu`` are the model's seat.
 
     Args:
-        headers: the model's shards, and its projector last when *argv* names one.
-        argv: the command line that the engine was asked for.
-        breakdown: the engine's answer.
-        padding: bytes of ``cuda-row-padding`` from another context of the same model, where CUDA was not asked again.
+        headers: the model's shards, and its projector last when there is one.
+        breakdown: the engine's count for a command line.
+        padding: bytes of ``cuda-row-padding`` of another context of the same model, where *breakdown* is without CUDA.
     """
-    del argv  # all that a rule needs of it, the engine has parsed
     found = (
         *_projector(headers, breakdown),
-        _f16_copies(breakdown),
-        _padding(breakdown, padding or 0),
+        Rule(
+            name="f16-scratch-for-quantised-kv",
+            bytes=max(breakdown.f16_copies, _added(breakdown, "compute") if breakdown.f16_copies else 0),
+            source="f16 copies of K and V of one layer, which CUDA's attention makes of a cache of another type "
+            "(ggml_cuda_flash_attn_ext_get_f16_extra_data, ggml/src/ggml-cuda/fattn-common.cuh)",
+        ),
+        Rule(
+            name="cuda-row-padding",
+            bytes=padding_of(breakdown) if breakdown.cuda else padding,
+            source="rows of quantised tensors padded to 512 values, buffers aligned to 128 bytes "
+            "(ggml_backend_cuda_buffer_type_get_alloc_size, ggml/src/ggml-cuda/ggml-cuda.cu)",
+        ),
         _moe(headers[0], breakdown),
         Rule(
             name="cuda-context-and-pools",
@@ -75,33 +81,14 @@ def _projector(headers: Sequence[GgufHeader], breakdown: Breakdown) -> Iterator[
     )
 
 
-def _f16_copies(breakdown: Breakdown) -> Rule:
-    more = _difference(breakdown.cuda, breakdown.gpu, "compute") if breakdown.f16_copies else 0
-    return Rule(
-        name="f16-scratch-for-quantised-kv",
-        bytes=max(breakdown.f16_copies, more),
-        source="f16 copies of K and V of one layer, which CUDA's attention makes of a cache of another type "
-        "(ggml_cuda_flash_attn_ext_get_f16_extra_data, ggml/src/ggml-cuda/fattn-common.cuh)",
-    )
-
-
-def _padding(breakdown: Breakdown, instead: int) -> Rule:
-    return Rule(
-        name="cuda-row-padding",
-        bytes=padding_of(breakdown) if breakdown.cuda else instead,
-        source="rows of quantised tensors padded to 512 values, buffers aligned to 128 bytes "
-        "(ggml_backend_cuda_buffer_type_get_alloc_size, ggml/src/ggml-cuda/ggml-cuda.cu)",
-    )
-
-
 def padding_of(breakdown: Breakdown) -> int:
     """Bytes by which CUDA's buffers are larger than those that were counted, f16 copies aside."""
     kinds = ["weights", "context", "projector"] + ([] if breakdown.f16_copies else ["compute"])
-    return sum(_difference(breakdown.cuda, breakdown.gpu, kind) for kind in kinds)
+    return sum(_added(breakdown, kind) for kind in kinds)
 
 
-def _difference(larger: Bytes | None, smaller: Bytes, kind: str) -> int:
-    return max(0, getattr(larger, kind) - getattr(smaller, kind)) if larger else 0
+def _added(breakdown: Breakdown, kind: str) -> int:
+    return max(0, getattr(breakdown.cuda, kind) - getattr(breakdown.gpu, kind)) if breakdown.cuda else 0
 
 
 def _moe(header: GgufHeader, breakdown: Breakdown) -> Rule:

@@ -1,120 +1,160 @@
-"""The flags of a llama-server command line that decide how much memory the weights and the context take."""
+"""The llama-server flags that decide memory: what a header computes with, and what the engine's count leaves out.
+
+Names are the first long name of each flag in ``llama_server_flags.json``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Final
+from functools import cache
 
-from corral.vram.ggml_types import BY_NAME
+from corral.catalog import flags
+from corral.catalog.argv import ALL_LAYERS
+from corral.vram.ggml_types import BY_NAME, padded
 
-_ALL_ON_CARD: Final = 99
-
-_TAKES_VALUE: Final = {
-    "c": ("c", "ctx-size"),
-    "np": ("np", "parallel"),
-    "b": ("b", "batch-size"),
-    "ub": ("ub", "ubatch-size"),
-    "k": ("ctk", "cache-type-k"),
-    "v": ("ctv", "cache-type-v"),
-    "fa": ("fa", "flash-attn"),
-    "ngl": ("ngl", "gpu-layers", "n-gpu-layers"),
+_DRAFT = "a draft model, or speculation, takes memory of its own"
+_ADAPTER = "an adapter takes memory of its own"
+_DEVICES = "the count is for one card"
+_UNCOUNTED = {
+    "lora": _ADAPTER,
+    "lora-scaled": _ADAPTER,
+    "control-vector": _ADAPTER,
+    "control-vector-scaled": _ADAPTER,
+    "control-vector-layer-range": _ADAPTER,
+    "device": _DEVICES,
+    "mmproj-device": _DEVICES,
+    "main-gpu": _DEVICES,
+    "split-mode": _DEVICES,
+    "tensor-split": _DEVICES,
+    "rpc": _DEVICES,
+    "backend-sampling": "samplers on the card take memory of their own",
+    "moe-cache-mib": "a cache of experts takes memory of its own",
+    "draft": _DRAFT,
+    "draft-min": _DRAFT,
 }
-_SWITCHES: Final = {
-    "kvu": ("kvu", "kv-unified"),
-    "no-kvu": ("no-kvu", "no-kv-unified"),
-    "swa-full": ("swa-full",),
-}
-_ELSEWHERE: Final = frozenset(
-    (
-        *("cmoe", "cpu-moe", "ncmoe", "n-cpu-moe", "ot", "override-tensor", "nkvo", "no-kv-offload", "no-host"),
-        *("dev", "device", "sm", "split-mode", "ts", "tensor-split", "mg", "main-gpu", "rpc"),
-        *("override-kv", "lora", "lora-scaled", "control-vector", "control-vector-scaled"),
-        *("embedding", "embeddings", "rerank", "reranking", "pooling"),
-        *("md", "model-draft", "ctkd", "cache-type-k-draft", "ctvd", "cache-type-v-draft"),
-    )
+"""Flags that bring something else into the card's memory: a count without it would be too small."""
+_HARMLESS = {("split-mode", "none"), ("split-mode", "layer"), ("main-gpu", "0"), ("spec-type", "none")}
+"""Values of those flags that change nothing on one card."""
+
+_NO_MEMORY = frozenset(
+    {
+        *("alias", "api-key", "api-key-file", "chat-template-file", "grammar-file", "host", "json-schema-file"),
+        *("log-disable", "log-file", "log-prompts-dir", "lookup-cache-dynamic", "lookup-cache-static"),
+        *("mcp-servers-config", "media-path", "path", "port", "slot-save-path", "ssl-cert-file", "ssl-key-file"),
+        *("ui-config-file", "verbose", "verbosity", "video-ffmpeg-dir"),
+    }
 )
-"""Flags that put tensors elsewhere, change the model, or load another one: nothing is computed with these."""
+"""Flags without an influence on memory that make the parser read other files, write a log, or be silent."""
+
+_NO_RULE = frozenset(
+    {
+        *("cpu-moe", "n-cpu-moe", "override-tensor", "no-host", "override-kv", "embedding", "rerank", "pooling"),
+        *_UNCOUNTED,
+    }
+)
+"""Flags that put tensors elsewhere, change the model, or load another one: a header computes nothing with these."""
+_DEFAULTS = {"ctx-size": "0", "parallel": "4", "batch-size": "2048", "ubatch-size": "512"}
+_TEMPLATE = re.compile("<[^>]*>")
 
 
 @dataclass(frozen=True)
 class ServerFlags:
-    """What matters of a command line.
+    """What decides how much memory weights and context take.
 
     Attributes:
-        understood: whether all that matters is covered by the attributes below.
         context: ``-c``, tokens of all sequences together.
         sequences: ``-np``.
         unified: whether all sequences share one cache.
-        batch: ``-b``, tokens.
-        micro_batch: ``-ub``, tokens.
+        ubatch: tokens of one physical batch, which is never larger than a logical one.
         cache_type_k: ggml's name of the keys' number format, in small letters.
         cache_type_v: the same of the values.
         flash_attention: whether it is on.
         swa_full: whether layers with a window keep the whole context all the same.
     """
 
-    understood: bool = True
-    context: int = 0
-    sequences: int = 1
-    unified: bool = False
-    batch: int = 2048
-    micro_batch: int = 512
-    cache_type_k: str = "f16"
-    cache_type_v: str = "f16"
-    flash_attention: bool = True
-    swa_full: bool = False
+    context: int
+    sequences: int
+    unified: bool
+    ubatch: int
+    cache_type_k: str
+    cache_type_v: str
+    flash_attention: bool
+    swa_full: bool
 
     @classmethod
-    def parse(cls, argv: Sequence[str]) -> ServerFlags:
-        """Read *argv*; with or without the program's name in front."""
-        names = {word.lstrip("-") for word in argv if word.startswith("-")}
-        values = {key: _last(argv, spellings) for key, spellings in _TAKES_VALUE.items()}
-        switches = {key for key, spellings in _SWITCHES.items() if names & set(spellings)}
-        if names & _ELSEWHERE or any(name.startswith("spec-") for name in names) or not _readable(values):
-            return cls(understood=False)
-        numbers = {key: int(value) for key, value in values.items() if value and key in ("c", "np", "b", "ub")}
-        if numbers.get("c", 0) <= 0:  # 0: as the model has it
-            return cls(understood=False)
-        # Without -np llama-server takes four slots and lets them share one cache.
-        alone = "np" in numbers
+    def parse(cls, argv: Sequence[str]) -> ServerFlags | None:
+        """Read *argv*, where the last of two equal flags counts; None where something in it is covered by no rule."""
+        given = dict(_by_flag(argv))
+        value = {name: words[1] for name, words in given.items() if len(words) == 2}
+        if not _NO_RULE.isdisjoint(given) or any(name.startswith("spec-") for name in given):
+            return None
+        if given.get("kv-offload", ["-kvo"])[0] in ("-nkvo", "--no-kv-offload"):
+            return None
+        layers = value.get("gpu-layers", "")
+        if layers != "all" and not (layers.isdigit() and int(layers) >= ALL_LAYERS):
+            return None
+        numbers = [value.get(name, default) for name, default in _DEFAULTS.items()]
+        types = [value.get(name, "f16") for name in ("cache-type-k", "cache-type-v")]
+        if not all(word.isdigit() and int(word) for word in numbers) or any(
+            kind.upper() not in BY_NAME for kind in types
+        ):
+            return None
+        context, sequences, batch, ubatch = map(int, numbers)
+        # Without -np, llama-server takes four slots and lets them share one cache.
+        shared = given.get("kv-unified", ["-no-kvu" if "parallel" in given else "-kvu"])[0]
         return cls(
-            context=numbers["c"],
-            sequences=numbers.get("np", 4),
-            unified="kvu" in switches or (not alone and "no-kvu" not in switches),
-            batch=numbers.get("b", cls.batch),
-            micro_batch=numbers.get("ub", cls.micro_batch),
-            cache_type_k=values["k"] or cls.cache_type_k,
-            cache_type_v=values["v"] or cls.cache_type_v,
-            flash_attention=values["fa"] in (None, "on", "auto", "1", "true", "enabled"),
-            swa_full="swa-full" in switches,
+            context=context,
+            sequences=sequences,
+            unified=shared in ("-kvu", "--kv-unified"),
+            ubatch=min(ubatch, batch),
+            cache_type_k=types[0],
+            cache_type_v=types[1],
+            flash_attention=value.get("flash-attn", "auto") in ("on", "auto", "1", "true", "enabled"),
+            swa_full="swa-full" in given,
         )
 
     @property
     def context_per_sequence(self) -> int:
         """Tokens that one sequence can have."""
-        padded = -(-self.context // 256) * 256
-        return padded if self.unified else padded // self.sequences
-
-    @property
-    def ubatch(self) -> int:
-        """Tokens of one physical batch, which is never larger than a logical one."""
-        return min(self.micro_batch, self.batch)
+        whole = padded(self.context, 256)
+        return whole if self.unified else whole // self.sequences
 
 
-def _last(argv: Sequence[str], spellings: Sequence[str]) -> str | None:
-    """The value after the last of *spellings*, as the engine's parser takes it."""
-    found = None
-    for word, value in pairwise(argv):
-        if word.startswith("-") and word.lstrip("-") in spellings:
-            found = value
+def uncounted(argv: Sequence[str]) -> str | None:
+    """Why the engine's count for *argv* would be too small, naming the flag; None when it would not.
+
+    The count is of one model with one context (and one projector) on one card.
+    """
+    for name, words in _by_flag(argv):
+        reason = _DRAFT if name.startswith("spec-") else _UNCOUNTED.get(name)
+        if reason and (name, *words[1:]) not in _HARMLESS:
+            return f"{words[0]} is not counted: {reason}"
+    return None
+
+
+def without_side_effects(argv: Sequence[str]) -> list[str]:
+    """*argv* without flags that have no influence on memory and read or write other files."""
+    return [word for name, words in _by_flag(argv) if name not in _NO_MEMORY for word in words]
+
+
+def _by_flag(argv: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """The flags of *argv* by name, each with its words; a word that belongs to no flag has an empty name."""
+    rest = list(argv)
+    while rest:
+        name, count = _by_word().get(rest[0], ("", 1))
+        yield name, rest[:count]
+        del rest[:count]
+
+
+@cache
+def _by_word() -> dict[str, tuple[str, int]]:
+    """Each spelling of each flag of the engine, with the flag's name and how many words it takes."""
+    found: dict[str, tuple[str, int]] = {}
+    for flag in flags.table():
+        count = 1 + len(_TEMPLATE.sub("x", flag.value or "").split())  # "<tensor name pattern>" is one word
+        found |= {f"-{name}": (flag.names[0], count) for name in flag.short}
+        found |= {f"--{name}": (flag.names[0], count) for name in flag.names}
+        found |= {f"--{name}": (flag.names[0], 1) for name in flag.negated}
     return found
-
-
-def _readable(values: Mapping[str, str | None]) -> bool:
-    whole = all(value is None or value.isdigit() for key, value in values.items() if key in ("c", "np", "b", "ub"))
-    types = all((values[key] or "f16").upper() in BY_NAME for key in ("k", "v"))
-    layers = values["ngl"]
-    on_card = layers == "all" or (layers is not None and layers.isdigit() and int(layers) >= _ALL_ON_CARD)
-    return whole and types and on_card and values["np"] != "0"

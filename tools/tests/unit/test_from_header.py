@@ -1,4 +1,4 @@
-"""The second road: weights and context from the header alone are the engine's own bytes, or nothing is said."""
+"""Weights and context computed from the header alone are the engine's own bytes, or nothing is computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from corral.vram import from_header, oracle
-from corral.vram.from_header import FromHeader, compute, disagreements
+from corral.vram.from_header import FromHeader, disagreements
 from corral.vram.gguf_header import parse
 from corral.vram.server_flags import ServerFlags
 from tests.support import gguf_models
@@ -59,6 +59,10 @@ def header(tmp_path_factory):
     return read
 
 
+def compute(headers, argv):
+    return from_header.compute(headers if isinstance(headers, list) else [headers], argv)
+
+
 def test_the_golden_cells_are_there():
     assert len(CELLS) >= 7 * 15
 
@@ -78,7 +82,7 @@ def test_the_engine_agrees_on_odd_command_lines(header, kind):
     argvs = [["-m", "m.gguf", *words.split(), *ON_CARD] for words in ODD if not (latent and "-ctk" in words)]
 
     for argv, breakdown in zip(argvs, oracle.ask([model], argvs), strict=True):
-        assert disagreements(model, argv, breakdown) == [], argv
+        assert disagreements([model], argv, breakdown) == [], argv
         assert None not in vars(compute(model, argv)).values(), argv
 
 
@@ -141,24 +145,24 @@ def test_a_projector_among_the_headers_is_passed_over(header):
         "",
     ],
 )
-def test_nothing_is_said_about_flags_that_no_rule_covers(header, words):
+def test_nothing_is_computed_about_flags_that_no_rule_covers(header, words):
     argv = ["-m", "m.gguf", "-c", "4096", "-np", "1", *words.split()]
 
     assert compute(header(QWEN), argv) == FromHeader(None, None, None)
 
 
-def test_nothing_is_said_without_a_context(header):
+def test_nothing_is_computed_without_a_context(header):
     assert compute(header(QWEN), ["-np", "1", *ON_CARD]) == FromHeader(None, None, None)
     assert compute(header(QWEN), ["-c", "0", "-np", "1", *ON_CARD]) == FromHeader(None, None, None)
 
 
-def test_nothing_is_said_about_an_architecture_that_no_rule_covers(header):
+def test_nothing_is_computed_about_an_architecture_that_no_rule_covers(header):
     encoder = header("nomic-embed-1.5-f16")
 
     assert compute(encoder, ["-c", "2048", "-np", "1", *ON_CARD]) == FromHeader(None, None, None)
 
 
-def test_nothing_is_said_about_a_model_with_layers_that_may_be_left_out(header):
+def test_nothing_is_computed_about_a_model_with_layers_that_may_be_left_out(header):
     more = header(QWEN, nextn_predict_layers=1)
 
     assert compute(more, ["-c", "2048", "-np", "1", *ON_CARD]) == FromHeader(None, None, None)
@@ -186,10 +190,10 @@ def test_a_header_without_a_hyperparameter_is_not_guessed(header, gone):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"gpu": {"weights": 1}}, "weights on the card: the engine says 4,671,766,529 bytes, the header gives"),
+        ({"gpu": {"weights": 1}}, "weights on the card: the engine counts 4,671,766,529 bytes, the header gives"),
         ({"host": {"weights": -1}}, "weights on the host"),
-        ({"gpu": {"context": 32}}, "context: the engine says"),
-        ({"host": {"context": 7}}, "context on the host: the engine says 7 bytes, the header gives 0"),
+        ({"gpu": {"context": 32}}, "context: the engine counts"),
+        ({"host": {"context": 7}}, "context on the host: the engine counts 7 bytes, the header gives 0"),
     ],
 )
 def test_one_byte_of_difference_is_named_with_both_numbers(header, changes, what):
@@ -202,9 +206,9 @@ def test_one_byte_of_difference_is_named_with_both_numbers(header, changes, what
         bytes_ = getattr(true, side)
         bent = replace(bent, **{side: bytes_.model_copy(update={part: getattr(bytes_, part) + count})})
 
-    assert disagreements(model, argv, true) == []
-    [said] = disagreements(model, argv, bent)
-    assert said.startswith(what)
+    assert disagreements([model], argv, true) == []
+    [message] = disagreements([model], argv, bent)
+    assert message.startswith(what)
 
 
 def test_the_last_of_two_flags_counts_as_it_does_for_the_engine():

@@ -31,7 +31,7 @@ def need_mib(names, model, context):
     at_context = contexts.at_context(model, context)
     parsed, argv = [gguf_models.header(name) for name in names], llama_server_argv("chat", at_context, files_of(names))
     (found,) = oracle.ask(parsed, [argv])
-    return mib(total(found, rules(parsed, argv, found)))
+    return mib(total(found, rules(parsed, found)))
 
 
 def files_of(names):

@@ -32,7 +32,7 @@ def test_the_total_is_the_engines_count_and_every_rule():
     found, headers, argv, _, _ = predicted("qwen3-8b-q4km")
     (alone,) = ask(headers, [argv])
     assert (found.gpu, found.host, found.context_trained) == (alone.gpu, alone.host, 40960)
-    assert found.rules == rules(headers, argv, alone)
+    assert found.rules == rules(headers, alone)
     assert found.gpu_bytes == found.gpu.total + sum(rule.bytes for rule in found.rules)
     assert found.projector_type is None
 
@@ -87,9 +87,9 @@ def test_a_rung_that_the_engine_cannot_answer_ends_the_ladder_and_not_the_predic
 
 def test_the_two_roads_must_agree(monkeypatch):
     monkeypatch.setattr(
-        from_header, "disagreements", lambda *_: ["weights: the engine says 2 bytes, the header gives 1"]
+        from_header, "disagreements", lambda *_: ["weights: the engine counts 2 bytes, the header gives 1"]
     )
-    with pytest.raises(EngineCannotPredict, match="engine says 2 bytes, the header gives 1"):
+    with pytest.raises(EngineCannotPredict, match="engine counts 2 bytes, the header gives 1"):
         predicted("qwen3-0.6b-q8")
 
 
@@ -97,5 +97,5 @@ def test_the_engine_must_have_read_the_trained_context_of_the_header():
     header = gguf_models.header("qwen3-0.6b-q8")
     lying = gguf_models.header("qwen3-0.6b-q8", context_length=4096)
     mixed = type(header)(**{**vars(header), "metadata": lying.metadata})
-    with pytest.raises(EngineCannotPredict, match="trained context: the engine says 40,960, the header 4,096"):
+    with pytest.raises(EngineCannotPredict, match="trained context: the engine states 40,960, the header 4,096"):
         predicted("qwen3-0.6b-q8", headers=[mixed])

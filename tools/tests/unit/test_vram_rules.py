@@ -41,7 +41,7 @@ def rows(name, *more, projector=None, **changes):
     headers += [gguf_models.header(projector, **changes)] if projector else []
     argv = argv_with(*more, projector=projector)
     (breakdown,) = ask(headers, [argv])
-    return {rule.name: rule.bytes for rule in rules(headers, argv, breakdown)}, breakdown
+    return {rule.name: rule.bytes for rule in rules(headers, breakdown)}, breakdown
 
 
 def test_qwen3_8b_is_within_three_percent_of_what_a_tesla_t4_showed():
@@ -56,7 +56,7 @@ def test_the_rules_cover_what_cudas_own_buffer_sizes_add(name):
     headers = [gguf_models.header(name)]
     for cell in GOLDEN["models"][name]:
         (breakdown,) = ask(headers, [cell["argv"]])
-        added = sum(rule.bytes for rule in rules(headers, cell["argv"], breakdown)) - CONTEXT_AND_POOLS
+        added = sum(rule.bytes for rule in rules(headers, breakdown)) - CONTEXT_AND_POOLS
         more = breakdown.cuda.total - breakdown.gpu.total
         assert more <= added
 
@@ -65,7 +65,7 @@ def test_every_row_says_where_it_is_from():
     headers = [gguf_models.header("qwen3-30b-a3b-q4km")]
     argv = argv_with("-ctk", "q8_0", "-ctv", "q8_0")
     (breakdown,) = ask(headers, [argv])
-    found = rules(headers, argv, breakdown)
+    found = rules(headers, breakdown)
     names = ["f16-scratch-for-quantised-kv", "cuda-row-padding", "moe-graph-dependencies", "cuda-context-and-pools"]
     assert [rule.name for rule in found] == names
     assert all(len(rule.source) > 40 and rule.bytes > 0 for rule in found)

@@ -6,8 +6,8 @@ import pytest
 
 from corral.catalog import flags
 from corral.errors import EngineCannotPredict
-from corral.vram.coverage import uncounted, without_side_effects
 from corral.vram.oracle import ask
+from corral.vram.server_flags import uncounted, without_side_effects
 
 PLAIN = ["llama-server", "-m", "${STORE}/m/model.gguf", "-c", "4096", "-np", "1", "-ngl", "99", "-fa", "on"]
 
@@ -58,6 +58,10 @@ def test_a_flag_that_the_engine_counts_itself_is_left_to_it(words):
 
 def test_the_value_of_a_flag_is_not_taken_for_a_flag():
     assert uncounted([*PLAIN, "--alias", "--lora"]) is None
+
+
+def test_the_value_of_a_flag_is_one_word_however_the_help_describes_it():
+    assert uncounted([*PLAIN, "--override-tensor", "exps=CPU", "--lora", "/a.gguf"]).startswith("--lora is not counted")
 
 
 def test_flags_that_only_touch_other_files_do_not_reach_the_parser():
