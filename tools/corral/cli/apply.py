@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output
@@ -24,7 +23,7 @@ from corral.cli import plan as plans
 from corral.errors import ExitCode, Refused
 
 if TYPE_CHECKING:
-    from corral.terraform.homelab import Target
+    from corral.cluster.target import ClusterTarget
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
                 return ExitCode.FAILED
             lab.apply(plan, guard=ClusterGuard(plan.target))
             output.info("Applied.")
-    return ExitCode.OK if args.no_smoke else _smoke(plan.target, plan.catalog)
+    return ExitCode.OK if args.no_smoke else _smoke(plan.target)
 
 
 def _agreed(changes: Sequence[str]) -> bool:
@@ -64,11 +63,11 @@ def _agreed(changes: Sequence[str]) -> bool:
     return sys.stdin.readline().strip() == "yes"
 
 
-def _smoke(target: Target, catalog: Path) -> int:
+def _smoke(target: ClusterTarget) -> int:
     """Ask every model through a forwarded port, as `corral smoke` does."""
     from corral.cli.main import build_parser
 
-    words = ["smoke", "--namespace", target.namespace, "--catalog", str(catalog)]
+    words = ["smoke", "--namespace", target.namespace, "--catalog", str(target.catalog)]
     words += ["--context", target.context] if target.context else []
     words += ["--kubeconfig", str(target.kubeconfig)] if target.kubeconfig else []
     args = build_parser(only="smoke").parse_args(words)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from corral import output, paths
 from corral.catalog import catalog
 from corral.cli import options
 from corral.cli.seating_help import seating_help
-from corral.errors import ExitCode, Refused
+from corral.errors import CorralError, ExitCode, Refused
 from corral.lock import lock
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def homelab(args: argparse.Namespace) -> Homelab:
     for file in args.var_file:
         if not file.is_file():
             raise Refused(f"There is no file {file}.", next_step="Correct: --var-file FILE")
-    return Homelab(catalog=args.catalog, var_files=args.var_file, say=output.info)
+    return Homelab(catalog=args.catalog, var_files=args.var_file, report=output.info)
 
 
 @contextmanager
@@ -109,7 +109,10 @@ def refusing_unfit(lab: Homelab, named: Path | None) -> Iterator[None]:
         LockStale: the lock is missing, or does not belong to the catalog.
         CatalogInvalid: a file of the catalog breaks a rule.
     """
-    folder = named or lab.catalog()
+    folder = named
+    if folder is None:
+        with suppress(CorralError):  # a plan explains what is wrong with the variables
+            folder = lab.target().catalog
     if folder is None:
         yield
         return

@@ -1,9 +1,9 @@
-"""Applies a plan while someone watches: progress as it happens, and an end when the cluster cannot do what is asked.
+"""Applies a plan and watches the cluster meanwhile: progress as it happens, and an end when the cluster cannot do it.
 
-Terraform waits for a pod that will never start until its time is up.  Whoever looks at the cluster meanwhile knows
-better: a finding that stays is the reason, and Terraform is told to stop as Ctrl-C would.  It writes its state and
-lets go of the lock first.  The Kubernetes provider does not listen to that: it goes on waiting.  So the guard also ends
-in the cluster what is waited for; killing Terraform instead would lose from its state what it is just making.
+Terraform waits for a pod that will never start until its time is up.  A finding that stays is the reason: Terraform
+then gets SIGINT, as from Ctrl-C, writes its state and releases the lock.  The Kubernetes provider ignores SIGINT and
+goes on waiting.  So the guard also ends in the cluster what is waited for; a killed Terraform would lose from its state
+the resource that it is making.
 """
 
 from __future__ import annotations
@@ -12,81 +12,33 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from python_terraform import IsFlagged
 
-from corral.errors import CorralError, ProgramMissing
+from corral.cluster.finding import Finding
+from corral.errors import CorralError
 from corral.terraform import runner
 from corral.terraform.runner import Finished, Terraform
 
+if TYPE_CHECKING:
+    from corral.terraform.guard import ClusterGuard
+
 _SHOWN = {"apply_start", "apply_progress", "apply_complete", "apply_errored", "provision_errored", "change_summary"}
-_PATIENCE_S = 10.0  # a finding that goes away by itself within this time is none
+_STAYS_S = 10.0  # a finding that disappears within this time needs no end
 _EVERY_S = 1.0
 _AGAIN_S = 5.0  # between two tries to end what is waited for
 
-
-class Finding(Protocol):
-    """What ``corral.cluster.diagnosis`` finds; here only its words matter."""
-
-    @property
-    def subject(self) -> str:
-        """Which object it is about."""
-
-    @property
-    def what(self) -> str:
-        """The sentence after the subject."""
-
-    @property
-    def event(self) -> str:
-        """What Kubernetes itself says; empty when it says nothing."""
-
-    @property
-    def next_step(self) -> str:
-        """The command to type next."""
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether it cannot heal by itself."""
-
-
-Heard: TypeAlias = "SimpleQueue[str | int | Finding | None]"
-"""What comes in during an apply: a line of Terraform, the number of a signal, a finding that stays, its end."""
-
-
-class Guard(Protocol):
-    """Who watches the cluster during an apply."""
-
-    def begin(self, kinds: Collection[str]) -> None:
-        """Make the cluster forget how workloads of the resource types *kinds*, which will be changed in place, ended.
-
-        Raises:
-            CorralError: it cannot be done.
-        """
-
-    def look(self, kinds: Collection[str]) -> Sequence[Finding]:
-        """What is wrong now with what Terraform waits for: resources of the types *kinds*.
-
-        Called from another thread.  What was wrong before with anything else is what this apply may be about to mend.
-
-        Raises:
-            CorralError: it cannot be seen.
-        """
-
-    def end(self, kinds: Collection[str]) -> None:
-        """Let the workloads of the resource types *kinds* be as failed, so that whoever waits for them need not.
-
-        Raises:
-            CorralError: it cannot be done.
-        """
+_Received: TypeAlias = str | int | Finding | Exception | None
+"""A line of Terraform, the number of a signal, a finding that stays, a bug of the watcher, the end of the output."""
 
 
 class Applied(NamedTuple):
-    """How it ended: Terraform's own end, and the finding for which it was told to stop."""
+    """How an apply ended, and the finding for which Terraform was stopped."""
 
     finished: Finished
     stuck: Finding | None
@@ -96,9 +48,9 @@ def apply(
     terraform: Terraform,
     plan: Path,
     *,
-    guard: Guard,
-    say: Callable[[str], None],
-    patience_s: float = _PATIENCE_S,
+    guard: ClusterGuard,
+    report: Callable[[str], None],
+    stays_s: float = _STAYS_S,
     every_s: float = _EVERY_S,
 ) -> Applied:
     """Apply exactly the plan in the file *plan*.
@@ -106,38 +58,43 @@ def apply(
     Args:
         terraform: in the stack that the plan is of.
         plan: from ``terraform plan -out``.
-        guard: looks again and again, and ends what is waited for when Terraform is to stop.
-        say: hears Terraform's progress, a line at a time.
-        patience_s: seconds that a finding must stay before Terraform is told to stop.
-        every_s: seconds between two looks.
+        guard: inspects the cluster, and ends what is waited for when Terraform is to stop.
+        report: takes Terraform's progress, a line at a time.
+        stays_s: seconds that a finding must stay before Terraform is stopped.
+        every_s: seconds between two inspections.
 
     Raises:
         ProgramMissing: Terraform does not start.
         KeyboardInterrupt, SystemExit: Ctrl-C or SIGTERM, after Terraform has ended.
     """
-    command = terraform.generate_cmd_string("apply", str(plan), json=IsFlagged, no_color=IsFlagged, input=False)
-    heard: Heard = SimpleQueue()
-    with _signals_into(heard):
-        process = _begun(command, terraform)
-        run = _Run(process, heard, guard, say)
-        watcher = _Watcher(guard, run.at_work, heard, patience_s=patience_s, every_s=every_s)
-        reader = threading.Thread(target=_read, args=(process, heard), daemon=True)
-        reader.start()
-        watcher.start()
+    received: SimpleQueue[_Received] = SimpleQueue()
+    ended = threading.Event()
+    with _signals_into(received):
+        run = _Run(_started(terraform, plan), received, guard, report)
+        # The thread of an inspection that hangs must not keep corral from its end.
+        watch = threading.Thread(target=run.watch, args=(ended, stays_s, every_s), daemon=True)
+        read = threading.Thread(target=run.read, daemon=True)
+        read.start()
+        watch.start()
         try:
-            run.to_its_end()
+            run.follow()
         finally:
-            watcher.stop()
-            reader.join()
-            process.wait()
-    if watcher.bug is not None:
-        raise watcher.bug
-    return Applied(runner.finished(process.wait(), "".join(run.lines), ""), run.stuck)
+            ended.set()
+            watch.join(timeout=stays_s)
+            read.join()
+            code = run.process.wait()
+    if run.signal:
+        report("Terraform was stopped. What there is: corral status; to go on: corral apply")
+        raise KeyboardInterrupt if run.signal == signal.SIGINT else SystemExit(128 + run.signal)
+    if run.bug:
+        raise run.bug
+    return Applied(runner.finished(code, "".join(run.lines), ""), run.stuck)
 
 
-def _begun(command: Sequence[str], terraform: Terraform) -> subprocess.Popen[str]:
-    try:
-        # In a session of its own: the terminal's Ctrl-C comes to us alone, and we pass it on once.
+def _started(terraform: Terraform, plan: Path) -> subprocess.Popen[str]:
+    command = terraform.generate_cmd_string("apply", str(plan), json=IsFlagged, no_color=IsFlagged, input=False)
+    with runner.starting(command[0]):
+        # In a session of its own: the terminal's Ctrl-C reaches corral alone, which passes it on once.
         return subprocess.Popen(
             command,
             cwd=terraform.working_dir,
@@ -149,62 +106,73 @@ def _begun(command: Sequence[str], terraform: Terraform) -> subprocess.Popen[str
             encoding="utf-8",
             errors="replace",
         )
-    except OSError as error:
-        raise ProgramMissing(f"{command[0]} does not start: {error.strerror}.") from None
 
 
 class _Run:
-    """A Terraform that applies: what it says is passed on, and it can be told to stop."""
-
-    def __init__(self, process: subprocess.Popen[str], heard: Heard, guard: Guard, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[str],
+        received: SimpleQueue[_Received],
+        guard: ClusterGuard,
+        report: Callable[[str], None],
+    ) -> None:
+        self.process = process
         self.lines: list[str] = []
         self.stuck: Finding | None = None
-        self._process, self._heard, self._guard, self._say = process, heard, guard, say
-        self._kinds: dict[str, str] = {}
+        self.bug: Exception | None = None
+        self.signal = 0
+        self._received, self._guard, self._report = received, guard, report
+        self._active: dict[str, str] = {}  # what Terraform is making or changing now: resource types by address
         self._is_stopping = False
-        self._signal = 0
 
-    def at_work(self) -> frozenset[str]:
-        """Types of the resources that Terraform is making or changing now."""
-        return frozenset(self._kinds.copy().values())
+    def read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as output:
+            for line in output:
+                self._received.put(line)
+        self._received.put(None)
 
-    def to_its_end(self) -> None:
-        """Follow it until it has ended, also when we are told to stop meanwhile."""
-        self._follow()
-        if self._signal:
-            self._say("Terraform was stopped. What there is: corral status; to go on: corral apply")
-        if self._signal == signal.SIGINT:
-            raise KeyboardInterrupt
-        if self._signal:
-            raise SystemExit(128 + self._signal)
+    def watch(self, ended: threading.Event, stays_s: float, every_s: float) -> None:
+        """Report the first stuck finding that stays for *stays_s*."""
+        since: dict[str, float] = {}
+        while not ended.wait(every_s):
+            try:
+                found = self._guard.inspect(frozenset(self._active.copy().values()))
+            except CorralError:
+                since = {}  # Terraform meets the same trouble and names it
+                continue
+            except Exception as bug:  # noqa: BLE001 - it is raised where Terraform has ended in order
+                self._received.put(bug)
+                return
+            stuck = {one.subject: one for one in found if one.is_stuck}
+            now = time.monotonic()
+            since = {subject: since.get(subject, now) for subject in stuck}
+            for subject, first in since.items():
+                if now - first >= stays_s and not ended.is_set():
+                    self._received.put(stuck[subject])
+                    return
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """Return when Terraform has ended."""
         while True:
             try:
-                one = self._heard.get(timeout=_AGAIN_S if self._is_stopping else None)
+                received = self._received.get(timeout=_AGAIN_S if self._is_stopping else None)
             except Empty:
                 self._end_waiting()
                 continue
-            if one is None:
+            if received is None:
                 return
-            if isinstance(one, str):
-                self._line(one)
-            elif isinstance(one, int):
-                self._told_to_stop(one)
+            if isinstance(received, str):
+                self._line(received)
+            elif isinstance(received, int):
+                self._interrupt(received)
+            elif isinstance(received, Exception):
+                self.bug = received
             elif not self._is_stopping:
-                self.stuck = one
-                self._say(f"{one.subject} {one.what}")
-                self._say("This does not heal by itself: Terraform is told to stop, and writes its state first.")
+                self.stuck = received
+                self._report(f"{received.subject} {received.what}")
+                self._report("This does not heal by itself: Terraform is stopped, and writes its state first.")
                 self._stop()
-
-    def _told_to_stop(self, number: int) -> None:
-        if self._signal:
-            self._process.send_signal(signal.SIGINT)
-            return
-        self._signal = number
-        self._say("Terraform is told to stop, and writes its state first. Once more loses what it is just making.")
-        if not self._is_stopping:  # a second SIGINT would be taken for "at once"
-            self._stop()
 
     def _line(self, line: str) -> None:
         self.lines.append(line)
@@ -213,45 +181,40 @@ class _Run:
             return
         resource, kind = event.get("hook", {}).get("resource", {}), event.get("type")
         if kind == "apply_start" and event["hook"].get("action") != "delete":
-            self._kinds[resource["addr"]] = resource["resource_type"]
+            self._active[resource["addr"]] = resource["resource_type"]
         elif kind in ("apply_complete", "apply_errored"):
-            self._kinds.pop(resource["addr"], None)
+            self._active.pop(resource["addr"], None)
         if kind in _SHOWN:
-            self._say(event["@message"])
+            self._report(event["@message"])
+
+    def _interrupt(self, number: int) -> None:
+        if self.signal:
+            self.process.send_signal(signal.SIGINT)
+            return
+        self.signal = number
+        self._report("Terraform is stopped, and writes its state first. Once more loses the resource that it makes.")
+        if not self._is_stopping:  # Terraform does not wait after a second SIGINT
+            self._stop()
 
     def _stop(self) -> None:
         self._is_stopping = True
-        self._process.send_signal(signal.SIGINT)
+        self.process.send_signal(signal.SIGINT)
         self._end_waiting()
 
     def _end_waiting(self) -> None:
-        if not self._kinds:
+        if not self._active:
             return
         try:
-            self._guard.end(self.at_work())
+            self._guard.end(frozenset(self._active.values()))
         except CorralError as error:
-            self._say(f"{error.message} Terraform goes on waiting until its own time is up.")
-
-
-def _read(process: subprocess.Popen[str], heard: Heard) -> None:
-    assert process.stdout is not None
-    with process.stdout as told:
-        for line in told:
-            heard.put(line)
-    heard.put(None)
+            self._report(f"{error.message} Terraform goes on waiting until its own time is up.")
 
 
 @contextmanager
-def _signals_into(heard: Heard) -> Iterator[None]:
-    """SIGINT and SIGTERM are heard like everything else: an exception out of nowhere could lose what was just heard.
-
-    Only the main thread can catch signals; elsewhere they do what they did.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def _signals_into(received: SimpleQueue[_Received]) -> Iterator[None]:
+    """Receive SIGINT and SIGTERM like the rest: an exception at any point could lose what was received before."""
     before = {
-        number: signal.signal(number, lambda caught, _frame: heard.put(caught))
+        number: signal.signal(number, lambda caught, _frame: received.put(caught))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
@@ -259,47 +222,3 @@ def _signals_into(heard: Heard) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class _Watcher:
-    """Looks every second, and reports the first stuck finding that has stayed long enough."""
-
-    def __init__(
-        self,
-        guard: Guard,
-        at_work: Callable[[], Collection[str]],
-        heard: Heard,
-        *,
-        patience_s: float,
-        every_s: float,
-    ) -> None:
-        self.bug: Exception | None = None
-        self._guard, self._at_work, self._heard = guard, at_work, heard
-        self._patience_s, self._every_s = patience_s, every_s
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)  # a look may hang; the end must not
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._ended.set()
-        self._thread.join(timeout=self._patience_s)
-
-    def _run(self) -> None:
-        since: dict[str, float] = {}
-        while not self._ended.wait(self._every_s):
-            try:
-                stuck = {one.subject: one for one in self._guard.look(self._at_work()) if one.is_stuck}
-            except CorralError:
-                since = {}  # what cannot be seen is no finding; Terraform meets the same trouble and names it
-                continue
-            except Exception as bug:  # noqa: BLE001 - it is raised where Terraform has ended in order
-                self.bug = bug
-                return
-            now = time.monotonic()
-            since = {subject: since.get(subject, now) for subject in stuck}
-            for subject, first in since.items():
-                if now - first >= self._patience_s and not self._ended.is_set():
-                    self._heard.put(stuck[subject])
-                    return

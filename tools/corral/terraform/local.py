@@ -1,7 +1,7 @@
 """A catalog and its lock become the llama-swap configuration of a machine: ``terraform/stacks/local``.
 
-The stack needs no provider and no network.  Everything that Terraform writes lies in the state folder, so that the
-repository stays clean and several users of it do not meet.
+The stack needs no provider and no network.  All that Terraform writes is in the state folder: the repository stays
+clean, and its users do not disturb each other.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from python_terraform import IsFlagged
 
@@ -23,7 +22,7 @@ from corral.terraform.program import find_terraform
 from corral.terraform.runner import Finished, Terraform, refused
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
-_PATIENCE = 60.0  # seconds to wait for another corral in the same state folder
+_BUSY_LIMIT_S = 60.0
 _OTHER_STATE = "Stop it, or choose another state folder with: CORRAL_STATE=DIR"
 
 
@@ -51,75 +50,54 @@ def render_local(
         ProgramMissing: Terraform is missing or too old.
         CannotRun: the state folder is not writable or busy, or Terraform failed for another reason.
     """
-    with _stack(catalog, store, engine, state, start_port, preflight) as terraform:
-        applied = terraform.run("apply", auto_approve=IsFlagged, **terraform.inputs)
+    with _stack(catalog, store, engine, state, start_port, preflight) as (terraform, _, inputs):
+        applied = terraform.run("apply", auto_approve=IsFlagged, **inputs)
         return str(applied.outputs["llama_swap_config"]["value"])
 
 
-def plan_local(
-    catalog: Path,
-    store: Path,
-    engine: Path,
-    *,
-    state: Path,
-    start_port: int = 5800,
-) -> str:
-    """What ``render_local`` with the same arguments would change since it last ran, in Terraform's words.
-
-    Raises:
-        As ``render_local``.
-    """
-    with _stack(catalog, store, engine, state, start_port) as terraform:
-        file = str(terraform.folder / "plan")
-        terraform.run("plan", out=file, **terraform.inputs)
-        return terraform.cmd("show", file).text
-
-
-class _LocalStack(Terraform):
-    """Terraform with its inputs, its state and everything else that it writes in *folder*."""
-
-    def __init__(self, folder: Path, catalog: Path) -> None:
-        environment = _environment(os.environ, data=folder / "data")
-        super().__init__(find_terraform(), STACK, environment, lambda finished: _error(finished, catalog, folder))
-        self.folder = folder
-        self.inputs = {"var_file": str(folder / "inputs.tfvars.json"), "lock_timeout": f"{_PATIENCE:.0f}s"}
+def plan_local(catalog: Path, store: Path, engine: Path, *, state: Path, start_port: int = 5800) -> str:
+    """The changes of ``render_local`` with the same arguments since it last ran, in Terraform's words; raises as it."""
+    with _stack(catalog, store, engine, state, start_port) as (terraform, folder, inputs):
+        file = str(folder / "plan")
+        terraform.run("plan", out=file, **inputs)
+        return terraform.cmd("show", file).stdout
 
 
 @contextmanager
 def _stack(
     catalog: Path, store: Path, engine: Path, state: Path, start_port: int, preflight: Path | None = None
-) -> Iterator[_LocalStack]:
-    """Terraform in the local stack: initialised, its inputs written, nobody else in its folder."""
-    inputs: dict[str, Any] = {
+) -> Iterator[tuple[Terraform, Path, dict[str, str]]]:
+    """Terraform in the local stack, initialised; the locked folder for all that it writes; its options for inputs."""
+    inputs = {
         "catalog": str(catalog.absolute()),
         "store": str(store.absolute()),
         "engine": str(engine),
         "start_port": start_port,
+        **({"preflight": str(preflight)} if preflight else {}),
     }
-    if preflight:
-        inputs["preflight"] = str(preflight)
     folder = state.absolute() / "terraform"
-    with exclusive_lock(folder, timeout_s=_PATIENCE, remedy=_OTHER_STATE):
-        terraform = _LocalStack(folder, catalog)
-        (folder / "inputs.tfvars.json").write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
+    with exclusive_lock(folder, timeout_s=_BUSY_LIMIT_S, remedy=_OTHER_STATE):
+        file = folder / "inputs.tfvars.json"
+        file.write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
+        terraform = Terraform(
+            find_terraform(), STACK, _environment(folder / "data"), lambda finished: _error(finished, catalog, folder)
+        )
         terraform.run("init", reconfigure=IsFlagged, backend_config={"path": str(folder / "terraform.tfstate")})
-        yield terraform
+        yield terraform, folder, {"var_file": str(file), "lock_timeout": f"{_BUSY_LIMIT_S:.0f}s"}
 
 
-def _environment(outer: Mapping[str, str], *, data: Path) -> dict[str, str]:
-    """*outer* without what would change a run behind our back, and with Terraform's folder at *data*."""
-    kept = {
-        name: value for name, value in outer.items() if not name.startswith(("TF_CLI_ARGS", "TF_VAR_", "TF_WORKSPACE"))
-    }
+def _environment(data: Path) -> dict[str, str]:
+    """The caller's, without what would change a run unnoticed, and with Terraform's folder at *data*."""
+    withheld = ("TF_CLI_ARGS", "TF_VAR_", "TF_WORKSPACE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(withheld)}
     return kept | {"TF_DATA_DIR": str(data), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
 
 
 def _error(finished: Finished, catalog: Path, folder: Path) -> Refused | CannotRun:
-    """What Terraform complained of, as one of our errors."""
     if (rules := finished.broken_rules) and rules == finished.errors:
         return refused(rules, catalog)
     return CannotRun(
-        "\n".join(["Terraform failed.", *finished.words]),
+        f"Terraform failed.\n{finished.message}",
         next_step=f"Check the catalog: corral validate --catalog {shlex.quote(str(catalog))}; "
         f"when the reason is in {folder}, delete that folder: the next run makes it again",
     )

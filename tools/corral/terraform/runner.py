@@ -1,6 +1,6 @@
 """Runs Terraform in the folder of one stack; the only place that starts it.
 
-What it says as JSON lines (``-json``) becomes events; what it complains of becomes one of our errors.
+Its JSON lines (``-json``) become events, its errors become corral's.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,22 +30,22 @@ _RULE_ADDRESS = re.compile(r"\n\nThis was checked by the validation rule at .*",
 
 
 class Finished(NamedTuple):
-    """A Terraform command that has ended: its exit code, its events, and both streams as text."""
+    """A Terraform command that has ended: its exit code, its events, stdout and stderr."""
 
     code: int
     events: list[dict[str, Any]]
-    text: str
-    complaints: str
+    stdout: str
+    stderr: str
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The outputs that an apply reports; a plan announces them before, without their values."""
+        """The outputs that an apply reports; the plan before it announces them without values."""
         return next(event["outputs"] for event in reversed(self.events) if event.get("type") == "outputs")
 
     @property
     def errors(self) -> list[dict[str, Any]]:
         """Its diagnostics of severity error, in Terraform's own form."""
-        return [one for one in _diagnostics(self.events) if one["severity"] == "error"]
+        return [one for one in self._diagnostics if one["severity"] == "error"]
 
     @property
     def broken_rules(self) -> list[dict[str, Any]]:
@@ -52,26 +53,37 @@ class Finished(NamedTuple):
         return [one for one in self.errors if one["summary"] in _RULES]
 
     @property
-    def words(self) -> list[str]:
-        """What it complained of: summary and detail of each error, else all that it printed."""
-        told = [
-            f"{_place(one)}{one['summary']}: {one['detail']}" if one.get("detail") else f"{_place(one)}{one['summary']}"
-            for one in self.errors
-        ]
-        return list(dict.fromkeys(told)) or [f"{self.text}{self.complaints}".strip()]
+    def messages(self) -> list[str]:
+        """Summary and detail of each error, each once; all output where there is no error."""
+        lines = (f"{_place(one)}{': '.join(filter(None, (one['summary'], one.get('detail'))))}" for one in self.errors)
+        return list(dict.fromkeys(lines)) or [f"{self.stdout}{self.stderr}".strip()]
+
+    @property
+    def message(self) -> str:
+        return "\n".join(self.messages)
+
+    @property
+    def undeclared(self) -> list[str]:
+        """Terraform's sentences about values that no variable takes, of which it only warns."""
+        found = [one["detail"] for one in self._diagnostics if one["summary"] == _UNDECLARED]
+        return [" ".join(detail.partition(" If you meant")[0].split()) for detail in found]
+
+    @property
+    def _diagnostics(self) -> list[dict[str, Any]]:
+        return [event["diagnostic"] for event in self.events if "diagnostic" in event]
 
 
 class Terraform(python_terraform.Terraform):  # type: ignore[misc]
-    """python-terraform writes the command line.
+    """python-terraform writes the command line; this class runs it.
 
-    Running it is ours: the library's own way can set no environment for one call, reads states that are not asked
-    for, and reports through calls that Python deprecates.
+    The library's own way cannot set the environment of one call, reads the state file after each, and logs through
+    deprecated calls.
 
     Args:
         program: from ``find_terraform``.
         stack: the folder that it runs in.
         environment: all of it.
-        explain: makes one of our errors of a command that failed.
+        explain: makes one of corral's errors of a command that failed.
     """
 
     def __init__(
@@ -82,10 +94,10 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
         self.explain = explain
 
     def read_state_file(self, file_path: str | None = None) -> None:
-        """Nothing: whoever wants outputs asks for them."""
+        """Nothing, where the library reads the state."""
 
     def run(self, command: str, *args: str, **options: Any) -> Finished:
-        """Run *command* with JSON lines in the stack; raise what it complains of."""
+        """Run *command* with JSON lines in the stack; raises as ``judged``."""
         return self.judged(self.cmd(command, *args, json=IsFlagged, input=False, **options))
 
     def judged(self, finished: Finished) -> Finished:
@@ -103,7 +115,7 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
     def cmd(self, cmd: str, *args: str, **options: Any) -> Finished:
         """Run one Terraform command in the stack and wait for its end."""
         command = self.generate_cmd_string(cmd, *args, no_color=IsFlagged, **options)
-        try:
+        with starting(command[0]):
             done = subprocess.run(
                 command,
                 cwd=self.working_dir,
@@ -114,19 +126,29 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
                 encoding="utf-8",
                 errors="replace",
             )
-        except OSError as error:
-            raise ProgramMissing(f"{command[0]} does not start: {error.strerror}.", next_step=_GET_IT) from None
         return finished(done.returncode, done.stdout, done.stderr)
 
 
-def finished(code: int, text: str, complaints: str) -> Finished:
-    """A command that has ended, and the events that are in its *text*."""
-    events = [event for line in text.split("\n") if (event := event_of(line))]
-    return Finished(code, events, text, complaints)
+@contextmanager
+def starting(program: str) -> Iterator[None]:
+    """In the block *program* is started.
+
+    Raises:
+        ProgramMissing: it does not start.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ProgramMissing(f"{program} does not start: {error.strerror}.", next_step=_GET_IT) from None
+
+
+def finished(code: int, stdout: str, stderr: str) -> Finished:
+    """A command that has ended, with the events in its *stdout*."""
+    return Finished(code, [event for line in stdout.split("\n") if (event := event_of(line))], stdout, stderr)
 
 
 def event_of(line: str) -> dict[str, Any] | None:
-    """The event that stands on *line* of a command with ``-json``; None for any other line."""
+    """The event on *line* of a command with ``-json``; None for any other line."""
     if not line.startswith('{"@'):
         return None
     event: dict[str, Any] = json.loads(line)
@@ -140,14 +162,15 @@ def require_version(program: str) -> None:
         ProgramMissing: it is too old, or does not start.
     """
     try:
-        answer = subprocess.run([program, "version", "-json"], capture_output=True, check=True, text=True).stdout
-        version = str(json.loads(answer)["terraform_version"])
+        printed = subprocess.run([program, "version", "-json"], capture_output=True, check=True, text=True).stdout
+        version = str(json.loads(printed)["terraform_version"])
         numbers = tuple(int(part) for part in version.partition("-")[0].split("."))
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as error:
-        raise ProgramMissing(f"{program} does not say its version: {error}", next_step=_GET_IT) from None
+        raise ProgramMissing(f"{program} does not print its version: {error}", next_step=_GET_IT) from None
     if numbers < MINIMUM_VERSION:
         name = "OpenTofu" if Path(program).name == "tofu" else "Terraform"
-        raise ProgramMissing(f"{program} is {name} {version}; corral needs {_minimum()} or newer.", next_step=_GET_IT)
+        minimum = ".".join(map(str, MINIMUM_VERSION))
+        raise ProgramMissing(f"{program} is {name} {version}; corral needs {minimum} or newer.", next_step=_GET_IT)
 
 
 def refused(rules: Sequence[Mapping[str, Any]], catalog: Path | None) -> Refused:
@@ -161,22 +184,8 @@ def refused(rules: Sequence[Mapping[str, Any]], catalog: Path | None) -> Refused
     return Refused("\n".join(sentences), next_step=next(filter(None, steps), ""))
 
 
-def undeclared(finished: Finished) -> list[str]:
-    """Terraform's own words about values that no variable takes; it only warns of them."""
-    told = [one["detail"] for one in _diagnostics(finished.events) if one["summary"] == _UNDECLARED]
-    return [" ".join(words.partition(" If you meant")[0].split()) for words in told]
-
-
 def _place(diagnostic: Mapping[str, Any]) -> str:
-    """Where a file of variables is wrong; in a module's own files it says nothing to an operator."""
+    """Where a file of variables is wrong; a place in a module's own file is of no use to an operator."""
     where = diagnostic.get("range") or {}
     file = str(where.get("filename", ""))
     return f"{file}:{where['start']['line']}: " if "tfvars" in Path(file).name else ""
-
-
-def _diagnostics(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [event["diagnostic"] for event in events if "diagnostic" in event]
-
-
-def _minimum() -> str:
-    return ".".join(str(number) for number in MINIMUM_VERSION)

@@ -43,7 +43,7 @@ def stack(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def unseen(monkeypatch):
-    monkeypatch.setattr(guard.ClusterGuard, "look", lambda _self, _kinds: ())
+    monkeypatch.setattr(guard.ClusterGuard, "inspect", lambda _self, _kinds: ())
 
 
 class Connected(NamedTuple):

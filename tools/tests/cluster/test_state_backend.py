@@ -41,7 +41,7 @@ def test_by_choice_the_state_is_in_postgresql_and_is_locked_there(lab, monkeypat
 
         assert "Error acquiring the state lock" in second.stderr
         assert "is in use" in planned.stderr
-        assert re.search(r"only if nobody runs one: \S+ -chdir=\S+ force-unlock [0-9a-f-]{36}", planned.stderr)
+        assert re.search(r"only if there is none: \S+ -chdir=\S+ force-unlock [0-9a-f-]{36}", planned.stderr)
         lab.destroy()
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from corral.cluster.target import ClusterTarget
 from corral.errors import CannotRun, CorralError, Failed, Refused
 from corral.terraform import applying, remedies
-from corral.terraform.homelab import Homelab, Target
+from corral.terraform.homelab import Homelab
 from corral.terraform.program import find_terraform
 from tests.support.tiny_stack import set_variables, write_stack
 
@@ -37,7 +38,7 @@ def stack(tmp_path):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(applying.apply, "__kwdefaults__", {"patience_s": 0.3, "every_s": 0.02})
+    monkeypatch.setattr(applying.apply, "__kwdefaults__", {"stays_s": 0.3, "every_s": 0.02})
 
 
 class Guard:
@@ -47,7 +48,7 @@ class Guard:
         self.asked, self.ended = [], []
         self._look, self._end = look, end or (lambda: None)
 
-    def look(self, kinds):
+    def inspect(self, kinds):
         self.asked.append(set(kinds))
         return self._look() if kinds else ()  # nothing is wrong with what Terraform has not begun
 
@@ -69,7 +70,7 @@ def terraform(stack, *words):
 def test_a_stack_is_initialised_when_it_has_to_be_and_only_then(stack):
     said: list[str] = []
     for _ in range(2):
-        with Homelab(stack, say=said.append).plan() as plan:
+        with Homelab(stack, report=said.append).plan() as plan:
             assert "terraform_data.thing will be created" in plan.text
 
     assert said == [f"terraform init in {stack}"]
@@ -125,14 +126,14 @@ def test_what_the_command_line_says_comes_last(stack, tmp_path):
     (tmp_path / "more.tfvars").write_text('note = "third"\ncatalog = "elsewhere"\n')
 
     with Homelab(stack, catalog=tmp_path / "mine", var_files=[tmp_path / "more.tfvars"]).plan() as plan:
-        assert plan.catalog == tmp_path / "mine"
+        assert plan.target.catalog == tmp_path / "mine"
         assert plan.document["variables"]["note"] == {"value": "third"}
 
 
 def test_a_catalog_in_the_variables_is_relative_to_the_stack(stack, tmp_path):
     with Homelab(stack).plan() as plan:
-        assert plan.catalog == tmp_path / "catalog"
-        assert plan.target == Target(None, "home", "llama-cpp")
+        assert plan.target.catalog == tmp_path / "catalog"
+        assert plan.target == ClusterTarget(None, "home", "llama-cpp", catalog=tmp_path / "catalog")
         assert plan.claim is None
 
 
@@ -149,7 +150,9 @@ def test_the_cluster_is_known_without_a_plan_and_while_one_is_applied(stack, tmp
     apply(stack)
 
     with held(stack):
-        assert Homelab(stack).target() == Target(Path.home() / "kube/config", "other", "llm")
+        assert Homelab(stack).target() == ClusterTarget(
+            Path.home() / "kube/config", "other", "llm", catalog=stack / "c"
+        )
 
 
 def test_the_cluster_is_known_before_the_stack_is_initialised(stack, tmp_path, monkeypatch):
@@ -161,8 +164,8 @@ def test_the_cluster_is_known_before_the_stack_is_initialised(stack, tmp_path, m
 
     found = Homelab(stack, var_files=[further]).target()
 
-    assert found == Target(Path("/shell"), "more", "further")
-    assert found.catalog == (stack / "../catalog").resolve()
+    catalog = (stack / "../catalog").resolve()
+    assert found == ClusterTarget(Path("/shell"), "more", "further", catalog=catalog)
     assert not (stack / ".terraform").exists()
 
 
@@ -256,7 +259,7 @@ def test_a_state_that_is_locked_says_by_whom_and_how_to_go_on(stack):
         apply(stack)
 
     # Terraform cannot unlock a file: its lock is the kernel's.  tests/cluster holds the lock of PostgreSQL.
-    assert caught.value.next_step == "Wait for the other run, or end it: its lock goes with it"
+    assert caught.value.next_step == "Wait for the other run, or end it: its lock ends with it"
 
 
 def test_a_variable_that_does_not_exist_is_refused_with_its_place(stack):
@@ -301,7 +304,7 @@ def test_a_plan_that_somebody_else_overtook_says_so_and_how_to_go_on(stack):
     lab = Homelab(stack)
     with lab.plan() as plan:
         apply(stack)
-        with pytest.raises(CannotRun, match="Somebody else applied") as caught:
+        with pytest.raises(CannotRun, match="Another run applied") as caught:
             lab.apply(plan, guard=Guard())
 
     assert caught.value.next_step == "corral apply, which plans anew"
@@ -318,7 +321,7 @@ def test_exactly_the_plan_is_applied(stack):
 
 def test_progress_is_said_as_it_comes(stack):
     said: list[str] = []
-    apply(stack, say=said.append)
+    apply(stack, report=said.append)
 
     assert "terraform_data.thing: Creating..." in said
     assert any(line.startswith("terraform_data.thing: Creation complete") for line in said)
@@ -337,7 +340,7 @@ def test_what_cannot_heal_ends_terraform_and_is_the_error(stack, impatient):
     assert caught.value.message.splitlines() == [
         "pod/llama-swap gets no card: none is free.",
         "  0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
-        "Terraform was told to stop.",
+        "Terraform was stopped.",
     ]
     assert caught.value.next_step == "kubectl get pods -A"
     assert not (stack / ".terraform.tfstate.lock.info").exists()
@@ -440,7 +443,7 @@ def test_an_interrupted_apply_leaves_no_terraform_and_no_lock(stack, tmp_path, n
 from pathlib import Path
 from corral.terraform.homelab import Homelab
 class Guard:
-    def look(self, kinds):
+    def inspect(self, kinds):
         return ()
     def end(self, kinds):
         assert kinds == {{"terraform_data"}}

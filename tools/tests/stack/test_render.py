@@ -129,7 +129,7 @@ def test_renderings_in_one_state_folder_wait_for_each_other(catalog, tmp_path):
 
 
 def test_a_state_folder_that_stays_busy_is_reported(catalog, tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "_PATIENCE", 0.1)
+    monkeypatch.setattr(local, "_BUSY_LIMIT_S", 0.1)
     with (
         exclusive_lock(tmp_path / "state" / "terraform", timeout_s=1, remedy=""),
         pytest.raises(CannotRun, match=r"Another corral has been at work in .*/state/terraform"),
@@ -296,7 +296,7 @@ def test_an_old_terraform_is_named_with_its_version(catalog, tmp_path, monkeypat
 def test_a_terraform_that_does_not_work_is_reported(catalog, tmp_path, monkeypatch):
     fake_terraform(tmp_path, monkeypatch, "exit 1")
 
-    with pytest.raises(ProgramMissing, match="does not say its version"):
+    with pytest.raises(ProgramMissing, match="does not print its version"):
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 

@@ -19,9 +19,9 @@ from corral.agent import termination
 from corral.agent.errors import Code
 from corral.cli.main import main
 from corral.cluster import collect, summary
+from corral.cluster.target import ClusterTarget
 from corral.terraform import homelab
 from corral.terraform.guard import ClusterGuard
-from corral.terraform.homelab import Target
 from corral.why import in_cluster
 from tests.support import faulty_hub as faults
 from tests.support import reworded, smoke_catalog
@@ -116,8 +116,8 @@ def verdicts(tmp_path, monkeypatch, capsys):
         for command in (["status"], ["why", "text"]):
             code = main([*command, "--context", "lab", "--catalog", catalog, "--json"])
             found.append((code, json.loads(capsys.readouterr().out)))
-        guard = ClusterGuard(Target(None, "lab", snapshot.namespace, None))
-        seen = guard.look({"kubernetes_job_v1"})
+        guard = ClusterGuard(ClusterTarget(None, "lab", snapshot.namespace))
+        seen = guard.inspect({"kubernetes_job_v1"})
         assert seen, "an apply would not have seen it"
         found.append([one.as_json() for one in seen])
         quoted = json.dumps(sentence.removesuffix("."), ensure_ascii=False)[1:-1]

@@ -15,9 +15,9 @@ from kubernetes.client import ApiClient, Configuration
 from corral.cluster import collect, diagnosis
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.job_rules import ENDED_FOR
+from corral.cluster.target import ClusterTarget
 from corral.errors import CannotRun
 from corral.terraform.guard import ClusterGuard
-from corral.terraform.homelab import Target
 
 JOBS, DEPLOYMENTS = "/apis/batch/v1/namespaces/llm/jobs", "/apis/apps/v1/namespaces/llm/deployments"
 BOTH = {"kubernetes_job_v1", "kubernetes_deployment_v1"}
@@ -73,7 +73,7 @@ def api():
 
 @pytest.fixture
 def guard(api):
-    found = ClusterGuard(Target(None, None, "llm"))
+    found = ClusterGuard(ClusterTarget(None, None, "llm"))
     with ApiClient(Configuration(host=f"http://127.0.0.1:{api.server_address[1]}")) as client:
         found._cluster = SimpleNamespace(api=client)
         yield found
@@ -96,7 +96,7 @@ def test_a_download_that_is_ended_keeps_the_reason_for_those_who_look_later(monk
     monkeypatch.setattr(diagnosis, "findings", lambda _seen: (slow, stuck))
     api.objects[JOBS] = [job("download-models")]
 
-    guard.look({"kubernetes_job_v1"})
+    guard.inspect({"kubernetes_job_v1"})
     guard.end({"kubernetes_job_v1"})
 
     [(_, change)] = api.patched
@@ -114,7 +114,7 @@ def test_a_server_that_does_not_come_up_is_called_late_and_stays(api, guard):
 def test_a_server_that_was_late_before_is_given_time_without_end_until_terraform_sets_it(monkeypatch, api, guard):
     late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
     api.objects[DEPLOYMENTS] = [deployment("llama-swap") | {"status": {"conditions": [late]}}]
-    monkeypatch.setattr("corral.terraform.guard._PATIENCE_S", 0.2)
+    monkeypatch.setattr("corral.terraform.guard._LATE_LIMIT_S", 0.2)
 
     guard.begin({"kubernetes_config_map_v1"})
     assert api.patched == []
@@ -156,7 +156,7 @@ def test_a_cluster_that_does_not_allow_it_says_so(api, guard):
 
 
 def test_a_cluster_that_is_away_says_so():
-    away = ClusterGuard(Target(None, None, "llm"))
+    away = ClusterGuard(ClusterTarget(None, None, "llm"))
     configuration = Configuration(host="http://127.0.0.1:1")
     configuration.retries = False
     with ApiClient(configuration) as client:
@@ -192,7 +192,7 @@ def test_what_is_wrong_with_something_else_is_for_this_apply_to_mend(monkeypatch
     ]
     monkeypatch.setattr(collect, "collect", lambda _cluster, _namespace: None)
     monkeypatch.setattr(diagnosis, "findings", lambda _seen: tuple(map(Found, subjects)))
-    found = ClusterGuard(Target(None, None, "llm"))
+    found = ClusterGuard(ClusterTarget(None, None, "llm"))
     found._cluster = SimpleNamespace()
 
-    assert [one.subject for one in found.look(kinds)] == seen
+    assert [one.subject for one in found.inspect(kinds)] == seen

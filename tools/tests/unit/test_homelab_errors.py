@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from corral.cluster.finding import Finding
+from corral.cluster.target import ClusterTarget
 from corral.errors import CannotRun, CorralError, Refused
 from corral.terraform import applying, homelab
 from corral.terraform.runner import Finished
@@ -16,7 +17,7 @@ REFUSED = 'Post "https://127.0.0.1:1/api/v1/namespaces": dial tcp 127.0.0.1:1: c
 JOB = "module.model_fetch.kubernetes_job_v1.download_models"
 
 
-HERE = homelab.Target(Path("/kube/config"), "home", "llm")
+HERE = ClusterTarget(Path("/kube/config"), "home", "llm")
 
 
 def failed(*more, **diagnostic):
@@ -45,7 +46,7 @@ def explained(tmp_path, monkeypatch, target=lambda _self: HERE, more=(), **diagn
                 "detail": 'context "nope" does not exist',
                 "address": PROVIDER,
             },
-            'The cluster cannot be asked: context "nope" does not exist.',
+            'The cluster cannot be reached: context "nope" does not exist.',
         ),
         (
             {
@@ -53,7 +54,7 @@ def explained(tmp_path, monkeypatch, target=lambda _self: HERE, more=(), **diagn
                 "detail": "'config_path' refers to an invalid path: \"/nowhere\": stat /nowhere: no such file",
                 "address": PROVIDER,
             },
-            "The cluster cannot be asked: 'config_path' refers to an invalid path",
+            "The cluster cannot be reached: 'config_path' refers to an invalid path",
         ),
         ({"summary": "Unauthorized", "address": "kubernetes_namespace_v1.x"}, "does not accept the kubeconfig's cred"),
     ],
@@ -86,7 +87,7 @@ def unknown(_self):
     raise CannotRun("No variable has a value.")
 
 
-@pytest.mark.parametrize("target", [unknown, lambda _self: homelab.Target(None, None, "llm")], ids=["unknown", "none"])
+@pytest.mark.parametrize("target", [unknown, lambda _self: ClusterTarget(None, None, "llm")], ids=["unknown", "none"])
 def test_a_context_that_nobody_named_is_not_made_up(tmp_path, monkeypatch, target):
     assert explained(tmp_path, monkeypatch, target, summary=REFUSED).next_step.endswith(": kubectl get nodes")
 
@@ -108,14 +109,14 @@ def test_what_the_cluster_answered_is_not_taken_for_silence(tmp_path, monkeypatc
 class Guard:
     """What a look at the cluster says while the namespace is not there."""
 
-    def look(self, _kinds):
+    def inspect(self, _kinds):
         return (Finding("namespace/llm", "does not exist.", "", "corral apply", is_stuck=False),)
 
 
 def applied(tmp_path, monkeypatch, claim, **diagnostic):
     monkeypatch.setattr(homelab, "find_terraform", lambda: "terraform")
     monkeypatch.setattr(applying, "apply", lambda *_, **__: applying.Applied(failed(**diagnostic), None))
-    plan = homelab.Plan(tmp_path / "plan", {}, "", tmp_path, HERE, claim)
+    plan = homelab.Plan(tmp_path / "plan", {"variables": {"store": {"value": {"claim": claim}}}}, "", HERE)
     with pytest.raises(CorralError) as caught:
         homelab.Homelab(tmp_path).apply(plan, guard=Guard())
     return caught.value
@@ -131,7 +132,7 @@ def test_a_namespace_that_the_stack_does_not_make_is_made_by_the_next_command(tm
 
     assert isinstance(error, Refused)
     assert error.message.startswith("The namespace llm does not exist")
-    assert "whoever made the claim own made its namespace" in error.message
+    assert "the namespace of the claim own and the claim itself must be there before" in error.message
     assert "kubectl --kubeconfig /kube/config --context home create namespace llm;" in error.next_step
 
 

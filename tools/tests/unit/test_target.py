@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from corral.cluster.target import ClusterTarget
 from corral.errors import CannotRun
 from corral.terraform import homelab, target
-from corral.terraform.homelab import Target
 
 OUTPUTS = {
     "endpoint": "http://models.ai.svc.cluster.local:8080",
@@ -21,7 +21,7 @@ OUTPUTS = {
 @pytest.fixture
 def applied(monkeypatch, tmp_path):
     """What stands in for Terraform, which tests/cluster runs for real: its outputs and its variables."""
-    told = {"outputs": dict(OUTPUTS), "target": Target(Path("/lab/config"), "lab", "ai")}
+    told = {"outputs": dict(OUTPUTS), "target": ClusterTarget(Path("/lab/config"), "lab", "ai")}
 
     class Homelab:
         def __init__(self, stack):
@@ -88,7 +88,7 @@ def test_another_kubeconfig_alone_means_its_own_current_context(applied):
 
 
 def test_the_applied_kubeconfig_is_known_by_any_of_its_names(applied, tmp_path, monkeypatch):
-    applied["target"] = Target(tmp_path / "stack" / ".." / "config", "lab", "ai")
+    applied["target"] = ClusterTarget(tmp_path / "stack" / ".." / "config", "lab", "ai")
     monkeypatch.chdir(tmp_path)
     assert target.resolve_target(Path("config"), None, None).namespace == "ai"
 
@@ -111,6 +111,6 @@ def test_a_state_that_cannot_be_read_is_an_error_where_nothing_else_was_named(ap
 
 
 def test_the_catalog_is_the_one_that_was_applied(applied):
-    applied["target"] = Target(Path("/lab/config"), "lab", "ai", Path("/lab/catalog"))
+    applied["target"] = ClusterTarget(Path("/lab/config"), "lab", "ai", catalog=Path("/lab/catalog"))
 
     assert target.applied_target().catalog == Path("/lab/catalog")
