@@ -30,6 +30,18 @@ Code = Literal[
     "json_with_reasoning_auto",
     "card_nearly_full",
 ]
+_SENTENCES: dict[Code, str] = {
+    "quantised_cache_on_turing": "Quantised KV cache on compute capability 7.5: {}. Decoding was measured 40 to 70 "
+    "times slower there; leave cache-type-k and cache-type-v out and lower the context instead.",
+    "bf16_projector_on_turing": "BF16 projector on compute capability 7.5: {}. Turing has no bf16 arithmetic; name an "
+    "F16 or Q8_0 projector in source.mmproj.",
+    "flash_attention_off": "Flash attention is not on: {}. Compute buffers take several times the memory without it; "
+    "leave flash-attn out of args, corral turns it on.",
+    "json_with_reasoning_auto": "JSON answers with reasoning: auto: {}. The chat template may think before it answers, "
+    'at the cost of the answer\'s tokens; set reasoning: "off" (or "on", if it is meant).',
+    "card_nearly_full": f"Less than {LEAST_FREE_MIB} MiB left beyond the reserve: {{}}. A tenant that grows by so much "
+    "makes the next load fail.",
+}
 
 
 @dataclass(frozen=True)
@@ -47,60 +59,29 @@ class Advice:
     cards: Mapping[str, int] = field(default_factory=dict)
 
 
-def of(lock: Lock, chart: Chart) -> list[Advice]:
+def of(lock: Lock, chart: Chart) -> Iterator[Advice]:
     """All advice about *lock*, whose chart is *chart*."""
-    return list(_found(lock, chart))
+    flags = {model_id: _flags(entry.argv) for model_id, entry in lock.models.items()}
+    turing = {
+        model_id: entry
+        for model_id, entry in lock.models.items()
+        if lock.cards[entry.intent.card].compute_capability == _TURING
+    }
+    affected: dict[Code, list[str]] = {
+        "quantised_cache_on_turing": [one for one in turing if _quantised_cache(flags[one])],
+        "bf16_projector_on_turing": [one for one, entry in turing.items() if entry.predicted.projector_type == "BF16"],
+        "flash_attention_off": [one for one in flags if not _flash(flags[one])],
+        "json_with_reasoning_auto": [one for one, entry in lock.models.items() if _json_after_thinking(entry.intent)],
+    }
+    yield from (Advice(code, tuple(models)) for code, models in affected.items() if models)
+    if full := {name: card.free_mib for name, card in chart.cards.items() if 0 <= card.free_mib < LEAST_FREE_MIB}:
+        yield Advice("card_nearly_full", cards=full)
 
 
 def sentence(advice: Advice) -> str:
     """*advice* for people: what is so, why it matters, what to do."""
-    models = ", ".join(advice.models)
-    match advice.code:
-        case "quantised_cache_on_turing":
-            return (
-                f"Quantised KV cache on compute capability 7.5: {models}. Decoding was measured 40 to 70 times slower "
-                "there; leave cache-type-k and cache-type-v out and lower the context instead."
-            )
-        case "bf16_projector_on_turing":
-            return (
-                f"BF16 projector on compute capability 7.5: {models}. Turing has no bf16 arithmetic; name an F16 or "
-                "Q8_0 projector in source.mmproj."
-            )
-        case "flash_attention_off":
-            return (
-                f"Flash attention is not on: {models}. Compute buffers take several times the memory without it; leave "
-                "flash-attn out of args, corral turns it on."
-            )
-        case "json_with_reasoning_auto":
-            return (
-                f"Asked for JSON with reasoning: auto: {models}. The chat template may think before it answers, at the "
-                'cost of the answer\'s tokens; set reasoning: "off" (or "on", if it is meant).'
-            )
-        case "card_nearly_full":
-            cards = ", ".join(f"{name} ({free} MiB)" for name, free in advice.cards.items())
-            return (
-                f"Less than {LEAST_FREE_MIB} MiB left beyond the reserve: {cards}. A tenant that grows by so much "
-                "makes the next load fail."
-            )
-
-
-def _found(lock: Lock, chart: Chart) -> Iterator[Advice]:
-    flags = {model_id: _flags(entry.argv) for model_id, entry in lock.models.items()}
-    turing = [
-        model_id
-        for model_id, entry in lock.models.items()
-        if lock.cards[entry.intent.card].compute_capability == _TURING
-    ]
-    if slow := [one for one in turing if _quantised_cache(flags[one])]:
-        yield Advice("quantised_cache_on_turing", tuple(slow))
-    if slow := [one for one in turing if lock.models[one].predicted.projector_type == "BF16"]:
-        yield Advice("bf16_projector_on_turing", tuple(slow))
-    if large := [one for one, words in flags.items() if not _flash(words)]:
-        yield Advice("flash_attention_off", tuple(large))
-    if thinking := [one for one, entry in lock.models.items() if _json_after_thinking(entry.intent)]:
-        yield Advice("json_with_reasoning_auto", tuple(thinking))
-    if full := {name: card.free_mib for name, card in chart.cards.items() if 0 <= card.free_mib < LEAST_FREE_MIB}:
-        yield Advice("card_nearly_full", cards=full)
+    cards = (f"{name} ({free} MiB)" for name, free in advice.cards.items())
+    return _SENTENCES[advice.code].format(", ".join([*advice.models, *cards]))
 
 
 def _flags(argv: Sequence[str]) -> dict[str, str]:

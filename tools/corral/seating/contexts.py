@@ -1,7 +1,7 @@
-"""The largest context of each model that its card has room for, to within 256 tokens, as the engine answers.
+"""The largest context of each model that its card has room for, to within 256 tokens, as the engine predicts.
 
-The lock's ladder gives a first guess; then the embedded engine is asked, over the headers beside the lock, until it
-has answered for a context that fits and for the next one, which does not.
+The lock's ladder gives a first guess; then the embedded engine predicts over the headers beside the lock, until it
+has predicted a context that fits and the next one, which does not.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ALIGNMENT = 64 << 10
 """Bytes.  A rung differs by less than 4 KiB from a prediction with that context: buffers are aligned otherwise."""
 
 _WINDOW = (-1, 0, 1, 2)
-"""Steps around the guess that the engine is asked for at once."""
+"""Steps around the guess that the engine predicts in one request."""
 
-Ask = Callable[[Sequence[int]], Mapping[int, int]]
-"""Predicted bytes on the card by context, for each of the contexts asked for."""
+Predict = Callable[[Sequence[int]], Mapping[int, int]]
+"""Gives predicted bytes on the card by context, for each of the contexts in the request."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Largest:
 
     Attributes:
         tokens: per request slot; None when none fits.
-        proved: whether the engine has answered for it and for the next one; else it is the ladder's rung.
+        proved: whether the engine has predicted it and the next one; else it is the ladder's rung.
     """
 
     tokens: int | None
@@ -56,7 +56,7 @@ class _Question:
         grid: the contexts that may be offered, ascending.
         known: predicted bytes by context, of the lock.
         floor: bytes that are declared.
-        limit: bytes that the prediction or the declaration may take.
+        limit: bytes that the prediction or the declaration may take; negative where other models leave no room.
     """
 
     context: int
@@ -69,18 +69,28 @@ class _Question:
         return max(predicted, self.floor) <= self.limit
 
     def answer(self) -> Largest | None:
-        """The answer where the engine need not be asked: the largest of all fits, or only a declaration is known."""
+        """The answer without the engine: nothing fits, only a declaration is known, or the largest of all fits."""
+        if self.floor > self.limit or not self.grid:
+            return Largest(None, proved=True)
         if not self.known:
             return Largest(self.context, proved=False)
         top = self.known.get(self.grid[-1])
         return Largest(self.grid[-1], proved=True) if top is not None and self.fits(top + _ALIGNMENT) else None
+
+    def search(self, predict: Predict) -> Largest:
+        """The answer by the engine; where it is not here, or cannot, the largest rung of the ladder that fits."""
+        try:
+            return Largest(search(self.grid, self.known, self.fits, predict), proved=True)
+        except (CannotRun, EngineCannotPredict, UnreadableHeader):
+            on_ladder = (context for context, total in self.known.items() if self.fits(total))
+            return Largest(max(on_ladder, default=None), proved=False)
 
 
 def largest(catalog: Catalog, lock: Lock, chart: Chart, models: Iterable[str] | None = None) -> dict[str, Largest]:
     """The largest context of each of *models* (all when None) that fits when nothing else changes.
 
     Up to the trained context, or the present one where RoPE scaling makes that larger.  What was measured above the
-    prediction is added for every context: it is not assumed to go away with the context.
+    prediction is added for every context: it is not assumed to vanish with the context.
 
     Args:
         catalog: the intents as they are written: a default may depend on the context.
@@ -88,42 +98,30 @@ def largest(catalog: Catalog, lock: Lock, chart: Chart, models: Iterable[str] | 
         chart: its chart.
         models: ids.
     """
-    found: dict[str, Largest] = {}
-    open_questions: dict[str, _Question] = {}
-    for model_id in lock.models if models is None else models:
-        room_mib, others_mib = chart.room_mib(model_id), chart.others_mib(model_id)
-        question = _question(catalog.models[model_id], lock.models[model_id], room_mib)
-        if others_mib > room_mib or question.floor > question.limit or not question.grid:
-            found[model_id] = Largest(None, proved=True)
-        elif plain := question.answer():
-            found[model_id] = plain
-        else:
-            open_questions[model_id] = question
+    questions = {
+        model_id: _question(catalog.models[model_id], lock.models[model_id], chart, model_id)
+        for model_id in (lock.models if models is None else models)
+    }
+    found = {model_id: answer for model_id, question in questions.items() if (answer := question.answer())}
 
-    def ask(model_id: str) -> Largest:
-        engine = _engine(catalog.directory, model_id, catalog.models[model_id], lock.models[model_id])
-        return _asked(open_questions[model_id], engine)
+    def search_by_engine(model_id: str) -> Largest:
+        predict = _engine(catalog.directory, model_id, catalog.models[model_id], lock.models[model_id])
+        return questions[model_id].search(predict)
 
-    if open_questions:
+    if rest := [model_id for model_id in questions if model_id not in found]:
         from concurrent.futures import ThreadPoolExecutor  # slow to import
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found |= dict(zip(open_questions, pool.map(ask, open_questions), strict=True))
+            found |= zip(rest, pool.map(search_by_engine, rest), strict=True)
     return found
 
 
-def _asked(question: _Question, ask: Ask) -> Largest:
-    try:
-        return Largest(search(question.grid, question.known, question.fits, ask), proved=True)
-    except (CannotRun, EngineCannotPredict, UnreadableHeader):
-        on_ladder = (context for context, total in question.known.items() if question.fits(total))
-        return Largest(max(on_ladder, default=None), proved=False)
-
-
-def _question(model: Model, entry: LockEntry, room_mib: int) -> _Question:
+def _question(model: Model, entry: LockEntry, chart: Chart, model_id: str) -> _Question:
     predicted, context = entry.predicted, entry.intent.context
     declared = entry.intent.vram.bytes if entry.intent.vram else 0
     surplus = entry.seat.bytes - max(predicted.gpu_bytes or 0, declared)
+    room_mib = chart.room_mib(model_id)
+    limit = room_mib * MIB - surplus if chart.others_mib(model_id) <= room_mib else -1
     known = {rung.context: rung.gpu_bytes for rung in predicted.ladder}
     if predicted.gpu_bytes is not None:
         known[context] = predicted.gpu_bytes
@@ -131,32 +129,32 @@ def _question(model: Model, entry: LockEntry, room_mib: int) -> _Question:
     # An image of that many tokens must fit in; without a number of its own the limit follows the context.
     above = model.image_max_tokens or (1 if model.vision else 0)
     grid = sorted(at for at in {*range(STEP, top + 1, STEP), *known, top} if above < at <= top)
-    return _Question(context, grid, {at: known[at] for at in grid if at in known}, declared, room_mib * MIB - surplus)
+    return _Question(context, grid, {at: known[at] for at in grid if at in known}, declared, limit)
 
 
-def search(grid: Sequence[int], known: Mapping[int, int], fits: Callable[[int], bool], ask: Ask) -> int | None:
-    """The largest of *grid* that fits: *ask* has answered for it and for the next one, which does not fit.
+def search(grid: Sequence[int], known: Mapping[int, int], fits: Callable[[int], bool], predict: Predict) -> int | None:
+    """The largest of *grid* that fits; *predict* has given its bytes, and those of the next one, which does not fit.
 
     Args:
         grid: contexts, ascending.
         known: bytes by context that a guess is made from; contexts of *grid*.
         fits: whether so many bytes fit.
-        ask: gives the bytes that count.
+        predict: gives the bytes that count.
     """
-    asked: dict[int, int] = {}
+    predicted: dict[int, int] = {}
     while True:
-        found = {**known, **asked}
+        found = {**known, **predicted}
         fitting = [at for at, total in found.items() if fits(total)]
         low = bisect.bisect_left(grid, max(fitting)) if fitting else -1
         above = [at for at, total in found.items() if not fits(total) and (low < 0 or at > grid[low])]
         high = bisect.bisect_left(grid, min(above)) if above else len(grid)
-        proved = (low < 0 or grid[low] in asked) and (high == len(grid) or grid[high] in asked)
+        proved = (low < 0 or grid[low] in predicted) and (high == len(grid) or grid[high] in predicted)
         if high - low == 1 and proved:
             return grid[low] if low >= 0 else None
         guess = min(max(_guess(grid, found, fits, low, high), low), high - 1)
-        window = {guess + step for step in _WINDOW} | ({(low + high) // 2} if asked else set())
+        window = {guess + step for step in _WINDOW} | ({(low + high) // 2} if predicted else set())
         inside = [grid[at] for at in sorted(window) if max(low, 0) <= at <= min(high, len(grid) - 1)]
-        asked |= ask([context for context in inside if context not in asked])
+        predicted |= predict([context for context in inside if context not in predicted])
 
 
 def _guess(grid: Sequence[int], found: Mapping[int, int], fits: Callable[[int], bool], low: int, high: int) -> int:
@@ -175,10 +173,10 @@ def _guess(grid: Sequence[int], found: Mapping[int, int], fits: Callable[[int], 
     return between.start + fitting - 1
 
 
-def _engine(catalog: Path, model_id: str, model: Model, entry: LockEntry) -> Ask:
-    """Asks the embedded engine, over the headers that were kept, what the model takes when it is locked so."""
+def _engine(catalog: Path, model_id: str, model: Model, entry: LockEntry) -> Predict:
+    """Predicts by the embedded engine, over the headers that were kept, what the model takes when it is locked so."""
 
-    def ask(contexts: Sequence[int]) -> Mapping[int, int]:
+    def predict_contexts(contexts: Sequence[int]) -> Mapping[int, int]:
         from corral.vram import oracle, predict, rules
         from corral.vram.gguf_header import parse
 
@@ -193,7 +191,7 @@ def _engine(catalog: Path, model_id: str, model: Model, entry: LockEntry) -> Ask
             for context, answer in zip(contexts, answers, strict=True)
         }
 
-    return ask
+    return predict_contexts
 
 
 def at_context(model: Model, context: int) -> Model:

@@ -1,4 +1,4 @@
-"""The parts of a card that a picture shows: an order, a share of the card, and a number of cells for each."""
+"""The parts of a card that a picture shows: an order, a letter, a share of the card, and a number of cells for each."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Part:
         name: of the group or the tenant; else the kind.
         mib: how much it takes.
         percent: the same of the whole card.
+        letter: what stands for it in a bar: ``#`` for the reserve, ``.`` for what is free.
         note: which model decides it, and which others are in the group.
     """
 
@@ -29,6 +30,7 @@ class Part:
     name: str
     mib: int
     percent: float
+    letter: str
     note: str = ""
 
     @property
@@ -40,17 +42,25 @@ class Part:
 def parts(name: str, chart: Chart) -> list[Part]:
     """The parts of card *name*: groups and tenants, each by size, then the reserve, then what is free."""
     card = chart.cards[name]
-    groups = [_part(card, "group", one, found.mib, _note(found.models, chart)) for one, found in card.groups.items()]
-    tenants = [_part(card, "tenant", tenant, budget) for tenant, budget in card.tenants.items()]
-    rest = [_part(card, "reserve", "reserve", card.reserve_mib)] if card.reserve_mib else []
-    if card.free_mib > 0:
-        rest.append(_part(card, "free", "free", card.free_mib))
-    return [*_by_size(groups), *_by_size(tenants), *rest]
-
-
-def letters(found: Sequence[Part]) -> list[str]:
-    """The letter of each part; ``#`` is the reserve, ``.`` is free."""
-    return [_LETTERS.get(part.kind, ascii_lowercase[at % 26]) for at, part in enumerate(found)]
+    groups = {group: found.mib for group, found in card.groups.items()}
+    taken: list[tuple[Kind, str, int]] = [
+        *(("group", group, mib) for group, mib in _by_size(groups)),
+        *(("tenant", tenant, mib) for tenant, mib in _by_size(card.tenants)),
+        ("reserve", "reserve", card.reserve_mib),
+        ("free", "free", card.free_mib),
+    ]
+    return [
+        Part(
+            kind,
+            one,
+            mib,
+            percent=100 * mib / card.vram_mib,
+            letter=_LETTERS.get(kind, ascii_lowercase[at % 26]),
+            note=_note(card.groups[one].models, chart) if kind == "group" else "",
+        )
+        for at, (kind, one, mib) in enumerate(taken)
+        if mib > 0
+    ]
 
 
 def verdict(card: CardChart) -> str:
@@ -74,20 +84,12 @@ def cells(stretches: Sequence[Part], whole: int, width: int) -> list[int]:
     return given
 
 
-def _part(card: CardChart, kind: Kind, name: str, mib: int, note: str = "") -> Part:
-    return Part(kind, name, mib, 100 * mib / card.vram_mib, note)
-
-
-def _by_size(found: list[Part]) -> list[Part]:
-    return sorted(found, key=lambda part: (-part.mib, part.name))
+def _by_size(mib: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(mib.items(), key=lambda one: (-one[1], one[0]))
 
 
 def _note(seats: Mapping[str, int], chart: Chart) -> str:
     """The models of a group, the largest first, with the basis of each seat that is not predicted."""
-    ids = sorted(seats, key=lambda model_id: (-seats[model_id], model_id))
-    bases = [chart.models[model_id].basis for model_id in ids]
-    shown = [
-        model_id if basis == "predicted" else f"{model_id} ({basis})"
-        for model_id, basis in zip(ids, bases, strict=True)
-    ]
+    bases = {model_id: chart.models[model_id].basis for model_id, _ in _by_size(seats)}
+    shown = [f"{model_id}{'' if basis == 'predicted' else f' ({basis})'}" for model_id, basis in bases.items()]
     return shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -64,7 +64,8 @@ def of(lock: Lock, chart: Chart, contexts: Mapping[str, Largest], card: str) -> 
     found = chart.cards[card]
     if found.fits:
         return []
-    return [*_lower_context(lock, chart, contexts, card), *_move(chart, card), *_lower_budget(found)]
+    best = (_lower_context(lock, chart, contexts, card), _move(chart, card), _lower_budget(found))
+    return [remedy for remedy in best if remedy]
 
 
 def together(chart: Chart, card: str) -> list[Together] | None:
@@ -107,34 +108,33 @@ def afterwards(catalog: Path) -> str:
     return f"Make one of these edits, then run: corral lock --catalog {again} && corral seat --catalog {again}"
 
 
-def _lower_context(lock: Lock, chart: Chart, contexts: Mapping[str, Largest], card: str) -> Iterator[Remedy]:
+def _lower_context(lock: Lock, chart: Chart, contexts: Mapping[str, Largest], card: str) -> Remedy | None:
     """The one that keeps the greatest share of itself; of equal ones the largest context."""
-    able = []
+    cost: dict[Remedy, tuple[Fraction, int, str]] = {}
     for model_id, model in chart.models.items():
         if model.card == card and (tokens := contexts[model_id].tokens):
             now = lock.models[model_id].intent.context
-            able.append((-Fraction(tokens, now), -tokens, model_id, now))
-    for _, tokens, model_id, now in sorted(able)[:1]:
-        yield Remedy("context", model_id, -tokens, now, contexts[model_id].proved)
+            remedy = Remedy("context", model_id, tokens, now, contexts[model_id].proved)
+            cost[remedy] = (-Fraction(tokens, now), -tokens, model_id)
+    return min(cost, key=cost.__getitem__, default=None)
 
 
-def _move(chart: Chart, card: str) -> Iterator[Remedy]:
+def _move(chart: Chart, card: str) -> Remedy | None:
     """The move to another group of the card that leaves most room; of equal ones that of the smallest model."""
     found = chart.cards[card]
-    able = []
+    cost: dict[Remedy, tuple[int, int, str, str]] = {}
     for old, group in found.groups.items():
         for model_id, mib in group.models.items():
             saved = group.mib - chart.others_mib(model_id)
             for new, other in found.groups.items():
                 used = found.used_mib - saved - other.mib + max(other.mib, mib)
                 if new != old and used <= found.vram_mib:
-                    able.append((used, mib, model_id, new, old))
-    for _, _, model_id, new, old in sorted(able)[:1]:
-        yield Remedy("group", model_id, new, old)
+                    cost[Remedy("group", model_id, new, old)] = (used, mib, model_id, new)
+    return min(cost, key=cost.__getitem__, default=None)
 
 
-def _lower_budget(card: CardChart) -> Iterator[Remedy]:
+def _lower_budget(card: CardChart) -> Remedy | None:
     """The largest budget, lowered by what is missing; no tenant gives up everything."""
-    able = [(-budget, tenant) for tenant, budget in card.tenants.items() if budget > card.short_mib]
-    for budget, tenant in sorted(able)[:1]:
-        yield Remedy("tenant_budget", tenant, -budget - card.short_mib, -budget)
+    able = {tenant: budget for tenant, budget in card.tenants.items() if budget > card.short_mib}
+    largest = min(able, key=lambda tenant: (-able[tenant], tenant), default=None)
+    return Remedy("tenant_budget", largest, able[largest] - card.short_mib, able[largest]) if largest else None

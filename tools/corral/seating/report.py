@@ -97,7 +97,7 @@ def of(catalog: Catalog, lock: Lock) -> Report:
         largest,
         {name: remedies.of(lock, chart, largest, name) for name in chart.cards},
         {name: remedies.together(chart, name) for name in chart.cards},
-        advising.of(lock, chart),
+        list(advising.of(lock, chart)),
     )
 
 

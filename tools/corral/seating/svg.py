@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textwrap import shorten
 
 from corral.seating.chart import Chart
-from corral.seating.drawing import Part, cells, letters, parts, span_mib, verdict
+from corral.seating.drawing import Part, cells, parts, span_mib, verdict
 from corral.templates import render
 
 _WIDTH = 860
@@ -23,26 +23,11 @@ class _Shape:
     """A part with its place: pixels of the bar, and the line of its legend."""
 
     part: Part
-    letter: str
+    note: str
     style: str
     x: int
     width: int
     y: int
-
-    @property
-    def label(self) -> str:
-        """What the legend calls the part."""
-        return self.part.label
-
-    @property
-    def note(self) -> str:
-        """What stands beside the numbers, as far as it fits."""
-        return shorten(self.part.note, _NOTE_LENGTH, placeholder=" …")
-
-    @property
-    def lettered(self) -> bool:
-        """Whether the letter fits into the bar."""
-        return self.width >= _LETTER_FITS
 
 
 @dataclass(frozen=True)
@@ -58,7 +43,7 @@ def draw(chart: Chart) -> str:
     """The SVG of every card in *chart*."""
     cards = list(_cards(chart))
     height = cards[-1].shapes[-1].y + _ROW if cards else _ROW
-    return render("seating.svg.j2", cards=cards, width=_WIDTH, height=height, bar_at=_BAR_AT)
+    return render("seating.svg.j2", cards=cards, width=_WIDTH, height=height, bar_at=_BAR_AT, letter_fits=_LETTER_FITS)
 
 
 def _cards(chart: Chart) -> Iterator[_Card]:
@@ -67,11 +52,10 @@ def _cards(chart: Chart) -> Iterator[_Card]:
         whole = span_mib(card)
         found = parts(name, chart)
         shapes, x = [], 0
-        for at, (part, letter, width) in enumerate(
-            zip(found, letters(found), cells(found, whole, _WIDTH), strict=True)
-        ):
+        for at, (part, width) in enumerate(zip(found, cells(found, whole, _WIDTH), strict=True)):
             style = part.kind if part.kind in ("reserve", "free") else f"c{at % _COLOURS}"
-            shapes.append(_Shape(part, letter, style, x, width, y + _LEGEND_AT + at * _ROW))
+            note = shorten(part.note, _NOTE_LENGTH, placeholder=" …")
+            shapes.append(_Shape(part, note, style, x, width, y + _LEGEND_AT + at * _ROW))
             x += width
         end = None if card.fits else _WIDTH * card.vram_mib // whole
         yield _Card(name, f"{card.vram_mib:,} MiB, {verdict(card)}", y, end, shapes)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from corral.seating.chart import Chart
-from corral.seating.drawing import Part, cells, letters, parts, span_mib, verdict
+from corral.seating.drawing import Part, cells, parts, span_mib, verdict
 
 BAR = 72
 """Cells of a bar."""
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
+_STYLES = {"reserve": "white on bright_black", "free": "dim"}
 
 Styled = tuple[str, str]
 """A text and its style, in rich's notation; empty for none."""
@@ -27,41 +28,30 @@ def draw(chart: Chart) -> list[Styled]:
 def _card(name: str, chart: Chart) -> Iterator[Styled]:
     card = chart.cards[name]
     found = parts(name, chart)
-    marks = _marks(found)
+    styles = [_STYLES.get(part.kind, f"black on {_COLOURS[at % len(_COLOURS)]}") for at, part in enumerate(found)]
     yield name, "bold"
     yield f": {card.vram_mib:,} MiB, ", ""
     yield verdict(card), "bold green" if card.fits else "bold red"
     yield "\n", ""
-    yield from _bar(found, marks, whole=span_mib(card), end=card.vram_mib)
-    yield from _legend(found, marks)
+    yield from _bar(found, styles, whole=span_mib(card), end=card.vram_mib)
+    label_width = max(len(part.label) for part in found)
+    for part, style in zip(found, styles, strict=True):
+        yield "\n  ", ""
+        yield part.letter, style
+        yield f"  {part.label:<{label_width}}  {part.mib:>7,} MiB  {part.percent:>5.1f} %", ""
+        if part.note:
+            yield f"  {part.note}", "dim"
 
 
-def _marks(found: Sequence[Part]) -> list[Styled]:
-    """A letter and a style for each part."""
-    fixed = {"reserve": "white on bright_black", "free": "dim"}
-    styles = [fixed.get(part.kind, f"black on {_COLOURS[at % len(_COLOURS)]}") for at, part in enumerate(found)]
-    return list(zip(letters(found), styles, strict=True))
-
-
-def _bar(found: Sequence[Part], marks: Sequence[Styled], *, whole: int, end: int) -> Iterator[Styled]:
+def _bar(found: Sequence[Part], styles: Sequence[str], *, whole: int, end: int) -> Iterator[Styled]:
     """A bar of *whole* MiB; where that is more than the card has, a ``|`` stands at the card's *end*."""
     counts = cells(found, whole, BAR)
     mark = min(sum(counts) - 1, BAR * end // whole) if end < whole else None
     at = 0
-    for count, (letter, style) in zip(counts, marks, strict=True):
+    for part, count, style in zip(found, counts, styles, strict=True):
         before = count if mark is None or not at <= mark < at + count else mark - at
-        yield letter * before, style
+        yield part.letter * before, style
         if before < count:
             yield "|", "bold red"
-            yield letter * (count - before), style
+            yield part.letter * (count - before), style
         at += count
-
-
-def _legend(found: Sequence[Part], marks: Sequence[Styled]) -> Iterator[Styled]:
-    width = max(len(part.label) for part in found)
-    for part, (letter, style) in zip(found, marks, strict=True):
-        yield "\n  ", ""
-        yield letter, style
-        yield f"  {part.label:<{width}}  {part.mib:>7,} MiB  {part.percent:>5.1f} %", ""
-        if part.note:
-            yield f"  {part.note}", "dim"

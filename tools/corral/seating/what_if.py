@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -23,9 +23,10 @@ from corral.errors import CatalogInvalid, Refused
 from corral.hub.resolved import Resolved
 from corral.lock.lock import Lock
 from corral.lock.predict import Predictor
-from corral.lock.relock import LEFT_AS_IT_WAS, relock
+from corral.lock.relock import LEFT_AS_IT_WAS, Resolver, relock
 
 _AS_IT_WAS = "The catalog is as it was. Try another value"
+_EDIT_AND_LOCK = "Edit the model, then run: corral lock"
 _EXAMPLE = "For example: corral seat --what-if context=32768 MODEL"
 
 
@@ -34,27 +35,20 @@ class Change:
     """One key with another value.
 
     Attributes:
-        kind: the folder of the file: ``models`` or ``cards``.
-        name: of the model or the card.
+        source: the file of the model or the card, by its path in the catalog's folder.
         path: the key, from the top of the file down.
         value: the value in question; None leaves the key out.
         was: the present value; None where the key is left out.
     """
 
-    kind: Literal["models", "cards"]
-    name: str
+    source: str
     path: tuple[str, ...]
     value: Any
     was: Any
 
-    @property
-    def source(self) -> str:
-        """The file by its path in the catalog's folder."""
-        return f"{self.kind}/{self.name}.yaml"
-
     def __str__(self) -> str:
-        was = "not set" if self.was is None else self.was
-        return f"{self.name}: {'.'.join(self.path)} {was} → {'not set' if self.value is None else self.value}"
+        was, value = ("not set" if one is None else one for one in (self.was, self.value))
+        return f"{Path(self.source).stem}: {'.'.join(self.path)} {was} → {value}"
 
 
 def parse(texts: Sequence[str], target: str | None, catalog: Catalog) -> list[Change]:
@@ -89,7 +83,7 @@ def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> tuple[Ca
         _set(value, change.path, change.value)
     try:
         changed = catalogs.with_values(catalog, values)
-        return changed, relock(changed, lock, _AsLocked(catalog, lock), Predictor(changed)).lock
+        return changed, relock(changed, lock, _as_locked(catalog, lock), Predictor(changed)).lock
     except CatalogInvalid as error:
         lines = "\n".join(": ".join(filter(None, (problem.where, problem.message))) for problem in error.problems)
         raise Refused(lines, next_step=_AS_IT_WAS) from None
@@ -98,20 +92,19 @@ def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> tuple[Ca
         raise Refused(error.message.removeprefix(f"{LEFT_AS_IT_WAS}\n").strip(), next_step=_AS_IT_WAS) from None
 
 
-class _AsLocked:
-    """Stands where the hub is asked: the files of a model are those in the lock."""
+def _as_locked(catalog: Catalog, lock: Lock) -> Resolver:
+    """Resolves without the hub: the files of a model are those in the lock."""
+    entries = {model.source: lock.models[model_id] for model_id, model in catalog.models.items()}
 
-    def __init__(self, catalog: Catalog, lock: Lock) -> None:
-        self._entries = {model.source: lock.models[model_id] for model_id, model in catalog.models.items()}
-
-    def __call__(self, model: Model, catalog_dir: Path, commit: str | None) -> Resolved:  # noqa: ARG002
-        entry = self._entries[model.source]
+    def resolve(model: Model, catalog_dir: Path, commit: str | None) -> Resolved:  # noqa: ARG001
+        entry = entries[model.source]
         if entry.has_projector != model.vision:
             raise Refused(
-                "with other modalities it has other files, and only the hub knows them.",
-                next_step="Edit the model, then run: corral lock",
+                "with other modalities it has other files, and only the hub knows them.", next_step=_EDIT_AND_LOCK
             )
         return Resolved(entry.repo, entry.revision, entry.licence, entry.files)
+
+    return resolve
 
 
 def _change(text: str, target: str | None, catalog: Catalog) -> Change:
@@ -122,15 +115,12 @@ def _change(text: str, target: str | None, catalog: Catalog) -> Change:
     path = _path(key, value)
     _require_known(key, path)
     if path[0] == "source":
-        raise Refused(
-            f"{key} decides which files a model has, and only the hub knows them.",
-            next_step="Edit the model, then run: corral lock",
-        )
-    if path[0] in Card.model_fields:
-        change = Change("cards", _card(path, target, catalog), path, value, None)
-    else:
-        change = Change("models", _model(key, target, catalog), path, value, None)
-    return replace(change, was=_look_up(catalog.documents[change.source].value, path))
+        raise Refused(f"{key} decides which files a model has, and only the hub knows them.", next_step=_EDIT_AND_LOCK)
+    source = _source(path, target, catalog)
+    was = catalog.documents[source].value
+    for step in path:
+        was = was.get(step) if isinstance(was, dict) else None
+    return Change(source, path, value, was)
 
 
 def _require_known(key: str, path: Sequence[str]) -> None:
@@ -173,35 +163,25 @@ def _path(key: str, value: Any) -> tuple[str, ...]:
     return (first, *rest.split(".")) if rest else (first,)
 
 
-def _model(key: str, target: str | None, catalog: Catalog) -> str:
-    if target in catalog.models:
-        return str(target)
-    if target is None and len(catalog.models) == 1:
-        return next(iter(catalog.models))
-    known = ", ".join(catalog.models)
-    raise Refused(
-        f"{key} is a key of a model: which one? There are: {known}.", next_step=f"corral seat --what-if {key}=… MODEL"
-    )
-
-
-def _card(path: tuple[str, ...], target: str | None, catalog: Catalog) -> str:
+def _source(path: tuple[str, ...], target: str | None, catalog: Catalog) -> str:
+    """The file that has the key *path*: of *target*, or of the only model or card that can be meant."""
+    kind, names = ("card", list(catalog.cards)) if path[0] in Card.model_fields else ("model", list(catalog.models))
     tenant = path[1] if path[0] == "tenants" else None
-    able = [name for name, card in catalog.cards.items() if tenant is None or tenant in card.tenants]
-    if target in catalog.cards:
-        able = [str(target)]
-    elif len(able or catalog.cards) > 1:
-        key, known = ".".join(path), ", ".join(catalog.cards)
+    able = [name for name, card in catalog.cards.items() if tenant in card.tenants] if tenant else []
+    able = [target] if target in names else able or names
+    if len(able) > 1 or (kind == "model" and target not in (None, *able)):
+        key, known = ".".join(path), ", ".join(names)
         raise Refused(
-            f"{key} is a key of a card: which one? There are: {known}.", next_step=f"corral seat --what-if {key}=… CARD"
+            f"{key} is a key of a {kind}: which one? There are: {known}.",
+            next_step=f"corral seat --what-if {key}=… {kind.upper()}",
         )
-    (name,) = able or catalog.cards
-    tenants = catalog.cards[name].tenants
-    if len(path) == 3 and tenant not in tenants:
+    (name,) = able
+    if tenant and len(path) == 3 and tenant not in (tenants := catalog.cards[name].tenants):
         raise Refused(
-            f"{name} has no tenant {tenant}. It has: {', '.join(sorted(tenants)) or 'none'}.{_hint(path[1], tenants)}",
+            f"{name} has no tenant {tenant}. It has: {', '.join(sorted(tenants)) or 'none'}.{_hint(tenant, tenants)}",
             next_step=f"For a new tenant: corral seat --what-if 'tenants.{tenant}={{budget_mib: 2048}}' {name}",
         )
-    return name
+    return f"{kind}s/{name}.yaml"
 
 
 def _value(text: str, value: str) -> Any:
@@ -223,10 +203,3 @@ def _set(value: dict[str, Any], path: Sequence[str], new: Any) -> None:
         value.pop(path[-1], None)
     else:
         value[path[-1]] = new
-
-
-def _look_up(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    found: Any = document
-    for step in path:
-        found = found.get(step) if isinstance(found, dict) else None
-    return found

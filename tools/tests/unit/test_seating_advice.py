@@ -29,7 +29,7 @@ SEEING = {"modalities": ["text", "image"]}
 
 def advised(cards=CARDS, **models):
     one = lock(cards, **models)
-    return advice.of(one, chart.of(one))
+    return list(advice.of(one, chart.of(one)))
 
 
 def test_nothing_is_advised_without_a_reason():

@@ -55,7 +55,7 @@ def test_cells_fill_the_bar_and_each_part_has_one_at_least():
     dice = random.Random(0)
     for _ in range(500):
         sizes = [dice.choice((1, 5, 500, 7000)) for _ in range(dice.randint(1, 20))]
-        stretches = [Part("tenant", str(at), size, 0.0) for at, size in enumerate(sizes)]
+        stretches = [Part("tenant", str(at), size, 0.0, "a") for at, size in enumerate(sizes)]
         given = cells(stretches, sum(sizes), 72)
 
         assert sum(given) == 72
