@@ -1,1 +1,1 @@
-"""Why a request failed: evidence from several sources, and one answer."""
+"""Why a request failed: evidence from several sources, and one verdict for each model."""

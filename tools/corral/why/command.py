@@ -1,4 +1,4 @@
-"""What llama-swap was told to start for each model, read from the configuration that it was started with."""
+"""The command of each model, read from the configuration that llama-swap was started with."""
 
 from __future__ import annotations
 
@@ -13,39 +13,26 @@ import yaml
 
 from corral.errors import CannotRun
 
-_MODEL_FLAGS = ("-m", "--model")
-_FILE_FLAGS = (*_MODEL_FLAGS, "-mm", "--mmproj")
 _DEFAULT_LIMIT = 10  # llama-swap's own
 _DEFAULT_LOAD_LIMIT_S = 120
 
 
 @dataclass(frozen=True)
 class Command:
-    """How a model is served.
+    """How a model is served."""
 
-    Attributes:
-        words: the command line; llama-swap fills in ``${PORT}``.
-        engine: the llama-server in it.
-        files: the paths that it opens, the weights first.
-        port: where it listens.
-        limit: requests that it takes at a time; one more is answered 429.
-        load_limit_s: seconds that a load may take.
-        rivals: the models that take turns with it: of one group, one is loaded at a time.
-        sha256: of its files, as the lock had them when the stack was started.
-    """
-
-    words: tuple[str, ...]
-    engine: str
-    files: tuple[Path, ...]
+    words: tuple[str, ...]  # the command line; llama-swap fills in ``${PORT}``
+    engine: str  # the llama-server in it
+    files: tuple[Path, ...]  # that it opens, the weights first
     port: int
-    limit: int
+    limit: int  # requests at a time; one more gets 429
     load_limit_s: int
-    rivals: tuple[str, ...]
-    sha256: tuple[str, ...]
+    rivals: tuple[str, ...]  # the other models of its group, of which one is loaded at a time
+    sha256: tuple[str, ...]  # of its files, as the lock had them when the stack was started
 
     @property
     def store(self) -> Path | None:
-        """The store that its files lie in; None when it does not look like one."""
+        """The store that its files are in; None when it opens no file."""
         return self.files[0].parent.parent if self.files else None
 
 
@@ -63,7 +50,7 @@ def read(config: Path) -> dict[str, Command]:
 
 
 def parse(text: str, where: str, *, next_step: str) -> dict[str, Command]:
-    """The command of every model in the llama-swap configuration *text*, which is to be found *where*.
+    """The command of every model in the llama-swap configuration *text* of the file or object *where*.
 
     Raises:
         CannotRun: it is not what corral renders.
@@ -84,7 +71,7 @@ def _command(document: dict[str, Any], model: str) -> Command:
     return Command(
         words=tuple(words),
         engine=engine[0],
-        files=tuple(Path(path) for path in _values(engine, _FILE_FLAGS)),
+        files=tuple(Path(path) for path in (*_values(engine, "-m", "--model"), *_values(engine, "-mm", "--mmproj"))),
         port=int(document["startPort"]) + sorted(document["models"]).index(model),
         limit=int(entry.get("concurrencyLimit") or _DEFAULT_LIMIT),
         load_limit_s=int(document.get("healthCheckTimeout", _DEFAULT_LOAD_LIMIT_S)),
@@ -93,7 +80,5 @@ def _command(document: dict[str, Any], model: str) -> Command:
     )
 
 
-def _values(words: Sequence[str], flags: Sequence[str]) -> list[str]:
-    """The values of *flags* in *words*, those of the model first."""
-    found = [(word not in _MODEL_FLAGS, value) for word, value in pairwise(words) if word in flags]
-    return [value for _, value in sorted(found, key=lambda one: one[0])]
+def _values(words: Sequence[str], *flags: str) -> list[str]:
+    return [value for word, value in pairwise(words) if word in flags]

@@ -1,4 +1,4 @@
-"""Everything that was seen, before anybody judges it."""
+"""The evidence as plain data, before any rule judges it; a field keeps its default where its source gave nothing."""
 
 from __future__ import annotations
 
@@ -11,116 +11,55 @@ from corral.engine.log_lines import EngineError
 from corral.why.command import Command
 from corral.why.files import FileFact
 from corral.why.history import History
-from corral.why.process import Engine, Pulse
+from corral.why.process import Engine, Probe
 
 
 @dataclass(frozen=True)
 class StackFacts:
-    """The local stack.
+    """llama-swap, and the catalog that it serves."""
 
-    Attributes:
-        state: ``none``: nobody started one; ``died``; ``silent``: alive, and does not answer.
-        endpoint: where clients ask; empty when there is none.
-        pid: llama-swap's.
-        is_stopped: llama-swap was stopped (SIGSTOP).
-        orphans: engines that a dead llama-swap left behind.
-        problem: what is wrong with it, in a sentence.
-        last_words: of its log.
-        is_at_work: llama-swap used processor time while it was asked.
-        overload: that the machine has much more to do than it can, in a sentence: silence is no proof then.
-        has_nvidia_smi: the preflight asks nvidia-smi, and there is one to ask.
-        no_engine: why no llama-server could be started now; empty when one could, or nobody looked.
-        no_lock: why the lock cannot be read; empty when it can.
-        catalog: the catalog that was looked at.
-        catalog_is_a_guess: nobody named it, and no stack says which one it serves.
-    """
-
-    state: Literal["none", "died", "silent", "answers"]
-    endpoint: str = ""
-    pid: int | None = None
-    is_stopped: bool = False
-    orphans: int = 0
-    problem: str = ""
-    last_words: tuple[str, ...] = ()
-    is_at_work: bool = False
-    overload: str = ""
-    has_nvidia_smi: bool = False
-    no_engine: str = ""
-    no_lock: str = ""
+    state: Literal["absent", "died", "unresponsive", "running"]
+    endpoint: str = ""  # where clients send requests; empty when there is no stack
+    pid: int | None = None  # of llama-swap
+    is_stopped: bool = False  # llama-swap was stopped (SIGSTOP)
+    problem: str = ""  # what is wrong with it, in a sentence
+    last_lines: tuple[str, ...] = ()  # of its log, when it died
+    used_cpu: bool = False  # llama-swap used processor time while the evidence was collected
+    overload: str = ""  # the machine has more work than it can do, in a sentence: a timeout is no proof then
+    has_nvidia_smi: bool = False  # the preflight queries nvidia-smi, and it is installed
+    no_engine: str = ""  # why no llama-server can be started; empty when one can, or when llama-swap is running
+    no_lock: str = ""  # why the lock cannot be read; empty when it can
     catalog: Path | None = None
-    catalog_is_a_guess: bool = False
+    catalog_ids: tuple[str, ...] = ()
+    catalog_is_assumed: bool = False  # no option names the catalog, and no stack records which one it serves
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """One model; what could not be seen is left as it is here.
+    """One model."""
 
-    Attributes:
-        model: as it was asked for.
-        id: its id; empty when the catalog has no such model.
-        catalog_ids: what the catalog has.
-        command: how the running stack serves it; None when it does not.
-        resident: its entry in /running.
-        engine: its process.
-        pulse: what its engine answers.
-        history: its last load.
-        error: why its engine ended, by its log, when the last load failed; None when that could not be read.
-        files: those that its command names.
-        in_flight: its requests that have no answer yet.
-        refused: its requests that were answered 429.
-        others: the other models that are loaded, and how many requests each has.
-        members: the processes of the stack.
-        port_holder: who listens on its port and is not its engine.
-        sees_processes: its engine runs on this machine, and can be looked at.
-        sees_ports: the system says who listens where.
-        missing_program: of its command, one that is not there.
-        unseen: which source of evidence said nothing, and why.
-        now: seconds since 1970.
-    """
-
-    model: str
-    id: str
-    catalog_ids: tuple[str, ...]
-    command: Command | None = None
-    resident: Resident | None = None
-    engine: Engine | None = None
-    pulse: Pulse | None = None
-    history: History = field(default_factory=History)
-    error: EngineError | None = None
-    files: tuple[FileFact, ...] = ()
-    in_flight: tuple[InFlight, ...] = ()
-    refused: tuple[Exchange, ...] = ()
-    others: tuple[tuple[str, int], ...] = ()
-    members: frozenset[int] = frozenset()
-    port_holder: str = ""
-    sees_processes: bool = True
-    sees_ports: bool = False
-    missing_program: str = ""
-    unseen: tuple[str, ...] = ()
-    now: float = 0.0
+    name: str  # the id or alias that was given
+    id: str  # empty when the catalog has no such model
+    command: Command | None = None  # how the running stack serves it; None when it does not
+    resident: Resident | None = None  # its entry in /running
+    engine: Engine | None = None  # its process
+    probe: Probe | None = None  # of its engine's own endpoints
+    history: History = field(default_factory=History)  # of its last load
+    error: EngineError | None = None  # why its engine ended; None when its log could not be read
+    files: tuple[FileFact, ...] = ()  # that its command names
+    in_flight: tuple[InFlight, ...] = ()  # its requests without a complete response
+    refused: tuple[Exchange, ...] = ()  # its requests that got 429
+    other_models: tuple[tuple[str, int], ...] = ()  # that are loaded, with their number of requests in flight
+    stack_pids: frozenset[int] = frozenset()
+    port_holder: str = ""  # the process on its port that is not its engine
+    can_see_processes: bool = True  # its engine runs on this machine
+    can_see_ports: bool = False  # the system reports which process listens on which port
+    missing_program: str = ""  # of its command
+    missing_evidence: tuple[str, ...] = ()  # each source that gave nothing, and why
+    now: float = 0.0  # seconds since 1970
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether llama-swap waits for a load whose process has gone."""
+        """Whether llama-swap waits for a load whose process has ended."""
         starting = self.resident is not None and self.resident.state == "starting"
-        return starting and self.sees_processes and self.engine is None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where things are, for commands that can be typed as they are; None where it is the default."""
-
-    catalog: Path | None = None
-    store: Path | None = None
-    port: int | None = None
-    cluster: ClusterPlace | None = None
-
-
-@dataclass(frozen=True)
-class ClusterPlace:
-    """A cluster, and where in it llama-swap is; ``kubeconfig`` is None for the default one."""
-
-    context: str
-    kubeconfig: Path | None
-    namespace: str
-    service: str
+        return starting and self.can_see_processes and self.engine is None

@@ -1,6 +1,6 @@
-"""What became of each model's last load, by the common log of the stack.
+"""The history of each model's loads, by the common log of the stack.
 
-llama-swap dates its lines; those of the preflight, like an engine's, carry no date and stand between them.
+llama-swap dates its lines; those of the preflights and the engines carry no date and stand between them.
 """
 
 from __future__ import annotations
@@ -12,41 +12,32 @@ from typing import Literal
 from corral.engine import log_lines, preflight_line
 from corral.engine.log_lines import End, EngineError, Event
 
-State = Literal["never", "loading", "ready", "failed"]
 _RUN_LINES = 60  # before the death of an engine that had been ready
 
 
 @dataclass(frozen=True)
 class History:
-    """How far a model's last load has come.
+    """The last load of a model, and the failures before it."""
 
-    Attributes:
-        state: ``never``: the log knows of no load; ``failed``: nothing has been loaded since.
-        at: when, in seconds since 1970; 0 when the log does not say.
-        failure: how it ended: ``exited`` before it was ready, ``died`` afterwards; None when it did not.
-        reason: llama-swap's words for that.
-        failures: loads that ended badly one after the other; not 0 while it is loaded anew after them.
-        begun: where in the log the load begins; an offset into the text.
-        failed: where in the log the last load that ended badly begins and ends.
-        alone: no other model was being loaded at the time, so that every line in between is this one's.
-        mishap: llama-swap's words for what ended badly before this load; empty when nothing did.
-        mishap_at: when, in seconds since 1970.
-    """
+    state: Literal["never", "loading", "ready", "failed"] = "never"  # failed: no load has begun since
+    at: float = 0.0  # when that was, in seconds since 1970; 0 when the log does not show it
+    failure: End | None = None  # how it failed; None when it did not
+    reason: str = ""  # why it failed, as llama-swap reports it
+    failures: int = 0  # loads that failed in a row; not 0 while it is loaded again after them
+    begun: int = 0  # the offset in the log where the load begins
+    failed: tuple[int, int] = (0, 0)  # the offsets where the last failed load begins and ends
+    alone: bool = True  # no other model was being loaded meanwhile, so that every line in between is this one's
+    earlier_failure: str = ""  # why it failed before this load, as llama-swap reports it
+    earlier_failure_at: float = 0.0  # seconds since 1970
 
-    state: State = "never"
-    at: float = 0.0
-    failure: End | None = None
-    reason: str = ""
-    failures: int = 0
-    begun: int = 0
-    failed: tuple[int, int] = (0, 0)
-    alone: bool = True
-    mishap: str = ""
-    mishap_at: float = 0.0
+    @property
+    def has_engine_log(self) -> bool:
+        """Whether the last load failed after its process was started; only then is there a log of it."""
+        return self.state == "failed" and self.failure not in (End.NO_PROGRAM, End.NOT_STARTED)
 
 
 def read(log: str) -> dict[str, History]:
-    """The history of every model that *log* (oldest line first) tells of."""
+    """The history of every model in *log*, oldest line first."""
     found: dict[str, History] = {}
     for event in log_lines.events(log):
         before = found.get(event.model, History())
@@ -63,27 +54,13 @@ def read(log: str) -> dict[str, History]:
     return found
 
 
-def log_of(log: str, model: str, history: History) -> str:
-    """The part of *log* of the last load of *model* that ended badly: the lines that are certain to be its own."""
-    start, end = history.failed
-    lines = log_lines.without_llama_swap(log[start:end])
-    return "\n".join(line for line in lines if history.alone or _is_of(line, model))
-
-
-def engine_error(log: str, history: History) -> EngineError:
-    """Why the engine of a model with that *history* ended, by its own *log* from its last start on."""
-    if history.failure is End.DIED:
-        log = "\n".join(log.splitlines()[-_RUN_LINES:])
-    return log_lines.classify_engine_error(log)
-
-
 def _ready(before: History, now: float) -> History:
-    mishap = (before.reason, before.at) if before.failures else (before.mishap, before.mishap_at)
-    return History("ready", now, begun=before.begun, mishap=mishap[0], mishap_at=mishap[1])
+    failure = (before.reason, before.at) if before.failures else (before.earlier_failure, before.earlier_failure_at)
+    return History("ready", now, begun=before.begun, earlier_failure=failure[0], earlier_failure_at=failure[1])
 
 
 def _ended(before: History, event: Event) -> History:
-    kept = History(mishap=before.mishap, mishap_at=before.mishap_at)
+    kept = History(earlier_failure=before.earlier_failure, earlier_failure_at=before.earlier_failure_at)
     if event.end is End.REQUESTED:
         return replace(before, state="failed") if before.failures else kept
     return replace(
@@ -97,6 +74,28 @@ def _ended(before: History, event: Event) -> History:
         failed=(before.begun, event.start),
         alone=before.alone,
     )
+
+
+def engine_error(log: str, history: History) -> EngineError:
+    """Why the engine of a model with that *history* ended, by its own *log* from its last start on."""
+    if history.failure is End.DIED:
+        log = "\n".join(log.splitlines()[-_RUN_LINES:])
+    return log_lines.classify_engine_error(log)
+
+
+def error_in_common_log(log: str, model: str, history: History) -> EngineError | None:
+    """The same by the common *log*; None when nothing failed, or when the lines of *model* in it do not decide."""
+    if not history.failures:
+        return None
+    error = engine_error(log_of(log, model, history), history)
+    return error if error.decides or history.alone else None
+
+
+def log_of(log: str, model: str, history: History) -> str:
+    """The lines of the last failed load of *model* in the common *log*, without those that may be another model's."""
+    start, end = history.failed
+    lines = log_lines.without_llama_swap(log[start:end])
+    return "\n".join(line for line in lines if history.alone or _is_of(line, model))
 
 
 def _is_of(line: str, model: str) -> bool:

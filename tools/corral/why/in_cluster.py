@@ -1,18 +1,18 @@
 """Collects the evidence of a cluster and has it judged by the same rules.
 
-From outside, a cluster shows less than this machine does: llama-swap's own word and log, what an engine said, and what
-Kubernetes says of the pod.  No process, port or file can be looked at, and no rule that needs them speaks; where that
-leaves a question open the answer is ``unknown``.
+From outside, a cluster shows less than this machine does: llama-swap's state and log, the engines' logs, and what
+Kubernetes reports of the pod.  No process, port or file can be read, so no rule that needs them applies; where that
+leaves a question open the verdict is ``unknown``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from corral.cluster import diagnosis, summary
 from corral.cluster.client import Cluster
@@ -22,189 +22,140 @@ from corral.cluster.finding import Cause, Finding
 from corral.cluster.port_forward import forwarded
 from corral.cluster.snapshot import is_ready, pod_spec
 from corral.cluster.target import ClusterTarget
-from corral.engine import log_lines
 from corral.engine.llama_swap import LlamaSwap
-from corral.engine.log_lines import EngineError
 from corral.errors import CannotRun
-from corral.parallel import Result, read_all, value_of
-from corral.why import command, history, names
-from corral.why.answer import Answer, Reason
+from corral.parallel import read_all, value_of
+from corral.why import command, evidence, history
 from corral.why.case import Case
 from corral.why.command import Command
-from corral.why.facts import ClusterPlace, ModelFacts, Place, StackFacts
-from corral.why.history import History
-from corral.why.verdict import judge
+from corral.why.facts import ModelFacts, StackFacts
+from corral.why.next_steps import StepOptions
+from corral.why.rules import judge
+from corral.why.verdict import Reason, Verdict, worst_first
 
 _LIMIT_S = 5.0
 _LOG = {"tailLines": "20000", "limitBytes": str(8 << 20)}
 
 
-def ask(cluster: Cluster, where: ClusterTarget, catalog: Path, shown: Path | None, model: str | None) -> list[Answer]:
-    """The answers for *model*, or for every model of the catalog, the worst first.
+def investigate(
+    cluster: Cluster, target: ClusterTarget, catalog: Path, shown: Path | None, name: str | None
+) -> list[Verdict]:
+    """The verdict on the model *name*, an id or an alias, or on every model of *catalog*, the worst first.
 
-    Args:
-        cluster: that answers.
-        where: in it.
-        catalog: the folder of the catalog.
-        shown: the same, where commands must name it.
-        model: an id or an alias; None: all.
+    *shown* is the catalog where commands must name it.
 
     Raises:
         Refused: the catalog has no model.
-        CannotRun: nothing of the namespace can be seen.
+        CannotRun: nothing of the namespace can be read.
     """
-    at = ClusterPlace(cluster.context, cluster.kubeconfig, where.namespace, where.service)
-    return _Investigation(cluster, where, catalog, Place(catalog=shown, cluster=at)).answers(model)
+    target = replace(target, context=cluster.context, kubeconfig=cluster.kubeconfig)
+    return _Investigation(cluster, target, catalog, StepOptions(catalog=shown, cluster=target)).verdicts(name)
 
 
 class _Investigation:
-    def __init__(self, cluster: Cluster, where: ClusterTarget, catalog: Path, place: Place) -> None:
-        self._cluster, self._where, self._place, self._catalog = cluster, where, place, catalog
+    def __init__(self, cluster: Cluster, target: ClusterTarget, catalog: Path, options: StepOptions) -> None:
+        self._cluster, self._target, self._options = cluster, target, options
         self._now = time.time()
-        self._namespace = collect(cluster, where.namespace)
-        self._findings = diagnosis.findings(self._namespace)
-        self._aliases = names.read(catalog)
-        self._stack = StackFacts("answers", where.url, catalog=catalog)
+        self._snapshot = collect(cluster, target.namespace)
+        self._findings = diagnosis.findings(self._snapshot)
+        self._ids = evidence.model_ids(catalog)
+        ids = tuple(sorted(set(self._ids.values())))
+        self._stack = StackFacts("running", target.url, has_nvidia_smi=True, catalog=catalog, catalog_ids=ids)
 
-    def answers(self, model: str | None) -> list[Answer]:
-        asked = self._ids() if model is None else (model,)
-        pod = next((pod for pod in self._namespace.server_pods if is_ready(pod)), None)
+    def verdicts(self, name: str | None) -> list[Verdict]:
+        names = self._stack.catalog_ids if name is None else (name,)
+        pod = next((pod for pod in self._snapshot.server_pods if is_ready(pod)), None)
         if pod is None:
-            return [self._down(one) for one in asked]
+            return [self._no_pod(one) for one in names]
         with ExitStack() as stack:
             try:
-                root = stack.enter_context(forwarded(self._cluster, self._where.namespace, self._where.service))
+                root = stack.enter_context(forwarded(self._cluster, self._target.namespace, self._target.service))
             except CannotRun as error:
-                return [self._answer(one, Reason.UNKNOWN, "", [error.message], [error.next_step]) for one in asked]
-            return self._served(LlamaSwap(root, limit_s=_LIMIT_S), str(pod["metadata"]["name"]), asked)
+                lines, steps = [error.message], [error.next_step]
+                return [self._case(one).verdict(Reason.UNKNOWN, "", lines, steps) for one in names]
+            return self._served(LlamaSwap(root, limit_s=_LIMIT_S), str(pod["metadata"]["name"]), names)
 
-    # -- llama-swap cannot be asked -------------------------------------------------------------------------
+    def _case(self, name: str) -> Case:
+        return Case(self._stack, ModelFacts(name, self._ids.get(name, ""), now=self._now), self._options)
 
-    def _down(self, model: str) -> Answer:
-        """No pod is ready: what Kubernetes says of it."""
-        if model not in self._aliases:
-            return self._judged(ModelFacts(model, "", self._ids(), now=self._now))
-        told = [line for one in self._findings for line in (f"{one.subject}: {one.what}", one.event)]
-        steps = [*(one.next_step for one in self._findings), self._steps(model).status()]
+    # -- no pod is ready --------------------------------------------------------------------------------------
+
+    def _no_pod(self, name: str) -> Verdict:
+        case = self._case(name)
+        if not case.facts.id:
+            return judge(self._stack, case.facts, self._options)
+        lines, steps = _reported(self._findings)
+        steps += case.steps("status")
         first = next((one for one in self._findings if one.cause is not Cause.UNSEEN), None)
-        blind = {"the pods", "the Deployments"} & self._namespace.unseen.keys()
-        if blind or (first is None and self._namespace.unseen):
-            return self._answer(model, Reason.UNKNOWN, "", told, steps)
+        missing = self._snapshot.unseen.keys()
+        if {"the pods", "the Deployments"} & missing or (first is None and missing):
+            return case.verdict(Reason.UNKNOWN, "", lines, steps)
         if first is None:
-            pods = self._namespace.server_pods
-            phases = [f"{pod['metadata']['name']}: {summary.state(self._namespace, pod)}." for pod in pods]
-            told = ["No pod of llama-swap is ready; nothing is known to be wrong with it.", *phases]
-            return self._answer(model, Reason.STACK_DOWN, "llama-swap, which is starting", told, steps)
-        return self._answer(model, *_blame(first), told, steps)
+            pods = self._snapshot.server_pods
+            phases = [f"{pod['metadata']['name']}: {summary.state(self._snapshot, pod)}." for pod in pods]
+            lines = ["No pod of llama-swap is ready; no fault is known.", *phases]
+            return case.verdict(Reason.STACK_DOWN, "llama-swap, which is starting", lines, steps)
+        return case.verdict(*_blame(first), lines, steps)
 
-    # -- llama-swap answers ---------------------------------------------------------------------------------
+    # -- llama-swap responds ----------------------------------------------------------------------------------
 
-    def _served(self, client: LlamaSwap, pod: str, asked: tuple[str, ...]) -> list[Answer]:
-        log = f"/api/v1/namespaces/{self._where.namespace}/pods/{pod}/log"
-        sources: dict[str, Callable[[], Any]] = {
-            "/running": client.residents,
+    def _served(self, client: LlamaSwap, pod: str, names: Sequence[str]) -> list[Verdict]:
+        path = f"/api/v1/namespaces/{self._target.namespace}/pods/{pod}/log"
+        sources = {
+            **evidence.sources(client),
             "/v1/models": client.models,
-            "the requests in flight": client.in_flight,
-            "the last requests": client.exchanges,
-            "the log": lambda: self._cluster.text(log, **_LOG),
+            "the log": lambda: self._cluster.text(path, **_LOG),
             "the configuration": self._commands,
         }
         found = read_all(sources, limit_s=2 * _LIMIT_S)
-        aliases = self._aliases | {one: one for one in value_of(found, "/v1/models", ())}
-        histories = history.read(value_of(found, "the log", ""))
-        facts = [self._facts(name, aliases.get(name, ""), found, histories) for name in asked]
-        said = read_all(
-            {one.model: self._engine_error(client, one) for one in facts if one.history.state == "failed"},
-            limit_s=_LIMIT_S,
-        )
-        judged = [self._judged(_with(one, said, value_of(found, "the log", ""))) for one in facts]
-        return sorted(judged, key=lambda one: (one.rank, one.model))
-
-    def _facts(
-        self, name: str, model: str, found: Mapping[str, Result[Any]], histories: Mapping[str, History]
-    ) -> ModelFacts:
-        residents = {one.model: one for one in value_of(found, "/running", ())}
-        in_flight = value_of(found, "the requests in flight", ())
-        served: Command | None = value_of(found, "the configuration", {}).get(model)
-        return ModelFacts(
-            model=name,
-            id=model,
-            catalog_ids=self._ids(),
-            command=served,
-            resident=residents.get(model),
-            history=histories.get(model, History()),
-            in_flight=tuple(one for one in in_flight if one.model == model),
-            refused=tuple(
-                one for one in value_of(found, "the last requests", ()) if (one.model, one.status) == (model, 429)
-            ),
-            others=tuple((one, sum(ask.model == one for ask in in_flight)) for one in residents if one != model),
-            sees_processes=False,
-            unseen=tuple(f"{source}: {one.problem}" for source, one in found.items() if one.problem),
-            now=self._now,
-        )
+        ids = self._ids | {one: one for one in value_of(found, "/v1/models", ())}
+        log, commands = value_of(found, "the log", ""), value_of(found, "the configuration", {})
+        histories = history.read(log)
+        models = [evidence.model_facts(one, ids.get(one, ""), found, commands, histories, self._now) for one in names]
+        failed = {one.name: partial(evidence.engine_error, client, one) for one in models if one.history.has_engine_log}
+        errors = read_all(failed, limit_s=_LIMIT_S)
+        verdicts = []
+        for one in models:
+            error = value_of(errors, one.name, None) or history.error_in_common_log(log, one.id, one.history)
+            verdicts.append(self._judged(replace(one, error=error, can_see_processes=False)))
+        return worst_first(verdicts)
 
     def _commands(self) -> dict[str, Command]:
         """How each model is served, from the ConfigMap that the pod mounts."""
-        deployment = self._namespace.deployment
+        deployment = self._snapshot.deployment
         volumes = (pod_spec(deployment).get("volumes") or ()) if deployment else ()
-        for volume in volumes:
-            name = (volume.get("configMap") or {}).get("name")
-            if not name:
-                continue
-            path = f"/api/v1/namespaces/{self._where.namespace}/configmaps/{name}"
-            text = (self._cluster.get(path).get("data") or {}).get("config.yaml")
+        for name in ((volume.get("configMap") or {}).get("name") for volume in volumes):
+            path = f"/api/v1/namespaces/{self._target.namespace}/configmaps/{name}"
+            text = (self._cluster.get(path).get("data") or {}).get("config.yaml") if name else None
             if text is not None:
                 return command.parse(str(text), f"config.yaml of the ConfigMap {name}", next_step="corral apply")
         raise CannotRun("The Deployment mounts no ConfigMap with a config.yaml.", next_step="corral apply")
 
-    @staticmethod
-    def _engine_error(client: LlamaSwap, seen: ModelFacts) -> Callable[[], EngineError | None]:
-        def read() -> EngineError | None:
-            log = log_lines.last_start(client.model_log(seen.id))
-            return history.engine_error(log, seen.history) if log else None
-
-        return read
-
-    def _judged(self, seen: ModelFacts) -> Answer:
-        answer = judge(self._stack, seen, self._place)
-        # A model that is not served yet may wait for a download that fails.
-        waits = [one for one in self._findings if one.cause is Cause.DOWNLOAD] if seen.id and not seen.command else []
-        if not waits or answer.reason is not Reason.NOT_IN_CATALOG:
-            return answer
-        told = [line for one in waits for line in (f"{one.subject}: {one.what}", one.event)]
-        steps = [*(one.next_step for one in waits), *answer.next_steps]
-        return self._answer(
-            seen.model, Reason.FILE_MISSING, "the download, which failed", [*told, *answer.evidence], steps
+    def _judged(self, facts: ModelFacts) -> Verdict:
+        verdict = judge(self._stack, facts, self._options)
+        downloads = [one for one in self._findings if one.cause is Cause.DOWNLOAD]
+        if not downloads or not facts.id or facts.command or verdict.reason is not Reason.NOT_IN_CATALOG:
+            return verdict
+        # A model that is not served yet waits for a download that fails.
+        lines, steps = _reported(downloads)
+        return self._case(facts.name).verdict(
+            Reason.FILE_MISSING,
+            "the download, which failed",
+            [*lines, *verdict.evidence],
+            [*steps, *verdict.next_steps],
         )
 
-    def _answer(self, model: str, reason: Reason, culprit: str, evidence: list[str], steps: list[str]) -> Answer:
-        return self._case(model).answer(reason, culprit, evidence, steps)
 
-    def _case(self, model: str) -> Case:
-        return Case(
-            self._stack, ModelFacts(model, self._aliases.get(model, ""), self._ids(), now=self._now), self._place
-        )
-
-    def _steps(self, model: str) -> Any:
-        return self._case(model).steps
-
-    def _ids(self) -> tuple[str, ...]:
-        return tuple(sorted(set(self._aliases.values())))
+def _reported(findings: Sequence[Finding]) -> tuple[list[str], list[str]]:
+    """The evidence and the next steps of *findings*."""
+    lines = [line for one in findings for line in (f"{one.subject}: {one.what}", one.event)]
+    return lines, [one.next_step for one in findings]
 
 
 def _blame(finding: Finding) -> tuple[Reason, str]:
-    """The class of what keeps llama-swap from being ready, and who is behind it."""
+    """The reason and the culprit when *finding* keeps llama-swap from being ready."""
     if finding.cause is Cause.MEMORY:
         return Reason.OUT_OF_MEMORY, "the memory limit of the pod"
     if finding.cause is Cause.PROBE and (path := missing_file(finding.event)):
         return Reason.FILE_MISSING, path
     return Reason.STACK_DOWN, f"{finding.subject}, which {finding.what}".rstrip(".")
-
-
-def _with(seen: ModelFacts, said: Mapping[str, Result[Any]], log: str) -> ModelFacts:
-    """With what its engine said: by its own log, else by the pod's."""
-    own = said.get(seen.model, Result()).value
-    if own is None and seen.history.failures:
-        common = history.engine_error(history.log_of(log, seen.id, seen.history), seen.history)
-        own = common if common.decides or seen.history.alone else None
-    return replace(seen, error=own)

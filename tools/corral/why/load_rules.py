@@ -2,163 +2,186 @@
 
 from __future__ import annotations
 
-from corral.engine.log_lines import End, EngineCode, EngineError
-from corral.why import past, shortage
-from corral.why.answer import Answer, Reason
+from collections.abc import Callable, Sequence
+
+from corral.engine.log_lines import End, EngineCode
+from corral.engine.preflight_line import Record, described
 from corral.why.case import Case
+from corral.why.verdict import Reason, Verdict
 
 # -- what the next load would meet --------------------------------------------------------------------------
 
 
-def engine_missing(case: Case) -> Answer | None:
-    """A program of its command is not there."""
-    if not case.seen.missing_program or case.seen.engine:
+def engine_missing(case: Case) -> Verdict | None:
+    """A program of its command is missing."""
+    program = case.facts.missing_program
+    if not program or case.facts.engine:
         return None
-    lines = [f"{case.seen.missing_program} is missing or not executable."]
-    return _no_program(case, case.seen.missing_program, _beside_the_past(case, Reason.ENGINE_MISSING, lines))
+    lines = [f"{program} is missing or not executable."]
+    return _no_program(case, program, _with_last_failure(case, Reason.ENGINE_MISSING, lines))
 
 
-def file_missing(case: Case) -> Answer | None:
-    """A file is not there."""
-    if case.seen.resident and (case.is_ready or not case.seen.history.failures):
+def file_missing(case: Case) -> Verdict | None:
+    """A file is missing."""
+    if case.facts.resident and (case.is_ready or not case.facts.history.failures):
         return None  # a server that is at work has it open
-    if not (missing := [file for file in case.seen.files if file.state == "missing"]):
+    return _bad_file(case, Reason.FILE_MISSING)
+
+
+def file_damaged(case: Case) -> Verdict | None:
+    """A file differs from the lock."""
+    return _bad_file(case, Reason.FILE_DAMAGED)
+
+
+def _bad_file(case: Case, reason: Reason) -> Verdict | None:
+    state = "missing" if reason is Reason.FILE_MISSING else "damaged"
+    if not (bad := [file for file in case.facts.files if file.state == state]):
         return None
-    lines = _beside_the_past(case, Reason.FILE_MISSING, case.file_details())
-    return _by_files(case, Reason.FILE_MISSING, lines, str(missing[0].path))
+    return _files(case, reason, str(bad[0].path), _with_last_failure(case, reason, case.file_details()))
 
 
-def file_damaged(case: Case) -> Answer | None:
-    """A file is not what the lock says."""
-    if not (damaged := [file for file in case.seen.files if file.state == "damaged"]):
-        return None
-    lines = _beside_the_past(case, Reason.FILE_DAMAGED, case.file_details())
-    return _by_files(case, Reason.FILE_DAMAGED, lines, str(damaged[0].path))
-
-
-def port_taken(case: Case) -> Answer | None:
-    """Somebody else listens on its port."""
-    holder, command = case.seen.port_holder, case.seen.command
+def port_taken(case: Case) -> Verdict | None:
+    """Another process listens on its port."""
+    holder, command = case.facts.port_holder, case.facts.command
     if case.is_ready or not holder or not command:
         return None
-    lines = [f"{case.model} must listen on port {command.port}, which {holder} does."]
-    return _port(case, holder, command.port, _beside_the_past(case, Reason.PORT_IN_USE, lines))
+    lines = [f"{case.model} must listen on port {command.port}, but {holder} does."]
+    return _port(case, holder, command.port, _with_last_failure(case, Reason.PORT_IN_USE, lines))
 
 
-def _beside_the_past(case: Case, reason: Reason, lines: list[str]) -> list[str]:
-    """What is true now, with what ended the last load: before it when it is the same."""
-    if not past.has_failed(case):
+def _with_last_failure(case: Case, reason: Reason, lines: list[str]) -> list[str]:
+    """*lines*, which are true now, with the evidence of the last failure: before them when its reason is the same."""
+    if not case.has_failed:
         return lines
-    before = past.evidence(case)
-    same = past.reason(case) is reason
-    return [*before, *lines] if same else [*lines, *before]
+    before = case.failure_evidence()
+    return [*before, *lines] if case.failure_reason is reason else [*lines, *before]
 
 
-# -- a model whose last load, or run, ended badly -----------------------------------------------------------
+# -- a model whose last load, or run, failed ----------------------------------------------------------------
 
 
-def failed(case: Case) -> Answer | None:
-    """The last load, or the run after it, ended badly, and nothing says that the next would not."""
-    if not past.has_failed(case) or past.is_over(case):
+def failed(case: Case) -> Verdict | None:
+    """The last load, or the run after it, failed, and nothing shows that the next would not."""
+    if not case.has_failed or case.is_resolved:
         return None
-    seen, error, evidence = case.seen, past.error(case), past.evidence(case)
-    if seen.history.failure in (End.NO_PROGRAM, End.NOT_STARTED):
-        return _no_program(case, seen.command.engine if seen.command else "llama-server", evidence)
-    if past.reason(case) is not Reason.UNKNOWN:
-        return _by_code(case, error, evidence)
-    if seen.history.failure is End.TIMED_OUT:
+    end, evidence = case.facts.history.failure, case.failure_evidence()
+    if end in (End.NO_PROGRAM, End.NOT_STARTED):
+        return _no_program(case, case.facts.command.engine if case.facts.command else "llama-server", evidence)
+    if by_reason := _FAILURES.get(case.failure_reason):
+        return by_reason(case, evidence)
+    if end is End.TIMED_OUT:
         return _timed_out(case, evidence)
-    if seen.error is None:
+    if case.facts.error is None:
         evidence.append("The log of its engine could not be read in time.")
-    if seen.history.failure is End.DIED:
-        return _crashed(case, "died while it was ready", evidence)
-    if error.code is EngineCode.NO_ERROR:
+    if end is End.DIED:
+        culprit = f"llama-server of {case.model}, which died while it was ready"
+        steps = case.steps("inspect", "smoke", "verify")
+        return case.verdict(Reason.CRASHED, culprit, [*evidence, *case.file_details()], steps)
+    if case.error.code is EngineCode.NO_ERROR:
         return _killed(case, evidence)
-    return case.answer(Reason.UNKNOWN, "", evidence, case.steps.look())
+    return case.verdict(Reason.UNKNOWN, "", evidence, case.steps("inspect", "smoke"))
 
 
-def _by_code(case: Case, error: EngineError, evidence: list[str]) -> Answer:
-    reason = past.reason(case)
-    if reason is Reason.OUT_OF_MEMORY:
-        return _out_of_memory(case, error, evidence)
-    if reason is Reason.ENGINE_MISSING:
-        return _no_program(case, error.subject, evidence)
-    if reason is Reason.PORT_IN_USE:
-        return _port(case, f"port {error.port}", error.port, evidence)
-    if reason is Reason.BAD_ARGUMENT:
-        origin = f"The arguments come from models/{case.model}.yaml, by way of lock.json."
-        steps = [case.steps.of("validate"), case.steps.of("lock"), *case.steps.restart()]
-        return case.answer(reason, error.subject, [*evidence, origin], steps)
-    culprit = error.subject or (str(case.seen.files[0].path) if case.seen.files else f"a file of {case.model}")
-    return _by_files(case, reason, [*evidence, *case.file_details()], culprit)
+def _out_of_memory(case: Case, evidence: list[str]) -> Verdict:
+    if case.error.refusal:
+        return _no_room(case, evidence)
+    if case.error.on_host:
+        steps = case.steps("memory", "inspect", "smoke")
+        return case.verdict(Reason.OUT_OF_MEMORY, "this machine's memory, not a card's", evidence, steps)
+    line = "The engine took more than its seat: the preflight found room, or could not read the card's memory."
+    steps = [*_card(case), *case.steps("lock", "seat")]
+    return case.verdict(Reason.OUT_OF_MEMORY, "the card", [*evidence, line], steps)
 
 
-def _out_of_memory(case: Case, error: EngineError, evidence: list[str]) -> Answer:
-    steps = case.steps
-    if error.refusal:
-        return _no_room(case, error, evidence)
-    if error.on_host:
-        return case.answer(
-            Reason.OUT_OF_MEMORY, "this machine's memory, not a card's", evidence, [steps.memory(), *steps.look()]
-        )
-    lines = "The engine took more than its seat: the preflight found room, or could not tell."
-    todo = [*steps.card(), steps.of("lock"), steps.of("seat")]
-    return case.answer(Reason.OUT_OF_MEMORY, "the card", [*evidence, lines], todo)
-
-
-def _no_room(case: Case, error: EngineError, evidence: list[str]) -> Answer:
-    """Before the engine was even started."""
-    short = shortage.read(error.refusal)
+def _no_room(case: Case, evidence: list[str]) -> Verdict:
+    """The preflight refused the load."""
+    culprit, blamed = _blame(case.error.refusal)
     # A model of another stack may have the same name.
-    blamed = {one.name for one in short.blamed if one.pid in case.seen.members}
-    ours = [(model, requests) for model, requests in case.seen.others if model in blamed]
-    busy = [f"Unloading {model} ends its {requests} requests in flight." for model, requests in ours if requests]
-    steps = [
-        *(case.steps.unload(model) for model, _ in ours),
-        *case.steps.card(),
-        case.steps.of("seat"),
-        case.steps.status(),
-    ]
-    return case.answer(Reason.OUT_OF_MEMORY, short.culprit, [*evidence, *busy], steps)
+    ours = {one.model or one.name for one in blamed if one.pid in case.facts.stack_pids}
+    others = [(model, requests) for model, requests in case.facts.other_models if model in ours]
+    busy = [f"Unloading {model} ends its {requests} requests in flight." for model, requests in others if requests]
+    unload = [step for model, _ in others for step in case.steps("unload", model=model)]
+    steps = [*unload, *_card(case), *case.steps("seat", "status")]
+    return case.verdict(Reason.OUT_OF_MEMORY, culprit, [*evidence, *busy], steps)
 
 
-def _by_files(case: Case, reason: Reason, evidence: list[str], culprit: str) -> Answer:
+def _blame(refusal: Sequence[Record]) -> tuple[str, list[Record]]:
+    """The culprit of a *refusal* for want of room, and the processes that hold most of the card, the largest first.
+
+    A process's name is no proof: of an engine the preflight knows the seat, which is what it was promised, and inside a
+    container the driver names no process.  So processes are blamed only when they hold at least half of what is held.
+    """
+    decision, *others = refusal
+    need, free, total = (mib or 0 for mib in (decision.need_mib, decision.free_mib, decision.total_mib))
+    if need > total:
+        return f"its seat of {need} MiB, on a card of {total} MiB", []
+    processes = [one for one in others if one.pid is not None]
+    held = [one.held_mib if one.code == "holder" else one.seat_mib if one.on_card else 0 for one in processes]
+    hidden = 0 if None in held else max(0, total - free - sum(mib or 0 for mib in held))
+    ranked = sorted(zip(held, processes, strict=True), key=lambda one: -(one[0] or 0))
+    blamed = [one for mib, one in ranked if mib != 0]
+    if blamed and hidden * 2 <= total - free:
+        return ", ".join(described(one) for one in blamed), blamed
+    if not others:  # a preflight without ``holders.sh`` does not search for them
+        return f"processes on the card ({hidden} MiB), for which no search was made", []
+    return f"processes that are not visible from here ({hidden} MiB)", []
+
+
+def _card(case: Case) -> list[str]:
+    return case.steps("card") if case.stack.has_nvidia_smi else []
+
+
+def _bad_argument(case: Case, evidence: list[str]) -> Verdict:
+    origin = f"The arguments are from models/{case.model}.yaml, by way of lock.json."
+    steps = case.steps("validate", "lock", "restart")
+    return case.verdict(Reason.BAD_ARGUMENT, case.error.subject, [*evidence, origin], steps)
+
+
+def _unreadable_file(case: Case, evidence: list[str]) -> Verdict:
+    culprit = case.error.subject or (str(case.facts.files[0].path) if case.facts.files else f"a file of {case.model}")
+    return _files(case, case.failure_reason, culprit, [*evidence, *case.file_details()])
+
+
+def _files(case: Case, reason: Reason, culprit: str, evidence: list[str]) -> Verdict:
     if reason is Reason.FILE_MISSING:
-        steps = case.steps.fetch()
-    else:
-        compared = ["Sizes and dates were compared, the content was not read."] if case.seen.files else []
-        evidence, steps = [*evidence, *compared], case.steps.verify()
-    return case.answer(reason, culprit, evidence, [*steps, case.steps.smoke()])
+        return case.verdict(reason, culprit, evidence, case.steps("fetch", "smoke"))
+    compared = ["Sizes and dates were compared, the content was not read."] if case.facts.files else []
+    return case.verdict(reason, culprit, [*evidence, *compared], case.steps("verify", "repair", "smoke"))
 
 
-def _timed_out(case: Case, evidence: list[str]) -> Answer:
-    limit = case.seen.command.load_limit_s if case.seen.command else 0
+def _timed_out(case: Case, evidence: list[str]) -> Verdict:
+    limit = case.facts.command.load_limit_s if case.facts.command else 0
     evidence = [*evidence, f"A load may take {limit} s here.", *case.file_details()]
-    steps = [*case.steps.warm(), *case.steps.look()]
-    return case.answer(Reason.LOAD_TIMEOUT, f"the load of {case.model}, not ready in {limit} s", evidence, steps)
+    culprit = f"the load of {case.model}, not ready in {limit} s"
+    return case.verdict(Reason.LOAD_TIMEOUT, culprit, evidence, case.steps("warm", "inspect", "smoke"))
 
 
-def _crashed(case: Case, how: str, evidence: list[str]) -> Answer:
-    steps = [*case.steps.look(), *case.steps.verify()[:1]]
-    culprit = f"llama-server of {case.model}, which {how}"
-    return case.answer(Reason.CRASHED, culprit, [*evidence, *case.file_details()], steps)
-
-
-def _killed(case: Case, evidence: list[str]) -> Answer:
-    """It ended before it was ready, and its log has no error: so ends a process that gets a signal."""
+def _killed(case: Case, evidence: list[str]) -> Verdict:
+    """It ended before it was ready, and its log states no error: that is how a process ends that gets a signal."""
     cause = (
         "Its log ends without an error of its own: a signal ended it, most likely SIGKILL (9), which the kernel sends "
         "when this machine, or the control group of the engine, is out of memory."
     )
     check = "If so, dmesg names the process, and oom_kill in memory.events counts it."
     culprit = f"llama-server of {case.model}, which was killed while it was loading"
-    steps = [*case.steps.kills(), *case.steps.look(), *case.steps.verify()[:1]]
-    return case.answer(Reason.CRASHED, culprit, [*evidence, cause, check, *case.file_details()], steps)
+    steps = case.steps("kills", "inspect", "smoke", "verify")
+    return case.verdict(Reason.CRASHED, culprit, [*evidence, cause, check, *case.file_details()], steps)
 
 
-def _no_program(case: Case, program: str, evidence: list[str]) -> Answer:
-    return case.answer(Reason.ENGINE_MISSING, program, evidence, [case.steps.engine(), *case.steps.restart()])
+def _no_program(case: Case, program: str, evidence: list[str]) -> Verdict:
+    return case.verdict(Reason.ENGINE_MISSING, program, evidence, case.steps("engine", "restart"))
 
 
-def _port(case: Case, culprit: str, port: int, evidence: list[str]) -> Answer:
-    return case.answer(Reason.PORT_IN_USE, culprit, evidence, [case.steps.listeners(port), *case.steps.restart()])
+def _port(case: Case, culprit: str, port: int, evidence: list[str]) -> Verdict:
+    steps = case.steps("listeners", "restart", engine_port=port)
+    return case.verdict(Reason.PORT_IN_USE, culprit, evidence, steps)
+
+
+_FAILURES: dict[Reason, Callable[[Case, list[str]], Verdict]] = {
+    Reason.OUT_OF_MEMORY: _out_of_memory,
+    Reason.ENGINE_MISSING: lambda case, evidence: _no_program(case, case.error.subject, evidence),
+    Reason.PORT_IN_USE: lambda case, evidence: _port(case, f"port {case.error.port}", case.error.port, evidence),
+    Reason.BAD_ARGUMENT: _bad_argument,
+    Reason.FILE_MISSING: _unreadable_file,
+    Reason.FILE_DAMAGED: _unreadable_file,
+}

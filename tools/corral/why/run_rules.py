@@ -1,151 +1,154 @@
-"""Rules for a model that is loaded: who answers for it, whether it gets on, and whether it has too much to do."""
+"""Rules for a model that is loaded: which process serves it, whether it progresses, and whether it is overloaded."""
 
 from __future__ import annotations
 
 from corral.agent.progress import count, duration
-from corral.why import past
-from corral.why.answer import Answer, Reason
 from corral.why.case import Case
+from corral.why.verdict import Reason, Verdict
 
-_RECENT_S = 300.0  # a refusal that is older explains no request of now
+_RECENT_S = 300.0  # an older refusal explains no request of now
 _STUCK_S = 10.0  # a request that old, without a token or any work, is not just slow
 
 
-def hung(case: Case) -> Answer | None:
-    """Its engine is stopped, or has done nothing for a request that waits long enough to be sure."""
-    seen = case.seen
-    if not seen.resident or not seen.engine:
+def hung(case: Case) -> Verdict | None:
+    """Its engine is stopped, or has done nothing for a request that is old enough to be sure."""
+    facts = case.facts
+    if not facts.resident or not facts.engine:
         return None
-    culprit = f"llama-server of {case.model} (pid {seen.engine.pid})"
-    waiting = [case.in_flight()] if seen.in_flight else []
-    if seen.engine.is_stopped:
-        said = f"{culprit} is stopped (SIGSTOP); llama-swap calls it {seen.resident.state}."
-        steps = [f"kill -CONT {seen.engine.pid}", case.steps.smoke()]
-        return case.answer(Reason.HUNG, culprit, [said, *waiting], steps)
-    if not case.is_ready or not seen.pulse or seen.pulse.moves or case.waited_s <= _STUCK_S:
+    culprit = f"llama-server of {case.model} (pid {facts.engine.pid})"
+    waiting = [case.in_flight()] if facts.in_flight else []
+    if facts.engine.is_stopped:
+        line = f"{culprit} is stopped (SIGSTOP); llama-swap reports it as {facts.resident.state}."
+        steps = [f"kill -CONT {facts.engine.pid}", *case.steps("smoke")]
+        return case.verdict(Reason.HUNG, culprit, [line, *waiting], steps)
+    if not case.is_ready or not facts.probe or facts.probe.progresses or case.waited_s <= _STUCK_S:
         return None
-    told = [f"llama-swap calls it ready; {_silence(case)}", *waiting, "Neither tokens nor processor time get on."]
+    lines = [f"llama-swap reports it as ready; {_response(case)}", *waiting, "Neither tokens nor processor time grow."]
     if case.stack.overload:
-        return case.answer(Reason.UNKNOWN, "", [*told, case.stack.overload], case.steps.look())
-    # It does not listen to less; llama-swap starts it again.
-    return case.answer(Reason.HUNG, culprit, told, [f"kill -9 {seen.engine.pid}", case.steps.smoke()])
+        return case.verdict(Reason.UNKNOWN, "", [*lines, case.stack.overload], case.steps("inspect", "smoke"))
+    # It does not react to a weaker signal; llama-swap starts it again.
+    return case.verdict(Reason.HUNG, culprit, lines, [f"kill -9 {facts.engine.pid}", *case.steps("smoke")])
 
 
-def stranger(case: Case) -> Answer | None:
-    """Somebody else answers for a model that llama-swap calls ready."""
-    seen = case.seen
-    if not case.is_ready or not seen.port_holder or not seen.command:
+def port_taken_while_ready(case: Case) -> Verdict | None:
+    """Another process listens on the port of a model that llama-swap reports as ready."""
+    facts = case.facts
+    if not case.is_ready or not facts.port_holder or not facts.command:
         return None
-    engine = f"its engine (pid {seen.engine.pid})" if seen.engine else "an engine of its own"
-    port = seen.command.port
-    told = f"llama-swap calls {case.model} ready; {seen.port_holder} answers on its port {port}, not {engine}."
-    steps = [case.steps.listeners(port), *case.steps.restart()]
-    return case.answer(Reason.PORT_IN_USE, seen.port_holder, [told], steps)
+    engine = f"its engine (pid {facts.engine.pid})" if facts.engine else "an engine of its own"
+    port = facts.command.port
+    line = f"llama-swap reports {case.model} as ready; {facts.port_holder} listens on its port {port}, not {engine}."
+    steps = case.steps("listeners", "restart", engine_port=port)
+    return case.verdict(Reason.PORT_IN_USE, facts.port_holder, [line], steps)
 
 
-def over_limit(case: Case) -> Answer | None:
-    """It was asked for more at once than llama-swap takes; the burst may be what caused the load."""
-    seen = case.seen
-    if not seen.command:
+def over_limit(case: Case) -> Verdict | None:
+    """It got more requests at a time than llama-swap accepts; the burst may be what caused the load."""
+    facts = case.facts
+    if not facts.command:
         return None
-    limit = seen.command.limit
-    refused = [one.ended for one in seen.refused if seen.now - one.ended < _RECENT_S]
-    if not refused and len(seen.in_flight) < limit:
+    limit = facts.command.limit
+    refused = [one.ended for one in facts.refused if facts.now - one.ended < _RECENT_S]
+    if not refused and len(facts.in_flight) < limit:
         return None
     evidence = [
-        f"{count(len(refused), 'request')} answered 429, the last {case.ago(max(refused))}." if refused else "",
-        f"llama-swap takes {count(limit, 'request')} of {case.model} at a time; one more is answered 429.",
+        f"{count(len(refused), 'request')} got 429, the last {case.ago(max(refused))}." if refused else "",
+        f"llama-swap accepts {count(limit, 'request')} for {case.model} at a time; one more gets 429.",
         f"Now: {case.in_flight()}",
-        *past.mended(case),
+        *case.resolved_evidence(),
     ]
-    steps = [case.steps.status(), case.steps.again()]
-    return case.answer(Reason.OVER_CONCURRENCY, f"more than {count(limit, 'request')} at once", evidence, steps)
+    culprit = f"more than {count(limit, 'request')} at a time"
+    return case.verdict(Reason.OVER_CONCURRENCY, culprit, evidence, case.steps("status", "why"))
 
 
-def over_limit_while_ready(case: Case) -> Answer | None:
+def over_limit_while_ready(case: Case) -> Verdict | None:
     """The same, of a model that is loaded: no doubt about its files explains a refusal."""
     return over_limit(case) if case.is_ready else None
 
 
-def silent(case: Case) -> Answer | None:
-    """Its engine gave no answer, or an odd one, and that proves nothing yet."""
-    pulse = case.seen.pulse
-    if not case.is_ready or not pulse or not (pulse.problem or (pulse.late and not pulse.moves)):
+def unresponsive(case: Case) -> Verdict | None:
+    """Its engine gave no response, or an unexpected one, and that proves nothing yet."""
+    probe = case.facts.probe
+    if not case.is_ready or not probe or not (probe.problem or (probe.late_s and not probe.progresses)):
         return None
-    work = "It used processor time meanwhile." if pulse.moves else "It did nothing meanwhile."
+    work = "It used processor time meanwhile." if probe.progresses else "It did nothing meanwhile."
     rule = f"Only a request that waits for more than {duration(_STUCK_S)} without any work proves that it hangs."
-    told = [f"llama-swap calls it ready; {_silence(case)}", work, case.in_flight(), rule, case.stack.overload]
-    return case.answer(Reason.UNKNOWN, "", [*told, *past.mended(case)], [*case.steps.look(), case.steps.again()])
+    lines = [f"llama-swap reports it as ready; {_response(case)}", work, case.in_flight(), rule, case.stack.overload]
+    return _unknown(case, lines)
 
 
-def waiting_for_rival(case: Case) -> Answer | None:
-    """It cannot be loaded as long as another one of its group works."""
-    seen = case.seen
-    rivals = seen.command.rivals if seen.command else ()
-    busy = [(model, requests) for model, requests in seen.others if requests and model in rivals]
-    if seen.resident or not seen.in_flight or not busy:
+def waiting_for_rival(case: Case) -> Verdict | None:
+    """It cannot be loaded as long as another model of its group has requests in flight."""
+    facts = case.facts
+    rivals = facts.command.rivals if facts.command else ()
+    busy = [(model, requests) for model, requests in facts.other_models if requests and model in rivals]
+    if facts.resident or not facts.in_flight or not busy:
         return None
     rival, requests = busy[0]
     evidence = [
-        f"{count(len(seen.in_flight), 'request')} for {case.model} without an answer, {case.oldest()}.",
+        f"{count(len(facts.in_flight), 'request')} for {case.model} without a response, {case.oldest()}.",
         f"{rival} has the group and {count(requests, 'request')} in flight: llama-swap swaps when it has none.",
     ]
-    return case.answer(Reason.OVER_CONCURRENCY, f"{rival}, which is in the same group", evidence, [case.steps.status()])
+    culprit = f"{rival}, which is in the same group"
+    return case.verdict(Reason.OVER_CONCURRENCY, culprit, evidence, case.steps("status"))
 
 
-def not_looked_into(case: Case) -> Answer | None:
-    """A request waits for long, and from here nobody can see whether the engine works at it."""
-    if case.seen.sees_processes or not case.is_ready or case.waited_s <= _STUCK_S:
+def progress_unknown(case: Case) -> Verdict | None:
+    """A request is old, and whether the engine works on it cannot be observed from here."""
+    if case.facts.can_see_processes or not case.is_ready or case.waited_s <= _STUCK_S:
         return None
-    told = [
-        "llama-swap calls it ready.",
-        case.in_flight(),
-        "Whether its engine works at that cannot be seen from here.",
-    ]
-    return case.answer(Reason.UNKNOWN, "", [*told, *past.mended(case)], [*case.steps.look(), case.steps.again()])
+    unknown = "Whether its engine works on that cannot be observed from here."
+    return _unknown(case, ["llama-swap reports it as ready.", case.in_flight(), unknown])
 
 
-def unseen(case: Case) -> Answer | None:
-    """Something could not be looked at."""
-    return case.answer(Reason.UNKNOWN, "", case.seen.unseen, case.steps.look()) if case.seen.unseen else None
+def _unknown(case: Case, lines: list[str]) -> Verdict:
+    steps = case.steps("inspect", "smoke", "why")
+    return case.verdict(Reason.UNKNOWN, "", [*lines, *case.resolved_evidence()], steps)
 
 
-def healthy(case: Case) -> Answer:
-    """Nothing is wrong; what did go wrong before the last load is told all the same."""
-    seen = case.seen
-    steps = [case.steps.smoke()]
-    if not seen.resident:
-        told = ["It is not loaded; the next request loads it."]
-    elif not case.is_ready:
-        since = f" since {duration(seen.now - seen.history.at)}" if seen.history.state == "loading" else ""
-        limit = f", of {seen.command.load_limit_s} s at most" if seen.command else ""
-        told, steps = [f"It is {seen.resident.state}{since}{limit}."], [case.steps.status()]
+def evidence_missing(case: Case) -> Verdict | None:
+    """A source of evidence gave nothing."""
+    if not case.facts.missing_evidence:
+        return None
+    return case.verdict(Reason.UNKNOWN, "", case.facts.missing_evidence, case.steps("inspect", "smoke"))
+
+
+def healthy(case: Case) -> Verdict:
+    """Nothing is wrong; a failure before the last load is reported all the same."""
+    facts = case.facts
+    steps = case.steps("smoke")
+    if not facts.resident:
+        line = "It is not loaded; the next request loads it."
+    elif case.is_ready:
+        line = _at_work(case)
+        steps = case.steps("status", "why") if facts.probe and facts.probe.late_s else steps
     else:
-        told = [_at_work(case)]
-        steps = [case.steps.status(), case.steps.again()] if seen.pulse and seen.pulse.late else steps
-    return case.answer(Reason.HEALTHY, "", [*told, *past.mended(case), *case.file_details()], steps)
+        since = f" for {duration(facts.now - facts.history.at)}" if facts.history.state == "loading" else ""
+        limit = f", of {facts.command.load_limit_s} s at most" if facts.command else ""
+        line, steps = f"It is {facts.resident.state}{since}{limit}.", case.steps("status")
+    return case.verdict(Reason.HEALTHY, "", [line, *case.resolved_evidence(), *case.file_details()], steps)
 
 
 def _at_work(case: Case) -> str:
-    seen, pulse = case.seen, case.seen.pulse
-    at = f" at {seen.resident.proxy}" if seen.resident else ""
-    if pulse and pulse.late:
+    facts, probe = case.facts, case.facts.probe
+    at = f" at {facts.resident.proxy}" if facts.resident else ""
+    if probe and probe.late_s:
         return f"It is loaded and works{at}, too busy for its own /health: {_queue(case)}."
-    if not seen.sees_processes:
-        return f"It is loaded by llama-swap's word, {case.in_flight()} Its engine itself was not asked."
-    return f"It is loaded and answers{at}{f'; it works: {_queue(case)}' if seen.in_flight else ''}."
+    if not facts.can_see_processes:
+        return f"llama-swap reports it as loaded, {case.in_flight()} Its engine itself was not probed."
+    return f"It is loaded and responds{at}{f'; it works: {_queue(case)}' if facts.in_flight else ''}."
 
 
 def _queue(case: Case) -> str:
-    """What there is to do, and how much of it waits for its turn."""
-    requests, busy = len(case.seen.in_flight), case.seen.pulse.busy if case.seen.pulse else 0
+    """The requests in flight, and how many of them wait, in words."""
+    requests, busy = len(case.facts.in_flight), case.facts.probe.busy if case.facts.probe else 0
     waiting = f", {requests - busy} of them in the engine's queue" if 0 < busy < requests else ""
-    limit = f" (of {case.seen.command.limit} at most)" if case.seen.command else ""
+    limit = f" (of {case.facts.command.limit} at most)" if case.facts.command else ""
     return f"{count(requests, 'request')} in flight{limit}{waiting}{f', {case.oldest()}' if requests else ''}"
 
 
-def _silence(case: Case) -> str:
-    pulse = case.seen.pulse
-    if pulse and pulse.late:
-        return f"its engine gives no answer within {duration(pulse.late)}."
-    return f"{pulse.problem}." if pulse and pulse.problem else "its engine answers, and does not work."
+def _response(case: Case) -> str:
+    probe = case.facts.probe
+    if probe and probe.late_s:
+        return f"its engine gives no response within {duration(probe.late_s)}."
+    return f"{probe.problem}." if probe and probe.problem else "its engine responds, and does not work."

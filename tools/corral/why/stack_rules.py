@@ -1,81 +1,77 @@
-"""Rules for the whole stack: whether there is one, whether it answers, and whether it knows the model."""
+"""Rules for the whole stack: whether it runs, whether it responds, and whether it serves the model."""
 
 from __future__ import annotations
 
 import difflib
 
-from corral.why.answer import Answer, Reason
 from corral.why.case import Case
+from corral.why.verdict import Reason, Verdict
 
 
-def not_in_catalog(case: Case) -> Answer | None:
-    """Nobody knows that name."""
-    if case.seen.id:
+def not_in_catalog(case: Case) -> Verdict | None:
+    """The catalog has no model of that name."""
+    if case.facts.id:
         return None
-    near = difflib.get_close_matches(case.seen.model, case.seen.catalog_ids, n=1)
-    known = f"The catalog {case.stack.catalog or ''} has: {', '.join(case.seen.catalog_ids) or 'no model'}."
-    steps = [case.steps.of("why", near[0])] if near else []
-    if case.stack.state == "none" and case.stack.catalog_is_a_guess:
-        # The stack that served it may have been started with any catalog, and took that knowledge with it.
-        which = f"If {case.seen.model} is of another catalog, name that one with --catalog DIR."
-        return case.answer(
-            Reason.STACK_DOWN,
-            "no local stack",
-            [case.stack.problem, known, which, *_ways(case)],
-            [*steps, *case.steps.begin()],
-        )
-    return case.answer(
-        Reason.NOT_IN_CATALOG, f"the name {case.seen.model}", [known], [*steps, case.steps.of("validate")]
+    stack = case.stack
+    near = difflib.get_close_matches(case.facts.name, stack.catalog_ids, n=1)
+    known = f"The catalog {stack.catalog or ''} has: {', '.join(stack.catalog_ids) or 'no model'}."
+    steps = case.steps("why", model=near[0]) if near else []
+    if stack.state == "absent" and stack.catalog_is_assumed:
+        # The stack that served it may have had any catalog, and no record of that is left.
+        which = f"If {case.facts.name} is in another catalog, name that one with --catalog DIR."
+        return _absent(case, [stack.problem, known, which], steps)
+    return case.verdict(
+        Reason.NOT_IN_CATALOG, f"the name {case.facts.name}", [known], [*steps, *case.steps("validate")]
     )
 
 
-def stack_down(case: Case) -> Answer | None:
+def stack_down(case: Case) -> Verdict | None:
     """There is no stack, or it died."""
     stack = case.stack
-    if stack.state not in ("none", "died"):
+    if stack.state not in ("absent", "died"):
         return None
     if stack.no_engine:
         remedy = "unset LLAMA_SERVER" if stack.no_engine.startswith("LLAMA_SERVER ") else "corral engine"
-        told = [stack.no_engine, stack.problem]
-        return case.answer(Reason.ENGINE_MISSING, "llama-server", told, [remedy, case.steps.up()])
-    words = [f"llama-swap's log: {line}" for line in stack.last_words]
-    evidence = [stack.problem, stack.no_lock, *words, *case.bad_files()]
-    steps = ["corral logs -n 50"] if stack.state == "died" else []
-    steps += [case.steps.of("lock")] if stack.no_lock else []
-    if stack.state == "died":
-        culprit = f"llama-swap (pid {stack.pid}), which died"
-        return case.answer(Reason.STACK_DOWN, culprit, evidence, [*steps, case.steps.up()])
-    return case.answer(Reason.STACK_DOWN, "no local stack", [*evidence, *_ways(case)], [*steps, *case.steps.begin()])
+        lines = [stack.no_engine, stack.problem]
+        return case.verdict(Reason.ENGINE_MISSING, "llama-server", lines, [remedy, *case.steps("up")])
+    logged = [f"llama-swap's log: {line}" for line in stack.last_lines]
+    evidence = [stack.problem, stack.no_lock, *logged, *case.file_details(only_bad=True)]
+    steps = case.steps("lock") if stack.no_lock else []
+    if stack.state == "absent":
+        return _absent(case, evidence, steps)
+    culprit = f"llama-swap (pid {stack.pid}), which died"
+    return case.verdict(Reason.STACK_DOWN, culprit, evidence, ["corral logs -n 50", *steps, *case.steps("up")])
 
 
-def _ways(case: Case) -> list[str]:
-    """What each of the commands that begin does, when there is more than one."""
-    if len(case.steps.begin()) == 1:
-        return []
-    return ["corral up serves on this machine, corral apply in the cluster of terraform/stacks/homelab."]
+def _absent(case: Case, evidence: list[str], steps: list[str]) -> Verdict:
+    steps = [*steps, *case.steps("up")]
+    if not (case.options.catalog or case.options.store):  # no folder of this machine is named: maybe it is the cluster
+        both = "corral up serves on this machine, corral apply in the cluster of terraform/stacks/homelab."
+        evidence, steps = [*evidence, both], [*steps, "corral apply"]
+    return case.verdict(Reason.STACK_DOWN, "no local stack", evidence, steps)
 
 
-def stack_silent(case: Case) -> Answer | None:
-    """llama-swap lives and says nothing."""
+def stack_unresponsive(case: Case) -> Verdict | None:
+    """llama-swap runs and does not respond."""
     stack = case.stack
-    if stack.state != "silent":
+    if stack.state != "unresponsive":
         return None
     culprit = f"llama-swap (pid {stack.pid})"
     if stack.is_stopped:
-        told = [f"{culprit} is stopped (SIGSTOP).", stack.problem]
-        return case.answer(Reason.HUNG, culprit, told, [f"kill -CONT {stack.pid}"])
-    if stack.is_at_work:
-        told = [stack.problem, "It used processor time meanwhile: it works, and does not hang."]
-        return case.answer(Reason.UNKNOWN, "", [*told, stack.overload], [case.steps.again()])
+        lines = [f"{culprit} is stopped (SIGSTOP).", stack.problem]
+        return case.verdict(Reason.HUNG, culprit, lines, [f"kill -CONT {stack.pid}"])
+    if stack.used_cpu:
+        lines = [stack.problem, "It used processor time meanwhile, so it does not hang.", stack.overload]
+        return case.verdict(Reason.UNKNOWN, "", lines, case.steps("why"))
     if stack.overload:
-        return case.answer(Reason.UNKNOWN, "", [stack.problem, stack.overload], case.steps.look())
-    told = [stack.problem, "It used no processor time meanwhile."]
-    return case.answer(Reason.HUNG, culprit, told, ["corral down --now", case.steps.up()])
+        return case.verdict(Reason.UNKNOWN, "", [stack.problem, stack.overload], case.steps("inspect", "smoke"))
+    lines = [stack.problem, "It used no processor time meanwhile."]
+    return case.verdict(Reason.HUNG, culprit, lines, ["corral down --now", *case.steps("up")])
 
 
-def not_served(case: Case) -> Answer | None:
-    """The running stack was started without it."""
-    if case.seen.command or case.seen.unseen:
+def not_served(case: Case) -> Verdict | None:
+    """The running stack was started without the model."""
+    if case.facts.command or case.facts.missing_evidence:
         return None
-    said = f"{case.model} is in the catalog, but not in the configuration of {case.stack.endpoint}."
-    return case.answer(Reason.NOT_IN_CATALOG, "the running stack, which is older", [said], case.steps.restart())
+    line = f"{case.model} is in the catalog, but not in the configuration of {case.stack.endpoint}."
+    return case.verdict(Reason.NOT_IN_CATALOG, "the running stack, which is older", [line], case.steps("restart"))

@@ -121,7 +121,7 @@ def test_a_model_that_answers_is_healthy(stack, why):
     answer = why("good")
 
     assert (answer["class"], answer["culprit"]) == ("healthy", None)
-    assert "loaded and answers" in answer["evidence"][0]
+    assert "loaded and responds" in answer["evidence"][0]
 
 
 def test_a_model_that_nobody_asked_for_yet_is_healthy(why):
@@ -190,7 +190,7 @@ def test_a_file_that_was_cut_short_is_damaged(stack, why):
     answer = why("cut")
 
     assert answer["class"] == "file-damaged"
-    assert any("the lock says" in line for line in answer["evidence"])
+    assert any("the lock requires" in line for line in answer["evidence"])
     assert answer["next"][0].startswith("corral verify cut ")
 
 
@@ -207,8 +207,8 @@ def test_a_file_that_was_put_back_is_damaged_no_more(stack, why):
     answer = why("mended")
 
     assert answer["class"] == "healthy"
-    assert "for a reason that is gone: ask again" in answer["evidence"][1]
-    assert any("has not been touched since its content was verified" in line for line in answer["evidence"])
+    assert "for a reason that no longer holds: send the request again" in answer["evidence"][1]
+    assert any("has not been modified since its content was verified" in line for line in answer["evidence"])
     chat(stack.endpoint, "Hello.", model="mended")
 
 
@@ -235,7 +235,7 @@ def test_a_file_that_was_written_to_after_it_was_verified_is_damaged_though_the_
     answer = why("overwritten")
 
     assert answer["class"] == "file-damaged"
-    assert "written to" in answer["evidence"][0]
+    assert "was modified" in answer["evidence"][0]
 
 
 @produces("bad-argument")
@@ -355,7 +355,7 @@ def test_a_person_reads_a_sentence_and_commands(stack, capsys):
     assert main(["why", "flagged"]) == 1
 
     told = capsys.readouterr().out.splitlines()
-    assert told[0] == "flagged: the engine does not take an argument (--no-mmap)."
+    assert told[0] == "flagged: the engine does not accept an argument (--no-mmap)."
     assert any(line.startswith("  → corral lock") for line in told)
 
 

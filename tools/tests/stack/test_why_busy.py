@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from corral.demo import tiny_gguf
-from corral.why.facts import Place, StackFacts
-from corral.why.steps import Steps
+from corral.why.facts import StackFacts
+from corral.why.next_steps import StepOptions, commands
 from tests.support.asking_why import ask, asked, at_once, completion, engine_of, in_flight, unload, wait_for_evidence
 from tests.support.engine_process import Stream, chat, wait_for
 from tests.support.served import Served, served
@@ -95,7 +95,7 @@ def test_a_flood_is_too_many_requests_and_no_hang(stack, why):
     for thread in threads:
         thread.join()
     assert answer["class"] == "over-concurrency"
-    assert answer["evidence"][0].startswith("30 requests answered 429")
+    assert answer["evidence"][0].startswith("30 requests got 429")
     assert "10 requests in flight" in answer["evidence"][2]
 
 
@@ -114,7 +114,7 @@ def test_requests_over_the_limit_are_named_with_the_limit(stack, why):
     for thread in (stream, *others):
         thread.join()
     assert answer["class"] == "over-concurrency"
-    assert "answered 429" in answer["evidence"][0]
+    assert "got 429" in answer["evidence"][0]
     assert "2 requests" in answer["culprit"]
 
 
@@ -127,7 +127,7 @@ def test_a_burst_that_has_the_model_loaded_is_counted_when_it_is_over(stack, why
     answer = why("burst")
 
     assert answer["class"] == "over-concurrency"
-    assert answer["evidence"][0].startswith("5 requests answered 429")
+    assert answer["evidence"][0].startswith("5 requests got 429")
 
 
 def test_a_stranger_who_answers_on_the_port_of_a_model_is_not_taken_for_its_engine(stack, why):
@@ -150,9 +150,10 @@ def test_a_stranger_who_answers_on_the_port_of_a_model_is_not_taken_for_its_engi
 def test_the_command_that_unloads_a_model_is_one_that_llama_swap_has(stack):
     # The embedded engine is on no card, so no real preflight blames it: here only the command is tried.
     chat(stack.endpoint, "Hello.", model="good")
-    facts = StackFacts("answers", stack.endpoint)
+    facts = StackFacts("running", stack.endpoint)
 
-    subprocess.run(shlex.split(Steps(Place(), facts, "greedy").unload("good")), check=True, capture_output=True)
+    (command,) = commands(StepOptions(), facts, "unload", model="good")
+    subprocess.run(shlex.split(command), check=True, capture_output=True)
 
     assert not engine_of(stack, "good")
 

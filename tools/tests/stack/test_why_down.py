@@ -43,7 +43,7 @@ def test_a_dead_stack_is_down_and_says_what_it_left(why):
     answer = why("good")
 
     assert answer["class"] == "stack-down"
-    assert "live on" in answer["evidence"][0]
+    assert "still run" in answer["evidence"][0]
     assert answer["next"][-1].startswith("corral up --detach ")
 
 

@@ -1,4 +1,4 @@
-"""Asking a stack of ``served`` for answers, and `corral why` for the reason."""
+"""Sends requests to a stack of ``served``, and runs `corral why` for the reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 
 from corral.cli.main import main
 from corral.engine.llama_swap import LlamaSwap
-from corral.why import investigate
+from corral.why import local
 from tests.support.engine_process import post, question
 
 CLASSES = {
@@ -20,7 +20,7 @@ CLASSES = {
 
 
 def asked(capsys, *words: str) -> dict:
-    """What `corral why` says to *words*; its form and its exit code are as promised."""
+    """The output of `corral why` *words*; its keys, its class and its exit code are checked."""
     capsys.readouterr()
     code = main(["why", *words, "--json"])
     answer = json.loads(capsys.readouterr().out)
@@ -31,10 +31,10 @@ def asked(capsys, *words: str) -> dict:
 
 
 def wait_for_evidence(monkeypatch, first_round_s: float = 20.0) -> None:
-    """`corral why` waits long enough for the evidence on a busy machine too, and does not doubt it for its load."""
+    """Let `corral why` wait for the evidence on a busy machine too, and ignore that machine's load."""
     for name, limit_s in {"_FIRST_ROUND_S": first_round_s, "_SECOND_ROUND_S": 3.0}.items():
-        monkeypatch.setattr(investigate, name, limit_s)
-    monkeypatch.setattr(investigate, "_overload", lambda: "")
+        monkeypatch.setattr(local, name, limit_s)
+    monkeypatch.setattr(local, "_overload", lambda: "")
 
 
 def ask(stack, model: str) -> tuple[int, str]:
@@ -69,7 +69,7 @@ def in_flight(stack, model: str) -> int:
 
 
 def unload(stack, model: str) -> None:
-    """End what it is doing, too."""
+    """Unload *model*, and end its requests."""
     assert post(f"{stack.endpoint}/api/models/unload/{model}", {})[0] == 200
 
 

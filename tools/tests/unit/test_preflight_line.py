@@ -10,10 +10,11 @@ import pytest
 from corral.engine import log_lines, preflight_line
 from corral.engine.preflight_line import Record
 from corral.why import history
-from corral.why.answer import Answer
 from corral.why.command import Command
-from corral.why.facts import ModelFacts, Place, StackFacts
-from corral.why.verdict import judge
+from corral.why.facts import ModelFacts, StackFacts
+from corral.why.next_steps import StepOptions
+from corral.why.rules import judge
+from corral.why.verdict import Verdict
 from tests.support.preflight import Preflight
 from tests.support.shells import shell
 
@@ -118,7 +119,7 @@ def test_no_verdict_depends_on_a_sentence(fault, tmp_path):
 def test_the_faults_have_verdicts_of_their_own(tmp_path):
     preflight = Preflight(shell("dash"), tmp_path / "bin")
 
-    def of(*words: str, need: str = "7000", source: str = "echo 100, 16000") -> Answer:
+    def of(*words: str, need: str = "7000", source: str = "echo 100, 16000") -> Verdict:
         return verdict(preflight(*words, need=need, CORRAL_VRAM_SOURCE=source).stderr)
 
     assert [(one.reason, one.culprit) for one in (of(), of(need="17000"), of(need="much"))] == [
@@ -131,7 +132,7 @@ def test_the_faults_have_verdicts_of_their_own(tmp_path):
     assert (error.code, error.subject) == ("engine-missing", "/x/y")
 
 
-def verdict(log: str) -> Answer:
+def verdict(log: str) -> Verdict:
     """What `corral why` makes of a load that failed with *log*, the preflight's records."""
     end = "2026-11-21T14:55:12Z [WARN] group: running qwen3-8b exited: upstream command exited prematurely\n"
     found = history.read(log + end)["qwen3-8b"]
@@ -139,6 +140,6 @@ def verdict(log: str) -> Answer:
     assert log_lines.last_start(log) == log
     error = log_lines.classify_engine_error(history.log_of(log + end, "qwen3-8b", found) or log)
     command = Command(("llama-server",), "llama-server", (), 5800, limit=10, load_limit_s=300, rivals=(), sha256=())
-    seen = ModelFacts("qwen3-8b", "qwen3-8b", ("qwen3-8b",), command, history=found, error=error, now=found.at)
-    stack = StackFacts("answers", "http://127.0.0.1:8080", 4711)
-    return judge(stack, seen, Place(Path("/c")))
+    facts = ModelFacts("qwen3-8b", "qwen3-8b", command, history=found, error=error, now=found.at)
+    stack = StackFacts("running", "http://127.0.0.1:8080", 4711)
+    return judge(stack, facts, StepOptions(Path("/c")))

@@ -1,4 +1,4 @@
-"""What the log tells of each model's last load."""
+"""The history of each model's loads, read from the log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_failed_load_is_dated_and_has_its_reason():
     assert found.reason == "upstream command exited prematurely"
 
 
-def test_a_load_that_worked_makes_a_failure_old():
+def test_a_load_that_worked_ends_a_row_of_failures():
     found = history.read(begun("a") + ended(1, "a") + begun("a") + ready(12, "a"))["a"]
 
     assert (found.state, found.failures, found.at) == ("ready", 0, AT)
@@ -43,8 +43,12 @@ def test_a_death_is_remembered_when_the_model_was_loaded_again():
 
     found = history.read(log)["a"]
 
-    assert (found.state, found.mishap, found.mishap_at) == ("ready", "upstream exited unexpectedly", AT - 10)
-    assert history.read(log + ended(13, "a", "[a] shutdown"))["a"].mishap == "upstream exited unexpectedly"
+    assert (found.state, found.earlier_failure, found.earlier_failure_at) == (
+        "ready",
+        "upstream exited unexpectedly",
+        AT - 10,
+    )
+    assert history.read(log + ended(13, "a", "[a] shutdown"))["a"].earlier_failure == "upstream exited unexpectedly"
 
 
 def test_failures_in_a_row_are_counted_also_while_it_is_loaded_again():
@@ -56,19 +60,19 @@ def test_failures_in_a_row_are_counted_also_while_it_is_loaded_again():
     assert history.log_of(log, "a", found).count("0.00.001 E of a") == 1
 
 
-def test_a_death_after_it_was_ready_is_told_apart():
+def test_a_death_after_it_was_ready_is_no_failed_load():
     found = history.read(begun("a") + ready(1, "a") + ended(2, "a", "[a] upstream exited unexpectedly"))["a"]
 
     assert found.failure == "died"
 
 
-def test_a_program_that_does_not_start_says_nothing_before():
+def test_a_program_that_does_not_exist_has_an_end_of_its_own():
     found = history.read(ended(2, "a", "failed to start command '/x a': fork/exec /x: no such file or directory"))["a"]
 
     assert (found.failure, found.failures) == ("no program", 1)
 
 
-def test_an_end_that_was_asked_for_is_no_failure():
+def test_an_end_that_was_requested_is_no_failure():
     for reason in ("aborted", "[a] shutdown", "group is shutting down", "group: model unloaded"):
         assert history.read(begun("a") + ended(1, "a", reason))["a"].failures == 0
 
@@ -96,7 +100,7 @@ def test_records_of_another_model_are_not_taken_for_its_own_where_the_name_is_a_
     assert history.log_of(log, "a-vl", found["a-vl"]).count("a-vl") == 2
 
 
-def test_words_of_another_model_are_not_taken_for_its_own():
+def test_lines_of_another_model_are_not_taken_for_its_own():
     log = begun("a") + begun("b") + ended(1, "b") + ended(2, "a")
     found = history.read(log)
 
@@ -104,7 +108,7 @@ def test_words_of_another_model_are_not_taken_for_its_own():
     assert "of a" not in history.log_of(log, "b", found["b"])
 
 
-def test_alone_every_word_is_its_own():
+def test_alone_every_line_is_its_own():
     log = begun("b") + ended(1, "b") + begun("a") + "no name here\n" + ended(2, "a")
 
     assert "no name here" in history.log_of(log, "a", history.read(log)["a"])

@@ -1,0 +1,224 @@
+"""Collects the evidence of the local stack, all sources at the same time, and has it judged.
+
+Nothing here loads a model, keeps one loaded, or writes anything.  Two rounds: what concerns the whole stack, then what
+that leaves open for each model.  Each has a time limit; a source without a response by then is reported as missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from corral import paths
+from corral.agent.lock_file import Lock, read_lock
+from corral.agent.store import Store
+from corral.engine import binaries, ports, stack
+from corral.engine.llama_swap import LlamaSwap
+from corral.engine.stack_folder import StackFolder
+from corral.parallel import Result, read_all, value_of
+from corral.why import command, evidence, files, history, process
+from corral.why.command import Command
+from corral.why.facts import ModelFacts, StackFacts
+from corral.why.history import History
+from corral.why.next_steps import StepOptions
+from corral.why.rules import judge
+from corral.why.verdict import Verdict, worst_first
+
+_FIRST_ROUND_S = 0.9
+_BOTH_ROUNDS_S = 1.3
+_SECOND_ROUND_S = 0.4  # at least, however long the first took
+_IN_TIME_S = 0.1  # for a result to be there before its round ends
+_OVERLOAD = 3.0  # runnable processes for each core
+_LOG_BYTES = 8 << 20
+_VRAM_SOURCE = "CORRAL_VRAM_SOURCE"  # a command that the preflight runs instead of nvidia-smi
+_LAST_LINES = 5
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The stack, and the models, to be diagnosed."""
+
+    state: Path  # the state folder of the local stack
+    catalog: Path  # of the running stack, as it was started
+    store: Path  # where no stack records its own
+    options: StepOptions
+    catalog_is_assumed: bool = False  # no option names the catalog, and no stack records which one it serves
+
+
+def investigate(scope: Scope, name: str | None) -> list[Verdict]:
+    """The verdict on the model *name*, an id or an alias, or on every model of the catalog, the worst first.
+
+    Raises:
+        Refused: the catalog has no model.
+        CannotRun: the record of the stack is damaged.
+    """
+    return _Investigation(scope).verdicts(name)
+
+
+class _Investigation:
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._now, self._began = time.time(), time.monotonic()
+        self._recorded = stack.recorded(scope.state)
+        self._alive = self._recorded if self._recorded and self._recorded.is_alive else None
+        worked = self._cpu_seconds()
+        self._found = read_all(self._sources(), limit_s=_FIRST_ROUND_S)
+        self._ids = evidence.model_ids(scope.catalog)
+        self._stack = self._stack_facts(used_cpu=self._cpu_seconds() != worked)
+
+    # -- first round: the stack -----------------------------------------------------------------------------
+
+    def _cpu_seconds(self) -> float:
+        return process.cpu_seconds(self._alive.pid if self._alive else None)
+
+    def _sources(self) -> dict[str, Callable[[], Any]]:
+        folder = StackFolder(self._scope.state)
+        sources: dict[str, Callable[[], Any]] = {"the lock": lambda: read_lock(self._scope.catalog / "lock.json")}
+        if self._recorded:
+            sources["the log"] = lambda: _log_tail(folder.log)
+            sources["the processes"] = self._recorded.members
+            sources["the configuration"] = lambda: command.read(folder.config)
+        if not self._alive:
+            return {**sources, "the engine": binaries.find_llama_server}
+        client = LlamaSwap(self._alive.endpoint, limit_s=_FIRST_ROUND_S)
+        return {**sources, **evidence.sources(client), "the ports": process.listeners}
+
+    def _stack_facts(self, *, used_cpu: bool) -> StackFacts:
+        catalog, ids = self._scope.catalog, tuple(sorted(set(self._ids.values())))
+        if not self._alive:
+            return replace(self._absent_stack(), catalog=catalog, catalog_ids=ids)
+        pid, problem = self._alive.pid, self._found["/running"].problem
+        return StackFacts(
+            "unresponsive" if problem else "running",
+            self._alive.endpoint,
+            pid,
+            is_stopped=process.is_stopped(pid),
+            problem=f"llama-swap (pid {pid}) is alive, but does not respond: {problem}" if problem else "",
+            used_cpu=used_cpu,
+            overload=_overload(),
+            has_nvidia_smi=not process.variable(pid, _VRAM_SOURCE) and shutil.which("nvidia-smi") is not None,
+            catalog=catalog,
+            catalog_ids=ids,
+        )
+
+    def _absent_stack(self) -> StackFacts:
+        absent = StackFacts(
+            "absent",
+            problem="No local stack is running.",
+            no_engine=self._found["the engine"].problem,
+            no_lock=self._found["the lock"].problem,
+            catalog_is_assumed=self._scope.catalog_is_assumed,
+        )
+        if self._recorded is None:
+            return absent
+        pid, engines = self._recorded.pid, len(self._value("the processes", ()))
+        left = f" {engines} of its engines still run and hold memory." if engines else ""
+        problem = f"llama-swap (pid {pid}) has died without being stopped.{left}"
+        lines = tuple(self._value("the log", "").splitlines()[-_LAST_LINES:])
+        return replace(absent, state="died", pid=pid, problem=problem, last_lines=lines)
+
+    def _value(self, source: str, otherwise: Any) -> Any:
+        return value_of(self._found, source, otherwise)
+
+    # -- second round: each model -----------------------------------------------------------------------------
+
+    def verdicts(self, name: str | None) -> list[Verdict]:
+        histories = history.read(self._value("the log", ""))
+        commands: Mapping[str, Command] = self._value("the configuration", {})
+        served = commands if self._alive else {}
+        names = self._stack.catalog_ids if name is None else (name,)
+        models = [self._model_facts(one, served, histories) for one in names]
+        limit_s = max(_SECOND_ROUND_S, _BOTH_ROUNDS_S - (time.monotonic() - self._began))
+        found = read_all(
+            {(one.name, kind): source for one in models for kind, source in self._open(one, limit_s).items()},
+            limit_s=limit_s,
+        )
+        # Commands name the store that the stack was started with.
+        stores = {one.store for one in commands.values() if one.store} - {paths.default_store()}
+        options = self._scope.options
+        options = replace(options, store=options.store or next(iter(stores), None))
+        return worst_first(judge(self._stack, self._completed(one, found), options) for one in models)
+
+    def _model_facts(self, name: str, served: Mapping[str, Command], histories: Mapping[str, History]) -> ModelFacts:
+        facts = evidence.model_facts(name, self._ids.get(name, ""), self._found, served, histories, self._now)
+        members = self._value("the processes", ())
+        # Without the lock the files are judged by what else is known.
+        sources = {source: one for source, one in self._found.items() if source != "the lock"}
+        return replace(
+            facts,
+            engine=process.find(facts.id, facts.command.port, members) if facts.resident and facts.command else None,
+            stack_pids=frozenset(one.pid for one in members),
+            can_see_ports=bool(self._value("the ports", {})),
+            missing_program=_missing(facts.command),
+            missing_evidence=evidence.problems(sources) if self._stack.state == "running" else (),
+        )
+
+    def _open(self, facts: ModelFacts, limit_s: float) -> dict[str, Callable[[], Any]]:
+        """The sources that are still to be read for one model."""
+        if not facts.id:
+            return {}
+        sources: dict[str, Callable[[], Any]] = {"files": lambda: self._files(facts)}
+        if self._stack.state != "running":
+            return sources
+        if (resident := facts.resident) and resident.state == "ready":
+            pid = facts.engine.pid if facts.engine else None
+            sources["probe"] = lambda: process.probe(resident, pid, limit_s=limit_s - _IN_TIME_S)
+        if facts.history.has_engine_log or facts.is_abandoned:
+            sources["the engine's log"] = lambda: evidence.engine_error(LlamaSwap(self._stack.endpoint), facts)
+        port = facts.command.port if facts.command else 0
+        listening = self._value("the ports", {}).get(port, frozenset())
+        if listening and not (facts.engine and facts.engine.pid in listening):
+            sources["port"] = lambda: self._port_holder(facts.id, port)
+        return sources
+
+    def _completed(self, facts: ModelFacts, found: Mapping[tuple[str, str], Result[Any]]) -> ModelFacts:
+        mine = {kind: one for (name, kind), one in found.items() if name == facts.name}
+        return replace(
+            facts,
+            files=value_of(mine, "files", ()),
+            probe=value_of(mine, "probe", None),
+            error=value_of(mine, "the engine's log", None)
+            or history.error_in_common_log(self._value("the log", ""), facts.id, facts.history),
+            port_holder=value_of(mine, "port", ""),
+            missing_evidence=(*facts.missing_evidence, *evidence.problems(mine)),
+        )
+
+    def _files(self, facts: ModelFacts) -> Sequence[files.FileFact]:
+        lock: Lock | None = self._value("the lock", None)
+        locked = lock.models.get(facts.id) if lock else None
+        if facts.command is None:
+            store = Store(self._scope.store)
+            return files.check([store.root / facts.id / name for name in locked.links] if locked else [], locked, store)
+        if locked and tuple(file.sha256 for file in locked.files) != facts.command.sha256:
+            locked = None  # locked again since the stack was started
+        return files.check(facts.command.files, locked, Store(facts.command.store or self._scope.store))
+
+    def _port_holder(self, model: str, port: int) -> str:
+        """The process that listens on *port*; empty when it is the engine of *model*, or one of its descendants."""
+        # Read again, in this order: an engine that has just started is not another process on its port.
+        listening = process.listeners().get(port, frozenset())
+        members = self._recorded.members() if self._recorded else []
+        engine = process.find(model, port, members)
+        ours = process.family(engine.pid) if engine else {one.pid for one in members}
+        return "" if not listening or ours & listening else ports.holder(port)
+
+
+def _overload() -> str:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    return f"The machine is overloaded (load {load:.0f} on {cores} cores)." if load > _OVERLOAD * cores else ""
+
+
+def _log_tail(log: Path) -> str:
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - _LOG_BYTES))
+        return stream.read().decode(errors="replace")
+
+
+def _missing(served: Command | None) -> str:
+    programs = (served.words[0], served.engine) if served else ()
+    return next((program for program in programs if shutil.which(program) is None), "")

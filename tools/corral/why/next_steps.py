@@ -1,0 +1,82 @@
+"""The commands that a verdict recommends, to be typed as they are: one table for the local stack and a cluster."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from corral.cluster.client import kubectl
+from corral.cluster.target import ClusterTarget
+from corral.why.facts import StackFacts
+
+Action = Literal[
+    "up", "restart", "inspect", "smoke", "why", "status", "validate", "lock", "seat", "fetch", "verify", "repair",
+    "warm", "engine", "memory", "kills", "listeners", "unload", "card",
+]  # fmt: skip
+
+_UP = "corral up --detach{port}{catalog}{store}"
+_EXEC = "{kubectl} exec deployment/{service} -- "
+_DESCRIBE = "{kubectl} describe pods -l app.kubernetes.io/name={service}"
+_FETCH_AGAIN = "{kubectl} delete job/download-models\ncorral apply"  # Terraform creates a Job that is missing
+_UNLOAD = "curl -X POST {endpoint}/api/models/unload/{model}"
+_KILLS = (
+    "sudo dmesg | grep -i -e out.of.memory -e oom-kill\n"
+    "cat /sys/fs/cgroup$(sed -n s/^0:://p /proc/{pid}/cgroup)/memory.events\nfree -h"
+)
+_COMMANDS: dict[Action, tuple[str, str]] = {  # a line each: in the local stack; in a cluster
+    "up": (_UP, "corral apply"),
+    "restart": (f"corral down\n{_UP}", "corral apply"),
+    "inspect": ("corral logs {model} -n 50", "{kubectl} logs deployment/{service} --tail=200"),
+    "smoke": ("corral smoke {model}{catalog}", "corral smoke {model}{cluster}{catalog}"),
+    "why": ("corral why {model}{catalog}", "corral why {model}{cluster}{catalog}"),
+    "status": ("corral status", "corral status{cluster}"),
+    "validate": ("corral validate{catalog}", "corral validate{catalog}"),
+    "lock": ("corral lock{catalog}", "corral lock{catalog}"),
+    "seat": ("corral seat{catalog}", "corral seat{catalog}"),
+    "fetch": ("corral fetch {model}{catalog}{store}", _FETCH_AGAIN),
+    "verify": ("corral verify {model}{catalog}{store}", f"{_EXEC}sh -c 'sha256sum /models/{{model}}/*.gguf'"),
+    "repair": ("corral verify {model} --repair{catalog}{store}", _FETCH_AGAIN),
+    "warm": ("corral warm {model}{catalog}{store}", "{kubectl} logs job/download-models -c warm"),
+    "engine": ("corral engine", f"{_EXEC}llama-server --version"),
+    "memory": ("free -h", _DESCRIBE),
+    "kills": (_KILLS, f"{_EXEC}cat /sys/fs/cgroup/memory.events\n{_DESCRIBE}"),
+    "listeners": ("ss -ltnp sport = :{engine_port}", f"{_EXEC}cat /proc/net/tcp"),
+    "unload": (_UNLOAD, f"{_EXEC}curl -X POST http://127.0.0.1:8080/api/models/unload/{{model}}"),
+    "card": ("nvidia-smi", f"{_EXEC}nvidia-smi"),
+}
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """The options that commands must have; None where the default applies."""
+
+    catalog: Path | None = None
+    store: Path | None = None
+    port: int | None = None  # of llama-swap
+    cluster: ClusterTarget | None = None  # None for the local stack
+
+
+def commands(options: StepOptions, stack: StackFacts, *actions: Action, **values: object) -> list[str]:
+    """The commands of *actions* about *stack*, with *options*; *values*: ``model``, ``engine_port``."""
+    target = options.cluster
+    known: dict[str, object] = {
+        "catalog": _option("catalog", options.catalog),
+        "store": _option("store", options.store),
+        "port": _option("port", options.port),
+        "endpoint": stack.endpoint,
+        "pid": stack.pid,
+        **{name: shlex.quote(str(value)) for name, value in values.items()},
+    }
+    if target:
+        known["service"] = target.service
+        known["kubectl"] = kubectl(target.context or "", target.kubeconfig, namespace=target.namespace)
+        named = {"context": target.context, "namespace": target.namespace, "kubeconfig": target.kubeconfig}
+        known["cluster"] = "".join(_option(name, value) for name, value in named.items())
+    templates = [_COMMANDS[action][1 if target else 0] for action in actions]
+    return [line.format_map(known) for template in templates for line in template.splitlines()]
+
+
+def _option(name: str, value: object) -> str:
+    return f" --{name} {shlex.quote(str(value))}" if value else ""
