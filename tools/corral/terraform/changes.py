@@ -1,4 +1,4 @@
-"""What a plan of the homelab means in the words of the catalog: models, images, cards, the store, the server.
+"""A plan of the homelab in the words of the catalog: models, images, cards, the store, the server.
 
 The plan holds two locks, the applied one and the one that it would apply: the input of ``terraform_data.applied_lock``,
 which changes last.  Everything else is read from the resources and outputs that it changes.
@@ -22,7 +22,6 @@ _APPLIED_LOCK = "terraform_data.applied_lock"
 _DEPLOYMENT, _JOB = "kubernetes_deployment_v1", "kubernetes_job_v1"
 _CLAIMS = ("kubernetes_persistent_volume_v1", "kubernetes_persistent_volume_claim_v1")
 _IMAGES = {_DEPLOYMENT: "llama-swap", _JOB: "fetch"}
-_SILENT = ("no-op", "read")
 _CARD_KEYS = {"vram_mib": "memory", "reserve_mib": "reserve"}
 
 Server = Literal["starts", "restarts", "stops", "stays", "absent"]
@@ -37,8 +36,7 @@ class Change:
         name: its id; empty for the store and the download.
         change: what happens to it.
         details: for people.
-        fetch_bytes: what a model's files bring into the store that is not known to be there: at most, for only the
-            download sees the store.
+        fetch_bytes: of a model: the files that may be missing from the store, which only the download inspects.
         seat_mib: a model's seat before and after; None where there is none.
     """
 
@@ -51,8 +49,22 @@ class Change:
 
     def __str__(self) -> str:
         sign = {"added": "+", "removed": "-", "changed": "~"}[self.change]
-        told = f": {', '.join(self.details)}" if self.details else ""
-        return f"{sign} {self.kind}{f' {self.name}' if self.name else ''}{told}"
+        subject = f"{self.kind} {self.name}".rstrip()
+        return f"{sign} {subject}{': ' if self.details else ''}{', '.join(self.details)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The shape of ``--json``; MiB and bytes."""
+        found: dict[str, Any] = {
+            "kind": self.kind,
+            "name": self.name,
+            "change": self.change,
+            "details": list(self.details),
+        }
+        if self.kind == "model":
+            found["fetch_bytes"] = self.fetch_bytes
+        if any(self.seat_mib):
+            found["seat_mib"] = dict(zip(("before", "after"), self.seat_mib, strict=True))
+        return found
 
 
 @dataclass(frozen=True)
@@ -80,26 +92,14 @@ class Changes:
         """The plan in words; one line when there is nothing to do."""
         if self.none:
             return ["No changes."]
-        told = [str(change) for change in self.catalog]
-        return [*(told or ["Models, images and cards stay as they are."]), _SERVER[self.server]]
+        catalog = [str(change) for change in self.catalog]
+        return [*(catalog or ["Models, images and cards stay as they are."]), _SERVER[self.server]]
 
     def as_json(self) -> dict[str, Any]:
-        """The same for a program; MiB and bytes."""
+        """The shape of ``--json``."""
         return {
             "changes": not self.none,
-            "catalog": [
-                {
-                    "kind": one.kind,
-                    "name": one.name,
-                    "change": one.change,
-                    "details": list(one.details),
-                    **({"fetch_bytes": one.fetch_bytes} if one.kind == "model" else {}),
-                    **(
-                        {"seat_mib": {"before": one.seat_mib[0], "after": one.seat_mib[1]}} if any(one.seat_mib) else {}
-                    ),
-                }
-                for one in self.catalog
-            ],
+            "catalog": [one.as_json() for one in self.catalog],
             "server": self.server,
             "server_restarts": self.server == "restarts",
             "resources": dict(self.resources),
@@ -117,25 +117,23 @@ _SERVER = {
 
 
 def of_plan(document: Mapping[str, Any]) -> Changes:
-    """What the plan *document* (``terraform show -json``) means."""
+    """The meaning of the plan *document* (``terraform show -json``)."""
     resources = [one for one in document.get("resource_changes", []) if one.get("mode") == "managed"]
-    moving = [one for one in resources if one["change"]["actions"] not in ([word] for word in _SILENT)]
+    moving = [one for one in resources if one["change"]["actions"] not in (["no-op"], ["read"])]
     outputs = document.get("output_changes", {})
     before, after = (_lock(resources, which) for which in ("before", "after"))
     fetched = _fetched(resources, outputs, before, failed=_is_tainted(document.get("prior_state", {})))
     differences = compare(before, after)
-    catalog = [
-        *_models(differences, after, fetched),
-        *_images(resources),
-        *_cards(differences, after),
-        *_store(moving),
-    ]
-    if not any(one.fetch_bytes for one in catalog) and _runs_again(moving):
+    catalog = [*_models(differences, after, fetched), *_images(resources), *_cards(differences, after), *_store(moving)]
+    replaced = any(one["type"] == _JOB and {"create", "delete"} <= set(one["change"]["actions"]) for one in moving)
+    if replaced and not any(one.fetch_bytes for one in catalog):
         catalog.append(Change("download", "", "changed", ("runs again, and finds what it needs in the store",)))
+    actions = [one["change"]["actions"] for one in moving]
+    words = {"add": "create", "change": "update", "destroy": "delete"}
     return Changes(
         catalog=tuple(catalog),
         server=_server(resources),
-        resources=_count(moving),
+        resources={name: sum(word in one for one in actions) for name, word in words.items()},
         outputs=tuple(name for name, one in outputs.items() if one["actions"] != ["no-op"]),
     )
 
@@ -166,9 +164,10 @@ def _models(differences: Sequence[LockChange], after: Lock | None, fetched: set[
     for one in (change for change in differences if change.about == "model"):
         files = after.models[one.name].files if after and one.name in after.models else ()
         missing = sum(file.size for file in files if file.sha256 not in fetched)
-        seats = next(
-            ((was.mib if was else None, now.mib if now else None) for was, now in _sides(one, "seat")), (None, None)
+        before, after_ = next(
+            ((each.before, each.after) for each in one.differences if each.field == "seat"), (None, None)
         )
+        seats = (before.mib if before else None, after_.mib if after_ else None)
         fetch = (f"fetch {_size(missing)}",) if missing else ()
         match one.kind:
             case "removed":
@@ -183,10 +182,6 @@ def _models(differences: Sequence[LockChange], after: Lock | None, fetched: set[
                         mib = chart.of(after).models[one.name].mib
                         seats = (mib, mib)
                     yield Change("model", one.name, "changed", details, missing, seats)
-
-
-def _sides(change: LockChange, field: str) -> Iterator[tuple[Any, Any]]:
-    return ((one.before, one.after) for one in change.differences if one.field == field)
 
 
 def _words(change: LockChange) -> tuple[str, ...]:
@@ -212,50 +207,47 @@ def _cards(differences: Sequence[LockChange], after: Lock | None) -> Iterator[Ch
         if one.about != "card" or one.kind != "changed" or after is None:
             continue
         details = [
-            f"{_card_key(each.key)} {shown(each.before)} → {shown(each.after)}{' MiB' if 'mib' in each.key else ''}"
+            # A tenant's budget by the tenant's name alone.
+            f"{_CARD_KEYS.get(each.key, each.key.removeprefix('tenants.').removesuffix('.budget_mib'))} "
+            f"{shown(each.before)} → {shown(each.after)}{' MiB' if 'mib' in each.key else ''}"
             for each in one.differences
         ]
         left = f"{chart.of(after).cards[one.name].free_mib} MiB left"
         yield Change("card", one.name, "changed", (*details, left))
 
 
-def _card_key(key: str) -> str:
-    """A key of a card for people: a tenant's budget by the tenant's name alone."""
-    return _CARD_KEYS.get(key, key.removeprefix("tenants.").removesuffix(".budget_mib"))
-
-
 def _images(resources: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
     for one in resources:
-        name, change = _IMAGES.get(one["type"]), one["change"]
-        if name is None:
+        if not (name := _IMAGES.get(one["type"])):
             continue
-        was, now = _image(change.get("before")), _image(change.get("after"))
-        if was == now:
-            continue
-        if was and now:
+        was, now = (_image(one["change"].get(side)) for side in ("before", "after"))
+        if was and now and was != now:
             yield Change("image", name, "changed", (f"{_short(was)} → {_short(now)}",))
-        elif now:
+        elif now and not was:
             yield Change("image", name, "added", (_short(now),))
-        elif was:
+        elif was and not now:
             yield Change("image", name, "removed", (_short(was),))
 
 
-def _image(value: Any) -> str | None:
-    """The image of the first container that a workload starts with."""
-    pod = _block(_block(_block(_block(value, "spec"), "template"), "spec"), None)
-    for kind in ("init_container", "container"):
-        for container in pod.get(kind) or []:
-            if image := container.get("image"):
-                return str(image)
-    return None
+def _image(workload: Any) -> str:
+    """The image of the first container that *workload* starts with; empty when it has none."""
+    pod = _block(workload, "spec", "template", "spec")
+    containers = [*(pod.get("init_container") or ()), *(pod.get("container") or ())]
+    return next((str(one["image"]) for one in containers if one.get("image")), "")
 
 
-def _block(value: Any, key: str | None) -> dict[str, Any]:
-    """The one block *key* of *value*, or *value* itself; empty when there is none."""
-    found = value if key is None else (value or {}).get(key)
-    if isinstance(found, list):
-        found = found[0] if found else None
-    return found if isinstance(found, dict) else {}
+def _short(image: str) -> str:
+    name, _, digest = image.partition("@")
+    return f"{name}@{digest[:19]}" if digest else name
+
+
+def _block(value: Any, *path: str) -> dict[str, Any]:
+    """The block at *path* in *value*; Terraform has a block as a list of one.  Empty when there is none."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, list):
+            value = value[0] if value else None
+    return value if isinstance(value, dict) else {}
 
 
 def _store(moving: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
@@ -268,10 +260,6 @@ def _store(moving: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
         yield Change("store", "", "removed", ("what lies in it stays",))
     else:
         yield Change("store", "", "changed")
-
-
-def _runs_again(moving: Sequence[Mapping[str, Any]]) -> bool:
-    return any(one["type"] == _JOB and {"create", "delete"} <= set(one["change"]["actions"]) for one in moving)
 
 
 def _server(resources: Sequence[Mapping[str, Any]]) -> Server:
@@ -301,9 +289,10 @@ def _is_tainted(state: Any) -> bool:
 
 
 def _template_changes(change: Mapping[str, Any]) -> bool:
-    """Whether the pod would be another; what is not known yet counts as another."""
-    was, now = _block(change["before"], "spec").get("template"), _block(change["after"], "spec").get("template")
-    unknown = _block(change.get("after_unknown"), "spec").get("template")
+    """Whether the pod would be another; a part that is not known yet counts as another."""
+    was, now, unknown = (
+        _block(change.get(side), "spec").get("template") for side in ("before", "after", "after_unknown")
+    )
     return was != now or _any_true(unknown)
 
 
@@ -313,20 +302,6 @@ def _any_true(value: Any) -> bool:
     if isinstance(value, list):
         return any(_any_true(one) for one in value)
     return value is True
-
-
-def _count(moving: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    actions = [one["change"]["actions"] for one in moving]
-    return {
-        "add": sum("create" in one for one in actions),
-        "change": sum("update" in one for one in actions),
-        "destroy": sum("delete" in one for one in actions),
-    }
-
-
-def _short(image: str) -> str:
-    name, _, digest = image.partition("@")
-    return f"{name}@{digest[:19]}" if digest else name
 
 
 def _size(size: int) -> str:

@@ -16,8 +16,6 @@ from typing import NoReturn
 from corral.terraform.program import EMBEDDED, WHEEL
 
 CANNOT_RUN = 3
-_PYTHONS_OWN = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores for itself; Terraform and the programs that it starts would inherit that."""
 
 
 def main() -> NoReturn:
@@ -44,10 +42,9 @@ def main() -> NoReturn:
 def _restore_signals() -> None:
     """Give every signal the disposition that a program without Python would have.
 
-    Terraform takes SIGINT and SIGTERM over as soon as it runs; from now until then Python's handler of SIGINT would not
-    run, because the main thread does not return to Python.
+    Python's handler of SIGINT would not run before Terraform installs its own: the main thread never returns to Python.
     """
-    for number in _PYTHONS_OWN:
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and child processes would inherit that
         signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent process ignores it, as nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Which Terraform corral runs; loads nothing beyond the standard library, because every ``make`` target asks."""
+"""Which Terraform corral runs; every ``make`` target imports this, so it loads the standard library alone."""
 
 from __future__ import annotations
 
@@ -19,17 +19,13 @@ ON_PATH = ("terraform", "tofu")
 
 
 def find_terraform(names: Sequence[str] = ON_PATH) -> str:
-    """An absolute path: ``terraform`` on PATH, else OpenTofu's ``tofu`` on PATH, else ``corral-terraform``.
+    """The path of the first of *names* on PATH, else of ``corral-terraform``.
 
-    What the operator installed comes before corral's own, and Terraform before OpenTofu, because a state belongs to the
-    program that wrote it: an older Terraform refuses the state of a newer one, and OpenTofu's providers have other
-    addresses.
-
-    Args:
-        names: of the programs on PATH that will do, in their order.
+    The operator's program is before corral's own, and Terraform before OpenTofu, because a state belongs to the program
+    that wrote it: an older Terraform refuses the state of a newer one, and OpenTofu's providers have other addresses.
 
     Raises:
-        ProgramMissing: none of the three is there.
+        ProgramMissing: there is none.
     """
     for name in names:
         if program := shutil.which(name):

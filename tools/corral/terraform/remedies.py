@@ -1,6 +1,6 @@
-"""The next command for each rule of the modules and each resource that can fail: their addresses are the codes.
+"""The next command for each rule of the modules and each resource that can fail, by address.
 
-Terraform gives people a sentence, which names the command too; no program reads that.
+Terraform's sentences name the command too, for people; no program reads them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RESOURCES: dict[str, str] = {
     "kubernetes_job_v1.download_models": "corral status, docs/runbooks/download-job-failed.md",
     "kubernetes_deployment_v1.llama_swap": "corral status, docs/runbooks/pod-not-ready.md",
 }
-"""What a workload that was not ready in time is about, by its address."""
+"""The next steps for a workload that was not ready in time, by its address."""
 
 
 def order(diagnostic: Mapping[str, Any]) -> int:
@@ -58,7 +58,7 @@ def of_resource(diagnostic: Mapping[str, Any]) -> str:
 
 
 def _rule(diagnostic: Mapping[str, Any]) -> str:
-    """The name of the ``terraform_data`` whose precondition failed: the block that Terraform shows as its context."""
+    """The name of the ``terraform_data`` whose precondition failed."""
     context = str((diagnostic.get("snippet") or {}).get("context") or "")
     kind, _, name = context.removeprefix("resource ").partition(" ")
     return name.strip('"') if kind == '"terraform_data"' else ""
