@@ -1,4 +1,4 @@
-# Dispatch only: what takes more than three lines lives in tools/.
+# Dispatch only: recipes of more than three lines live in tools/.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,7 +13,7 @@ ARGS ?=
 
 ##@ Start here
 
-demo: setup ## From nothing to smoked answers: tiny models through the real engines (KEEP=1 leaves them running)
+demo: setup ## Tiny models from an empty store to verified answers, with the real engines (KEEP=1 leaves them running)
 	@$(CORRAL) demo $(if $(filter-out 0 no,$(KEEP)),--keep) $(ARGS)
 
 test: setup ## All tests: Python, the real engines, Terraform; no GPU, no internet beyond package registries
@@ -25,13 +25,13 @@ help: ## This list
 
 ##@ The homelab
 
-init: setup ## terraform init of the homelab stack (BACKEND=pg: its state in PostgreSQL, where PG_CONN_STR says)
+init: setup ## terraform init of the homelab stack (BACKEND=pg: its state in PostgreSQL at PG_CONN_STR)
 	@BACKEND=$(BACKEND) tools/dev/terraform_init.sh $(ARGS)
 
-plan: setup ## What an apply would change in the cluster, in the words of the catalog (ARGS=--local: on this machine)
+plan: setup ## The changes that an apply would make in the cluster, in the catalog's terms (ARGS=--local: on this machine)
 	@$(CORRAL) plan $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
 
-apply: setup ## Show that, ask, apply it, then smoke (ARGS="--yes --no-smoke" does neither)
+apply: setup ## Show the plan, ask, apply it, then smoke (ARGS="--yes --no-smoke": without question and smoke)
 	@$(CORRAL) apply $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
 
 smoke: setup ## Prove that every model of the running stack answers, and answers right
@@ -39,21 +39,21 @@ smoke: setup ## Prove that every model of the running stack answers, and answers
 
 ##@ The machines
 
-hosts: setup ## Show what Ansible would change, ask, then change it (INVENTORY=DIR PLAYBOOK=store|gpu-nodes|…, else site)
+hosts: setup ## Show Ansible's changes, ask, then make them (INVENTORY=DIR PLAYBOOK=store|gpu-nodes|…, else site)
 	@INVENTORY=$(INVENTORY) PLAYBOOK=$(PLAYBOOK) tools/dev/hosts.sh $(ARGS)
 
 test-hosts: ## Every Ansible role on real hosts, booted for it (root; INSTALL=1; ARGS="-k nfs_store" for some)
 	@tools/dev/test_hosts.sh $(ARGS)
 
-test-cluster: ## What is deployed, on a real throwaway Kubernetes (root; INSTALL=1; CLUSTER=current takes yours; ARGS="-k apply")
+test-cluster: ## The deployment on a real throwaway Kubernetes (root; INSTALL=1; CLUSTER=current uses yours; ARGS="-k apply" for some)
 	@CLUSTER=$(CLUSTER) tools/dev/test_cluster.sh $(ARGS)
 
 ##@ Development
 
-check: setup ## Format, lint, types, schemas, drift of everything generated; writes nothing
+check: setup ## Format, lint, types, schemas, generated files; writes nothing
 	@tools/dev/check.sh
 
-fix: setup ## Write what check compares
+fix: setup ## Write the files that check compares
 	@tools/dev/fix.sh
 
 bench: setup ## Benchmarks, each with its ratio to a reference of the same run
@@ -62,5 +62,5 @@ bench: setup ## Benchmarks, each with its ratio to a reference of the same run
 setup: ## The virtual environment; every other target calls it
 	@tools/setup.sh
 
-clean: ## Delete .venv and the local stack's state; asks first (YES=1 does not)
+clean: ## Delete .venv and the local stack's state, after a question (YES=1: without)
 	@tools/dev/clean.sh

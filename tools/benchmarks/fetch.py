@@ -1,6 +1,6 @@
 """Time the agent's download against `curl` and `fsync`, and count what kills and faults cost it.
 
-The same server on loopback answers both; they alternate, and the medians are compared.  Goals: G1 plain HTTP, G2 a
+The same server on loopback serves both; they alternate, and the medians are compared.  Goals: G1 plain HTTP, G2 a
 server that caps each connection at 100 MB/s, G3 HTTPS, G4 memory, G5 a memory cgroup, G8 kills, G9 faults.  The agent's
 time begins with the start of Python and ends when the file is hashed, durable and linked; curl's ends with the fsync.
 
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass
 class Bench:
-    """Where the runs take place, and how large they are."""
+    """Folder and size of the runs."""
 
     folder: Path
     size: int
@@ -62,7 +62,7 @@ class Bench:
     dirty: float = 0.0
 
     def ratio(self, full: float) -> float:
-        """What a ratio must reach: small files on a busy machine show half."""
+        """The part of each ratio that is required; small files on a busy machine reach half."""
         return full / 2 if self.small else full
 
     def source(self, size: int) -> Path:
@@ -131,7 +131,7 @@ class Served:
         return used
 
     def command(self) -> tuple[list[str], dict[str, str]]:
-        """What starts the agent: words and environment."""
+        """The command and the environment that start the agent."""
         lock = self.bench.folder / f"lock-{self.path.name}.json"
         if not lock.exists():
             with self.path.open("rb") as file:
@@ -177,7 +177,7 @@ def encrypted(bench: Bench) -> Iterator[Row]:
 
 
 def make_certificate(folder: Path, key: Path, names: str) -> Path:
-    """A certificate for *names* that nobody but itself vouches for."""
+    """A self-signed certificate for *names*."""
     certificate = folder / "certificate.pem"
     words = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext {names}"
     subprocess.run([*words.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
@@ -185,7 +185,7 @@ def make_certificate(folder: Path, key: Path, names: str) -> Path:
 
 
 def memory(bench: Bench) -> Iterator[Row]:
-    """In a small cgroup; then the peaks of this and all runs before it."""
+    """A download in a small cgroup, and the peaks of this and all earlier runs."""
     size = bench.size * (1 if bench.small else 2)
     with bench.serve(size) as served, memory_limit(128 << 20) as group:
         code = served.agent(group=group).code if group else None

@@ -1,11 +1,11 @@
 """Time the homelab's stack: plans on an empty state, and with --cluster an apply up to the first answer.
 
 `terraform plan` with the operator's four models (goal: 1.5 s) and with 100 generated ones (goal: 4 s), both locked for
-the occasion and planned in a copy, beside a plan of an empty module with the same provider.  `user+sys` is the time of
-all processors, the provider's included: on a busy machine it says more than the clock does.
+the benchmark and planned in a copy, beside a plan of an empty module with the same provider.  `user+sys` is the time of
+all processors, the provider's included: on a busy machine it is more meaningful than the clock.
 
-With --cluster (as root): tiny models on a throwaway Kubernetes; an apply from nothing until a text model has answered
-through the Service (goal: 30 s), and a destroy (goal: 15 s), beside a pod that only begins and ends.
+With --cluster (as root): tiny models on a throwaway Kubernetes; an apply on an empty cluster until a text model
+has answered through the Service (goal: 30 s), and a destroy (goal: 15 s), beside a pod that only starts and ends.
 
     python tools/benchmarks/homelab.py [--rounds 5] [--models 100] [--small] [--cluster]
 """
@@ -156,7 +156,7 @@ def _plans(rounds: int, count: int) -> list[Row]:
 
 
 def _copy(folder: Path) -> Path:
-    """The stack with all that it reads, in *folder*: without anybody's state, backend or terraform.tfvars."""
+    """The stack with all that it reads, in *folder*: without an operator's state, backend or terraform.tfvars."""
     ignored = shutil.ignore_patterns(".terraform*", "*.tfstate*", "*.tfvars", "*_override.tf", "__pycache__", "tests")
     for part in (STACK, Path("terraform/modules"), Path("tools/corral/agent")):
         shutil.copytree(REPOSITORY / part, folder / part, ignore=ignored)
@@ -221,10 +221,10 @@ def _timed(step: Callable[..., object], *of_what: object) -> float:
 
 
 def _bare_pod(cluster: Cluster, name: str) -> None:
-    phase, said = pods.run(cluster, "default", pods.pod(name, cluster.images["fetch"], "python3", "-c", "pass"))
+    phase, output = pods.run(cluster, "default", pods.pod(name, cluster.images["fetch"], "python3", "-c", "pass"))
     client.CoreV1Api(cluster.api).delete_namespaced_pod(name, "default", grace_period_seconds=0)
     if phase != "Succeeded":
-        raise SystemExit(f"a pod that does nothing failed: {said}")
+        raise SystemExit(f"a pod that does nothing failed: {output}")
 
 
 def _first_answer(lab: Homelab) -> None:

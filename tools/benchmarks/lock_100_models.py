@@ -1,7 +1,7 @@
 """Time `corral lock` of 100 models after the edit of a comment, offline (goal: at most 1 s of processor time).
 
-Prints its median beside `corral lock --check` and a bare `python -c 'import corral.cli.main'` of the same run, so that
-a slow machine explains itself.
+Prints its median beside `corral lock --check` and a bare `python -c 'import corral.cli.main'` of the same run, which
+shows the speed of the machine.
 
     python tools/benchmarks/lock_100_models.py [--models 100] [--rounds 9]
 """
@@ -50,7 +50,7 @@ def main() -> int:
             "corral lock --check": [*corral, "lock", "--check", "--catalog", str(catalog)],
             "corral lock": [*corral, "lock", "--catalog", str(catalog)],
         }
-        # An address that nothing answers: a question to the hub would be an error.
+        # No server listens at this address: a request to the hub would be an error.
         environment = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9"}
         times: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(args.rounds):

@@ -1,7 +1,7 @@
 """Time `terraform plan` of the local stack with 100 generated models (goal: at most 3 s on 2 cores).
 
-Prints the median beside a plan with one model and a bare `terraform version` of the same run, so that a slow machine
-explains itself.
+Prints the median beside a plan with one model and a bare `terraform version` of the same run, which shows the speed of
+the machine.
 
     python tools/benchmarks/plan_100_models.py [--models 100] [--rounds 7]
 """
@@ -96,7 +96,7 @@ def _prediction(name: str, gpu_bytes: int) -> Prediction:
 
 
 def _header(name: str) -> bytes:
-    """Bytes as long as the header of a model with 400 tensors, and as well compressed."""
+    """Bytes with the length and the compression ratio of the header of a model with 400 tensors."""
     return b"GGUF" + b"".join(f"{name} blk.{n}.attn_norm.weight".encode().ljust(56, b"\0") for n in range(400))
 
 

@@ -1,7 +1,7 @@
-"""Time what the preflight adds to the start of an engine, and how soon it has decided at worst (goals: 50 ms, 1 s).
+"""Time the preflight: what it adds to the start of an engine, and its slowest decision (goals: 50 ms, 1 s).
 
-The bare start and the one behind the preflight alternate, so that a busy moment of the machine hits both.  The ratio is
-to the start of the embedded engine, before it loads anything.
+The bare start and the one behind the preflight alternate, so that a busy moment of the machine affects both.  The
+ratio is to the start of the embedded engine, before it loads anything.
 
     python tools/benchmarks/preflight.py [--rounds 41]
 """
@@ -35,7 +35,7 @@ HANGING_LIST = (
 
 
 def seconds(command: list[str], source: str, code: int, **settings: str) -> float:
-    """Wall-clock time of one run of *command*, with *source* in the place of nvidia-smi unless it is empty."""
+    """Wall-clock time of one run of *command*, with *source* in place of nvidia-smi unless it is empty."""
     environment = os.environ | {"CORRAL_VRAM_SOURCE": source} | settings
     with tempfile.TemporaryFile() as words:  # no pipe, which a process that hangs would hold open
         start = time.perf_counter()
@@ -48,7 +48,7 @@ def seconds(command: list[str], source: str, code: int, **settings: str) -> floa
 
 
 def with_hanging_list(command: list[str], wait: str) -> float:
-    """Of a refusal whose nvidia-smi, after *wait*, knows the memory, and hangs when it is asked for processes."""
+    """Time of a refusal whose nvidia-smi, after *wait*, reports the memory, and hangs on the query for processes."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "nvidia-smi"
         program.write_text(f"#!/bin/sh\n{HANGING_LIST.format(wait=wait)}\n")

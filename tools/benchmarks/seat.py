@@ -1,7 +1,7 @@
 """Time `corral seat` and `corral seat --what-if` on the demo's catalog (goal: at most 0.7 s of processor time).
 
-Prints the medians beside a bare `python -c 'import corral.cli.main'` of the same run, so that a slow machine explains
-itself.  The question changes a context, so that the engine is asked anew.
+Prints the medians beside a bare `python -c 'import corral.cli.main'` of the same run, which shows the speed of the
+machine.  The question changes a context, so that the engine predicts again.
 
     python tools/benchmarks/seat.py [--rounds 9]
 """

@@ -1,13 +1,13 @@
-"""Time what reads the store, each against a tool that does nothing else; the two alternate on the same file.
+"""Time the commands that read the store, each against a single-purpose tool; the two alternate on the same file.
 
-    fetch, all there    <= 0.5 s, and nobody is asked for anything
+    fetch, all there    <= 0.5 s, without any request
     verify              >= 1.2 GB/s from memory, or >= 0.9 x openssl dgst -sha256
-    warm                >= 0.9 x dd bs=4M on a file that is not in memory; >= 99 % is afterwards; <= 64 MB of its own
+    warm                >= 0.9 x dd bs=4M on an uncached file; afterwards >= 99 % is cached; <= 64 MB of its own
 
     python tools/benchmarks/store.py [--small] [--rounds 5] [--folder DIR]
 
-Of verify, the start of the program is taken off: that is what a fetch with nothing to do takes.  Of warm, the time
-that reading took is compared.
+The time of verify is without the start of the program, which is the time of a fetch with nothing to do.  The time of
+warm is that of reading.
 The store is made below --folder (default: the folder for temporary files) and removed afterwards.
 """
 
@@ -38,7 +38,7 @@ GOAL_PEAK_BYTES = 64e6
 
 SIZE = 2 << 30
 SMALL = 256 << 20
-NOBODY_THERE = "http://127.0.0.1:9"
+UNREACHABLE = "http://127.0.0.1:9"
 
 
 def run(command: list[str]) -> tuple[float, int, str]:
@@ -49,14 +49,14 @@ def run(command: list[str]) -> tuple[float, int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "HF_ENDPOINT": NOBODY_THERE},
+        env={**os.environ, "HF_ENDPOINT": UNREACHABLE},
     ) as process:
-        said = process.stdout.read()
+        output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        sys.exit(f"{' '.join(command)} ended with {process.returncode}: {said}")
-    return time.perf_counter() - start, usage.ru_maxrss * 1024, said
+        sys.exit(f"{' '.join(command)} ended with {process.returncode}: {output}")
+    return time.perf_counter() - start, usage.ru_maxrss * 1024, output
 
 
 def make_store(folder: Path, size: int) -> tuple[Path, Path]:
@@ -119,15 +119,15 @@ def main() -> int:
         peaks: list[int] = []
 
         def fetch_again() -> float:
-            seconds, _, said = run([corral, "fetch", *where])
-            if ": 0 B moved in " not in said:
-                sys.exit(f"corral fetch moved something: {said}")
+            seconds, _, output = run([corral, "fetch", *where])
+            if ": 0 B moved in " not in output:
+                sys.exit(f"corral fetch moved bytes: {output}")
             return seconds
 
         def warm_cold() -> float:
             forget(model)
-            _, peak, said = run([corral, "warm", *where, "--json", "m"])
-            warmed.append(json.loads(said)["total"])
+            _, peak, output = run([corral, "warm", *where, "--json", "m"])
+            warmed.append(json.loads(output)["total"])
             peaks.append(peak)
             return warmed[-1]["seconds"]
 
@@ -136,7 +136,7 @@ def main() -> int:
             return run(["dd", f"if={model}", "of=/dev/null", "bs=4M"])[0]
 
         forget(model)
-        dd_cold()  # once unmeasured: what lies below this machine's own cache warms up too
+        dd_cold()  # once unmeasured: caches below this machine's own warm up too
         warm, dd = alternate(args.rounds, warm_cold, dd_cold)
         tool = sha256_tool()
         again, verify, reference = alternate(

@@ -1,14 +1,14 @@
-"""Compare what corral says a model takes with the engine's own figures, to the byte, and time it.
+"""Compare corral's prediction of a model's memory with the engine's own figures, to the byte, and time it.
 
     golden cells        weights, context and compute equal in bytes, on the card and on the host; projectors too
     rules on top        never more than 0.1 % below the engine's own figure
-    Qwen3-8B, 16k       within 3 % of the 6996 MiB that were read on a live Tesla T4
+    Qwen3-8B, 16k       within 3 % of the 6996 MiB of a live Tesla T4
     time                <= 0.5 s for a model, <= 0.5 s with its ladder of contexts, <= 5 s for its 15 cells
 
     python tools/benchmarks/vram.py [--small] [--rounds 5] [--golden FILE [--models DIR]]
 
---golden names another file of the same form, --models a folder with its models (<name>.gguf, whole or header-only);
-without it, they are written from their published shapes.  A table at the end puts corral beside other estimators.
+--golden names another file of the same form, --models a folder with its models (<name>.gguf, complete or header-only);
+without it, they are written from their published shapes.  A table at the end compares corral with other estimators.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GOAL_BELOW, GOAL_LIVE, GOAL_MODEL_S, GOAL_CELLS_S = 0.001, 0.03, 0.5, 5.0
 
 # Errors in percent of llama.cpp's own total at b11434, without the CUDA context, -np 1 -fa on -ub 512: fit-params,
 # gguf-parser-go (2026-07-13, without its constant of 250 MiB), Ollama (2026-08-21), 1.2 x the file.
-# docs/benchmarks/vram.md says where they are from.
+# docs/benchmarks/vram.md has their sources.
 ESTIMATORS = ("fit-params", "gguf-parser", "Ollama", "1.2 x file")
 FIELD: dict[str, tuple[int, tuple[float | None, ...]]] = {
     "qwen3-8b-q4km": (16384, (3.3, 7.7, 3.1, -16.5)),
@@ -63,7 +63,7 @@ FIELD: dict[str, tuple[int, tuple[float | None, ...]]] = {
 
 @dataclass
 class Equality:
-    """How many cells are equal, and the worst of those that are not."""
+    """The number of equal cells, and the worst unequal one."""
 
     cells: int = 0
     equal: int = 0
@@ -84,7 +84,7 @@ def header_of(name: str, folder: Path | None) -> GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """The header of a file, of which no more is read than that."""
+    """The header of a file; the rest is not read."""
     size, length = path.stat().st_size, 1 << 20
     with path.open("rb") as file:
         while True:
@@ -126,7 +126,7 @@ def compare(golden: dict[str, Any], folder: Path | None) -> Equality:
             own = max(sum(cell["gpu"].values()), found.cuda.total if found.cuda else 0)
             result.lowest = min(result.lowest, total(found, rules([header], found)) / own)
     for name, cells in golden.get("mmproj", {}).items():
-        # What a projector takes does not depend on the model that it belongs to.
+        # A projector's memory does not depend on its model.
         headers = [header_of(next(iter(golden["models"])), folder), header_of(name, folder)]
         for cell in cells:
             limit = cell["image_max_tokens"]
@@ -173,13 +173,13 @@ def with_ladder(name: str, header: GgufHeader) -> Callable[[], object]:
 
 
 def slowest(goal: float, rounds: int, works: dict[str, Callable[[], object]]) -> tuple[str, bool]:
-    """The largest median and whose it is, in words; whether it meets *goal*."""
+    """A sentence with the largest median and its model, and whether it meets *goal*."""
     (wall, cpu), name = max((seconds(rounds, work), name) for name, work in works.items())
     return f"{wall:.3f} s, {cpu:.3f} s of processor ({name}); goal: {goal:g} s", wall <= goal
 
 
 def table() -> None:
-    """corral's rows (CUDA context aside, as for the others) beside what the field would have said."""
+    """Print corral's errors (without the CUDA context, as for the others) beside those of other estimators."""
     print(
         f"\n{'model':22} {'context':>7} {'engine MiB':>10} {'corral':>8} "
         + " ".join(f"{name:>11}" for name in ESTIMATORS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Deletes what was made in this clone.  The cache of built programs is shared with other clones and stays.
+# Deletes the files that setup and the local stack created in this clone.  Other clones share the cache of built programs, so it stays.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -10,6 +10,6 @@ if [ "${YES:-}" != 1 ]; then
   [ "$answer" = y ] || exit 1
 fi
 [ ! -x .venv/bin/corral ] || .venv/bin/corral down
-# By name: CORRAL_STATE may point at a folder with other things in it.
+# By name: CORRAL_STATE may be a folder with other files in it.
 rm -rf .venv "$state"/{demo,logs,run,store,terraform}
 rmdir "$state" 2>/dev/null || true

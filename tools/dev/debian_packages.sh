@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # For `source`: the Debian packages that a script needs.
-#   lacking PROGRAM=PACKAGE...             prints the packages of the programs that are not there, a line each
+#   lacking PROGRAM=PACKAGE...             prints the packages of the missing programs, a line each
 #   bring SCRIPT COMMAND PACKAGE...        installs PACKAGEs with INSTALL=1, starting no service; else exit 3, in one line
 
 lacking() {
@@ -19,7 +19,7 @@ bring() {
   command -v apt-get >/dev/null || { echo "$script: this machine has no apt-get to install these Debian packages with: $*" >&2; exit 3; }
   [ "$(id -u)" = 0 ] || as_root=(sudo)
   echo "$script: installing $*" >&2
-  # Without it Debian starts what it installs: a containerd, a PostgreSQL, a name server.  Read by invoke-rc.d.
+  # invoke-rc.d reads it.  Without it Debian starts the installed services: a containerd, a PostgreSQL, a name server.
   # shellcheck disable=SC2016 # expanded by the inner shell
   "${as_root[@]}" bash -c '
     set -euo pipefail

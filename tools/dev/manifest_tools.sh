@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the folder with checkov and kubernetes-validate.  They stay out of .venv, because checkov alone brings ninety
-# packages, some of them older than ours; once made, their environment stays in the cache.
+# Prints the folder with checkov and kubernetes-validate.  They stay out of .venv, because checkov alone installs ninety
+# packages, some of them older than ours.  Their environment stays in the cache.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether the tests are honest: make test's Python part N times (default 20), each time in another order, every second time
-# beside four processes that only use up processor time.  One line a run: its seed, its load, and pytest's own last line.
+# Finds tests that depend on order or timing: runs make test's Python part N times (default 20), each time in another order,
+# every second time beside four processes that only use processor time.  One line a run: its seed, its load, pytest's last line.
 # Exit 1 when a run failed; its log is named.
 #
 #   tools/dev/repeat_tests.sh [N] [PYTEST-ARGUMENTS...]

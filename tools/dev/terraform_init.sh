@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# terraform init of the homelab stack, and where its state lies.
-#   make init                 as it was; at first in the stack's own folder
-#   make init BACKEND=pg      in PostgreSQL, schema "llama-cpp"; PG_CONN_STR says where
-#   make init BACKEND=local   in the stack's own folder again
-# A state that exists is taken along; Terraform asks first.  Exit 2: wrong usage.
+# terraform init of the homelab stack, with the choice of its state's backend.
+#   make init                 keeps the backend; the first is a file in the stack's own folder
+#   make init BACKEND=pg      PostgreSQL, schema "llama-cpp", at PG_CONN_STR
+#   make init BACKEND=local   a file in the stack's own folder again
+# Terraform asks before it copies an existing state.  Exit 2: wrong usage.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -20,10 +20,10 @@ case ${BACKEND:-} in
 '') ;;
 local) rm -f "$override" ;;
 pg)
-  [ -n "${PG_CONN_STR:-}" ] || die "PG_CONN_STR does not say where PostgreSQL is." \
+  [ -n "${PG_CONN_STR:-}" ] || die "PG_CONN_STR is not set; it must hold the address of PostgreSQL." \
     "export PG_CONN_STR=postgres://USER@HOST/DATABASE, with the password in PGPASSWORD or ~/.pgpass; then: make init BACKEND=pg"
   cat >"$override" <<'TF'
-# Written by make init BACKEND=pg.  The connection comes from PG_CONN_STR; nothing secret stands here.
+# Written by make init BACKEND=pg.  PG_CONN_STR has the connection; this file holds no secret.
 terraform {
   backend "pg" {
     schema_name = "llama-cpp"
@@ -38,13 +38,13 @@ terraform=$(.venv/bin/python tools/dev/terraform_program.py)
 config=$(tools/dev/terraform_provider.sh)
 [ -z "$config" ] || export TF_CLI_CONFIG_FILE=$config
 
-words=(-input=false)
+options=(-input=false)
 if [ "$before" != "$(cat "$override" 2>/dev/null || true)" ]; then
-  words=(-migrate-state) # asks before it copies, and would say so if a state were there already
+  options=(-migrate-state) # asks before it copies
 fi
-[ -t 1 ] || words+=(-no-color) # Terraform colours what goes into a file, too
-if ! "$terraform" -chdir="$stack" init "${words[@]}" "$@"; then
-  # What did not work is not left behind: the next command would ask for it.
+[ -t 1 ] || options+=(-no-color) # Terraform also colours output into a file
+if ! "$terraform" -chdir="$stack" init "${options[@]}" "$@"; then
+  # The override of a failed init must not affect the next command.
   if [ -n "$before" ]; then printf '%s\n' "$before" >"$override"; else rm -f "$override"; fi
   exit 1
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests, several at a time: Terraform's, then Python's, whose end names what was skipped and why.
+# All tests, several at a time: Terraform's, then Python's, whose summary names the skipped tests with their reasons.
 # Arguments go to pytest (make test ARGS="-k catalog").
 # INSTALL=1 installs the Debian packages without which tests are skipped.
 set -uo pipefail
@@ -9,13 +9,13 @@ cd "$(dirname "$0")/../.." || exit
 source tools/dev/debian_packages.sh
 mapfile -t packages < <(lacking busybox=busybox-static)
 [ "${INSTALL:-}" != 1 ] || bring test "make test" "${packages[@]}"
-tools/setup.sh terraform || exit # corral's own Terraform is tested where another is on PATH, too
+tools/setup.sh terraform || exit # corral's own Terraform is tested even where another is on PATH
 
 export CHECKPOINT_DISABLE=1
 provider=$(tools/dev/terraform_provider.sh) || exit
 [ -z "$provider" ] || export TF_CLI_CONFIG_FILE=$provider
 status=0
-# Built here, once and with a word about it, and not inside the first test that needs it.
+# Built here, once and with a message, instead of in the first test that needs it.
 .venv/bin/corral engine --build || exit
 .venv/bin/python tools/dev/terraform_test.py --only test || status=1
 tools/dev/test_python.sh "$@" || status=1

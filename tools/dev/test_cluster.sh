@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What deploys to Kubernetes, on a real one: a throwaway cluster on this machine, or with CLUSTER=current the one that
-# the current context leads to (tests/support/cluster/current.py says what that needs).  Arguments go to pytest.
+# The tests of the deployment on a real Kubernetes: a throwaway cluster on this machine, or with CLUSTER=current the one of
+# the current context (tests/support/cluster/current.py lists its requirements).  pytest gets the arguments.
 # INSTALL=1 installs the Debian packages that are missing.
-# Exit 3: this machine cannot run a cluster; one sentence says why.  Whatever else fails is 1.
+# Exit 3: this machine cannot run a cluster; one sentence has the reason.  Exit 1: any other failure.
 set -euo pipefail
 cd "$(dirname "$0")/../../tools"
 
@@ -31,26 +31,26 @@ if [ "${CLUSTER:-}" != current ]; then
   [ "$(id -u)" = 0 ] || die "the test cluster's node runs as root: sudo make test-cluster"
   mapfile -t packages < <(missing)
   bring test-cluster "make test-cluster" "${packages[@]}"
-  unshare --mount --net --pid true || die "this kernel or container allows no mount, network and process name spaces, which the test cluster lives in."
+  unshare --mount --net --pid true || die "this kernel or container allows no mount, network and process name spaces, which the test cluster needs."
 fi
 
-./setup.sh || exit # after the questions above: an answer should not take a minute
+./setup.sh || exit # after the checks above, so that a refusal does not take a minute
 config=$(dev/terraform_provider.sh) || exit 1
 [ -z "$config" ] || export TF_CLI_CONFIG_FILE=$config
 CORRAL_MANIFEST_TOOLS=$(dev/manifest_tools.sh) || exit 1
 export CORRAL_MANIFEST_TOOLS PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
 [ "${CLUSTER:-}" = current ] || ../.venv/bin/python -m tests.support.cluster build || exit 1
-../.venv/bin/python -m compileall -q corral # the labs' clones bring it along
+../.venv/bin/python -m compileall -q corral # copied with the labs' clones
 echo "test-cluster: everything is built ($((SECONDS - started)) s)" >&2
 
 # Several files at a time, each worker on a throwaway cluster of its own: tests/cluster/conftest.py has the groups.
-side_by_side=(--numprocesses 4)
-[ -z "${CLUSTER:-}" ] || side_by_side=()
+parallel=(--numprocesses 4)
+[ -z "${CLUSTER:-}" ] || parallel=()
 case " $* " in
   *" tests/"*) ;;
-  *) set -- tests/cluster "${side_by_side[@]}" "$@" ;;
+  *) set -- tests/cluster "${parallel[@]}" "$@" ;;
 esac
 status=0
 ../.venv/bin/python -m pytest "$@" || status=$?
 echo "test-cluster: $((SECONDS - started)) s in all" >&2
-[ "$status" -eq 0 ] || exit 1 # pytest has a 3 of its own
+[ "$status" -eq 0 ] || exit 1 # pytest also uses exit code 3

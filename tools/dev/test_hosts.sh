@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The tests of ansible/: every role on real hosts that are booted for them.  Arguments go to pytest.
-# PLAIN=1: Ansible starts a Python for every task, as operators have it; else Mitogen keeps one on each host.
+# The tests of ansible/: every role on real hosts that are booted for them.  pytest gets the arguments.
+# PLAIN=1: Ansible starts a Python for every task, as in an operator's run; else Mitogen keeps one on each host.
 # INSTALL=1 installs the Debian packages that are missing.
-# Exit 3: this machine cannot boot hosts; one sentence says why.  Whatever else fails is 1.
+# Exit 3: this machine cannot boot hosts; one sentence has the reason.  Exit 1: any other failure.
 set -euo pipefail
 cd "$(dirname "$0")/../../tools"
 
@@ -19,12 +19,12 @@ die() {
   exit 3
 }
 
-sweep() { # cgroups of rooms that were killed; everything else ends with the room's processes
+sweep() { # removes the cgroups of killed rooms; all else ends with the room's processes
   local group
   for group in /sys/fs/cgroup/{,systemd/,unified/}corral-hosts-*; do
     [ -d "$group" ] || continue
     [ "${group##*-}" = $$ ] || ! kill -0 "${group##*-}" 2>/dev/null || continue
-    find "$group" -depth -type d -exec rmdir {} + || true # something of it still lives; the next one tries again
+    find "$group" -depth -type d -exec rmdir {} + || true # a process of it still runs; the next sweep tries again
   done
 }
 
@@ -34,17 +34,17 @@ mapfile -t packages < <(lacking "${programs[@]}")
 bring test-hosts "make test-hosts" "${packages[@]}"
 
 sweep
-unshare --mount --net --pid true || die "this kernel or container allows no mount, network and process name spaces, which the test hosts live in."
-./setup.sh || exit # after the questions above: an answer should not take a minute
+unshare --mount --net --pid true || die "this kernel or container allows no mount, network and process name spaces, which the test hosts need."
+./setup.sh || exit # after the checks above, so that a refusal does not take a minute
 unshare --mount ../.venv/bin/python -m tests.support.hosts.images || exit 1
 case " $* " in *" --long "*) ../.venv/bin/python -m tests.support.hosts.llama_cpp_archive || exit 1 ;; esac
 ANSIBLE_COLLECTIONS_PATH=$(../.venv/bin/python dev/ansible_collections.py) || exit 1
 export ANSIBLE_COLLECTIONS_PATH PYTHONDONTWRITEBYTECODE=1
 
-enter() { # enter NAME PYTEST-ARGUMENTS...: become pytest in name spaces of its own, which end with this script, however it ends
+enter() { # enter NAME PYTEST-ARGUMENTS...: become pytest in its own name spaces, which always end with this script
   export CORRAL_HOSTS_ROOM=corral-hosts-$1-$$
   shift
-  # The inner shell is the room's process 1, and collects what its children leave behind.
+  # The inner shell is the room's process 1, and reaps orphaned processes.
   # shellcheck disable=SC2016 # expanded in the room
   exec setpriv --pdeathsig KILL unshare --mount --net --pid --fork --kill-child --mount-proc \
     bash -c '../.venv/bin/python -m pytest "$@"; exit $?' bash "$@"
@@ -53,11 +53,11 @@ enter() { # enter NAME PYTEST-ARGUMENTS...: become pytest in name spaces of its 
 if [ $# -gt 0 ]; then
   trap sweep EXIT
   case " $* " in *" tests/"*) ;; *) set -- tests/hosts "$@" ;; esac
-  (enter all "$@") || exit 1 # pytest has a 3 of its own
+  (enter all "$@") || exit 1 # pytest also uses exit code 3
   exit
 fi
 
-# All of them, in three rooms at once: two cores emulate, compile, and wait for answers at the same time.
+# All of them, in three rooms in parallel: two cores emulate, compile, and wait for answers at the same time.
 emulated=(tests/hosts/test_store_machine.py)
 llama=(tests/hosts/test_llama_cpp.py tests/hosts/test_llama_server*.py)
 rest=(tests/hosts "${emulated[@]/#/--ignore=}" "${llama[@]/#/--ignore=}")
@@ -65,8 +65,8 @@ logs=$(mktemp --directory)
 trap 'rm -rf "$logs"; sweep' EXIT
 declare -A pids
 for room in emulated llama; do
-  declare -n words=$room
-  enter "$room" "${words[@]}" >"$logs/$room" 2>&1 &
+  declare -n files=$room
+  enter "$room" "${files[@]}" >"$logs/$room" 2>&1 &
   pids[$room]=$!
 done
 failed=()

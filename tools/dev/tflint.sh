@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tflint on every module and stack.  Exit 2: it found something; 3: it cannot be built, and what Go said stands on stderr.
+# tflint on every module and stack.  Exit 2: tflint has findings; 3: it cannot be built, and Go's error is on stderr.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec ../.venv/bin/python -m dev.tflint "$@"

@@ -1,4 +1,4 @@
-"""What a transport can do to a download, against the hub that the tests use."""
+"""Faults of the transport during a download, with the tests' hub."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CASES: dict[str, tuple[float, list[faults.Fault]]] = {
 
 
 def run_all(folder: Path, *, small: bool) -> Iterator[tuple[str, bool, float, float]]:
-    """Each fault: its name, whether the file arrived whole in time, the seconds that took, and the limit."""
+    """Each fault: its name, whether the complete file arrived in time, the seconds it took, and the limit."""
     for name, (wait, trouble) in _CASES.items():
         place = folder / name.split(",")[0].replace(" ", "-")
         place.mkdir()

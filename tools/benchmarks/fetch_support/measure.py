@@ -1,4 +1,4 @@
-"""Running one process and watching what it takes: time, memory, dirty pages; with a memory cgroup if asked for."""
+"""Measure one process: time, memory, dirty pages; in a memory cgroup on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MB = 1_000_000
 
 @dataclass(frozen=True)
 class Usage:
-    """What a run took: seconds, MB of memory of its own (VmHWM), MB that waited in the page cache to be written."""
+    """A run's seconds, MB of memory of its own (VmHWM), and MB of dirty pages in the page cache."""
 
     seconds: float
     rss: float

@@ -1,4 +1,4 @@
-"""One file on loopback, as fast as Python can: ``sendfile``, a thread a connection, nothing else.
+"""A server of one file on loopback, as fast as Python can: ``sendfile`` and a thread for each connection.
 
 The same server answers curl and the agent.  It speaks as much of a hub's protocol as the agent needs: the address
 of the file redirects from 127.0.0.1 to localhost, ranges are served, ``/sent`` tells the bytes of the file that went
@@ -25,7 +25,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Server:
-    """Serves *path* at *rate* bytes a second and connection (0: as fast as it goes), with TLS or without."""
+    """Serves *path* at *rate* bytes a second and connection (0: without a limit), with TLS or without."""
 
     def __init__(self, path: Path, rate: float, tls: ssl.SSLContext | None) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)

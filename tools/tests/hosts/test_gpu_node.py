@@ -116,7 +116,7 @@ def test_a_card_that_is_not_the_catalogs_fails_the_play(nodes, variables):
         "7680 and not 15360; compute capability 6.1 and not 7.5",
         "driver 535.1 and not 570.195.03; persistence",
     )
-    played.refused("The card is not what t4.yaml says", card, driver)
+    played.refused("The card differs from t4.yaml", card, driver)
     assert played.failed == {other_card.name, other_driver.name}
 
 

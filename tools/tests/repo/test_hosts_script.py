@@ -22,8 +22,8 @@ def hosts(*words, answer="", **variables):
 
 
 @pytest.fixture
-def nobody(tmp_path):
-    """An inventory without hosts: plays begin, and have nothing to do."""
+def empty_inventory(tmp_path):
+    """An inventory without hosts: plays start, and have nothing to do."""
     (tmp_path / "hosts.yml").write_text("all: {hosts: {}}\n")
     return str(tmp_path)
 
@@ -32,10 +32,10 @@ def nobody(tmp_path):
     ("variables", "words"),
     [
         pytest.param({"INVENTORY": ""}, "name an inventory", id="no inventory"),
-        pytest.param({"INVENTORY": "/nowhere"}, "/nowhere is not there", id="inventory is not there"),
+        pytest.param({"INVENTORY": "/nowhere"}, "/nowhere does not exist", id="inventory does not exist"),
         pytest.param(
             {"INVENTORY": "ansible/inventories/example", "PLAYBOOK": "nas"},
-            "known are: check gpu-nodes llama-server reboot site store upgrade",
+            "the plays are: check gpu-nodes llama-server reboot site store upgrade",
             id="no such play",
         ),
     ],
@@ -49,8 +49,8 @@ def test_nothing_runs_without_an_inventory_and_a_play(variables, words):
 
 
 @pytest.mark.parametrize(("answer", "runs", "status"), [("n\n", 1, 1), ("", 1, 1), ("y\n", 2, 0)])
-def test_only_a_yes_goes_beyond_the_preview(nobody, answer, runs, status):
-    done = hosts(answer=answer, INVENTORY=nobody, PLAYBOOK="reboot")
+def test_only_a_yes_goes_beyond_the_preview(empty_inventory, answer, runs, status):
+    done = hosts(answer=answer, INVENTORY=empty_inventory, PLAYBOOK="reboot")
 
     assert done.stdout.count("PLAY [Restart machines") == runs, done.stdout + done.stderr
     assert done.returncode == status
