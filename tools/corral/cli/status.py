@@ -113,24 +113,25 @@ def _in_cluster(args: argparse.Namespace, where: ClusterTarget) -> int:
     if args.json:
         output.data_json(found.as_json())
         return ExitCode.OK if found.is_well else ExitCode.FAILED
-    output.info(f"{found.endpoint}  context {found.context}, Kubernetes {found.version} at {found.server}")
+    cluster = found.cluster
+    output.info(f"{where.url}  context {cluster.context}, Kubernetes {cluster.version} at {cluster.server}")
     if where.trouble:
         output.warn(f"The seating chart is not known: {where.trouble}")
     output.table(("what", "name", "state", "details"), summary.rows(found))
     if found.models_unseen:
-        output.info(f"The models could not be asked: {found.models_unseen}")
+        output.info(f"The models could not be read: {found.models_unseen}")
     if found.findings:
-        output.data("\n".join(line for finding in found.findings for line in _told(finding)))
+        output.data("\n".join(line for finding in found.findings for line in _lines(finding)))
     elif not found.is_serving:
         output.info("Nothing is known to be wrong; it does not serve yet.")
     if found.has_failed_model:
-        output.info(f"What is behind a failed model: corral why MODEL --context {found.context}")
+        output.info(f"What is behind a failed model: corral why MODEL --context {cluster.context}")
     return ExitCode.OK if found.is_well else ExitCode.FAILED
 
 
-def _told(finding: Finding) -> list[str]:
-    said = [f"  {finding.event}"] if finding.event else []
-    return [f"{finding.subject}: {finding.what}", *said, f"  → {finding.next_step}"]
+def _lines(finding: Finding) -> list[str]:
+    event = [f"  {finding.event}"] if finding.event else []
+    return [f"{finding.subject}: {finding.what}", *event, f"  → {finding.next_step}"]
 
 
 def _require_running(state: Path) -> Running:

@@ -6,151 +6,134 @@ import re
 
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import Snapshot, claims_of, quantity
+from corral.cluster.snapshot import Snapshot, at, claims_of, has_started, listed, name_of, quantity
 
-_HEALS = re.compile(r"timed out|refused|no route to host|unreachable|i/o timeout|temporary failure", re.IGNORECASE)
+_TRANSIENT = re.compile(r"timed out|refused|no route to host|unreachable|i/o timeout|temporary failure", re.IGNORECASE)
 _NO_OBJECT = re.compile(r'(?P<kind>secret|configmap) "(?P<name>[^"]+)" not found', re.IGNORECASE)
-_NO_KEY = re.compile(r"references non-existent (?P<kind>secret|config) key: (?P<key>\S+)")
+_NO_KEY = re.compile(
+    r"references non-existent (?P<kind>secret|config) key: (?P<key>\S+)"
+    r"|couldn't find key (?P<key_of>\S+) in (?P<of>Secret|ConfigMap) \S+"
+)
 
 
-def unbound(seen: Snapshot, claim: Object) -> Finding | None:
+def unbound(snapshot: Snapshot, claim: Object) -> Finding | None:
     """It has no volume."""
-    name, phase = claim["metadata"]["name"], claim.get("status", {}).get("phase")
-    subject = f"persistentvolumeclaim/{name}"
-    look = seen.kubectl("describe", subject)
-    if phase == "Bound":
-        return None
+    phase, wanted = at(claim, "status", "phase"), at(claim, "spec", "volumeName")
+    subject, message = f"persistentvolumeclaim/{name_of(claim)}", snapshot.last_message(claim, "PersistentVolumeClaim")
+    step, cause, stuck = snapshot.kubectl("describe", subject), Cause.CLAIM, True
+    if phase == "Bound" or (phase == "Pending" and "first consumer" in message):
+        return None  # it binds when a pod is placed; what prevents that is a finding about the pod
     if phase == "Lost":
-        wanted = claim["spec"].get("volumeName")
         what = f"has lost its volume: the PersistentVolume {wanted}, to which it was bound, is gone."
-        return Finding(subject, what, _said(seen, claim), look, is_stuck=True, cause=Cause.CLAIM)
-    if phase != "Pending":
-        what = f"is in the unknown phase {phase!r}."
-        return Finding(subject, what, _said(seen, claim), look, is_stuck=False, cause=Cause.UNKNOWN)
-    said = _said(seen, claim)
-    if "first consumer" in said:
-        return None  # it binds when a pod is placed; what keeps the pod is told of the pod
-    if "the volumes" in seen.unseen:
-        return Finding(subject, "is not bound.", said, look, is_stuck=True, cause=Cause.CLAIM)
-    return _no_volume(seen, claim, subject, said)
+    elif phase != "Pending":
+        what, cause, stuck = f"is in the unknown phase {phase!r}.", Cause.UNKNOWN, False
+    elif "the volumes" in snapshot.unread:
+        what = "is not bound."
+    else:
+        what, step = _no_volume(snapshot, claim, step)
+    return Finding(subject, what, message, step, is_stuck=stuck, cause=cause)
 
 
-def _no_volume(seen: Snapshot, claim: Object, subject: str, said: str) -> Finding:
-    wanted, volume = claim["spec"].get("volumeName"), seen.volume_of(claim)
-    step = seen.kubectl("describe", subject)
-    storage_class = claim["spec"].get("storageClassName")
-    if wanted and volume is None:
+def _no_volume(snapshot: Snapshot, claim: Object, describe: str) -> tuple[str, str]:
+    wanted, volume = at(claim, "spec", "volumeName"), snapshot.volume_of(claim)
+    if volume is not None:
+        if holder := _holder(volume, claim):
+            return f"is not bound: the PersistentVolume {wanted} belongs to {holder}.", _release(snapshot, volume)
+        return f"is not bound to the PersistentVolume {wanted} that it names{_mismatch(claim, volume)}.", describe
+    kinds = "persistentvolumes"
+    if wanted:
         what = f"is not bound: the PersistentVolume {wanted} that it names does not exist."
-        step = seen.kubectl("get", "persistentvolumes", is_namespaced=False)
-    elif volume is not None and (holder := _holder(volume, claim)):
-        what = f"is not bound: the PersistentVolume {wanted} belongs to {holder}."
-        step = _release(seen, volume)
-    elif volume is not None:
-        what = f"is not bound to the PersistentVolume {wanted} that it names{_mismatch(claim, volume)}."
-    elif storage_class:
+    elif storage_class := at(claim, "spec", "storageClassName"):
         what = f"is not bound: the StorageClass {storage_class} has made no volume for it, and none that exists fits."
-        step = seen.kubectl("get", "storageclasses,persistentvolumes", is_namespaced=False)
+        kinds = "storageclasses,persistentvolumes"
     else:
         what = "is not bound: no PersistentVolume fits, and no StorageClass makes one."
-        step = seen.kubectl("get", "persistentvolumes", is_namespaced=False)
-    return Finding(subject, what, said, step, is_stuck=True, cause=Cause.CLAIM)
+    return what, snapshot.kubectl("get", kinds)
 
 
 def _holder(volume: Object, claim: Object) -> str:
-    """Whose *volume* is, when it is not *claim*'s: in words; empty when it is free or *claim*'s own."""
-    ref = volume["spec"].get("claimRef") or {}
-    mine = claim["metadata"]
-    same_name = (ref.get("namespace"), ref.get("name")) == (mine.get("namespace"), mine["name"])
-    if not ref or (same_name and ref.get("uid") in (None, "", mine.get("uid"))):
+    """The other owner of *volume*, in words; empty when it is free or belongs to *claim*."""
+    ref, own = at(volume, "spec", "claimRef") or {}, claim["metadata"]
+    same_name = (ref.get("namespace"), ref.get("name")) == (own.get("namespace"), own["name"])
+    if not ref or (same_name and ref.get("uid") in (None, "", own.get("uid"))):
         return ""
     if same_name:
         return "an earlier claim of the same name, and is kept for it (Released)"
     return f"the claim {ref.get('namespace')}/{ref.get('name')}"
 
 
-def _release(seen: Snapshot, volume: Object) -> str:
-    patch = '[{"op": "remove", "path": "/spec/claimRef"}]'
-    name = f"persistentvolume/{volume['metadata']['name']}"
-    if volume.get("status", {}).get("phase") != "Released":
-        return seen.kubectl("describe", name, is_namespaced=False)
-    return seen.kubectl("patch", name, "--type=json", f"--patch={patch}", is_namespaced=False)
+def _release(snapshot: Snapshot, volume: Object) -> str:
+    subject = f"persistentvolume/{name_of(volume)}"
+    if at(volume, "status", "phase") != "Released":
+        return snapshot.kubectl("describe", subject)
+    patch = '--patch=[{"op": "remove", "path": "/spec/claimRef"}]'
+    return snapshot.kubectl("patch", subject, "--type=json", patch)
 
 
 def _mismatch(claim: Object, volume: Object) -> str:
-    wants = (claim["spec"].get("resources") or {}).get("requests", {}).get("storage", "0")
-    has = (volume["spec"].get("capacity") or {}).get("storage", "0")
+    wants = at(claim, "spec", "resources", "requests", "storage") or "0"
+    has = at(volume, "spec", "capacity", "storage") or "0"
     if quantity(wants) > quantity(has):
         return f": it asks for {wants}, the volume has {has}"
-    if (claim["spec"].get("storageClassName") or "") != (volume["spec"].get("storageClassName") or ""):
+    if (at(claim, "spec", "storageClassName") or "") != (at(volume, "spec", "storageClassName") or ""):
         return ": their StorageClasses differ"
-    if not set(claim["spec"].get("accessModes") or ()) <= set(volume["spec"].get("accessModes") or ()):
+    if not set(listed(claim, "spec", "accessModes")) <= set(listed(volume, "spec", "accessModes")):
         return ": the volume does not have its access mode"
     return ""
-
-
-def _said(seen: Snapshot, claim: Object) -> str:
-    return seen.said(claim, "PersistentVolumeClaim")
 
 
 # -- mounting -------------------------------------------------------------------------------------------------
 
 
-def unmounted(seen: Snapshot, pod: Object) -> Finding | None:
+def unmounted(snapshot: Snapshot, pod: Object) -> Finding | None:
     """It has a node and waits for a volume, a Secret or a ConfigMap."""
-    said = seen.said(pod, "Pod", "FailedMount", "FailedAttachVolume", "FailedMapVolume")
-    if not said:
+    message = snapshot.last_message(pod, "Pod", "FailedMount", "FailedAttachVolume", "FailedMapVolume")
+    # Events outlive their subject: only a pod none of whose containers has started still waits for a volume.
+    if not message or has_started(pod):
         return None
-    subject = f"pod/{pod['metadata']['name']}"
-    if found := missing_object(seen, subject, said):
+    subject = f"pod/{name_of(pod)}"
+    if found := missing_object(snapshot, subject, message):
         return found
-    if "timed out waiting for the condition" in said and not re.search(r"mount\.\w+:|exit status", said):
-        return None if _mounts_now(pod) else _unmounted(seen, pod, subject, said)
-    return _unmounted(seen, pod, subject, said)
+    volume = _volume_in(snapshot, pod, message)
+    what = f"cannot mount its volume{f' {place_of(volume)}' if volume else ''}: {_mount_error(message)}"
+    step = command_at_store(snapshot, volume) if volume else snapshot.kubectl("describe", subject)
+    return Finding(subject, what, message, step, is_stuck=not _TRANSIENT.search(message), cause=Cause.VOLUME)
 
 
-def missing_object(seen: Snapshot, subject: str, said: str) -> Finding | None:
-    """A Secret or a ConfigMap, or a key of it, is not there."""
-    if (found := _NO_OBJECT.search(said)) is not None:
-        kind, name = found["kind"].lower(), found["name"]
-        spelled = {"secret": "Secret", "configmap": "ConfigMap"}[kind]
-        what = f"waits for the {spelled} {name}, which does not exist in {seen.namespace}."
-        return Finding(subject, what, said, _make(seen, kind, name), is_stuck=True, cause=Cause.CONFIGURATION)
-    key = _NO_KEY.search(said) or re.search(
-        r"couldn't find key (?P<key>\S+) in (?P<kind>Secret|ConfigMap) (?P<name>\S+)", said
-    )
-    if key is None:
+def missing_object(snapshot: Snapshot, subject: str, message: str) -> Finding | None:
+    """A Secret or a ConfigMap that *message* names, or a key of it, does not exist."""
+    if found := _NO_OBJECT.search(message):
+        name, is_secret = found["name"], found["kind"].lower() == "secret"
+        what = f"waits for the {_kind(is_secret)} {name}, which does not exist in {snapshot.namespace}."
+        step = create_token(snapshot, name) if is_secret else "corral apply"
+    elif found := _NO_KEY.search(message):
+        is_secret = (found["kind"] or found["of"]).lower() == "secret"
+        what = f"waits for the key {found['key'] or found['key_of']}, which its {_kind(is_secret)} does not have."
+        step = snapshot.kubectl("describe", "secrets" if is_secret else "configmaps")
+    else:
         return None
-    kind = "secrets" if key["kind"].lower() == "secret" else "configmaps"
-    what = f"waits for the key {key['key']}, which its {'Secret' if kind == 'secrets' else 'ConfigMap'} does not have."
-    step = seen.kubectl("describe", kind)
-    return Finding(subject, what, said, step, is_stuck=True, cause=Cause.CONFIGURATION)
+    return Finding(subject, what, message, step, is_stuck=True, cause=Cause.CONFIGURATION)
 
 
-def _make(seen: Snapshot, kind: str, name: str) -> str:
-    if kind == "secret":  # the hub's token, read from the terminal so that no shell's history has it
-        return seen.kubectl("create", "secret", "generic", name, "--from-file=token=/dev/stdin")
-    return "corral apply"
+def create_token(snapshot: Snapshot, name: str) -> str:
+    """The command that makes the Secret *name* with the hub's token, read from stdin so that no shell records it."""
+    return snapshot.kubectl("create", "secret", "generic", name, "--from-file=token=/dev/stdin")
 
 
-def _unmounted(seen: Snapshot, pod: Object, subject: str, said: str) -> Finding:
-    volume = _volume_in(seen, pod, said)
-    where = f" {place_of(volume)}" if volume else ""
-    what = f"cannot mount its volume{where}: {_essence(said)}"
-    step = look_at_the_store(seen, volume) if volume else seen.kubectl("describe", subject)
-    return Finding(subject, what, said, step, is_stuck=not _HEALS.search(said), cause=Cause.VOLUME)
+def _kind(is_secret: bool) -> str:
+    return "Secret" if is_secret else "ConfigMap"
 
 
-def _mounts_now(pod: Object) -> bool:
-    status = pod.get("status", {}).get("containerStatuses") or ()
-    return any((one.get("state") or {}).get("running") for one in status)
+def _volume_in(snapshot: Snapshot, pod: Object, message: str) -> Object | None:
+    """The PersistentVolume that *message* is about."""
+    volumes = volumes_of(snapshot, pod["spec"])
+    return next((one for one in volumes if f'"{name_of(one)}"' in message), next(iter(volumes), None))
 
 
-def _volume_in(seen: Snapshot, pod: Object, said: str) -> Object | None:
-    """The PersistentVolume that *said* is about."""
-    claims = [one for one in seen.claims if one["metadata"]["name"] in claims_of(pod["spec"])]
-    volumes = [volume for claim in claims if (volume := seen.volume_of(claim))]
-    named = [one for one in volumes if f'"{one["metadata"]["name"]}"' in said]
-    return next(iter(named or volumes), None)
+def volumes_of(snapshot: Snapshot, spec: Object) -> list[Object]:
+    """The PersistentVolumes that a pod with *spec* mounts."""
+    claims = [one for one in snapshot.claims if name_of(one) in claims_of(spec)]
+    return [volume for claim in claims if (volume := snapshot.volume_of(claim))]
 
 
 def place_of(volume: Object) -> str:
@@ -159,40 +142,34 @@ def place_of(volume: Object) -> str:
     if nfs := spec.get("nfs"):
         return f"nfs {nfs.get('server')}:{nfs.get('path')}"
     if local := spec.get("local") or spec.get("hostPath"):
-        return f"{'local' if spec.get('local') else 'hostPath'} {local.get('path')}{_on(volume)}"
+        node = _node_of(volume)
+        return f"{'local' if spec.get('local') else 'hostPath'} {local.get('path')}{f' on {node}' if node else ''}"
     if csi := spec.get("csi"):
         return f"csi {csi.get('driver')}"
-    return str(volume["metadata"]["name"])
+    return name_of(volume)
 
 
-def _on(volume: Object) -> str:
-    node = node_of(volume)
-    return f" on {node}" if node else ""
-
-
-def node_of(volume: Object) -> str:
+def _node_of(volume: Object) -> str:
     """The one node that a local volume is on; empty when it is not tied to one."""
-    terms = ((volume["spec"].get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
-    values = [
-        value for term in terms for one in term.get("matchExpressions") or () for value in one.get("values") or ()
-    ]
+    terms = listed(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
+    values = [value for term in terms for one in listed(term, "matchExpressions") for value in listed(one, "values")]
     return str(values[0]) if len(values) == 1 else ""
 
 
-def look_at_the_store(seen: Snapshot, volume: Object, command: str = "ls -ldn") -> str:
+def command_at_store(snapshot: Snapshot, volume: Object, command: str = "ls -ldn") -> str:
     """*command* on the folder of *volume*, on the machine that has it."""
     spec = volume["spec"]
     if nfs := spec.get("nfs"):
         return f"ssh {nfs.get('server')} {command} {nfs.get('path')}"
-    local = spec.get("local") or spec.get("hostPath")
-    if local and (node := node_of(volume)):
+    local, node = spec.get("local") or spec.get("hostPath"), _node_of(volume)
+    if local and node:
         return f"ssh {node} {command} {local.get('path')}"
-    return seen.kubectl("describe", f"persistentvolume/{volume['metadata']['name']}", is_namespaced=False)
+    return snapshot.kubectl("describe", f"persistentvolume/{name_of(volume)}")
 
 
-def _essence(said: str) -> str:
-    """The part of a mount's failure that tells something: what the program ``mount`` said."""
-    told = re.search(r"Output: (?P<output>.*)", said)
-    text = told["output"] if told else re.sub(r"^MountVolume\.\S+ failed for volume \S+ ?: ", "", said)
+def _mount_error(message: str) -> str:
+    """What the program ``mount`` reported, without the kubelet's frame around it."""
+    output = re.search(r"Output: (?P<output>.*)", message)
+    text = output["output"] if output else re.sub(r"^MountVolume\.\S+ failed for volume \S+ ?: ", "", message)
     text = re.sub(r"^Running scope as unit: \S+ ", "", text).strip()
     return text if text.endswith(".") else f"{text}."

@@ -1,7 +1,7 @@
 """The one seam to a Kubernetes API server: a kubeconfig and a context in, plain JSON out, and every failure in words.
 
 Objects stay as the API gives them, so that a fixture is what ``kubectl get -o json`` prints.  Importing ``kubernetes``
-takes half a second: it happens in ``connect``, never while this module is imported.
+takes half a second: only ``connect`` does it, never the import of this module.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode
 
-from corral.errors import CannotRun, Refused
+from corral.errors import CannotRun, CorralError, Refused
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
+    from kubernetes.client import ApiClient, Configuration
 
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object as the API gives it."""
@@ -30,7 +29,7 @@ _READ_LIMIT_S = 10.0
 _DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
-class NotThere(CannotRun):
+class NotFound(CannotRun):
     """The API server has no such object (404)."""
 
 
@@ -38,33 +37,60 @@ class Forbidden(Refused):
     """The user of the context may not do that (403)."""
 
 
+# How the API server refuses: status → error, sentence and kubectl command; of a 403 the message names the user, the
+# verb, the resource and the namespace.
+_REFUSALS: dict[int, tuple[type[CorralError], str, tuple[str, ...]]] = {
+    401: (
+        Refused,
+        "The API server {server} does not accept the credentials (401): {message}. They are wrong, or have expired.",
+        ("auth", "whoami"),
+    ),
+    403: (Forbidden, "The API server {server} refuses (403): {message}.", ("auth", "can-i", "--list")),
+    404: (NotFound, "{server}{path} does not exist: {message}.", ("get", "namespaces")),
+}
+_OTHER = (CannotRun, "The API server {server} returned {status} for {path}: {message}.", ("get", "nodes"))
+
+
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that answers.
+    """A cluster whose API server responds.
 
     Attributes:
         api: the client; its configuration carries the credentials.
         context: the name in the kubeconfig.
-        server: the address of the API server.
+        kubeconfig: as the operator named it; None for the default one.
         version: of Kubernetes, such as ``v1.34.4``.
-        kubeconfig: as it was named by the operator; None for the default one.
     """
 
     api: ApiClient
     context: str
-    server: str
-    version: str
-    kubeconfig: Path | None = None
+    kubeconfig: Path | None
+    version: str = "unknown"
+
+    @property
+    def server(self) -> str:
+        """The address of the API server."""
+        return str(self.api.configuration.host)
 
     def get(self, path: str, **query: str) -> Object:
         """The object or list at *path* (``/api/v1/…``).
 
         Raises:
-            NotThere: there is no such object.
+            NotFound: there is no such object.
             Forbidden: the user may not read it.
-            CannotRun: the API server does not answer, or not with JSON.
+            CannotRun: the API server does not respond, or not with JSON.
         """
-        return _object(_ask(self.api, self.context, self.kubeconfig, path, query), self.server + path)
+        body = self._read(path, query)
+        try:
+            found = json.loads(body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise CannotRun(
+                f"{self.server}{path} returned no Kubernetes object: {body[:100]!r}.",
+                next_step=self.kubectl("cluster-info"),
+            )
+        return found
 
     def items(self, path: str, **query: str) -> tuple[Object, ...]:
         """The items of the list at *path*.
@@ -75,27 +101,61 @@ class Cluster:
         return tuple(self.get(path, **query).get("items") or ())
 
     def text(self, path: str, **query: str) -> str:
-        """What stands at *path* as text: a container's log.
+        """The text at *path*: a container's log.
 
         Raises:
-            NotThere, Forbidden, CannotRun: as ``get``.
+            NotFound, Forbidden, CannotRun: as ``get``.
         """
-        return _ask(self.api, self.context, self.kubeconfig, path, query).decode(errors="replace")
+        return self._read(path, query).decode(errors="replace")
 
     def kubectl(self, *words: str, namespace: str = "") -> str:
-        """``kubectl`` *words* for this cluster, to be typed as it is."""
+        """The command ``kubectl`` *words* for this cluster."""
         return kubectl(self.context, self.kubeconfig, *words, namespace=namespace)
+
+    def authorization(self, path: str) -> dict[str, str]:
+        """The header fields that authorize a GET of *path*."""
+        headers: dict[str, str] = {}
+        self.api.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
+        return headers
+
+    def _read(self, path: str, query: dict[str, str]) -> bytes:
+        import urllib3
+        from kubernetes.client.exceptions import ApiException
+
+        url = f"{self.server}{path}{'?' + urlencode(query) if query else ''}"
+        headers = {"Accept": "application/json, */*"} | self.authorization(path)
+        try:
+            response = self.api.call_api("GET", url, headers, _request_timeout=(_CONNECT_LIMIT_S, _READ_LIMIT_S))
+            body: bytes = response.read()
+        except (ApiException, urllib3.exceptions.SSLError) as error:  # the client wraps errors of TLS in its own
+            reason = _one_line(getattr(error, "reason", "") or error).removeprefix("SSLError ")
+            problem = f"There is no trusted connection to {self.server} (context {self.context}): {reason}."
+            raise CannotRun(problem, next_step=self.kubectl("cluster-info")) from None
+        except urllib3.exceptions.HTTPError as error:
+            text = str(error) or type(error).__name__  # without urllib3's objects before it
+            reason = text.rpartition("object at 0x")[2].partition(">: ")[2] or text.rpartition("): ")[2] or text
+            problem = f"The API server {self.server} of context {self.context} does not respond: {reason}."
+            raise CannotRun(problem, next_step=self.kubectl("cluster-info")) from None
+        if response.status == 200:
+            return body
+        try:
+            message = str(json.loads(body)["message"])
+        except (ValueError, KeyError, TypeError):
+            message = body[:200].decode(errors="replace").strip() or "no further message"
+        kind, sentence, words = _REFUSALS.get(response.status, _OTHER)
+        problem = sentence.format(server=self.server, path=path, status=response.status, message=message)
+        raise kind(problem, next_step=self.kubectl(*words))
 
 
 def kubectl(context: str, kubeconfig: Path | None, *words: str, namespace: str = "") -> str:
-    """``kubectl`` *words* for *context*, to be typed as it is."""
+    """The command ``kubectl`` *words* for *context*."""
     named = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
     named += ["--context", context] if context else []
     return shlex.join(["kubectl", *named, *(["-n", namespace] if namespace else []), *words])
 
 
 def connect(kubeconfig: Path | None = None, context: str | None = None) -> Cluster:
-    """The cluster of *context*, which has answered once.
+    """The cluster of *context*, whose API server has responded once.
 
     Args:
         kubeconfig: the file; None: what ``KUBECONFIG`` names, else ``~/.kube/config``.
@@ -105,161 +165,61 @@ def connect(kubeconfig: Path | None = None, context: str | None = None) -> Clust
         Refused: there is no such file or context, or the credentials are not accepted.
         CannotRun: the API server cannot be reached, or its certificate is not trusted.
     """
-    files = _files(kubeconfig)
-    shown = ":".join(str(file) for file in files)
-    from kubernetes.client import ApiClient, Configuration
+    from kubernetes.client import ApiClient
+
+    configuration, chosen = _configured(kubeconfig, context)
+    # One immediate failure is worth more than three attempts, of which urllib3 would warn.
+    configuration.retries = False
+    cluster = Cluster(ApiClient(configuration), chosen, kubeconfig)
+    return replace(cluster, version=str(cluster.get("/version").get("gitVersion", "unknown")))
+
+
+def _configured(kubeconfig: Path | None, context: str | None) -> tuple[Configuration, str]:
+    import yaml
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
-    with _complaints() as complaints, _readable(shown):
-        merged = KubeConfigMerger(os.pathsep.join(str(file) for file in files)).config
-        chosen = _choose(merged.value, context, shown, kubeconfig)
-        loader = KubeConfigLoader(merged, active_context=chosen)
-        configuration = Configuration()
-        loader.load_and_set(configuration)
-    if complaints:  # the credentials' program failed: what it said is worth more than the 401 that would follow
-        raise CannotRun(
-            f"The credentials of context {chosen} ({shown}) cannot be had: {' '.join(complaints)}",
-            next_step=kubectl(chosen, kubeconfig, "auth", "whoami"),
-        )
-    # One answer at once is worth more than three attempts, of which urllib3 would warn.
-    configuration.retries = False
-    api = ApiClient(configuration)
-    found = _object(_ask(api, chosen, kubeconfig, "/version", {}), configuration.host + "/version")
-    return Cluster(api, chosen, configuration.host, str(found.get("gitVersion", "unknown")), kubeconfig)
-
-
-def _files(kubeconfig: Path | None) -> list[Path]:
     named = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "") or _DEFAULT_KUBECONFIG
-    files = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
-    there = [file for file in files if file.is_file()]
-    if not there:
-        raise Refused(
-            f"There is no kubeconfig {named}.",
-            next_step="Name it with --kubeconfig FILE, or set KUBECONFIG",
-        )
-    return there
-
-
-def _choose(config: Object, context: str | None, shown: str, kubeconfig: Path | None) -> str:
-    names = [str(one["name"]) for one in _plain(config.get("contexts") or [])]
-    have = f"it has: {', '.join(names)}" if names else "it has none"
-    if context is None:
-        current = str(config.get("current-context") or "")
-        if not current:
-            raise Refused(f"{shown} names no current context; {have}.", next_step="Name one with: --context NAME")
-        context = current
-    if context not in names:
-        raise Refused(
-            f"{shown} has no context {context}; {have}.",
-            next_step=kubectl("", kubeconfig, "config", "get-contexts"),
-        )
-    return context
-
-
-def _plain(nodes: list[Any]) -> list[Object]:
-    """The client wraps what it has merged."""
-    return [getattr(node, "value", node) for node in nodes]
-
-
-@contextmanager
-def _readable(shown: str) -> Iterator[None]:
-    import yaml
-    from kubernetes.config import ConfigException
-
-    wrong = "Compare it with: kubectl config view"
+    files = [str(file) for part in named.split(os.pathsep) if part and (file := Path(part).expanduser()).is_file()]
+    shown = ":".join(files)
+    if not files:
+        raise Refused(f"There is no kubeconfig {named}.", next_step="Name it with --kubeconfig FILE, or set KUBECONFIG")
+    # The client logs why a program of the credentials failed, where it should raise.
+    logged = BufferingHandler(capacity=1000)
+    logged.setLevel(logging.ERROR)
+    logging.getLogger().addHandler(logged)
     try:
-        yield
-    except ConfigException as error:
-        raise Refused(f"{shown} is no kubeconfig that can be used: {_words(error)}.", next_step=wrong) from None
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError, UnicodeDecodeError, ValueError) as error:
-        raise Refused(f"{shown} is no kubeconfig: {_words(error)}.", next_step=wrong) from None
+        merged, configuration = KubeConfigMerger(os.pathsep.join(files)).config, Configuration()
+        chosen = _chosen(merged.value, context, shown, kubeconfig)
+        KubeConfigLoader(merged, active_context=chosen).load_and_set(configuration)
+    except (ConfigException, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+        problem = f"{shown} is no kubeconfig that can be used: {_one_line(error).rstrip('.') or type(error).__name__}."
+        raise Refused(problem, next_step="Compare it with: kubectl config view") from None
     except OSError as error:
         raise Refused(f"{shown} cannot be read: {error.strerror or error}.", next_step=f"ls -l {shown}") from None
-
-
-@contextmanager
-def _complaints() -> Iterator[list[str]]:
-    """What the client logs while it loads credentials, where it should raise."""
-    said: list[str] = []
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage().strip())
-
-    keep, root = Keep(level=logging.ERROR), logging.getLogger()
-    root.addHandler(keep)
-    try:
-        yield said
     finally:
-        root.removeHandler(keep)
-
-
-def _ask(api: ApiClient, context: str, kubeconfig: Path | None, path: str, query: dict[str, str]) -> bytes:
-    import urllib3
-    from kubernetes.client.exceptions import ApiException
-
-    server = str(api.configuration.host)
-    headers = {"Accept": "application/json, */*"}
-    api.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
-    url = f"{server}{path}{'?' + urlencode(query) if query else ''}"
-    here = kubectl(context, kubeconfig, "cluster-info")
-    try:
-        answer = api.call_api("GET", url, headers, _request_timeout=(_CONNECT_LIMIT_S, _READ_LIMIT_S))
-        body: bytes = answer.read()
-    except (ApiException, urllib3.exceptions.SSLError) as error:  # the client turns what TLS says into one of its own
-        said = " ".join(str(getattr(error, "reason", "") or error).split()).removeprefix("SSLError ")
+        logging.getLogger().removeHandler(logged)
+    if logged.buffer:  # worth more than the 401 that would follow
+        messages = " ".join(record.getMessage().strip() for record in logged.buffer)
         raise CannotRun(
-            f"There is no trusted connection to {server} (context {context}): {said}.", next_step=here
-        ) from (None)
-    except urllib3.exceptions.HTTPError as error:
-        raise CannotRun(
-            f"The API server {server} of context {context} does not answer: {_reason(error)}.", next_step=here
-        ) from None
-    if answer.status != 200:
-        raise _refusal(answer.status, body, server, path, lambda *words: kubectl(context, kubeconfig, *words))
-    return body
-
-
-def _refusal(
-    status: int, body: bytes, server: str, path: str, command: Callable[..., str]
-) -> NotThere | Forbidden | Refused | CannotRun:
-    try:
-        said = str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        said = body[:200].decode(errors="replace").strip() or "it says no more"
-    if status == 401:
-        return Refused(
-            f"The API server {server} does not accept the credentials (401): {said}. They are wrong, or have expired.",
-            next_step=command("auth", "whoami"),
+            f"The credentials of context {chosen} ({shown}) cannot be obtained: {messages}",
+            next_step=kubectl(chosen, kubeconfig, "auth", "whoami"),
         )
-    if status == 403:  # its own words name the user, the verb, the resource and the namespace
-        return Forbidden(
-            f"The API server {server} refuses (403): {said}.", next_step=command("auth", "can-i", "--list")
-        )
-    if status == 404:
-        return NotThere(f"{server}{path} does not exist: {said}.", next_step=command("get", "namespaces"))
-    return CannotRun(
-        f"The API server {server} answered {status} for {path}: {said}.", next_step=command("get", "nodes")
-    )
+    return configuration, chosen
 
 
-def _object(body: bytes, where: str) -> Object:
-    try:
-        found = json.loads(body)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise CannotRun(
-            f"{where} does not answer as Kubernetes does: {body[:100]!r}.", next_step="kubectl cluster-info"
-        )
-    return found
+def _chosen(config: Object, context: str | None, shown: str, kubeconfig: Path | None) -> str:
+    names = [str(one["name"]) for one in config.get("contexts") or []]
+    have = f"it has: {', '.join(names)}" if names else "it has none"
+    chosen = str(config.get("current-context") or "") if context is None else context
+    if not chosen and context is None:
+        raise Refused(f"{shown} names no current context; {have}.", next_step="Name one with: --context NAME")
+    if chosen not in names:
+        step = kubectl("", kubeconfig, "config", "get-contexts")
+        raise Refused(f"{shown} has no context {chosen}; {have}.", next_step=step)
+    return chosen
 
 
-def _reason(error: Exception) -> str:
-    """What went wrong, without urllib3's objects around it: ``[Errno 111] Connection refused``."""
-    words = str(error) or type(error).__name__
-    return words.rpartition("object at 0x")[2].partition(">: ")[2] or words.rpartition("): ")[2] or words
-
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())

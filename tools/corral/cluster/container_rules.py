@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from corral.agent.progress import count, duration
 from corral.cluster import claim_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import SERVER, Snapshot, annotation, containers, last_end, message, seconds
+from corral.cluster.snapshot import SERVER, Snapshot, at, containers, last_end, listed, message_of, name_of, seconds
 
 _IMAGE = {
     "ErrImagePull",
@@ -21,20 +20,17 @@ _IMAGE = {
     "SignatureValidationFailed",
 }
 _MISSING_FILE = re.compile(r"\bstartup: file-missing path=(?P<path>.+?): ")  # started.sh
+_LASTING = re.compile(r"executable file not found|no such file or directory|permission denied|not a directory")
 _FROM = "corral/image-from"  # annotation of a Deployment whose image is not the lock's
 _NEVER_RAN = {"StartError", "ContainerCannotRun"}
-_COMING = {"ContainerCreating", "PodInitializing"}
+_STARTING = {None, "", "ContainerCreating", "PodInitializing"}
 _OFTEN = 3  # starts that fail one after the other
 _RECENT_S = 3600.0
 
-# What a registry or a runtime says of an image: a sentence, and whether waiting may heal it.
+# What a registry or a runtime reports about an image: a pattern, a sentence, and whether waiting may heal it.
 _IMAGE_TROUBLE: tuple[tuple[str, str, bool], ...] = (
-    (r"toomanyrequests|429 Too Many", "the registry gives no more images to this address for now (rate limit)", True),
-    (
-        r"x509|tls: |HTTP response to HTTPS client",
-        "the node and the registry do not agree on how to speak (TLS)",
-        False,
-    ),
+    (r"toomanyrequests|429 Too Many", "the registry limits the rate of this address", True),
+    (r"x509|tls: |HTTP response to HTTPS client", "the TLS connection between the node and the registry fails", False),
     (
         r"no such host|no route to host|network is unreachable|i/o timeout|connection re(?:fused|set)|EOF| 50\d ",
         "the node does not reach the registry",
@@ -50,81 +46,78 @@ _IMAGE_TROUBLE: tuple[tuple[str, str, bool], ...] = (
     (r"no space left", "the node's disk is full", True),
     (r"invalid reference|InvalidImageName|couldn't parse image", "that is no name of an image", False),
     (r"pull policy of Never", "the node does not have it, and may not pull it", False),
+    (r"", "the reason is in the runtime's message", True),
 )
 
 
-def waiting(seen: Snapshot, pod: Object) -> Finding | None:
+def waiting(snapshot: Snapshot, pod: Object) -> Finding | None:
     """A container that cannot start, or ended and waits to be started again."""
     for container in containers(pod):
-        state = (container.get("state") or {}).get("waiting")
-        if not state or state.get("reason") in _COMING or not state.get("reason"):
+        state = at(container, "state", "waiting") or {}
+        reason = state.get("reason")
+        if reason in _STARTING:
             continue
-        reason = str(state["reason"])
         if reason in _IMAGE:
-            return _image(seen, pod, container, state)
+            return _image(snapshot, pod, container, state)
         if reason == "CrashLoopBackOff":
-            return crashed(seen, pod, container)
-        return _start(seen, pod, container, state)
+            return _crashed(snapshot, pod, container)
+        return _start(snapshot, pod, container, state)
     return None
 
 
-def _image(seen: Snapshot, pod: Object, container: Object, state: Object) -> Finding:
-    said = _told(state)
-    if said.endswith('"'):  # a back-off alone: the event of the attempt says why
-        attempts = [message(one) for one in seen.events_of(pod, "Pod", "Failed", "InspectFailed", "ErrImageNeverPull")]
-        said = next((one for one in reversed(attempts) if not one.startswith("Error: ")), said)
-    cause, heals = next(
-        ((words, heals) for text, words, heals in _IMAGE_TROUBLE if re.search(text, said)),
-        ("why, only the runtime's words say", True),
-    )
-    what = f"cannot get the image {_image_of(pod, container)}: {cause}."
+def _image(snapshot: Snapshot, pod: Object, container: Object, state: Object) -> Finding:
+    subject, message = f"pod/{name_of(pod)}", _reason_and_message(state)
+    if message.endswith('"'):  # a back-off alone: the event of the attempt has the reason
+        events = snapshot.events_of(pod, "Pod", "Failed", "InspectFailed", "ErrImageNeverPull")
+        attempts = [message_of(one) for one in reversed(events)]
+        message = next((one for one in attempts if not one.startswith("Error: ")), message)
+    _, trouble, heals = next(row for row in _IMAGE_TROUBLE if re.search(row[0], message))
+    what = f"cannot get the image {_spec(pod, container).get('image') or container.get('image')}: {trouble}."
     if heals:
-        step = seen.kubectl("describe", _subject(pod))
-        return Finding(_subject(pod), what, said, step, is_stuck=False, cause=Cause.IMAGE)
-    # Without --upgrade a digest that is locked stays, whether the registry still has it or not.
-    name = container["name"] if container["name"] == SERVER else "fetch"
-    where, step = _other_image(seen, container, f"corral lock --upgrade {name}")
-    return Finding(_subject(pod), f"{what}{where}", said, step, is_stuck=True, cause=Cause.IMAGE)
+        step = snapshot.kubectl("describe", subject)
+    else:  # without --upgrade a digest that is locked stays, whether the registry still has it or not
+        name = container["name"] if container["name"] == SERVER else "fetch"
+        what, step = _where_corrected(snapshot, container, what, f"corral lock --upgrade {name}")
+    return Finding(subject, what, message, step, is_stuck=not heals, cause=Cause.IMAGE)
 
 
-def _other_image(seen: Snapshot, container: Object, relock: str) -> tuple[str, str]:
-    """Where the image of *container* is corrected when it is not the lock's, and the command to type then."""
-    if container["name"] != SERVER or seen.deployment is None or annotation(seen.deployment, _FROM) is None:
-        return "", relock
-    return " It is not the lock's: correct image in terraform.tfvars.", "corral apply"
+def _where_corrected(snapshot: Snapshot, container: Object, what: str, relock: str) -> tuple[str, str]:
+    """*what* and the command to type: *relock*, unless the image of *container* is not the lock's."""
+    if container["name"] != SERVER or at(snapshot.deployment, "metadata", "annotations", _FROM) is None:
+        return what, relock
+    return f"{what} It is not the lock's: correct image in terraform.tfvars.", "corral apply"
 
 
-def _start(seen: Snapshot, pod: Object, container: Object, state: Object) -> Finding:
-    said, subject = _told(state), _subject(pod)
-    if found := claim_rules.missing_object(seen, subject, said):
+def _start(snapshot: Snapshot, pod: Object, container: Object, state: Object) -> Finding:
+    subject, message, name = f"pod/{name_of(pod)}", _reason_and_message(state), container["name"]
+    if found := claim_rules.missing_object(snapshot, subject, message):
         return found
-    step = seen.kubectl("describe", subject)
-    if "runAsNonRoot" in said:
-        what = f"may not run as root, and the image of its container {container['name']} would."
-        where, step = _other_image(seen, container, "corral lock")
-        return Finding(subject, f"{what}{where}", said, step, is_stuck=True, cause=Cause.IMAGE)
-    if state["reason"] == "CreateContainerConfigError":
-        what = f"has a setting for its container {container['name']} that cannot be met."
-        return Finding(subject, what, said, step, is_stuck=True, cause=Cause.CONFIGURATION)
-    lasting = re.search(r"executable file not found|no such file or directory|permission denied|not a directory", said)
-    what = f"cannot start its container {container['name']} ({state['reason']})."
-    return Finding(subject, what, said, step, is_stuck=bool(lasting), cause=Cause.RUNTIME)
+    step, stuck = snapshot.kubectl("describe", subject), True
+    if "runAsNonRoot" in message:
+        what, cause = f"may not run as root, and the image of its container {name} would.", Cause.IMAGE
+        what, step = _where_corrected(snapshot, container, what, "corral lock")
+    elif state["reason"] == "CreateContainerConfigError":
+        what, cause = f"has a setting for its container {name} that cannot be met.", Cause.CONFIGURATION
+    else:
+        what, cause = f"cannot start its container {name} ({state['reason']}).", Cause.RUNTIME
+        stuck = bool(_LASTING.search(message))
+    return Finding(subject, what, message, step, is_stuck=stuck, cause=cause)
 
 
-def crashed(seen: Snapshot, pod: Object, container: Object) -> Finding:
+def _crashed(snapshot: Snapshot, pod: Object, container: Object) -> Finding:
     """It ended, and is started again and again."""
-    end, name, restarts = last_end(container), container["name"], int(container.get("restartCount") or 0)
+    end, restarts = last_end(container), int(container.get("restartCount") or 0)
     if end.get("reason") in _NEVER_RAN:
-        return _start(seen, pod, container, end)
+        return _start(snapshot, pod, container, end)
     stuck = restarts >= _OFTEN
     if is_out_of_memory(end):
-        return _out_of_memory(seen, pod, container, is_stuck=stuck)
-    last = seen.last_line(pod, name)
-    again = f", {count(restarts, 'restart')} so far" if restarts else ""
-    what = f"has a container {name} that ends again and again ({_exit(end)}{again})"
-    what += f"; its last words: {last}" if last else "; what it said last could not be read."
-    step = seen.kubectl("logs", _subject(pod), "-c", name, "--previous")
-    return Finding(_subject(pod), what, seen.said(pod, "Pod", "BackOff"), step, is_stuck=stuck, cause=Cause.CRASH)
+        return _out_of_memory(snapshot, pod, container, is_stuck=stuck)
+    subject, name, line = f"pod/{name_of(pod)}", container["name"], snapshot.last_line(pod, container["name"])
+    what = f"has a container {name} that ends again and again ({_how(end)}{_so_far(restarts)})"
+    what += f"; its last log line: {line}" if line else "; its log could not be read."
+    step = snapshot.kubectl("logs", subject, "-c", name, "--previous")
+    event = snapshot.last_message(pod, "Pod", "BackOff")
+    return Finding(subject, what, event, step, is_stuck=stuck, cause=Cause.CRASH)
 
 
 def is_out_of_memory(end: Object) -> bool:
@@ -132,64 +125,56 @@ def is_out_of_memory(end: Object) -> bool:
     return end.get("reason") == "OOMKilled"
 
 
-def _out_of_memory(seen: Snapshot, pod: Object, container: Object, *, is_stuck: bool) -> Finding:
-    limit = next(
-        (
-            (one.get("resources") or {}).get("limits", {}).get("memory")
-            for one in _specs(pod)
-            if one["name"] == container["name"]
-        ),
-        None,
+def _out_of_memory(snapshot: Snapshot, pod: Object, container: Object, *, is_stuck: bool) -> Finding:
+    subject, name, end = f"pod/{name_of(pod)}", container["name"], last_end(container)
+    limit, restarts = (
+        at(_spec(pod, container), "resources", "limits", "memory"),
+        int(container.get("restartCount") or 0),
     )
-    restarts = int(container.get("restartCount") or 0)
-    ago = _ago(seen, last_end(container))
-    what = f"took more memory than its container {container['name']} may have"
-    what += f" ({limit})" if limit else ""
-    again = f", {count(restarts, 'restart')} so far" if restarts else ""
-    what += f" and was killed for it{ago}{again}."
-    step = seen.kubectl("logs", _subject(pod), "-c", container["name"], *(["--previous"] if restarts else []))
-    return Finding(_subject(pod), what, _words(last_end(container)), step, is_stuck=is_stuck, cause=Cause.MEMORY)
+    what = f"took more memory than its container {name} may have{f' ({limit})' if limit else ''}"
+    what += f" and was killed for it{_ago(snapshot, end)}{_so_far(restarts)}."
+    step = snapshot.kubectl("logs", subject, "-c", name, *(["--previous"] if restarts else []))
+    return Finding(subject, what, _reported(end), step, is_stuck=is_stuck, cause=Cause.MEMORY)
 
 
-def ended_lately(seen: Snapshot, pod: Object) -> Finding | None:
+def ended_lately(snapshot: Snapshot, pod: Object) -> Finding | None:
     """It runs again, but a container of it ended badly within the last hour."""
     for container in containers(pod):
-        end = (container.get("lastState") or {}).get("terminated") or {}
-        if end.get("exitCode") and seen.now - seconds(end.get("finishedAt")) <= _RECENT_S:
-            return _ended(seen, pod, container, end, runs_again=True)
+        end = at(container, "lastState", "terminated") or {}
+        if end.get("exitCode") and snapshot.now - seconds(end.get("finishedAt")) <= _RECENT_S:
+            return _ended(snapshot, pod, container, end, runs_again=True)
     return None
 
 
-def failed_now(seen: Snapshot, pod: Object) -> Finding | None:
+def failed_now(snapshot: Snapshot, pod: Object) -> Finding | None:
     """A container has ended badly and nothing was started in its place yet."""
     for container in containers(pod):
-        end = (container.get("state") or {}).get("terminated") or {}
+        end = at(container, "state", "terminated") or {}
         if end.get("exitCode"):
-            return _ended(seen, pod, container, end, runs_again=False)
+            return _ended(snapshot, pod, container, end, runs_again=False)
     return None
 
 
-def _ended(seen: Snapshot, pod: Object, container: Object, end: Object, *, runs_again: bool) -> Finding:
+def _ended(snapshot: Snapshot, pod: Object, container: Object, end: Object, *, runs_again: bool) -> Finding:
     if is_out_of_memory(end):
-        return _out_of_memory(seen, pod, container, is_stuck=False)
-    name = container["name"]
+        return _out_of_memory(snapshot, pod, container, is_stuck=False)
+    subject, name, line = f"pod/{name_of(pod)}", container["name"], snapshot.last_line(pod, container["name"])
     what = f"runs again after its container {name} ended" if runs_again else f"has a container {name} that ended"
-    what += f"{_ago(seen, end)} ({_exit(end)})"
-    silent = "." if runs_again else "; it said nothing."
-    what += f"; its last words: {last}" if (last := seen.last_line(pod, name)) else silent
-    step = seen.kubectl("logs", _subject(pod), "-c", name, *(["--previous"] if runs_again else []))
-    return Finding(_subject(pod), what, _words(end), step, is_stuck=False, cause=Cause.CRASH)
+    what += f"{_ago(snapshot, end)} ({_how(end)})"
+    what += f"; its last log line: {line}" if line else "." if runs_again else "; it logged nothing."
+    step = snapshot.kubectl("logs", subject, "-c", name, *(["--previous"] if runs_again else []))
+    return Finding(subject, what, _reported(end), step, is_stuck=False, cause=Cause.CRASH)
 
 
-def unwell(seen: Snapshot, pod: Object) -> Finding | None:
+def unwell(snapshot: Snapshot, pod: Object) -> Finding | None:
     """It runs, and a probe of it fails."""
-    said = seen.said(pod, "Pod", "Unhealthy")
-    if not said:
+    message = snapshot.last_message(pod, "Pod", "Unhealthy")
+    if not message:
         return None
-    probe = said.partition(" probe")[0].lower() if " probe" in said else "a"
+    probe = message.partition(" probe")[0].lower() if " probe" in message else "a"
+    step = snapshot.kubectl("logs", f"pod/{name_of(pod)}", "--tail=50")
     what = f"runs, but its {probe} probe fails."
-    step = seen.kubectl("logs", _subject(pod), "--tail=50")
-    return Finding(_subject(pod), what, said, step, is_stuck=False, cause=Cause.PROBE)
+    return Finding(f"pod/{name_of(pod)}", what, message, step, is_stuck=False, cause=Cause.PROBE)
 
 
 def missing_file(event: str) -> str:
@@ -197,37 +182,30 @@ def missing_file(event: str) -> str:
     return found["path"] if (found := _MISSING_FILE.search(event)) else ""
 
 
-def _exit(end: Object) -> str:
+def _how(end: Object) -> str:
     code, signal = end.get("exitCode"), end.get("signal")
     if signal or (isinstance(code, int) and code > 128):
         return f"killed by signal {signal or int(code or 0) - 128}"
-    return f"exit code {code}" if code is not None else "nobody knows how"
+    return f"exit code {code}" if code is not None else "exit code unknown"
 
 
-def _ago(seen: Snapshot, end: Object) -> str:
-    at = seconds(end.get("finishedAt"))
-    return f" {duration(max(0.0, seen.now - at))} ago" if at else ""
+def _ago(snapshot: Snapshot, end: Object) -> str:
+    at_time = end.get("finishedAt")
+    return f" {duration(snapshot.seconds_since(at_time))} ago" if at_time else ""
 
 
-def _words(end: Object) -> str:
-    """How the end is told by Kubernetes."""
-    return message(end) or str(end.get("reason") or "")
+def _so_far(restarts: int) -> str:
+    return f", {count(restarts, 'restart')} so far" if restarts else ""
 
 
-def _told(state: Object) -> str:
-    said = message(state)
-    return f"{state['reason']}: {said}" if said else str(state["reason"])
+def _reported(end: Object) -> str:
+    return message_of(end) or str(end.get("reason") or "")
 
 
-def _subject(pod: Object) -> str:
-    return f"pod/{pod['metadata']['name']}"
+def _reason_and_message(state: Object) -> str:
+    return ": ".join(part for part in (str(state["reason"]), message_of(state)) if part)
 
 
-def _specs(pod: Object) -> Iterable[Object]:
-    return (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"])
-
-
-def _image_of(pod: Object, container: Object) -> str:
-    return next(
-        (str(one.get("image")) for one in _specs(pod) if one["name"] == container["name"]), str(container.get("image"))
-    )
+def _spec(pod: Object, container: Object) -> Object:
+    specs = [*listed(pod, "spec", "initContainers"), *pod["spec"]["containers"]]
+    return next((one for one in specs if one["name"] == container["name"]), {})

@@ -1,9 +1,9 @@
-"""From what was seen to what is wrong: pure rules, each over one kind of object.  Nothing is looked at here.
+"""From a snapshot to what is wrong: pure rules, each over one kind of object; nothing is read here.
 
 Reasons are stable names of Kubernetes; messages are not, and are only read where the reason leaves a question open.
-Where no rule knows the message, it is shown as it is, and the finding says that the rest is not known.
+Where no rule knows the message, it is shown as it is, and the finding states that the rest is not known.
 
-What is seen, where Kubernetes (v1.34) says it, and whether it is stuck, so that no waiting heals it:
+What is found, where Kubernetes (v1.34) reports it, and whether it is stuck, so that no waiting heals it:
 
 - a claim that is ``Pending`` (``FailedBinding``, ``ProvisioningFailed``, ``VolumeMismatch``) or ``Lost``:
   pkg/controller/volume/persistentvolume/pv_controller.go.  Stuck.
@@ -22,9 +22,10 @@ What is seen, where Kubernetes (v1.34) says it, and whether it is stuck, so that
 - a pod that is ``Failed`` (``Evicted``, ``UnexpectedAdmissionError``, …): pkg/kubelet/{eviction,lifecycle}.  Not stuck:
   another is made.
 - ``ReplicaFailure``, ``FailedCreate`` (Pod Security, RuntimeClass, quota): pkg/controller/{deployment,job},
-  plugin/pkg/admission.  Stuck; but a ServiceAccount may still come.
+  plugin/pkg/admission.  Stuck; but a ServiceAccount may still be made.
 - a Job that is ``Failed`` (``BackoffLimitExceeded``, ``DeadlineExceeded``, ``PodFailurePolicy``): k8s.io/api,
-  batch/v1/types.go.  Stuck.  While it tries again: stuck when the agent said (exit code 2) that trying does not help.
+  batch/v1/types.go.  Stuck.  While it tries again: stuck when the agent ended with exit code 2, for which
+  trying again does not help.
 - ``Unhealthy``: pkg/kubelet/prober.  A node that is not ``Ready``, or under pressure: pkg/kubelet/nodestatus.
   Not stuck.
 """
@@ -38,236 +39,198 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules, container_rules, job_rules, scheduling_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import Snapshot, condition, containers, is_ready, is_true, message
+from corral.cluster.snapshot import (
+    Snapshot,
+    at,
+    condition,
+    has_started,
+    is_ready,
+    is_stopping,
+    is_true,
+    message_of,
+    name_of,
+)
 
-_PATIENCE_S = 60.0  # for which a pod may be starting without a word about it
+_START_LIMIT_S = 60.0  # for which a pod may be starting without an event
 _RECENT_S = 3600.0
-_GRACE_S = 30.0  # beyond its own that a pod may take to stop
+_STOP_LIMIT_S = 30.0  # beyond its own that a pod may take to stop
 _PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+_NO_HANDLER = re.compile(r'no runtime for "(?P<name>[^"]+)"|failed to find runtime handler (?P<crio>\S+)')
 
 
-def findings(seen: Snapshot) -> tuple[Finding, ...]:
+def findings(snapshot: Snapshot) -> tuple[Finding, ...]:
     """What is wrong, those first that no waiting heals; empty when nothing is known to be wrong.
 
-    That nothing is wrong does not say that something runs: it may be starting.
+    An empty result does not mean that something runs: it may be starting.
     """
-    found = tuple(dict.fromkeys(_all(seen)))
-    # A pod that waits for a claim says nothing that the claim does not say better.
+    found = tuple(dict.fromkeys(one for one in _all(snapshot) if one))
+    # A pod that waits for a claim reports nothing beyond the finding about the claim.
     if any(one.subject.startswith("persistentvolumeclaim/") for one in found):
         found = tuple(one for one in found if not (one.subject.startswith("pod/") and one.cause is Cause.CLAIM))
     return tuple(sorted(found, key=lambda one: not one.is_stuck))
 
 
-def _all(seen: Snapshot) -> Iterator[Finding]:
-    yield from _unseen(seen)
-    if "the namespace" not in seen.unseen and (found := _no_namespace(seen)):
-        yield found
-        return
-    for claim in seen.our_claims:
-        yield from _some(claim_rules.unbound(seen, claim))
-    yield from _job(seen)
-    yield from _server(seen)
-    for node in seen.our_nodes:
-        yield from _some(_node(seen, node))
-
-
-def _unseen(seen: Snapshot) -> Iterator[Finding]:
-    for source, problem in seen.unseen.items():
-        step = seen.kubectl("auth", "can-i", "--list")
-        what = f"could not be looked at in {source}: what is wrong there is not known."
-        yield Finding(f"namespace/{seen.namespace}", what, problem, step, is_stuck=False, cause=Cause.UNSEEN)
-
-
-def _no_namespace(seen: Snapshot) -> Finding | None:
-    subject = f"namespace/{seen.namespace}"
-    if seen.space is None:
-        what = "does not exist: nothing was applied to this cluster, or under another name."
-        return Finding(subject, what, "", "corral apply", is_stuck=False, cause=Cause.ABSENT)
-    if seen.space["metadata"].get("deletionTimestamp"):
-        what = "is being deleted, with all that is in it."
-        return Finding(
-            subject, what, "", seen.kubectl("describe", subject, is_namespaced=False), is_stuck=True, cause=Cause.ABSENT
-        )
-    return None
+def _all(snapshot: Snapshot) -> Iterator[Finding | None]:
+    subject = f"namespace/{snapshot.namespace}"
+    for source, problem in snapshot.unread.items():
+        step = snapshot.kubectl("auth", "can-i", "--list")
+        what = f"is only partly known: {source} could not be read, and what is wrong there is not known."
+        yield Finding(subject, what, problem, step, is_stuck=False, cause=Cause.UNSEEN)
+    if "the namespace" not in snapshot.unread:
+        if snapshot.namespace_object is None:
+            what = "does not exist: nothing was applied to this cluster, or under another name."
+            yield Finding(subject, what, "", "corral apply", is_stuck=False, cause=Cause.ABSENT)
+            return
+        if is_stopping(snapshot.namespace_object):
+            what, step = "is being deleted, with all that is in it.", snapshot.kubectl("describe", subject)
+            yield Finding(subject, what, "", step, is_stuck=True, cause=Cause.ABSENT)
+            return
+    yield from (claim_rules.unbound(snapshot, claim) for claim in snapshot.our_claims)
+    yield from _job(snapshot)
+    yield from _server(snapshot)
+    yield from (_node(snapshot, node) for node in snapshot.our_nodes)
 
 
 # -- the download ---------------------------------------------------------------------------------------------
 
 
-def _job(seen: Snapshot) -> Iterator[Finding]:
-    job = seen.job
+def _job(snapshot: Snapshot) -> Iterator[Finding | None]:
+    job = snapshot.job
     if job is None or is_true(job, "Complete"):
         return
-    if found := job_rules.failed(seen, job) or job_rules.uncreated(seen, job):
+    if found := job_rules.failed(snapshot, job) or job_rules.uncreated(snapshot, job):
         yield found
         return
-    yield from _some(_removed(seen, seen.job_pods))
-    pods = [found for pod in seen.job_pods if (found := _pod(seen, pod, is_of_job=True))]
+    yield _removed(snapshot, snapshot.job_pods)
     # Of several attempts the last one counts; what it waits for now is worth more than how the one before ended.
-    yield from pods[:1] or _some(job_rules.retrying(seen, job))
+    found = next(filter(None, (_pod(snapshot, pod, is_of_job=True) for pod in snapshot.job_pods)), None)
+    yield found or job_rules.retrying(snapshot, job)
 
 
 # -- the server -----------------------------------------------------------------------------------------------
 
 
-def _server(seen: Snapshot) -> Iterator[Finding]:
-    if any(source in seen.unseen for source in ("the Deployments", "the pods")):
+def _server(snapshot: Snapshot) -> Iterator[Finding | None]:
+    if any(source in snapshot.unread for source in ("the Deployments", "the pods")):
         return
-    deployment = seen.deployment
-    if deployment is None:
-        what = f"has no Deployment llama-swap{'' if seen.job else ', and no Job download-models'}: nothing serves."
-        stuck = False  # while it is being applied it is still to come
-        yield Finding(f"namespace/{seen.namespace}", what, "", "corral apply", is_stuck=stuck, cause=Cause.ABSENT)
+    namespace, deployment = f"namespace/{snapshot.namespace}", snapshot.deployment
+    if deployment is None:  # not stuck: while it is being applied it does not exist yet
+        what = f"has no Deployment llama-swap{'' if snapshot.job else ', and no Job download-models'}: nothing serves."
+        yield Finding(namespace, what, "", "corral apply", is_stuck=False, cause=Cause.ABSENT)
         return
-    subject = f"deployment/{deployment['metadata']['name']}"
+    subject = f"deployment/{name_of(deployment)}"
     if deployment["spec"].get("replicas", 1) == 0:
-        step = seen.kubectl("scale", subject, "--replicas=1")
+        step = snapshot.kubectl("scale", subject, "--replicas=1")
         yield Finding(subject, "is scaled to 0: nothing serves.", "", step, is_stuck=True, cause=Cause.ABSENT)
         return
-    if seen.service is None and "the Services" not in seen.unseen:
-        what = "has no Service llama-swap: clients find nobody."
-        yield Finding(f"namespace/{seen.namespace}", what, "", "corral apply", is_stuck=False, cause=Cause.ABSENT)
-    pods = seen.server_pods
-    ready = [pod for pod in pods if is_ready(pod)]
-    yield from _some(_removed(seen, pods))
+    if snapshot.service is None and "the Services" not in snapshot.unread:
+        what = "has no Service llama-swap: clients reach no server."
+        yield Finding(namespace, what, "", "corral apply", is_stuck=False, cause=Cause.ABSENT)
+    pods = snapshot.server_pods
+    ready, failure = [pod for pod in pods if is_ready(pod)], condition(deployment, "ReplicaFailure")
+    yield _removed(snapshot, pods)
     if ready:
-        yield from (found for pod in ready if (found := container_rules.ended_lately(seen, pod)))
-        return
-    failure = condition(deployment, "ReplicaFailure")
-    if failure.get("status") == "True":
-        yield job_rules.refused(seen, subject, message(failure))
-        return
-    yield from (found for pod in pods if (found := _pod(seen, pod)))
-    if not pods:
-        yield from _no_pod(seen, deployment, subject)
-
-
-def _no_pod(seen: Snapshot, deployment: Object, subject: str) -> Iterator[Finding]:
-    age = seen.age(deployment["metadata"].get("creationTimestamp"))
-    if age > _PATIENCE_S:
-        what = f"has no pod, {duration(age)} after it was made, and nothing that was seen says why."
-        progress = message(condition(deployment, "Progressing"))
-        yield Finding(subject, what, progress, seen.kubectl("describe", subject), is_stuck=False, cause=Cause.UNKNOWN)
+        yield from (container_rules.ended_lately(snapshot, pod) for pod in ready)
+    elif failure.get("status") == "True":
+        yield job_rules.refused(snapshot, subject, message_of(failure))
+    elif pods:
+        yield from (_pod(snapshot, pod) for pod in pods)
+    elif (age := snapshot.age(deployment)) > _START_LIMIT_S:
+        what = f"has no pod, {duration(age)} after it was made, and no object or event shows why."
+        event, step = message_of(condition(deployment, "Progressing")), snapshot.kubectl("describe", subject)
+        yield Finding(subject, what, event, step, is_stuck=False, cause=Cause.UNKNOWN)
 
 
 # -- any pod --------------------------------------------------------------------------------------------------
 
 
-def _pod(seen: Snapshot, pod: Object, *, is_of_job: bool = False) -> Finding | None:
-    phase = pod.get("status", {}).get("phase")
+def _pod(snapshot: Snapshot, pod: Object, *, is_of_job: bool = False) -> Finding | None:
+    phase = at(pod, "status", "phase")
     if phase == "Succeeded":
         return None
-    if pod["metadata"].get("deletionTimestamp"):
-        return _stopping(seen, pod)
+    if is_stopping(pod):
+        return _stopping(snapshot, pod)
     if phase == "Failed":
-        # How a container of the Job ended is told of the Job.
-        return None if is_of_job or _is_removed(pod) else container_rules.failed_now(seen, pod)
-    rules = (scheduling_rules.unscheduled, container_rules.waiting, _sandbox, _mounting)
+        # How a container of the Job ended is a finding about the Job.
+        return None if is_of_job or _is_removed(pod) else container_rules.failed_now(snapshot, pod)
+    rules = (scheduling_rules.unscheduled, container_rules.waiting, _sandbox, claim_rules.unmounted)
     for rule in rules if is_of_job else (*rules, container_rules.failed_now):
-        if found := rule(seen, pod):
+        if found := rule(snapshot, pod):
             return found
     if is_ready(pod) or (is_of_job and phase == "Running"):
         return None
-    if found := container_rules.unwell(seen, pod) or _on_dead_node(seen, pod):
-        return found
-    return _unexplained(seen, pod)
+    return container_rules.unwell(snapshot, pod) or _on_dead_node(snapshot, pod) or _unexplained(snapshot, pod)
 
 
-def _mounting(seen: Snapshot, pod: Object) -> Finding | None:
-    """Events outlive what they tell of: only a pod none of whose containers has started still waits for a volume."""
-    return None if _has_started(pod) else claim_rules.unmounted(seen, pod)
-
-
-def _has_started(pod: Object) -> bool:
-    return any((one.get("state") or {}).keys() & {"running", "terminated"} for one in containers(pod))
-
-
-def _sandbox(seen: Snapshot, pod: Object) -> Finding | None:
-    if _has_started(pod):
+def _sandbox(snapshot: Snapshot, pod: Object) -> Finding | None:
+    reasons = ("FailedCreatePodSandBox", "NetworkNotReady", "FailedPrepareDynamicResources")
+    message, subject = snapshot.last_message(pod, "Pod", *reasons), f"pod/{name_of(pod)}"
+    if not message or has_started(pod):
         return None
-    said = seen.said(pod, "Pod", "FailedCreatePodSandBox", "NetworkNotReady", "FailedPrepareDynamicResources")
-    if not said:
-        return None
-    subject = f"pod/{pod['metadata']['name']}"
-    if found := re.search(r'no runtime for "(?P<name>[^"]+)"|failed to find runtime handler (?P<crio>\S+)', said):
-        node, name = pod["spec"].get("nodeName"), found["name"] or found["crio"]
+    what, step = "cannot start: its sandbox, or its network, cannot be made.", snapshot.kubectl("describe", subject)
+    if found := _NO_HANDLER.search(message):
+        node, name = at(pod, "spec", "nodeName"), found["name"] or found["crio"]
         what = (
             f"cannot start: the container runtime of node {node} has no handler {name}, which its RuntimeClass names."
         )
-        step = seen.kubectl("describe", "runtimeclasses", is_namespaced=False)
-        return Finding(subject, what, said, step, is_stuck=True, cause=Cause.RUNTIME)
-    what = "cannot start: its sandbox, or its network, cannot be made."
-    return Finding(subject, what, said, seen.kubectl("describe", subject), is_stuck=False, cause=Cause.RUNTIME)
+        step = snapshot.kubectl("describe", "runtimeclasses")
+    return Finding(subject, what, message, step, is_stuck=bool(found), cause=Cause.RUNTIME)
 
 
-def _removed(seen: Snapshot, pods: Sequence[Object]) -> Finding | None:
-    """The kubelet ended some of *pods* within the last hour, or did not take them; told of the last one."""
-    gone = [one for one in pods if _is_removed(one) and seen.age(one["metadata"].get("creationTimestamp")) < _RECENT_S]
+def _removed(snapshot: Snapshot, pods: Sequence[Object]) -> Finding | None:
+    """The kubelet ended some of *pods* within the last hour, or did not take them; about the last one."""
+    gone = [one for one in pods if _is_removed(one) and snapshot.age(one) < _RECENT_S]
     if not gone:
         return None
-    pod, status = gone[0], gone[0]["status"]
-    subject = f"pod/{pod['metadata']['name']}"
-    node, reason = pod["spec"].get("nodeName"), status["reason"]
-    said = message(status)
+    pod, reason, message = gone[0], at(gone[0], "status", "reason"), message_of(gone[0]["status"])
+    subject, node = f"pod/{name_of(pod)}", at(pod, "spec", "nodeName")
     how = "was evicted from" if reason == "Evicted" else f"was not kept ({reason}) by"
     before = f", as {count(len(gone) - 1, 'other pod')} within the hour" if len(gone) > 1 else ""
-    what = f"{how} node {node}{before}: {said or 'no reason was given.'}"
-    step = seen.kubectl("describe", f"node/{node}", is_namespaced=False) if node else seen.kubectl("describe", subject)
-    return Finding(subject, what, said, step, is_stuck=False, cause=Cause.EVICTED)
+    what = f"{how} node {node}{before}: {message or 'no reason was given.'}"
+    step = snapshot.kubectl("describe", f"node/{node}" if node else subject)
+    return Finding(subject, what, message, step, is_stuck=False, cause=Cause.EVICTED)
 
 
 def _is_removed(pod: Object) -> bool:
-    status = pod.get("status", {})
-    return bool(status.get("phase") == "Failed" and status.get("reason"))
+    return bool(at(pod, "status", "phase") == "Failed" and at(pod, "status", "reason"))
 
 
-def _stopping(seen: Snapshot, pod: Object) -> Finding | None:
-    metadata = pod["metadata"]
-    over = seen.age(metadata["deletionTimestamp"])  # the time by which it should be gone
-    if over <= _GRACE_S:
+def _stopping(snapshot: Snapshot, pod: Object) -> Finding | None:
+    over = snapshot.seconds_since(pod["metadata"]["deletionTimestamp"])  # the time by which it should be gone
+    if over <= _STOP_LIMIT_S:
         return None
-    subject = f"pod/{metadata['name']}"
-    what = f"should have been gone {duration(over)} ago: its node {pod['spec'].get('nodeName')} does not stop it."
-    step = seen.kubectl("delete", subject, "--force", "--grace-period=0")
+    subject, node = f"pod/{name_of(pod)}", at(pod, "spec", "nodeName")
+    what = f"should have been gone {duration(over)} ago: its node {node} does not stop it."
+    step = snapshot.kubectl("delete", subject, "--force", "--grace-period=0")
     return Finding(subject, what, "", step, is_stuck=False, cause=Cause.NODE)
 
 
-def _on_dead_node(seen: Snapshot, pod: Object) -> Finding | None:
-    node = next((one for one in seen.nodes if one["metadata"]["name"] == pod["spec"].get("nodeName")), None)
-    return _node(seen, node) if node and not is_true(node, "Ready") else None
+def _on_dead_node(snapshot: Snapshot, pod: Object) -> Finding | None:
+    node = next((one for one in snapshot.nodes if name_of(one) == at(pod, "spec", "nodeName")), None)
+    return _node(snapshot, node) if node and not is_true(node, "Ready") else None
 
 
-def _unexplained(seen: Snapshot, pod: Object) -> Finding | None:
-    age = seen.age(pod["metadata"].get("creationTimestamp"))
-    phase = pod.get("status", {}).get("phase", "unknown")
-    if age <= _PATIENCE_S and phase in ("Pending", "Running"):
+def _unexplained(snapshot: Snapshot, pod: Object) -> Finding | None:
+    age, phase, subject = snapshot.age(pod), at(pod, "status", "phase") or "unknown", f"pod/{name_of(pod)}"
+    if age <= _START_LIMIT_S and phase in ("Pending", "Running"):
         return None
-    subject = f"pod/{pod['metadata']['name']}"
-    warnings = [one for one in seen.events_of(pod, "Pod") if one.get("type") == "Warning"]
-    said = message(warnings[-1]) if warnings else ""
-    what = f"is not ready after {duration(age)} (phase {phase}), and nothing that was seen says why."
-    return Finding(subject, what, said, seen.kubectl("describe", subject), is_stuck=False, cause=Cause.UNKNOWN)
+    warnings = [message_of(one) for one in snapshot.events_of(pod, "Pod") if one.get("type") == "Warning"]
+    what = f"is not ready after {duration(age)} (phase {phase}), and no object or event shows why."
+    event, step = warnings[-1] if warnings else "", snapshot.kubectl("describe", subject)
+    return Finding(subject, what, event, step, is_stuck=False, cause=Cause.UNKNOWN)
 
 
 # -- nodes ----------------------------------------------------------------------------------------------------
 
 
-def _node(seen: Snapshot, node: Object) -> Finding | None:
-    subject = f"node/{node['metadata']['name']}"
-    step = seen.kubectl("describe", subject, is_namespaced=False)
-    ready = condition(node, "Ready")
-    said = message(ready)
+def _node(snapshot: Snapshot, node: Object) -> Finding | None:
+    ready, pressure = condition(node, "Ready"), next((kind for kind in _PRESSURE if is_true(node, kind)), None)
     if ready.get("status") != "True":
         silent = ready.get("status") in (None, "Unknown")
-        what = "is not ready: its kubelet says nothing any more." if silent else "is not ready."
-        return Finding(subject, what, said, step, is_stuck=False, cause=Cause.NODE)
-    for kind in _PRESSURE:
-        if is_true(node, kind):
-            said = message(condition(node, kind))
-            return Finding(subject, f"has {kind}: it may end pods.", said, step, is_stuck=False, cause=Cause.NODE)
-    return None
-
-
-def _some(finding: Finding | None) -> Iterator[Finding]:
-    if finding:
-        yield finding
+        what, event = f"is not ready{': its kubelet no longer reports' if silent else ''}.", message_of(ready)
+    elif pressure:
+        what, event = f"has {pressure}: it may end pods.", message_of(condition(node, pressure))
+    else:
+        return None
+    subject = f"node/{name_of(node)}"
+    return Finding(subject, what, event, snapshot.kubectl("describe", subject), is_stuck=False, cause=Cause.NODE)

@@ -35,9 +35,9 @@ class Finding:
     Attributes:
         subject: as kubectl names it: ``pod/llama-swap-7d9f``.
         what: a sentence that begins with the subject's part in it, without its name.
-        event: what Kubernetes, or the container itself, said about it, word for word; empty when it said nothing.
+        event: the message of Kubernetes, or of the container itself, word for word; empty when there is none.
         next_step: a command to be typed as it is.
-        is_stuck: no waiting heals it: somebody has to change something.
+        is_stuck: no waiting heals it: it requires operator action.
         cause: its kind.
     """
 

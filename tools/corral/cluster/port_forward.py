@@ -1,9 +1,9 @@
 """A port of this machine whose connections end in a pod: what ``kubectl port-forward`` does, without kubectl.
 
 Each connection has a WebSocket of its own through the API server (subprotocol ``v4.channel.k8s.io``: channel 0 carries
-the bytes, channel 1 an error, and each begins with the port's number).  The protocol cannot say that one direction has
-ended, so a client that has closed its half still gets an answer that is on its way, until the pod is silent for
-``HALF_OPEN_S``.
+the bytes, channel 1 an error, and each begins with the port's number).  The protocol cannot express that one direction
+has ended, so a client that has closed its half still gets a response that is on its way, until the pod is silent for
+``HALF_OPEN_S``.  ``kubernetes.stream.portforward`` drops that response, and its opening has no time limit.
 
 One thread with an event loop serves all connections.  It has ended, and every connection with it, when the ``with``
 block is left.
@@ -17,16 +17,20 @@ import ssl
 import threading
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from socket import socket as Socket  # noqa: N812 - the WebSockets are called socket here
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from corral.cluster.client import Cluster, Object
+from corral.cluster.snapshot import NAME, at, is_ready, is_stopping, labels, listed, name_of
 from corral.errors import CannotRun, CorralError, Refused
 
 if TYPE_CHECKING:
     import aiohttp
+
+    WebSocket: TypeAlias = aiohttp.ClientWebSocketResponse[bool]
 
 HALF_OPEN_S = 5.0
 """How long the pod may be silent after the client has closed its half of a connection."""
@@ -36,48 +40,57 @@ _OPEN_LIMIT_S = 10.0
 _CLOSE_LIMIT_S = 1.0
 _PIECE = 64 * 1024
 _DATA = 0  # the other channel is the error's
-_NAME = "app.kubernetes.io/name"
 
 
 @contextmanager
 def forwarded(cluster: Cluster, namespace: str, service: str = "llama-swap") -> Iterator[str]:
-    """``http://127.0.0.1:PORT``, behind which a ready pod of *service* answers, as long as the block runs.
+    """``http://127.0.0.1:PORT``, which leads to a ready pod of *service* as long as the block runs.
 
     A connection that is made after the pod was replaced goes to the one that is ready then.
 
     Raises:
         CannotRun: there is no such Service, none of its pods is ready, or nothing listens in the pod.
-        Refused: the user may not look, or may not forward.
+        Refused: the user may not read them, or may not forward.
     """
     forward = _Forward(cluster, namespace, service)
-    forward.start()
+    thread = threading.Thread(target=forward.run, name=f"port-forward {namespace}/{service}", daemon=True)
+    thread.start()
     try:
-        yield f"http://{_HOST}:{forward.port}"
+        yield f"http://{_HOST}:{forward.port.result()}"
     finally:
         forward.stop()
+        thread.join()
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where connections go."""
-
+class _Target:
     pod: str
     port: int
 
 
-def find_service(cluster: Cluster, namespace: str, service: str) -> Object:
-    """The Service of that name, else the only one that is labelled with it.
+def _find_target(cluster: Cluster, namespace: str, service: str) -> _Target:
+    """A ready pod of *service*, and the port in it."""
+    found = _find_service(cluster, namespace, service)
+    selector = ",".join(f"{key}={value}" for key, value in sorted((at(found, "spec", "selector") or {}).items()))
+    pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector) if selector else ()
+    for pod in pods:
+        if is_ready(pod):
+            return _Target(name_of(pod), _port_in(pod, found["spec"]["ports"][0]))
+    states = ", ".join(f"{name_of(pod)} is {_phase(pod)}" for pod in pods) or "it has no pod"
+    raise CannotRun(
+        f"No pod of the Service {name_of(found)} in {namespace} is ready: {states}.",
+        next_step=f"corral status --context {cluster.context} --namespace {namespace}",
+    )
 
-    Raises:
-        CannotRun: there is none, or more than one.
-    """
-    path = f"/api/v1/namespaces/{namespace}/services"
-    services = cluster.items(path)
-    named = [one for one in services if one["metadata"]["name"] == service]
-    found = named or [one for one in services if one["metadata"].get("labels", {}).get(_NAME) == service]
+
+def _find_service(cluster: Cluster, namespace: str, service: str) -> Object:
+    """The Service of that name, else the only one that is labelled with it."""
+    services = cluster.items(f"/api/v1/namespaces/{namespace}/services")
+    found = [one for one in services if name_of(one) == service]
+    found = found or [one for one in services if labels(one).get(NAME) == service]
     if len(found) == 1:
         return found[0]
-    have = ", ".join(str(one["metadata"]["name"]) for one in found or services) or "none"
+    have = ", ".join(map(name_of, found or services)) or "none"
     raise CannotRun(
         f"The namespace {namespace} (context {cluster.context}) has "
         f"{'more than one' if found else 'no'} Service for {service}; it has: {have}.",
@@ -85,36 +98,10 @@ def find_service(cluster: Cluster, namespace: str, service: str) -> Object:
     )
 
 
-def find_target(cluster: Cluster, namespace: str, service: str) -> Target:
-    """A pod of *service* that is ready, and the port in it.
-
-    Raises:
-        CannotRun: none is ready.
-    """
-    found = find_service(cluster, namespace, service)
-    selector = found["spec"].get("selector") or {}
-    label_selector = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
-    pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=label_selector) if selector else ()
-    for pod in pods:
-        if _is_ready(pod):
-            return Target(str(pod["metadata"]["name"]), _port_in(pod, found["spec"]["ports"][0]))
-    told = ", ".join(f"{pod['metadata']['name']} is {_phase(pod)}" for pod in pods) or "it has no pod"
-    raise CannotRun(
-        f"No pod of the Service {found['metadata']['name']} in {namespace} is ready: {told}.",
-        next_step=f"corral status --context {cluster.context} --namespace {namespace}",
-    )
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or []
-    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-    return ready and not pod["metadata"].get("deletionTimestamp")
-
-
 def _phase(pod: Object) -> str:
-    if pod["metadata"].get("deletionTimestamp"):
+    if is_stopping(pod):
         return "being stopped"
-    phase = str(pod.get("status", {}).get("phase", "of an unknown phase"))
+    phase = str(at(pod, "status", "phase") or "of an unknown phase")
     return "Running, but not ready" if phase == "Running" else phase
 
 
@@ -124,77 +111,57 @@ def _port_in(pod: Object, port: Object) -> int:
     if isinstance(target, int):
         return target
     for container in pod["spec"]["containers"]:
-        for one in container.get("ports") or []:
+        for one in listed(container, "ports"):
             if one.get("name") == target:
                 return int(one["containerPort"])
     raise CannotRun(
-        f"The Service sends to the port named {target}, and the pod {pod['metadata']['name']} names no such port.",
-        next_step=f"kubectl -n {pod['metadata']['namespace']} describe pod {pod['metadata']['name']}",
+        f"The Service sends to the port named {target}, and the pod {name_of(pod)} names no such port.",
+        next_step=f"kubectl -n {pod['metadata']['namespace']} describe pod {name_of(pod)}",
     )
 
 
 class _Forward:
     def __init__(self, cluster: Cluster, namespace: str, service: str) -> None:
+        self.port: Future[int] = Future()
         self._cluster, self._namespace, self._service = cluster, namespace, service
-        self._target = find_target(cluster, namespace, service)
-        self._started = threading.Event()
-        self._failure: BaseException | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()
+        self._target = _find_target(cluster, namespace, service)
         self._tls = _tls(cluster.api.configuration)
-        self._thread = threading.Thread(target=self._run, name=f"port-forward {namespace}/{service}", daemon=True)
-        self.port = 0
-
-    def start(self) -> None:
-        self._thread.start()
-        self._started.wait()
-        if self._failure:
-            self._thread.join()
-            raise self._failure
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()
 
     def stop(self) -> None:
-        if self._loop and self._stop:
-            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
-                self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            self._loop.call_soon_threadsafe(self._stop.set)
 
     # -- in the thread ------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
-            asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
-            self._failure = error
-        finally:
-            self._started.set()
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve())
+        except BaseException as error:
+            if self.port.done():
+                raise
+            self.port.set_exception(error)
 
     async def _serve(self) -> None:
         import aiohttp
 
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        connections: set[asyncio.Task[None]] = set()
         connector = aiohttp.TCPConnector(socket_factory=self._socket)
-        async with aiohttp.ClientSession(trust_env=False, connector=connector) as session:
-
-            def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                task = asyncio.create_task(self._connection(session, reader, writer))
-                connections.add(task)
-                task.add_done_callback(connections.discard)
-
-            # Once for nothing: whoever may not forward is told so, and not by a connection that breaks.
-            await self._close(await self._open(session, self._target))
-            server = await asyncio.start_server(accepted, _HOST, 0)
+        async with aiohttp.ClientSession(trust_env=False, connector=connector) as self._session:
+            # A first WebSocket without use: a user who may not forward gets that error, not a broken connection.
+            await _close(await self._open(self._target))
+            server = await asyncio.start_server(self._connection, _HOST, 0)
             try:
-                self.port = int(server.sockets[0].getsockname()[1])
-                self._started.set()
+                self.port.set_result(int(server.sockets[0].getsockname()[1]))
                 await self._stop.wait()
             finally:
                 server.close()
-                left = set(connections)
-                for task in left:
+                connections = asyncio.all_tasks() - {asyncio.current_task()}
+                for task in connections:
                     task.cancel()
-                await asyncio.gather(*left, return_exceptions=True)
+                await asyncio.gather(*connections, return_exceptions=True)
                 await server.wait_closed()
         await self._closed()
 
@@ -204,50 +171,45 @@ class _Forward:
         return made
 
     async def _closed(self) -> None:
-        """Return when every connection to the API server is closed: TLS says goodbye first, and that takes a moment."""
+        """Return when every connection to the API server is closed: the end of TLS takes a moment."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_LIMIT_S):
-                while any(one.fileno() != -1 for one in self._sockets):  # noqa: ASYNC110 - nobody tells when
+                while any(one.fileno() != -1 for one in self._sockets):  # noqa: ASYNC110 - no event reports it
                     await asyncio.sleep(0.01)
 
-    async def _connection(
-        self, session: aiohttp.ClientSession, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            socket = await self._open_anew(session)
+            socket = await self._open_again()
         except (CorralError, OSError, TimeoutError):
-            writer.transport.abort()  # the client sees a reset: no pod, no answer
+            writer.transport.abort()  # the client gets a reset: no pod, no response
             return
         try:
             await _pump(socket, reader, writer)
         finally:
-            await self._close(socket)
+            await _close(socket)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _open_anew(self, session: aiohttp.ClientSession) -> aiohttp.ClientWebSocketResponse[bool]:
-        """To the pod of before; when that is gone, to the one that is ready now."""
+    async def _open_again(self) -> WebSocket:
+        """To the same pod; when that is gone, to the one that is ready now."""
         try:
-            return await self._open(session, self._target)
+            return await self._open(self._target)
         except CannotRun:
-            self._target = await asyncio.to_thread(find_target, self._cluster, self._namespace, self._service)
-            return await self._open(session, self._target)
+            self._target = await asyncio.to_thread(_find_target, self._cluster, self._namespace, self._service)
+            return await self._open(self._target)
 
-    async def _open(self, session: aiohttp.ClientSession, target: Target) -> aiohttp.ClientWebSocketResponse[bool]:
+    async def _open(self, target: _Target) -> WebSocket:
         import aiohttp
 
-        configuration = self._cluster.api.configuration
+        cluster, configuration = self._cluster, self._cluster.api.configuration
         path = f"/api/v1/namespaces/{self._namespace}/pods/{target.pod}/portforward"
-        headers: dict[str, str] = {}
-        self._cluster.api.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
-        where = f"{target.pod} in {self._namespace} (context {self._cluster.context})"
-        again = f"corral status --context {self._cluster.context} --namespace {self._namespace}"
+        where = f"{target.pod} in {self._namespace} (context {cluster.context})"
         try:
             async with asyncio.timeout(_OPEN_LIMIT_S):
-                return await session.ws_connect(
-                    f"{self._cluster.server}{path}?ports={target.port}",
-                    headers=headers,
+                return await self._session.ws_connect(
+                    f"{cluster.server}{path}?ports={target.port}",
+                    headers=cluster.authorization(path),
                     protocols=("v4.channel.k8s.io",),
                     ssl=self._tls,
                     server_hostname=configuration.tls_server_name or None,
@@ -255,24 +217,20 @@ class _Forward:
                     proxy_headers=configuration.proxy_headers or None,
                     timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_LIMIT_S),
                 )
-        except aiohttp.WSServerHandshakeError as error:
-            if error.status in (401, 403):
-                raise Refused(
-                    f"The API server refuses ({error.status}) to forward a port to the pod {where}: "
-                    "the user may not create pods/portforward.",
-                    next_step=self._cluster.kubectl("auth", "can-i", "create", "pods/portforward"),
-                ) from None
-            raise CannotRun(
-                f"No port can be forwarded to the pod {where}: HTTP {error.status}.", next_step=again
-            ) from None
         except (aiohttp.ClientError, TimeoutError) as error:
-            said = str(error) or f"no answer within {_OPEN_LIMIT_S:.0f} s"
-            raise CannotRun(f"No port can be forwarded to the pod {where}: {said}.", next_step=again) from None
-
-    @staticmethod
-    async def _close(socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
-        with contextlib.suppress(OSError, TimeoutError):
-            await socket.close()
+            reason = str(error) or f"no response within {_OPEN_LIMIT_S:.0f} s"
+            if isinstance(error, aiohttp.WSServerHandshakeError):
+                reason = f"HTTP {error.status}"
+                if error.status in (401, 403):
+                    raise Refused(
+                        f"The API server refuses ({error.status}) to forward a port to the pod {where}: "
+                        "the user may not create pods/portforward.",
+                        next_step=cluster.kubectl("auth", "can-i", "create", "pods/portforward"),
+                    ) from None
+            raise CannotRun(
+                f"No port can be forwarded to the pod {where}: {reason}.",
+                next_step=f"corral status --context {cluster.context} --namespace {self._namespace}",
+            ) from None
 
 
 def _tls(configuration: Any) -> ssl.SSLContext | bool:
@@ -289,29 +247,28 @@ def _tls(configuration: Any) -> ssl.SSLContext | bool:
     return context
 
 
-async def _pump(
-    socket: aiohttp.ClientWebSocketResponse[bool], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    """Carry bytes both ways until the pod has closed, the client is gone, or was silent for too long after half."""
+async def _close(socket: WebSocket) -> None:
+    with contextlib.suppress(OSError, TimeoutError):
+        await socket.close()
+
+
+async def _pump(socket: WebSocket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Carry bytes both ways until the pod has closed, the client is gone, or the pod is silent too long after half."""
     sent = asyncio.create_task(_up(socket, reader))
-    received = asyncio.create_task(_down(socket, writer, sent))
     try:
-        await received
+        await _down(socket, writer, sent)
     finally:
-        for task in (sent, received):
-            task.cancel()
-        await asyncio.gather(sent, received, return_exceptions=True)
+        sent.cancel()
+        await asyncio.gather(sent, return_exceptions=True)
 
 
-async def _up(socket: aiohttp.ClientWebSocketResponse[bool], reader: asyncio.StreamReader) -> None:
+async def _up(socket: WebSocket, reader: asyncio.StreamReader) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(_PIECE):
             await socket.send_bytes(bytes([_DATA]) + data)
 
 
-async def _down(
-    socket: aiohttp.ClientWebSocketResponse[bool], writer: asyncio.StreamWriter, sent: asyncio.Task[None]
-) -> None:
+async def _down(socket: WebSocket, writer: asyncio.StreamWriter, sent: asyncio.Task[None]) -> None:
     import aiohttp
 
     begun: set[int] = set()
@@ -327,17 +284,17 @@ async def _down(
                 writer.write(data)
                 await writer.drain()
             else:
-                writer.transport.abort()  # nobody listens there, or the pod is gone: no orderly end
+                writer.transport.abort()  # nothing listens there, or the pod is gone: no orderly end
                 return
 
 
-async def _next(socket: aiohttp.ClientWebSocketResponse[bool], sent: asyncio.Task[None]) -> Any:
-    """The next message; None when the client has closed its half and the pod has said nothing since for a while."""
-    coming = asyncio.ensure_future(socket.receive())
+async def _next(socket: WebSocket, sent: asyncio.Task[None]) -> Any:
+    """The next message; None when the client has closed its half and the pod was silent for a while since."""
+    received = asyncio.ensure_future(socket.receive())
     try:
-        await asyncio.wait({coming, sent}, return_when=asyncio.FIRST_COMPLETED)
-        if not coming.done():
-            await asyncio.wait({coming}, timeout=HALF_OPEN_S)
-        return coming.result() if coming.done() else None
+        await asyncio.wait({received, sent}, return_when=asyncio.FIRST_COMPLETED)
+        if not received.done():
+            await asyncio.wait({received}, timeout=HALF_OPEN_S)
+        return received.result() if received.done() else None
     finally:
-        coming.cancel()
+        received.cancel()

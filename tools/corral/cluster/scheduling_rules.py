@@ -3,106 +3,103 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import Snapshot, asks_for, claims_of, condition, is_true, labels, message, quantity
+from corral.cluster.snapshot import (
+    Snapshot,
+    at,
+    claims_of,
+    condition,
+    is_true,
+    labels,
+    listed,
+    message_of,
+    name_of,
+    quantity,
+    requested,
+)
 
 _INSUFFICIENT = re.compile(r"Insufficient (?P<resource>[^\s,.]+(?:\.[^\s,.]+)*)")
 _HOSTNAME = "kubernetes.io/hostname"  # selectors name it, and a recording keeps only the keys that a rule names
 _CORDONED = "node.kubernetes.io/unschedulable"
-_NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_NOT_READY = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 _PLAIN = {"cpu": "processors", "memory": "memory", "ephemeral-storage": "disk for scratch files"}
 
 
-def unscheduled(seen: Snapshot, pod: Object) -> Finding | None:
+def unscheduled(snapshot: Snapshot, pod: Object) -> Finding | None:
     """No node takes it."""
     placed = condition(pod, "PodScheduled")
     if placed.get("status") != "False":
         return None
-    said = message(placed)
-    subject = f"pod/{pod['metadata']['name']}"
-    step = seen.kubectl("describe", subject)
+    message, subject = message_of(placed), f"pod/{name_of(pod)}"
+    describe = snapshot.kubectl("describe", subject)
+    wanted = [node for node in snapshot.nodes if _matches(pod, node)]
     if placed.get("reason") == "SchedulingGated":
-        return Finding(
-            subject, "is held back by a scheduling gate.", said, step, is_stuck=False, cause=Cause.SCHEDULING
+        verdict = "is held back by a scheduling gate.", describe, False, Cause.SCHEDULING
+    elif "the nodes" not in snapshot.unread and snapshot.nodes and not wanted:
+        verdict = _no_such_node(snapshot, pod)
+    else:
+        verdict = (
+            _disk_elsewhere(snapshot, pod, message, wanted)
+            or _no_volume(snapshot, pod, message)
+            or _tainted(snapshot, pod, wanted)
+            or _no_room(snapshot, pod, message, wanted)
+            or ("waits for a node; the reason is in the scheduler's message.", describe, False, Cause.SCHEDULING)
         )
-    wanted = _wanted(seen, pod)
-    if "the nodes" not in seen.unseen and seen.nodes and not wanted:
-        return _no_such_node(seen, pod, subject, said)
-    found = (
-        _disk_elsewhere(seen, pod, subject, said, wanted)
-        or _no_volume(seen, pod, subject, said)
-        or _tainted(seen, pod, subject, said, wanted)
-        or _no_room(seen, pod, subject, said, wanted)
-    )
-    if found:
-        return found
-    return Finding(
-        subject,
-        "waits for a node; why, only the scheduler's words say.",
-        said,
-        step,
-        is_stuck=False,
-        cause=Cause.SCHEDULING,
-    )
+    what, step, is_stuck, cause = verdict
+    return Finding(subject, what, message, step, is_stuck=is_stuck, cause=cause)
 
 
-def _no_such_node(seen: Snapshot, pod: Object, subject: str, said: str) -> Finding:
-    have = ", ".join(sorted(node["metadata"]["name"] for node in seen.nodes))
+_Verdict = tuple[str, str, bool, Cause]  # the sentence, the command, whether it is stuck, the cause
+
+
+def _no_such_node(snapshot: Snapshot, pod: Object) -> _Verdict:
+    have = ", ".join(sorted(map(name_of, snapshot.nodes)))
     what = f"wants a node with {_selection(pod)}, and there is none; the nodes are: {have}."
-    step = seen.kubectl("get", "nodes", "--show-labels", is_namespaced=False)
-    return Finding(subject, what, said, step, is_stuck=True, cause=Cause.SCHEDULING)
+    return what, snapshot.kubectl("get", "nodes", "--show-labels"), True, Cause.SCHEDULING
 
 
-def _no_room(seen: Snapshot, pod: Object, subject: str, said: str, wanted: Sequence[Object]) -> Finding | None:
-    lacking = [found["resource"] for found in _INSUFFICIENT.finditer(said)]
+def _no_room(snapshot: Snapshot, pod: Object, message: str, wanted: list[Object]) -> _Verdict | None:
+    lacking = [found["resource"] for found in _INSUFFICIENT.finditer(message)]
     if not lacking:
         return None
     resource = next((one for one in lacking if one not in _PLAIN), lacking[0])
     # Of the nodes that it may be on, the one that has most of it.
     node = max(wanted, key=lambda one: _allocatable(one, resource), default=None)
     if node is None:
-        what = f"waits for {_PLAIN.get(resource, resource)}: no node has enough of it."
-        return Finding(
-            subject,
-            what,
-            said,
-            seen.kubectl("get", "nodes", is_namespaced=False),
-            is_stuck=True,
-            cause=Cause.SCHEDULING,
-        )
-    name = node["metadata"]["name"]
-    step = seen.kubectl("describe", f"node/{name}", is_namespaced=False)
-    what = _scarce(seen, pod, node, resource) if resource in _PLAIN else _no_slice(seen, node, resource)
-    return Finding(subject, what, said, step, is_stuck=True, cause=Cause.SCHEDULING)
+        what, step = f"waits for {_PLAIN.get(resource, resource)}: no node has enough of it.", ("get", "nodes")
+    else:
+        what = _scarce(snapshot, pod, node, resource) if resource in _PLAIN else _no_slice(snapshot, node, resource)
+        step = ("describe", f"node/{name_of(node)}")
+    return what, snapshot.kubectl(*step), True, Cause.SCHEDULING
 
 
-def _no_slice(seen: Snapshot, node: Object, resource: str) -> str:
-    name, have = node["metadata"]["name"], int(_allocatable(node, resource))
+def _no_slice(snapshot: Snapshot, node: Object, resource: str) -> str:
+    name, have = name_of(node), int(_allocatable(node, resource))
     if have == 0:
         return f"waits for {resource}: node {name} offers none (no device plugin runs there, or it sees no card)."
-    if "the pods of all namespaces" in seen.unseen:
-        return f"finds no free slice of {resource} on node {name}, which has {have}; who has them could not be seen."
-    holders = [
-        (f"{one['metadata']['namespace']}/{one['metadata']['name']}", int(count))
-        for one in seen.running
-        if one["spec"].get("nodeName") == name and (count := asks_for(one, resource))
-    ]
+    if "the pods of all namespaces" in snapshot.unread:
+        return f"finds no free slice of {resource} on node {name}, which has {have}; their holders could not be read."
+    holders = sorted(
+        (f"{at(one, 'metadata', 'namespace')}/{name_of(one)}", int(count))
+        for one in snapshot.running
+        if at(one, "spec", "nodeName") == name and (count := requested(one, resource))
+    )
     taken = sum(count for _, count in holders)
-    told = ", ".join(holder if count == 1 else f"{holder} ({count})" for holder, count in sorted(holders))
-    told = told or "nobody who can be seen"
-    return f"finds no free slice of {resource} on node {name}: {taken} of {have} are taken by {told}."
+    listing = ", ".join(holder if count == 1 else f"{holder} ({count})" for holder, count in holders)
+    listing = listing or "no pod that is listed"
+    return f"finds no free slice of {resource} on node {name}: {taken} of {have} are taken by {listing}."
 
 
-def _scarce(seen: Snapshot, pod: Object, node: Object, resource: str) -> str:
-    name = node["metadata"]["name"]
-    taken = sum(asks_for(one, resource) for one in seen.running if one["spec"].get("nodeName") == name)
-    has = f"{_amount(resource, _allocatable(node, resource))}"
-    if "the pods of all namespaces" not in seen.unseen:
+def _scarce(snapshot: Snapshot, pod: Object, node: Object, resource: str) -> str:
+    name = name_of(node)
+    taken = sum(requested(one, resource) for one in snapshot.running if at(one, "spec", "nodeName") == name)
+    has = _amount(resource, _allocatable(node, resource))
+    if "the pods of all namespaces" not in snapshot.unread:
         has += f", of which {_amount(resource, taken)} are promised to other pods"
-    wants = _amount(resource, asks_for(pod, resource))
+    wants = _amount(resource, requested(pod, resource))
     return f"asks for more {_PLAIN[resource]} than node {name} has left: it wants {wants}, the node has {has}."
 
 
@@ -110,31 +107,35 @@ def _amount(resource: str, amount: float) -> str:
     return f"{amount:g}" if resource == "cpu" else f"{amount / 2**30:.1f} GiB"
 
 
-def _tainted(seen: Snapshot, pod: Object, subject: str, said: str, wanted: Sequence[Object]) -> Finding | None:
+def _allocatable(node: Object, resource: str) -> float:
+    return quantity(at(node, "status", "allocatable", resource))
+
+
+def _tainted(snapshot: Snapshot, pod: Object, wanted: list[Object]) -> _Verdict | None:
+    if not all(listed(node, "spec", "taints") for node in wanted):
+        return None  # a node that it may be on has no taint
     for node in wanted:
-        name = node["metadata"]["name"]
-        taints = [one for one in node["spec"].get("taints") or () if not _tolerates(pod, one)]
-        if not taints or len(wanted) > len([one for one in wanted if one["spec"].get("taints")]):
-            continue  # another node of those wanted has no taint
+        name = name_of(node)
+        taints = [one for one in listed(node, "spec", "taints") if not _tolerates(pod, one)]
         keys = {one["key"] for one in taints}
-        step = seen.kubectl("describe", f"node/{name}", is_namespaced=False)
-        if keys & set(_NOT_READY) or not is_true(node, "Ready"):
-            what = f"waits for node {name}, which is not ready."
-            return Finding(subject, what, said, step, is_stuck=False, cause=Cause.NODE)
+        if not taints:
+            continue
+        step = snapshot.kubectl("describe", f"node/{name}")
+        if keys & _NOT_READY or not is_true(node, "Ready"):
+            return f"waits for node {name}, which is not ready.", step, False, Cause.NODE
         if _CORDONED in keys:
-            what = f"waits for node {name}, which takes no new pods (it was cordoned)."
-            step = seen.kubectl("uncordon", name, is_namespaced=False)
-            return Finding(subject, what, said, step, is_stuck=False, cause=Cause.NODE)
-        told = ", ".join(f"{one['key']}={one.get('value', '')}:{one['effect']}" for one in taints)
-        what = f"is kept off node {name} by a taint that it does not tolerate: {told}."
-        return Finding(subject, what, said, step, is_stuck=True, cause=Cause.SCHEDULING)
+            step = snapshot.kubectl("uncordon", name)
+            return f"waits for node {name}, which takes no new pods (it was cordoned).", step, False, Cause.NODE
+        listing = ", ".join(f"{one['key']}={one.get('value', '')}:{one['effect']}" for one in taints)
+        what = f"is kept off node {name} by a taint that it does not tolerate: {listing}."
+        return what, step, True, Cause.SCHEDULING
     return None
 
 
 def _tolerates(pod: Object, taint: Object) -> bool:
     if taint.get("effect") == "PreferNoSchedule":
         return True
-    for one in pod["spec"].get("tolerations") or ():
+    for one in listed(pod, "spec", "tolerations"):
         if one.get("effect") not in (None, "", taint.get("effect")):
             continue
         if one.get("operator") == "Exists":
@@ -145,60 +146,48 @@ def _tolerates(pod: Object, taint: Object) -> bool:
     return False
 
 
-def _disk_elsewhere(seen: Snapshot, pod: Object, subject: str, said: str, wanted: Sequence[Object]) -> Finding | None:
-    if "PersistentVolume's node affinity" not in said and "volume node affinity conflict" not in said:
+def _disk_elsewhere(snapshot: Snapshot, pod: Object, message: str, wanted: list[Object]) -> _Verdict | None:
+    if "PersistentVolume's node affinity" not in message and "volume node affinity conflict" not in message:
         return None
-    names = " or ".join(sorted(node["metadata"]["name"] for node in wanted)) or "there"
-    claims = ", ".join(claims_of(pod["spec"]))
+    names, claims = " or ".join(sorted(map(name_of, wanted))) or "there", ", ".join(claims_of(pod["spec"]))
     what = f"has to run on {names}, and the local volume of its claim {claims} is on another node."
-    step = seen.kubectl("get", "persistentvolumes", "-o", "wide", is_namespaced=False)
-    return Finding(subject, what, said, step, is_stuck=True, cause=Cause.VOLUME)
+    return what, snapshot.kubectl("get", "persistentvolumes", "-o", "wide"), True, Cause.VOLUME
 
 
-def _no_volume(seen: Snapshot, pod: Object, subject: str, said: str) -> Finding | None:
+def _no_volume(snapshot: Snapshot, pod: Object, message: str) -> _Verdict | None:
     claims = claims_of(pod["spec"])
-    missing = [name for name in claims if f'persistentvolumeclaim "{name}" not found' in said]
+    missing = [name for name in claims if f'persistentvolumeclaim "{name}" not found' in message]
     if missing:
-        what = f"waits for the claim {missing[0]}, which does not exist in {seen.namespace}."
-        step = seen.kubectl("get", "persistentvolumeclaims")
-        return Finding(subject, what, said, step, is_stuck=True, cause=Cause.CLAIM)
-    if "unbound immediate PersistentVolumeClaims" in said or "available persistent volumes to bind" in said:
-        what = f"waits for its claim {', '.join(claims)}, which has no volume."
-        step = seen.kubectl("describe", "persistentvolumeclaims")
-        return Finding(subject, what, said, step, is_stuck=True, cause=Cause.CLAIM)
-    return None
+        what, verb = f"waits for the claim {missing[0]}, which does not exist in {snapshot.namespace}.", "get"
+    elif "unbound immediate PersistentVolumeClaims" in message or "available persistent volumes to bind" in message:
+        what, verb = f"waits for its claim {', '.join(claims)}, which has no volume.", "describe"
+    else:
+        return None
+    return what, snapshot.kubectl(verb, "persistentvolumeclaims"), True, Cause.CLAIM
 
 
 # -- which nodes a pod may be on ------------------------------------------------------------------------------
 
 
-def _wanted(seen: Snapshot, pod: Object) -> list[Object]:
-    return [node for node in seen.nodes if _matches(pod, node)]
-
-
 def _matches(pod: Object, node: Object) -> bool:
-    selector: Mapping[str, str] = pod["spec"].get("nodeSelector") or {}
-    if any(labels(node).get(key) != value for key, value in selector.items()):
+    selector, terms, by_label = at(pod, "spec", "nodeSelector") or {}, _terms(pod), labels(node)
+    if any(by_label.get(key) != value for key, value in selector.items()):
         return False
-    terms = _terms(pod)
-    return not terms or any(_meets(term, node) for term in terms)
-
-
-def _terms(pod: Object) -> list[Object]:
-    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    return list(required.get("nodeSelectorTerms") or ())
-
-
-def _meets(term: Object, node: Object) -> bool:
-    by_label = all(_holds(one, labels(node)) for one in term.get("matchExpressions") or ())
-    return by_label and all(
-        _holds(one, {"metadata.name": node["metadata"]["name"]}) for one in term.get("matchFields") or ()
+    by_field = {"metadata.name": name_of(node)}
+    return not terms or any(
+        all(_holds(one, by_label) for one in listed(term, "matchExpressions"))
+        and all(_holds(one, by_field) for one in listed(term, "matchFields"))
+        for term in terms
     )
 
 
+def _terms(pod: Object) -> list[Object]:
+    required = ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    return listed(pod, "spec", "affinity", *required)
+
+
 def _holds(expression: Object, values: Mapping[str, str]) -> bool:
-    value, wanted = values.get(expression["key"]), expression.get("values") or []
+    value, wanted = values.get(expression["key"]), listed(expression, "values")
     match expression["operator"]:
         case "In":
             return value in wanted
@@ -217,14 +206,10 @@ def _holds(expression: Object, values: Mapping[str, str]) -> bool:
 
 def _selection(pod: Object) -> str:
     """Which nodes it may be on, in words."""
-    told = [f"{key}={value}" for key, value in (pod["spec"].get("nodeSelector") or {}).items()]
-    for term in _terms(pod):
-        told += [
-            f"{one['key']} {one['operator']} {', '.join(one.get('values') or ())}".strip()
-            for one in (*(term.get("matchExpressions") or ()), *(term.get("matchFields") or ()))
-        ]
-    return " and ".join(told) or "its labels"
-
-
-def _allocatable(node: Object, resource: str) -> float:
-    return quantity((node.get("status", {}).get("allocatable") or {}).get(resource, 0))
+    parts = [f"{key}={value}" for key, value in (at(pod, "spec", "nodeSelector") or {}).items()]
+    parts += [
+        f"{one['key']} {one['operator']} {', '.join(listed(one, 'values'))}".strip()
+        for term in _terms(pod)
+        for one in (*listed(term, "matchExpressions"), *listed(term, "matchFields"))
+    ]
+    return " and ".join(parts) or "its labels"

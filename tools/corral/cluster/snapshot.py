@@ -1,7 +1,8 @@
-"""What was seen of a namespace, as the API gave it, and how to read it; nothing is judged here."""
+"""The objects of a namespace as the API gave them, and how to read them; nothing is judged here."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,7 @@ NAME = "app.kubernetes.io/name"
 PART_OF = "app.kubernetes.io/part-of"
 SERVER = "llama-swap"
 DOWNLOAD = "download-models"
+_CLUSTER_WIDE = re.compile(r"uncordon|\w+ (namespaces?|nodes?|persistentvolumes?|runtimeclasses|storageclasses)\b")
 
 
 @dataclass(frozen=True)
@@ -23,27 +25,22 @@ class Snapshot:
     Attributes:
         context: of the kubeconfig.
         namespace: its name.
-        now: when it was looked at, in seconds since 1970.
-        kubeconfig: as it was named by the operator.
-        space: the Namespace; None when there is none.
-        claims: PersistentVolumeClaims of the namespace.
+        now: when it was read, in seconds since 1970.
+        kubeconfig: as the operator named it.
+        namespace_object: the Namespace; None when there is none.
+        claims, jobs, deployments, pods, services, events: of the namespace; claims are PersistentVolumeClaims.
         volumes: all PersistentVolumes.
-        jobs: of the namespace.
-        deployments: of the namespace.
-        pods: of the namespace.
-        services: of the namespace.
-        events: of the namespace.
         nodes: all Nodes.
-        running: the pods of all namespaces that have a node, where somebody waits for room; else empty.
-        logs: (pod, container) → the last lines of what it said before it ended, or so far.
-        unseen: source → why it could not be looked at.
+        running: the pods of all namespaces that have a node, where a pod waits for room; else empty.
+        logs: (pod, container) → the last lines of its log.
+        unread: source → why it could not be read.
     """
 
     context: str
     namespace: str
     now: float
     kubeconfig: Path | None = None
-    space: Object | None = None
+    namespace_object: Object | None = None
     claims: tuple[Object, ...] = ()
     volumes: tuple[Object, ...] = ()
     jobs: tuple[Object, ...] = ()
@@ -54,92 +51,114 @@ class Snapshot:
     nodes: tuple[Object, ...] = ()
     running: tuple[Object, ...] = ()
     logs: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    unseen: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
 
-    def kubectl(self, *words: str, is_namespaced: bool = True) -> str:
-        """``kubectl`` *words* for this namespace, to be typed as it is."""
-        return kubectl(self.context, self.kubeconfig, *words, namespace=self.namespace if is_namespaced else "")
+    def kubectl(self, *words: str) -> str:
+        """The command ``kubectl`` *words*, in this namespace unless they name a kind that has none."""
+        is_cluster_wide = _CLUSTER_WIDE.match(" ".join(words))
+        return kubectl(self.context, self.kubeconfig, *words, namespace="" if is_cluster_wide else self.namespace)
 
-    def age(self, when: str | None) -> float:
-        """Seconds since *when* (RFC 3339); 0 when it is not known."""
-        return max(0.0, self.now - seconds(when)) if when else 0.0
+    def seconds_since(self, timestamp: str | None) -> float:
+        """Seconds since *timestamp* (RFC 3339); 0 when there is none."""
+        return max(0.0, self.now - seconds(timestamp)) if timestamp else 0.0
 
-    # -- ours -----------------------------------------------------------------------------------------------
+    def age(self, one: Object) -> float:
+        """Seconds since *one* was created."""
+        return self.seconds_since(at(one, "metadata", "creationTimestamp"))
+
+    # -- corral's own objects -------------------------------------------------------------------------------
 
     @property
     def deployment(self) -> Object | None:
         """The Deployment of llama-swap."""
-        return next((one for one in self.deployments if is_called(one, SERVER)), None)
-
-    @property
-    def job(self) -> Object | None:
-        """The newest Job that downloads models."""
-        ours = [one for one in self.jobs if is_called(one, DOWNLOAD)]
-        return max(ours, key=lambda one: seconds(one["metadata"].get("creationTimestamp")), default=None)
+        return next((one for one in self.deployments if _is_called(one, SERVER)), None)
 
     @property
     def service(self) -> Object | None:
         """The Service of llama-swap."""
-        return next((one for one in self.services if is_called(one, SERVER)), None)
+        return next((one for one in self.services if _is_called(one, SERVER)), None)
+
+    @property
+    def job(self) -> Object | None:
+        """The newest Job that downloads models."""
+        return next(iter(_newest_first(one for one in self.jobs if _is_called(one, DOWNLOAD))), None)
 
     @property
     def server_pods(self) -> tuple[Object, ...]:
         """The pods of llama-swap, the newest first."""
-        return _newest_first(pod for pod in self.pods if is_called(pod, SERVER))
+        return _newest_first(pod for pod in self.pods if _is_called(pod, SERVER))
 
     @property
     def job_pods(self) -> tuple[Object, ...]:
         """The pods of the newest Job, the newest first."""
-        uid = self.job["metadata"].get("uid") if self.job else None
-        return _newest_first(
-            pod for pod in self.pods if any(one.get("uid") == uid for one in pod["metadata"].get("ownerReferences", ()))
+        uid = at(self.job, "metadata", "uid")
+        owned = (
+            pod for pod in self.pods if any(one.get("uid") == uid for one in listed(pod, "metadata", "ownerReferences"))
         )
+        return _newest_first(owned)
 
     @property
     def our_claims(self) -> tuple[Object, ...]:
-        """The claims that ours use, and those that are part of corral."""
+        """The claims that the Deployment and the Job mount, and those labelled as part of corral."""
         used = {name for owner in (self.deployment, self.job) if owner for name in claims_of(pod_spec(owner))}
-        return tuple(
-            one for one in self.claims if one["metadata"]["name"] in used or labels(one).get(PART_OF) == "corral"
-        )
+        return tuple(one for one in self.claims if name_of(one) in used or labels(one).get(PART_OF) == "corral")
 
     @property
     def our_nodes(self) -> tuple[Object, ...]:
-        """The nodes that our pods are on."""
-        names = {pod["spec"].get("nodeName") for pod in (*self.server_pods, *self.job_pods)}
-        return tuple(node for node in self.nodes if node["metadata"]["name"] in names)
+        """The nodes of the server's and the Job's pods."""
+        names = {at(pod, "spec", "nodeName") for pod in (*self.server_pods, *self.job_pods)}
+        return tuple(node for node in self.nodes if name_of(node) in names)
 
-    # -- looking up -----------------------------------------------------------------------------------------
+    # -- lookups --------------------------------------------------------------------------------------------
 
     def events_of(self, one: Object, kind: str, *reasons: str) -> list[Object]:
         """The events about *one*, oldest first; only those for *reasons* where some are named."""
-        metadata = one["metadata"]
+        uids = (None, "", at(one, "metadata", "uid"))
         found = [
             event
             for event in self.events
-            if (event["involvedObject"].get("kind"), event["involvedObject"].get("name")) == (kind, metadata["name"])
-            and event["involvedObject"].get("uid") in (None, "", metadata.get("uid"))
+            if (at(event, "involvedObject", "kind"), at(event, "involvedObject", "name")) == (kind, name_of(one))
+            and at(event, "involvedObject", "uid") in uids
             and (not reasons or event.get("reason") in reasons)
         ]
-        return sorted(found, key=when)
+        return sorted(found, key=_observed_at)
 
-    def said(self, one: Object, kind: str, *reasons: str) -> str:
+    def last_message(self, one: Object, kind: str, *reasons: str) -> str:
         """The message of the last event about *one* for one of *reasons*; empty when there is none."""
         found = self.events_of(one, kind, *reasons)
-        return message(found[-1]) if found else ""
+        return message_of(found[-1]) if found else ""
 
     def volume_of(self, claim: Object) -> Object | None:
         """The PersistentVolume that *claim* names or is bound to."""
-        name = claim["spec"].get("volumeName")
-        return next((one for one in self.volumes if one["metadata"]["name"] == name), None)
+        return next((one for one in self.volumes if name_of(one) == at(claim, "spec", "volumeName")), None)
 
     def last_line(self, pod: Object, container: str) -> str:
-        """The last line that *container* of *pod* said, without the agent's advice (→) for those who run it by hand."""
-        lines = (line.strip() for line in reversed(self._log(pod, container)))
+        """The last line in the log of *container*, without the agent's advice (→) for its own command line."""
+        lines = (line.strip() for line in reversed(self.logs.get((name_of(pod), container), "").splitlines()))
         return next((line for line in lines if line and not line.startswith("→")), "")
 
-    def _log(self, pod: Object, container: str) -> list[str]:
-        return self.logs.get((pod["metadata"]["name"], container), "").splitlines()
+
+def at(one: Object | None, *path: str) -> Any:
+    """The value at *path* in *one*, key by key; None when a part of it is absent or null."""
+    found: Any = one
+    for key in path:
+        found = (found or {}).get(key)
+    return found
+
+
+def listed(one: Object | None, *path: str) -> list[Any]:
+    """The list at *path* in *one*; empty when there is none."""
+    return at(one, *path) or []
+
+
+def name_of(one: Object) -> str:
+    """Its name."""
+    return str(one["metadata"]["name"])
+
+
+def labels(one: Object) -> dict[str, str]:
+    """Its labels."""
+    return at(one, "metadata", "labels") or {}
 
 
 def seconds(timestamp: str | None) -> float:
@@ -147,34 +166,9 @@ def seconds(timestamp: str | None) -> float:
     return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
 
 
-def when(event: Object) -> float:
-    """When *event* was last seen."""
-    last = (event.get("series") or {}).get("lastObservedTime")
-    return seconds(
-        event.get("lastTimestamp") or last or event.get("eventTime") or event["metadata"].get("creationTimestamp")
-    )
-
-
-def message(state: Object) -> str:
+def message_of(state: Object) -> str:
     """The message of *state* (an event, a condition, a status), as one line; empty when it has none."""
     return " ".join(str(state.get("message") or "").split())
-
-
-def labels(one: Object) -> dict[str, str]:
-    """Its labels."""
-    found: dict[str, str] = one["metadata"].get("labels") or {}
-    return found
-
-
-def annotation(one: Object, key: str) -> str | None:
-    """The annotation *key* of *one*; None when it has none."""
-    found: dict[str, str] = one["metadata"].get("annotations") or {}
-    return found.get(key)
-
-
-def is_called(one: Object, name: str) -> bool:
-    """Whether *one* has that name, or is labelled with it."""
-    return bool(one["metadata"]["name"] == name or labels(one).get(NAME) == name)
 
 
 def pod_spec(owner: Object) -> Object:
@@ -185,19 +179,12 @@ def pod_spec(owner: Object) -> Object:
 
 def claims_of(spec: Object) -> list[str]:
     """The claims that a pod mounts."""
-    volumes = spec.get("volumes") or ()
-    return [str(one["persistentVolumeClaim"]["claimName"]) for one in volumes if one.get("persistentVolumeClaim")]
-
-
-def secrets_of(spec: Object) -> list[str]:
-    """The Secrets that a pod mounts."""
-    return [str(one["secret"].get("secretName", "")) for one in spec.get("volumes") or () if one.get("secret")]
+    return [str(name) for one in listed(spec, "volumes") if (name := at(one, "persistentVolumeClaim", "claimName"))]
 
 
 def condition(one: Object, kind: str) -> Object:
     """The condition *kind* of *one*; empty when it has none."""
-    conditions: Iterable[Object] = one.get("status", {}).get("conditions") or ()
-    return next((found for found in conditions if found["type"] == kind), {})
+    return next((found for found in listed(one, "status", "conditions") if found["type"] == kind), {})
 
 
 def is_true(one: Object, kind: str) -> bool:
@@ -207,29 +194,32 @@ def is_true(one: Object, kind: str) -> bool:
 
 def is_ready(pod: Object) -> bool:
     """Whether *pod* is ready and not being stopped."""
-    return is_true(pod, "Ready") and not pod["metadata"].get("deletionTimestamp")
+    return is_true(pod, "Ready") and not is_stopping(pod)
+
+
+def is_stopping(one: Object) -> bool:
+    """Whether *one* is being deleted."""
+    return bool(at(one, "metadata", "deletionTimestamp"))
 
 
 def containers(pod: Object) -> list[Object]:
     """The statuses of its containers in the order in which they start."""
-    status = pod.get("status", {})
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return [*listed(pod, "status", "initContainerStatuses"), *listed(pod, "status", "containerStatuses")]
+
+
+def has_started(pod: Object) -> bool:
+    """Whether a container of *pod* runs or has ended."""
+    return any((one.get("state") or {}).keys() & {"running", "terminated"} for one in containers(pod))
 
 
 def last_end(container: Object) -> Object:
     """How *container* ended last: ``terminated`` of its state, else of the state before; empty when it never did."""
-    for state in (container.get("state") or {}, container.get("lastState") or {}):
-        if state.get("terminated"):
-            found: Object = state["terminated"]
-            return found
-    return {}
+    return at(container, "state", "terminated") or at(container, "lastState", "terminated") or {}
 
 
-def asks_for(pod: Object, resource: str) -> float:
+def requested(pod: Object, resource: str) -> float:
     """How much of *resource* the containers of *pod* request; of extended resources a whole number."""
-    return sum(
-        quantity((one.get("resources") or {}).get("requests", {}).get(resource, 0)) for one in pod["spec"]["containers"]
-    )
+    return sum(quantity(at(one, "resources", "requests", resource)) for one in pod["spec"]["containers"])
 
 
 def quantity(text: Any) -> float:
@@ -243,5 +233,14 @@ def quantity(text: Any) -> float:
         return 0.0
 
 
-def _newest_first(pods: Iterable[Object]) -> tuple[Object, ...]:
-    return tuple(sorted(pods, key=lambda pod: seconds(pod["metadata"].get("creationTimestamp")), reverse=True))
+def _is_called(one: Object, name: str) -> bool:
+    return name in (name_of(one), labels(one).get(NAME))
+
+
+def _observed_at(event: Object) -> float:
+    last = event.get("lastTimestamp") or at(event, "series", "lastObservedTime") or event.get("eventTime")
+    return seconds(last or at(event, "metadata", "creationTimestamp"))
+
+
+def _newest_first(objects: Iterable[Object]) -> tuple[Object, ...]:
+    return tuple(sorted(objects, key=lambda one: seconds(at(one, "metadata", "creationTimestamp")), reverse=True))

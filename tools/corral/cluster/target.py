@@ -23,7 +23,7 @@ class ClusterTarget:
         endpoint: its address inside the cluster, as Terraform gave it; empty when it did not.
         catalog: the folder of the one that is served there, as Terraform's variables name it; None: not known.
         chart: the seating chart of the last apply; empty when there is none.
-        trouble: why Terraform could not be asked; empty when it could, or nothing was applied.
+        trouble: why Terraform's outputs could not be read; empty when they could, or nothing was applied.
     """
 
     kubeconfig: Path | None = None
@@ -37,5 +37,5 @@ class ClusterTarget:
 
     @property
     def url(self) -> str:
-        """Where clients inside the cluster ask, without ``/v1``."""
+        """The address for clients inside the cluster, without ``/v1``."""
         return self.endpoint or f"http://{self.service}.{self.namespace}.svc.cluster.local:8080"

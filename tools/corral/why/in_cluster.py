@@ -87,7 +87,7 @@ class _Investigation:
         lines, steps = _reported(self._findings)
         steps += case.steps("status")
         first = next((one for one in self._findings if one.cause is not Cause.UNSEEN), None)
-        missing = self._snapshot.unseen.keys()
+        missing = self._snapshot.unread.keys()
         if {"the pods", "the Deployments"} & missing or (first is None and missing):
             return case.verdict(Reason.UNKNOWN, "", lines, steps)
         if first is None:

@@ -105,7 +105,7 @@ def test_a_pod_that_is_only_starting_is_no_finding_and_no_success(fake, capsys):
 def test_what_may_not_be_seen_makes_status_fail_and_is_named(fake, capsys):
     fake.refuse["/api/v1/nodes"] = 403
     assert main(["status", "--context", "lab"]) == 1
-    assert "could not be looked at in the nodes" in capsys.readouterr().out
+    assert "the nodes could not be read" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from corral.cluster import diagnosis
 from corral.cluster.client import Cluster, Object, connect
 from corral.cluster.collect import collect
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import Snapshot, asks_for, quantity
+from corral.cluster.snapshot import Snapshot, quantity, requested
 
 RECORDED = Path(__file__).parents[1] / "unit" / "cluster_snapshots"
 _AMOUNTS = ("allocatable", "capacity", "limits", "requests")  # maps whose keys, resources, no rule knows beforehand
@@ -430,7 +430,7 @@ FAULTS: dict[str, Fault] = {
         lambda place: server(place, "import sys; print('no config.yaml'); sys.exit(7)"),
         r"^pod/llama-swap-",
         r"has a container llama-swap that ends again and again \(exit code 7, \d restarts? so far\); "
-        "its last words: no config.yaml",
+        "its last log line: no config.yaml",
         Cause.CRASH,
         next_step=r"logs pod/\S+ -c llama-swap --previous$",
         is_stuck=None,  # from the third restart on
@@ -563,7 +563,7 @@ def make(cluster: Cluster, fault: Fault, place: Place) -> None:
 def free_slices(cluster: Cluster, node: Object) -> int:
     """How many GPU slices of *node* nobody has."""
     pods = cluster.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node['metadata']['name']}")
-    return int(quantity(node["status"]["allocatable"].get(GPU, 0)) - sum(asks_for(one, GPU) for one in pods))
+    return int(quantity(node["status"]["allocatable"].get(GPU, 0)) - sum(requested(one, GPU) for one in pods))
 
 
 def remove(cluster: Cluster, place: Place) -> None:
@@ -634,11 +634,11 @@ def saved(seen: Snapshot) -> str:
     plain = dataclasses.asdict(dataclasses.replace(seen, logs={})) | {"kubeconfig": None}
     lists = {kind: list(value) for kind, value in plain.items() if isinstance(value, tuple)}
     head = {name: value for name, value in plain.items() if name not in (*lists, "logs")}
-    head["space"] = _trimmed(head["space"])
+    head["namespace_object"] = _trimmed(head["namespace_object"])
     namespace = seen.namespace
     lists["volumes"] = [one for one in lists["volumes"] if one["metadata"]["name"].startswith(namespace)]
     lists["running"] = [
-        one for one in lists["running"] if one["metadata"]["namespace"] == namespace or asks_for(one, GPU)
+        one for one in lists["running"] if one["metadata"]["namespace"] == namespace or requested(one, GPU)
     ]
     rows: list[list[Any]] = [[None, head]]
     rows += [[kind, _trimmed(one)] for kind in sorted(lists) for one in lists[kind]]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from corral.cluster import client
-from corral.cluster.client import Forbidden, NotThere, connect
+from corral.cluster.client import Forbidden, NotFound, connect
 from corral.errors import CannotRun, Refused
 from tests.support.fake_kubernetes import fake_kubernetes
 
@@ -57,7 +57,7 @@ def test_a_file_that_is_no_kubeconfig_is_refused_in_words(tmp_path, text):
 
 
 def test_a_server_that_is_down_is_named_with_its_context(fake):
-    with pytest.raises(CannotRun, match=r"127.0.0.1:1 of context gone does not answer: .*Connection refused") as error:
+    with pytest.raises(CannotRun, match=r"127.0.0.1:1 of context gone does not respond: .*Connection refused") as error:
         connect(fake.kubeconfig, "gone")
     assert error.value.next_step.endswith("--context gone cluster-info")
 
@@ -71,7 +71,7 @@ def test_a_credentials_program_that_is_missing_is_named_instead_of_a_401(fake):
     path = fake.kubeconfig
     plugin = "exec: {apiVersion: client.authentication.k8s.io/v1, command: /nowhere/aws, interactiveMode: Never}"
     path.write_text(path.read_text().replace("token: a-token", plugin))
-    with pytest.raises(CannotRun, match=r"credentials of context lab .* cannot be had: .*/nowhere/aws"):
+    with pytest.raises(CannotRun, match=r"credentials of context lab .* cannot be obtained: .*/nowhere/aws"):
         connect(path, "lab")
 
 
@@ -84,16 +84,16 @@ def test_a_forbidden_list_names_the_verb_and_the_resource(fake):
 
 def test_a_missing_object_is_told_apart_from_a_missing_answer(fake):
     cluster = connect(fake.kubeconfig)
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         cluster.get("/api/v1/namespaces/none")
     fake.refuse["/api/v1/namespaces/none"] = 503
-    with pytest.raises(CannotRun, match="answered 503"):
+    with pytest.raises(CannotRun, match="returned 503"):
         cluster.get("/api/v1/namespaces/none")
 
 
 def test_a_server_that_is_no_kubernetes_is_said_to_be_none(fake):
     fake.objects["/api/v1/nodes"] = "<html>a router's login page</html>"
-    with pytest.raises(CannotRun, match="does not answer as Kubernetes does"):
+    with pytest.raises(CannotRun, match="returned no Kubernetes object"):
         connect(fake.kubeconfig).get("/api/v1/nodes")
 
 

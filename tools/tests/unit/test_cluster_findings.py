@@ -79,9 +79,9 @@ def test_a_node_without_a_device_plugin_is_not_called_full():
 
 def test_who_holds_the_slices_is_said_to_be_unseen_when_it_is():
     found = seen("no-free-slice")
-    blind = replace(found, running=(), unseen={"the pods of all namespaces": "403"})
+    blind = replace(found, running=(), unread={"the pods of all namespaces": "403"})
     told = [one for one in findings(blind) if one.cause is Cause.SCHEDULING]
-    assert told[0].what.endswith("which has 4; who has them could not be seen.")
+    assert told[0].what.endswith("which has 4; their holders could not be read.")
 
 
 TAINT = "0/1 nodes are available: 1 node(s) had untolerated taint(s). no new claims to deallocate."
@@ -132,7 +132,7 @@ def test_a_taint_that_the_pod_tolerates_is_not_blamed():
 
 def test_a_scheduler_that_says_something_new_is_quoted_and_not_interpreted():
     told = only(pending(seen("no-free-slice"), "0/1 nodes are available: 1 node(s) had the wrong colour."))
-    assert told.what == "waits for a node; why, only the scheduler's words say."
+    assert told.what == "waits for a node; the reason is in the scheduler's message."
     assert "wrong colour" in told.event
     assert not told.is_stuck
 
@@ -249,10 +249,10 @@ def test_a_claim_whose_volume_is_gone_is_lost():
     ("said", "what", "is_stuck"),
     [
         ("pull access denied, repository does not exist or may require authorization", "does not give it", True),
-        ("429 Too Many Requests - toomanyrequests: rate limit", "rate limit", False),
+        ("429 Too Many Requests - toomanyrequests: rate limit", "limits the rate", False),
         ("dial tcp: lookup ghcr.io: no such host", "does not reach the registry", False),
         ("no match for platform in manifest: not found", "architecture", True),
-        ("something that nobody has heard of", "only the runtime's words say", False),
+        ("something that nobody has heard of", "the reason is in the runtime's message", False),
     ],
 )
 def test_what_a_registry_says_is_sorted_and_the_unknown_is_not_called_stuck(said, what, is_stuck):
@@ -317,7 +317,7 @@ def test_a_crash_loop_is_stuck_from_the_third_restart_on(count, is_stuck):
 
 def test_a_crash_whose_log_is_gone_says_so():
     found = replace(seen("crash"), logs={})
-    assert "what it said last could not be read" in only(with_pods(found, restarted(1))).what
+    assert "its log could not be read" in only(with_pods(found, restarted(1))).what
 
 
 def test_an_end_by_a_signal_is_told_by_its_number():
@@ -357,7 +357,7 @@ def test_a_pod_that_is_not_ready_for_long_without_a_reason_is_a_finding():
     found = replace(with_pods(seen("probe-fails"), change), events=())
     late = replace(found, now=found.now + 600)
     assert findings(replace(found, now=found.now - 3600)) == ()
-    assert "nothing that was seen says why" in only(late).what
+    assert "no object or event shows why" in only(late).what
 
 
 # -- nodes, and what could not be seen ------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_a_node_that_went_silent_is_told_though_its_pod_is_called_ready():
                 one.update(status="Unknown", message="Kubelet stopped posting node status.")
 
     told = [one for one in findings(with_nodes(found, silent)) if one.subject.startswith("node/")]
-    assert told[0].what == "is not ready: its kubelet says nothing any more."
+    assert told[0].what == "is not ready: its kubelet no longer reports."
     assert told[0].event == "Kubelet stopped posting node status."
 
 
@@ -387,7 +387,7 @@ def test_a_node_under_pressure_is_told():
 
 
 def test_what_could_not_be_seen_is_a_finding_and_never_fine():
-    found = replace(seen("nothing-deployed"), unseen={"the pods": 'pods is forbidden: User "me" cannot list'})
+    found = replace(seen("nothing-deployed"), unread={"the pods": 'pods is forbidden: User "me" cannot list'})
     told = only(found)
     assert told.cause is Cause.UNSEEN
     assert "what is wrong there is not known" in told.what
@@ -395,15 +395,17 @@ def test_what_could_not_be_seen_is_a_finding_and_never_fine():
 
 
 def test_a_missing_namespace_is_no_finding_that_ends_an_apply():
-    told = only(replace(seen("nothing-deployed"), space=None))
+    told = only(replace(seen("nothing-deployed"), namespace_object=None))
     assert "does not exist" in told.what
     assert not told.is_stuck
 
 
 def test_a_namespace_that_is_being_deleted_is_told():
     found = seen("nothing-deployed")
-    going = changed(found.space, lambda space: space["metadata"].update(deletionTimestamp="2026-11-21T18:00:00Z"))
-    assert "is being deleted" in only(replace(found, space=going)).what
+    going = changed(
+        found.namespace_object, lambda one: one["metadata"].update(deletionTimestamp="2026-11-21T18:00:00Z")
+    )
+    assert "is being deleted" in only(replace(found, namespace_object=going)).what
 
 
 # -- the download ---------------------------------------------------------------------------------------------
@@ -481,7 +483,7 @@ def test_a_download_that_ran_out_of_time_goes_on_with_the_next_apply():
     [
         (
             Finding("pod/x", "waits.", "not found", "kubectl create", is_stuck=True, cause=Cause.IMAGE),
-            "was ended with the apply that waited for it, because pod/x waits. When that is mended: corral apply",
+            "was ended with the apply that waited for it, because pod/x waits. When that is fixed: corral apply",
             "kubectl create",
         ),
         (
