@@ -1,4 +1,4 @@
-"""`corral why` where nothing runs, and where it cannot know."""
+"""`corral why` without a stack, and with damaged input."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ CATALOG = paths.REPOSITORY / "terraform" / "catalog-demo"
 
 @pytest.fixture
 def why(capsys):
-    def ask(*words: str) -> tuple[int, dict]:
+    def diagnose(*words: str) -> tuple[int, dict]:
         code = main(["why", *words, "--catalog", str(CATALOG), "--json"])
         return code, json.loads(capsys.readouterr().out)
 
-    return ask
+    return diagnose
 
 
 def test_without_a_stack_every_model_is_down_and_the_next_command_starts_it(why):
-    code, answer = why()
+    code, verdict = why()
 
     assert code == 1
-    assert {one["class"] for one in answer["answers"]} == {"stack-down"}
-    assert [one["model"] for one in answer["answers"]] == ["tiny-text", "tiny-think", "tiny-vision"]
-    assert answer["next"] == [f"corral up --detach --catalog {CATALOG}"]
+    assert {one["class"] for one in verdict["answers"]} == {"stack-down"}
+    assert [one["model"] for one in verdict["answers"]] == ["tiny-text", "tiny-think", "tiny-vision"]
+    assert verdict["next"] == [f"corral up --detach --catalog {CATALOG}"]
 
 
-def test_an_alias_and_a_name_that_nobody_knows_are_told_apart(why):
+def test_an_unknown_name_has_another_class_than_an_alias(why):
     assert why("tiny")[1]["class"] == "stack-down"
-    code, answer = why("tiny-txt")
+    code, verdict = why("tiny-txt")
 
-    assert (code, answer["class"]) == (1, "not-in-catalog")
-    assert answer["next"][0] == f"corral why tiny-text --catalog {CATALOG}"
+    assert (code, verdict["class"]) == (1, "not-in-catalog")
+    assert verdict["next"][0] == f"corral why tiny-text --catalog {CATALOG}"
 
 
 def test_a_name_of_another_catalog_is_no_reason_to_doubt_the_name_while_nothing_runs(capsys, monkeypatch):
@@ -44,11 +44,11 @@ def test_a_name_of_another_catalog_is_no_reason_to_doubt_the_name_while_nothing_
 
     assert main(["why", "tiny-text", "--json"]) == 1
 
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["class"] == "stack-down"
-    assert answer["evidence"][0] == "No local stack is running."
-    assert f"{paths.REPOSITORY / 'terraform' / 'catalog'} has: " in answer["evidence"][1]
-    assert "--catalog DIR" in answer["evidence"][2]
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["class"] == "stack-down"
+    assert verdict["evidence"][0] == "No local stack is running."
+    assert f"{paths.REPOSITORY / 'terraform' / 'catalog'} has: " in verdict["evidence"][1]
+    assert "--catalog DIR" in verdict["evidence"][2]
 
 
 def test_where_nothing_was_named_both_ways_to_begin_are_given(capsys, monkeypatch):
@@ -56,9 +56,9 @@ def test_where_nothing_was_named_both_ways_to_begin_are_given(capsys, monkeypatc
 
     assert main(["why", "qwen3-8b", "--json"]) == 1
 
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["next"][-2:] == ["corral up --detach", "corral apply"]
-    assert "corral apply in the cluster of terraform/stacks/homelab" in answer["evidence"][-1]
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["next"][-2:] == ["corral up --detach", "corral apply"]
+    assert "corral apply in the cluster of terraform/stacks/homelab" in verdict["evidence"][-1]
 
 
 @pytest.mark.parametrize("name", ["", "  "])
@@ -77,10 +77,10 @@ def test_a_name_with_a_line_break_stays_on_its_line(capsys):
 def test_an_engine_that_the_user_named_wrongly_comes_first(why, monkeypatch):
     monkeypatch.setenv("LLAMA_SERVER", "/nowhere/llama-server")
 
-    code, answer = why("tiny-text")
+    code, verdict = why("tiny-text")
 
-    assert (code, answer["class"]) == (1, "engine-missing")
-    assert answer["next"][0] == "unset LLAMA_SERVER"
+    assert (code, verdict["class"]) == (1, "engine-missing")
+    assert verdict["next"][0] == "unset LLAMA_SERVER"
 
 
 def test_a_lock_that_is_missing_is_part_of_it(tmp_path, capsys):
@@ -91,10 +91,10 @@ def test_a_lock_that_is_missing_is_part_of_it(tmp_path, capsys):
 
     assert main(["why", "--catalog", str(tmp_path), "--json"]) == 1
 
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["class"] == "stack-down"
-    assert any("no lock" in line for line in answer["evidence"])
-    assert f"corral lock --catalog {tmp_path}" in answer["next"]
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["class"] == "stack-down"
+    assert any("no lock" in line for line in verdict["evidence"])
+    assert f"corral lock --catalog {tmp_path}" in verdict["next"]
 
 
 def test_a_catalog_without_a_model_is_refused(tmp_path, capsys):
@@ -110,7 +110,7 @@ def test_an_intent_that_is_just_being_edited_is_no_obstacle(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["class"] == "stack-down"
 
 
-def test_a_record_that_nobody_can_read_is_no_answer(capsys):
+def test_a_record_that_is_damaged_gives_no_verdict(capsys):
     record = StackFolder(paths.state_dir()).record
     record.parent.mkdir(parents=True)
     record.write_text("?")
@@ -119,20 +119,20 @@ def test_a_record_that_nobody_can_read_is_no_answer(capsys):
     assert str(record) in capsys.readouterr().err
 
 
-def test_a_person_gets_a_table_the_worst_answer_and_the_commands(capsys):
+def test_without_json_it_prints_a_table_the_worst_verdict_and_the_commands(capsys):
     assert main(["why", "--catalog", str(CATALOG)]) == 1
 
-    told = capsys.readouterr().out
-    assert "tiny-vision\tstack-down\t" in told
-    assert "tiny-text: the stack is down" in told
-    assert "  → corral up --detach" in told
+    printed = capsys.readouterr().out
+    assert "tiny-vision\tstack-down\t" in printed
+    assert "tiny-text: the stack is down" in printed
+    assert "  → corral up --detach" in printed
 
 
 def test_the_help_names_every_class(capsys):
     with pytest.raises(SystemExit):
         main(["why", "--help"])
 
-    told = capsys.readouterr().out.split()
+    words = capsys.readouterr().out.split()
     for name in ("healthy", "not-in-catalog", "stack-down", "over-concurrency", "unknown."):
-        assert name in told
-    assert "What is true now comes first." in " ".join(told)
+        assert name in words
+    assert "What is true now comes first." in " ".join(words)

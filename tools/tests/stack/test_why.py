@@ -1,4 +1,4 @@
-"""`corral why`: every reason produced for real, by the real llama-swap and the embedded engine.
+"""`corral why`: every class produced by a real fault, with the real llama-swap and the embedded engine.
 
 One stack serves a model for each fault, which no other test touches.  The load that takes too long is one that is
 stopped: the real engine cannot be made to load slowly, and llama-swap's shortest time limit is 15 s, so it runs beside
@@ -21,9 +21,9 @@ from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import binaries
 from corral.engine.stack_folder import StackFolder
-from tests.support.asking_why import CLASSES, ask, asked, engine_of, fails, wait_for_evidence
 from tests.support.engine_process import Stream, chat, wait_for
 from tests.support.served import Served, served
+from tests.support.why_command import CLASSES, diagnose, engine_of, fails, send, wait_for_evidence
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -43,7 +43,7 @@ def stack(tmp_path_factory):
         "good": Served(text),
         "idle": Served(text),
         "gone": Served(text),
-        "gone-unasked": Served(text),
+        "gone-unloaded": Served(text),
         "cut": Served(text),
         "mended": Served(text),
         "scratched": Served(text),
@@ -61,19 +61,19 @@ def stack(tmp_path_factory):
     }
     run = folder / "run"
     run.mkdir()
-    # So large that no engine of somebody else on this machine may be to blame for it.
+    # So large that no other engine of this machine can be blamed for it.
     with served(run, models, card="echo 9000, 900000") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def too_slow(stack):
-    """A load that cannot end in time; the status and the answer of its request once it is over."""
-    answers: list[tuple[int, str]] = []
-    request = threading.Thread(target=lambda: answers.append(ask(stack, "too-slow")))
+    """A load that cannot end in time; the status and the body of its request once it is over."""
+    responses: list[tuple[int, str]] = []
+    request = threading.Thread(target=lambda: responses.append(send(stack, "too-slow")))
     request.start()
     os.kill(wait_for(lambda: engine_of(stack, "too-slow"), what="the start of the engine"), signal.SIGSTOP)
-    yield lambda: (request.join(), *answers)[1]
+    yield lambda: (request.join(), *responses)[1]
     request.join()
 
 
@@ -86,49 +86,49 @@ def at_the_stack(stack, too_slow, monkeypatch, tmp_path):
 
 @pytest.fixture
 def why(capsys, request):
-    """Asks `corral why`; the test fails unless it has the classes that the mark ``produces`` names."""
-    seen: set[str] = set()
+    """Run `corral why`; the test fails unless the classes of its mark ``produces`` are among the results."""
+    classes: set[str] = set()
 
-    def ask_why(*words: str) -> dict:
-        answer = asked(capsys, *words)
-        seen.add(answer["class"])
-        return answer
+    def run(*words: str) -> dict:
+        verdict = diagnose(capsys, *words)
+        classes.add(verdict["class"])
+        return verdict
 
-    yield ask_why
-    assert {one for mark in request.node.iter_markers("produces") for one in mark.args} <= seen
+    yield run
+    assert {one for mark in request.node.iter_markers("produces") for one in mark.args} <= classes
 
 
 @produces("hung")
 def test_a_load_that_hangs_is_hung_while_it_does(stack, why):
-    load = threading.Thread(target=ask, args=(stack, "sleeper"))
+    load = threading.Thread(target=send, args=(stack, "sleeper"))
     load.start()
     engine = wait_for(lambda: engine_of(stack, "sleeper"), what="the start of the engine")
     os.kill(engine, signal.SIGSTOP)
 
-    answer = why("sleeper")
+    verdict = why("sleeper")
 
     os.kill(engine, signal.SIGCONT)
     load.join()
-    assert answer["class"] == "hung"
-    assert "SIGSTOP" in answer["evidence"][0]
-    assert answer["next"][0].startswith("kill -CONT ")
+    assert verdict["class"] == "hung"
+    assert "SIGSTOP" in verdict["evidence"][0]
+    assert verdict["next"][0].startswith("kill -CONT ")
 
 
 @produces("healthy")
 def test_a_model_that_answers_is_healthy(stack, why):
     chat(stack.endpoint, "Hello.", model="good")
 
-    answer = why("good")
+    verdict = why("good")
 
-    assert (answer["class"], answer["culprit"]) == ("healthy", None)
-    assert "loaded and responds" in answer["evidence"][0]
+    assert (verdict["class"], verdict["culprit"]) == ("healthy", None)
+    assert "loaded and responds" in verdict["evidence"][0]
 
 
-def test_a_model_that_nobody_asked_for_yet_is_healthy(why):
-    answer = why("idle")
+def test_a_model_without_a_request_is_healthy(why):
+    verdict = why("idle")
 
-    assert answer["class"] == "healthy"
-    assert "not loaded" in answer["evidence"][0]
+    assert verdict["class"] == "healthy"
+    assert "not loaded" in verdict["evidence"][0]
 
 
 def test_an_alias_is_its_model(stack, why):
@@ -138,34 +138,34 @@ def test_an_alias_is_its_model(stack, why):
 
 
 @produces("not-in-catalog")
-def test_a_name_that_nobody_knows_is_not_in_the_catalog(stack, why):
-    answer = why("goood")
+def test_an_unknown_name_is_not_in_the_catalog(stack, why):
+    verdict = why("goood")
 
-    assert answer["class"] == "not-in-catalog"
-    assert answer["next"][0] == f"corral why good --catalog {stack.catalog}"
+    assert verdict["class"] == "not-in-catalog"
+    assert verdict["next"][0] == f"corral why good --catalog {stack.catalog}"
 
 
 def test_a_model_that_was_added_after_the_start_is_not_served(stack, why):
     added = stack.catalog / "models" / "late.yaml"
     added.write_text((stack.catalog / "models" / "good.yaml").read_text().replace("good", "late"))
     try:
-        answer = why("late")
+        verdict = why("late")
     finally:
         added.unlink()
 
-    assert answer["class"] == "not-in-catalog"
-    assert "running stack" in answer["culprit"]
-    assert answer["next"][0] == "corral down"
+    assert verdict["class"] == "not-in-catalog"
+    assert "running stack" in verdict["culprit"]
+    assert verdict["next"][0] == "corral down"
 
 
-def test_a_missing_file_is_seen_before_anybody_asks_for_the_model(stack, why):
-    stack.weights("gone-unasked").resolve().unlink()
+def test_a_missing_file_is_found_before_a_request_for_the_model(stack, why):
+    stack.weights("gone-unloaded").resolve().unlink()
 
-    answer = why("gone-unasked")
+    verdict = why("gone-unloaded")
 
-    assert answer["class"] == "file-missing"
-    assert answer["culprit"].endswith("gone-unasked/model.gguf")
-    assert answer["next"][0].startswith("corral fetch gone-unasked ")
+    assert verdict["class"] == "file-missing"
+    assert verdict["culprit"].endswith("gone-unloaded/model.gguf")
+    assert verdict["next"][0].startswith("corral fetch gone-unloaded ")
 
 
 @produces("file-missing")
@@ -173,10 +173,10 @@ def test_a_missing_file_is_the_reason_of_a_failed_load(stack, why):
     stack.weights("gone").resolve().unlink()
     fails(stack, "gone")
 
-    answer = why("gone")
+    verdict = why("gone")
 
-    assert answer["class"] == "file-missing"
-    assert "No such file" in answer["evidence"][0]
+    assert verdict["class"] == "file-missing"
+    assert "No such file" in verdict["evidence"][0]
 
 
 @produces("file-damaged")
@@ -187,11 +187,11 @@ def test_a_file_that_was_cut_short_is_damaged(stack, why):
     path.write_bytes(whole[: len(whole) // 2])
     fails(stack, "cut")
 
-    answer = why("cut")
+    verdict = why("cut")
 
-    assert answer["class"] == "file-damaged"
-    assert any("the lock requires" in line for line in answer["evidence"])
-    assert answer["next"][0].startswith("corral verify cut ")
+    assert verdict["class"] == "file-damaged"
+    assert any("the lock requires" in line for line in verdict["evidence"])
+    assert verdict["next"][0].startswith("corral verify cut ")
 
 
 def test_a_file_that_was_put_back_is_damaged_no_more(stack, why):
@@ -204,27 +204,27 @@ def test_a_file_that_was_put_back_is_damaged_no_more(stack, why):
     path.write_bytes(stack.weights("idle").read_bytes())
     assert main(["verify", "mended", "--catalog", str(stack.catalog), "--store", str(stack.store)]) == 0
 
-    answer = why("mended")
+    verdict = why("mended")
 
-    assert answer["class"] == "healthy"
-    assert "for a reason that no longer holds: send the request again" in answer["evidence"][1]
-    assert any("has not been modified since its content was verified" in line for line in answer["evidence"])
+    assert verdict["class"] == "healthy"
+    assert "for a reason that no longer holds: send the request again" in verdict["evidence"][1]
+    assert any("has not been modified since its content was verified" in line for line in verdict["evidence"])
     chat(stack.endpoint, "Hello.", model="mended")
 
 
-def test_a_file_with_another_content_of_the_same_size_is_damaged_by_the_engines_word(stack, why):
+def test_a_file_with_another_content_of_the_same_size_is_damaged_by_the_engines_log(stack, why):
     path = stack.weights("scratched").resolve()
     whole = path.read_bytes()
     path.unlink()
     path.write_bytes(b"????" + whole[4:])
     fails(stack, "scratched")
 
-    answer = why("scratched")
+    verdict = why("scratched")
 
-    assert answer["class"] == "file-damaged"
-    assert answer["culprit"].endswith("scratched/model.gguf")
-    assert "magic" in answer["evidence"][0]
-    assert any("was not read" in line for line in answer["evidence"])
+    assert verdict["class"] == "file-damaged"
+    assert verdict["culprit"].endswith("scratched/model.gguf")
+    assert "magic" in verdict["evidence"][0]
+    assert any("was not read" in line for line in verdict["evidence"])
 
 
 def test_a_file_that_was_written_to_after_it_was_verified_is_damaged_though_the_model_answers(stack, why):
@@ -232,19 +232,19 @@ def test_a_file_that_was_written_to_after_it_was_verified_is_damaged_though_the_
     path = stack.weights("overwritten").resolve()
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))  # what writing does
 
-    answer = why("overwritten")
+    verdict = why("overwritten")
 
-    assert answer["class"] == "file-damaged"
-    assert "was modified" in answer["evidence"][0]
+    assert verdict["class"] == "file-damaged"
+    assert "was modified" in verdict["evidence"][0]
 
 
 @produces("bad-argument")
-def test_an_argument_that_the_engine_does_not_take_is_named(stack, why):
+def test_an_argument_that_the_engine_does_not_accept_is_named(stack, why):
     fails(stack, "flagged")
 
-    answer = why("flagged")
+    verdict = why("flagged")
 
-    assert (answer["class"], answer["culprit"]) == ("bad-argument", "--no-mmap"), answer
+    assert (verdict["class"], verdict["culprit"]) == ("bad-argument", "--no-mmap"), verdict
 
 
 @produces("out-of-memory")
@@ -252,13 +252,13 @@ def test_a_load_that_the_preflight_refused_is_out_of_memory_and_blames_no_small_
     chat(stack.endpoint, "Hello.", model="good")
     fails(stack, "greedy")
 
-    answer = why("greedy")
+    verdict = why("greedy")
 
-    assert answer["class"] == "out-of-memory"
-    assert "greedy needs 12000 MiB, 9000 MiB of 900000 MiB are free" in answer["evidence"][0]
-    assert f"good (pid {engine_of(stack, 'good')}, seat of 64 MiB" in answer["evidence"][0]
-    assert answer["culprit"].startswith("processes that are not visible from here (")
-    assert answer["next"] == [f"corral seat --catalog {stack.catalog}", "corral status"]
+    assert verdict["class"] == "out-of-memory"
+    assert "greedy needs 12000 MiB, 9000 MiB of 900000 MiB are free" in verdict["evidence"][0]
+    assert f"good (pid {engine_of(stack, 'good')}, seat of 64 MiB" in verdict["evidence"][0]
+    assert verdict["culprit"].startswith("processes that are not visible from here (")
+    assert verdict["next"] == [f"corral seat --catalog {stack.catalog}", "corral status"]
 
 
 def test_a_seat_that_no_card_has_is_its_own_fault(stack, why):
@@ -270,32 +270,32 @@ def test_a_seat_that_no_card_has_is_its_own_fault(stack, why):
 def test_an_engine_that_gets_no_memory_is_out_of_memory(stack, why):
     fails(stack, "swollen")
 
-    answer = why("swollen")
+    verdict = why("swollen")
 
-    assert answer["class"] == "out-of-memory"
-    assert "memory" in answer["culprit"]
+    assert verdict["class"] == "out-of-memory"
+    assert "memory" in verdict["culprit"]
 
 
 @produces("port-in-use")
-def test_a_port_that_a_stranger_holds_is_in_use(stack, why):
-    with socket.socket() as stranger:
-        stranger.bind(("127.0.0.1", stack.ports["unported"]))
-        stranger.listen()
-        assert why("unported")["class"] == "port-in-use"  # before anybody asks for the model
-        # The stranger accepts and is silent, and llama-swap may wait for its word without end.
-        request = threading.Thread(target=ask, args=(stack, "unported"))
+def test_a_port_that_another_process_holds_is_in_use(stack, why):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", stack.ports["unported"]))
+        other.listen()
+        assert why("unported")["class"] == "port-in-use"  # before any request
+        # The socket accepts and never responds, and llama-swap may wait for it without end.
+        request = threading.Thread(target=send, args=(stack, "unported"))
         request.start()
         log = StackFolder(stack.state)
         wait_for(lambda: "couldn't bind" in log.log_tail(1000), what="the end of the engine")
 
-        answer = wait_for(
+        verdict = wait_for(
             lambda: (found := why("unported"))["evidence"][0].startswith("The engine's log: ") and found, what="its log"
         )
     request.join()
 
-    assert answer["class"] == "port-in-use"
-    assert f"pid {os.getpid()}" in answer["culprit"]
-    assert "couldn't bind" in answer["evidence"][0]
+    assert verdict["class"] == "port-in-use"
+    assert f"pid {os.getpid()}" in verdict["culprit"]
+    assert "couldn't bind" in verdict["evidence"][0]
 
 
 @produces("crashed")
@@ -305,10 +305,10 @@ def test_an_engine_that_is_killed_while_it_answers_has_crashed_until_it_is_loade
     stream.join()
     wait_for(lambda: "running victim exited" in StackFolder(stack.state).log_tail(200), what="the notice of it")
 
-    answer = why("victim")
+    verdict = why("victim")
 
-    assert answer["class"] == "crashed"
-    assert "victim" in answer["culprit"]
+    assert verdict["class"] == "crashed"
+    assert "victim" in verdict["culprit"]
     assert not stream.is_whole
     chat(stack.endpoint, "Hello.", model="victim")
     again = why("victim")
@@ -318,12 +318,12 @@ def test_an_engine_that_is_killed_while_it_answers_has_crashed_until_it_is_loade
 
 @produces("engine-missing")
 def test_an_engine_that_is_not_there_is_missing(stack, why):
-    assert why("no-engine")["class"] == "engine-missing"  # before anybody asks for the model
+    assert why("no-engine")["class"] == "engine-missing"  # before any request
     fails(stack, "no-engine")
 
-    answer = why("no-engine")
+    verdict = why("no-engine")
 
-    assert (answer["class"], answer["culprit"]) == ("engine-missing", "/nowhere/llama-server")
+    assert (verdict["class"], verdict["culprit"]) == ("engine-missing", "/nowhere/llama-server")
 
 
 @produces("unknown")
@@ -331,44 +331,44 @@ def test_an_end_that_nothing_explains_is_unknown_and_quotes_the_engine(stack, wh
     # The real engine gives a known reason for everything that it can be made to refuse: a script stands in.
     fails(stack, "odd")
 
-    answer = why("odd")
+    verdict = why("odd")
 
-    assert (answer["class"], answer["culprit"]) == ("unknown", None)
-    assert "its own idea" in answer["evidence"][0]
+    assert (verdict["class"], verdict["culprit"]) == ("unknown", None)
+    assert "its own idea" in verdict["evidence"][0]
 
 
-def test_without_a_model_the_worst_comes_first_and_all_are_told(stack, why):
+def test_without_a_model_the_worst_is_first_and_all_are_listed(stack, why):
     fails(stack, "flagged")
 
-    answer = why()
+    verdict = why()
 
-    told = {one["model"]: one["class"] for one in answer["answers"]}
-    assert answer["answers"][0] == {key: value for key, value in answer.items() if key != "answers"}
-    assert len(told) == 18
-    assert (told["flagged"], told["idle"]) == ("bad-argument", "healthy")
+    classes = {one["model"]: one["class"] for one in verdict["answers"]}
+    assert verdict["answers"][0] == {key: value for key, value in verdict.items() if key != "answers"}
+    assert len(classes) == 18
+    assert (classes["flagged"], classes["idle"]) == ("bad-argument", "healthy")
 
 
-def test_a_person_reads_a_sentence_and_commands(stack, capsys):
+def test_without_json_it_prints_a_sentence_and_commands(stack, capsys):
     fails(stack, "flagged")
     capsys.readouterr()
 
     assert main(["why", "flagged"]) == 1
 
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "flagged: the engine does not accept an argument (--no-mmap)."
-    assert any(line.startswith("  → corral lock") for line in told)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "flagged: the engine does not accept an argument (--no-mmap)."
+    assert any(line.startswith("  → corral lock") for line in lines)
 
 
 def test_a_llama_swap_that_is_stopped_hangs(stack, why, monkeypatch):
-    wait_for_evidence(monkeypatch, first_round_s=3)  # it never answers
+    wait_for_evidence(monkeypatch, first_round_s=3)  # it never responds
     os.kill(stack.running.pid, signal.SIGSTOP)
     try:
-        answer = why("good")
+        verdict = why("good")
     finally:
         os.kill(stack.running.pid, signal.SIGCONT)
 
-    assert answer["class"] == "hung"
-    assert answer["next"] == [f"kill -CONT {stack.running.pid}"]
+    assert verdict["class"] == "hung"
+    assert verdict["next"] == [f"kill -CONT {stack.running.pid}"]
 
 
 @produces("load-timeout")
@@ -376,11 +376,11 @@ def test_a_load_that_took_too_long_is_named_with_the_limit(too_slow, why):
     status, body = too_slow()
     assert (status, "timed out" in body) == (500, True)
 
-    answer = why("too-slow")
+    verdict = why("too-slow")
 
-    assert answer["class"] == "load-timeout"
-    assert "15 s" in answer["culprit"]
-    assert any(step.startswith("corral warm too-slow ") for step in answer["next"])
+    assert verdict["class"] == "load-timeout"
+    assert "15 s" in verdict["culprit"]
+    assert any(step.startswith("corral warm too-slow ") for step in verdict["next"])
 
 
 def test_every_class_is_produced_by_a_test():

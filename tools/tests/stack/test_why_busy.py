@@ -1,4 +1,4 @@
-"""`corral why` of models that are loaded and asked for a lot, or that somebody else answers for."""
+"""`corral why` of models that are loaded and overloaded, or whose port another process holds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,18 @@ import pytest
 from corral.demo import tiny_gguf
 from corral.why.facts import StackFacts
 from corral.why.next_steps import StepOptions, commands
-from tests.support.asking_why import ask, asked, at_once, completion, engine_of, in_flight, unload, wait_for_evidence
 from tests.support.engine_process import Stream, chat, wait_for
 from tests.support.served import Served, served
+from tests.support.why_command import (
+    completion,
+    diagnose,
+    engine_of,
+    in_flight,
+    in_parallel,
+    send,
+    unload,
+    wait_for_evidence,
+)
 
 pytestmark = pytest.mark.timeout(120)
 produces = pytest.mark.produces
@@ -51,11 +60,11 @@ def why(stack, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CORRAL_STATE", str(stack.state))
     monkeypatch.chdir(tmp_path)  # no catalog here: the one that the stack was started with counts
     wait_for_evidence(monkeypatch)
-    return lambda *words: asked(capsys, *words)
+    return lambda *words: diagnose(capsys, *words)
 
 
-class Stranger(BaseHTTPRequestHandler):
-    """Answers everything as if it were well."""
+class OtherServer(BaseHTTPRequestHandler):
+    """Answers every request with 200."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -66,85 +75,85 @@ class Stranger(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def test_an_engine_with_more_requests_than_threads_for_them_works_and_is_not_to_be_killed(stack, why):
     stream = Stream(stack.endpoint, "busy", 2000)
-    others = at_once(8, lambda: completion(stack, "busy"))
+    others = in_parallel(8, lambda: completion(stack, "busy"))
     wait_for(lambda: in_flight(stack, "busy") > 5, what="more requests than the engine has threads for")
 
-    answer = why("busy")
+    verdict = why("busy")
 
     unload(stack, "busy")
     for thread in (stream, *others):
         thread.join()
-    assert answer["class"] == "healthy"
-    assert "requests in flight (of 10 at most)" in answer["evidence"][0]
-    assert not any("kill" in step for step in answer["next"])
+    assert verdict["class"] == "healthy"
+    assert "requests in flight (of 10 at most)" in verdict["evidence"][0]
+    assert not any("kill" in step for step in verdict["next"])
 
 
 def test_a_flood_is_too_many_requests_and_no_hang(stack, why):
-    answers: list[int] = []
-    threads = at_once(40, lambda: answers.append(completion(stack, "flooded")))
-    wait_for(lambda: answers.count(429) == 30, what="thirty refusals")
+    statuses: list[int] = []
+    threads = in_parallel(40, lambda: statuses.append(completion(stack, "flooded")))
+    wait_for(lambda: statuses.count(429) == 30, what="thirty refusals")
 
-    answer = why("flooded")
+    verdict = why("flooded")
 
     unload(stack, "flooded")
     for thread in threads:
         thread.join()
-    assert answer["class"] == "over-concurrency"
-    assert answer["evidence"][0].startswith("30 requests got 429")
-    assert "10 requests in flight" in answer["evidence"][2]
+    assert verdict["class"] == "over-concurrency"
+    assert verdict["evidence"][0].startswith("30 requests got 429")
+    assert "10 requests in flight" in verdict["evidence"][2]
 
 
 @produces("over-concurrency")
 def test_requests_over_the_limit_are_named_with_the_limit(stack, why):
     stream = Stream(stack.endpoint, "crowded", 400)
-    answers: list[int] = []
-    others = [threading.Thread(target=lambda: answers.append(ask(stack, "crowded")[0])) for _ in range(2)]
+    statuses: list[int] = []
+    others = [threading.Thread(target=lambda: statuses.append(send(stack, "crowded")[0])) for _ in range(2)]
     for other in others:
         other.start()
-    wait_for(lambda: 429 in answers, what="the refusal of the third")
+    wait_for(lambda: 429 in statuses, what="the refusal of the third")
 
-    answer = why("crowded")
+    verdict = why("crowded")
 
     unload(stack, "crowded")
     for thread in (stream, *others):
         thread.join()
-    assert answer["class"] == "over-concurrency"
-    assert "got 429" in answer["evidence"][0]
-    assert "2 requests" in answer["culprit"]
+    assert verdict["class"] == "over-concurrency"
+    assert "got 429" in verdict["evidence"][0]
+    assert "2 requests" in verdict["culprit"]
 
 
 def test_a_burst_that_has_the_model_loaded_is_counted_when_it_is_over(stack, why):
-    answers: list[int] = []
-    for thread in at_once(15, lambda: answers.append(ask(stack, "burst")[0])):
+    statuses: list[int] = []
+    for thread in in_parallel(15, lambda: statuses.append(send(stack, "burst")[0])):
         thread.join()
-    assert (answers.count(429), answers.count(200)) == (5, 10)
+    assert (statuses.count(429), statuses.count(200)) == (5, 10)
 
-    answer = why("burst")
+    verdict = why("burst")
 
-    assert answer["class"] == "over-concurrency"
-    assert answer["evidence"][0].startswith("5 requests got 429")
+    assert verdict["class"] == "over-concurrency"
+    assert verdict["evidence"][0].startswith("5 requests got 429")
 
 
-def test_a_stranger_who_answers_on_the_port_of_a_model_is_not_taken_for_its_engine(stack, why):
-    with ThreadingHTTPServer(("127.0.0.1", stack.ports["usurped"]), Stranger) as stranger:
-        serving = threading.Thread(target=stranger.serve_forever)
+def test_another_server_on_the_port_of_a_model_is_not_taken_for_its_engine(stack, why):
+    with ThreadingHTTPServer(("127.0.0.1", stack.ports["usurped"]), OtherServer) as other:
+        serving = threading.Thread(target=other.serve_forever)
         serving.start()
-        assert ask(stack, "usurped")[0] == 200
+        assert send(stack, "usurped")[0] == 200
 
-        answer = why("usurped")
+        verdict = why("usurped")
 
-        stranger.shutdown()
+        other.shutdown()
         serving.join()
     pid = engine_of(stack, "usurped")
     unload(stack, "usurped")
-    assert answer["class"] == "port-in-use"
-    assert f"pid {os.getpid()}" in answer["culprit"]
-    assert f"not its engine (pid {pid})" in answer["evidence"][0]
+    assert verdict["class"] == "port-in-use"
+    assert f"pid {os.getpid()}" in verdict["culprit"]
+    assert f"not its engine (pid {pid})" in verdict["evidence"][0]
 
 
 def test_the_command_that_unloads_a_model_is_one_that_llama_swap_has(stack):
@@ -163,26 +172,26 @@ def test_an_engine_that_is_stopped_hangs_until_it_goes_on(stack, why):
     pid = engine_of(stack, "frozen")
     os.kill(pid, signal.SIGSTOP)
     try:
-        answer = why("frozen")
+        verdict = why("frozen")
     finally:
         os.kill(pid, signal.SIGCONT)
 
-    assert answer["class"] == "hung"
-    assert f"pid {pid}" in answer["culprit"]
-    assert answer["next"][0] == f"kill -CONT {pid}"
+    assert verdict["class"] == "hung"
+    assert f"pid {pid}" in verdict["culprit"]
+    assert verdict["next"][0] == f"kill -CONT {pid}"
     assert why("frozen")["class"] == "healthy"
 
 
 def test_a_request_that_waits_for_the_slot_is_explained_by_the_model_that_has_it(stack, why):
     stream = Stream(stack.endpoint, "tenant", 2000)
-    others = at_once(8, lambda: completion(stack, "tenant"))
+    others = in_parallel(8, lambda: completion(stack, "tenant"))
     wait_for(lambda: in_flight(stack, "tenant") > 5, what="work for longer than `corral why` takes")
-    waiting = threading.Thread(target=ask, args=(stack, "waiting"))
+    waiting = threading.Thread(target=send, args=(stack, "waiting"))
     waiting.start()
-    answer = wait_for(lambda: (found := why("waiting"))["class"] != "healthy" and found, what="a request that waits")
+    verdict = wait_for(lambda: (found := why("waiting"))["class"] != "healthy" and found, what="a request that waits")
     unload(stack, "tenant")
     for thread in (stream, *others, waiting):
         thread.join()
 
-    assert answer["class"] == "over-concurrency"
-    assert answer["culprit"].startswith("tenant")
+    assert verdict["class"] == "over-concurrency"
+    assert verdict["culprit"].startswith("tenant")

@@ -8,9 +8,9 @@ import signal
 import pytest
 
 from corral.demo import tiny_gguf
-from tests.support.asking_why import asked, wait_for_evidence
 from tests.support.engine_process import chat, wait_for
 from tests.support.served import Served, served
+from tests.support.why_command import diagnose, wait_for_evidence
 
 pytestmark = pytest.mark.timeout(120)
 produces = pytest.mark.produces
@@ -35,22 +35,22 @@ def why(stack, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CORRAL_STATE", str(stack.state))
     monkeypatch.chdir(tmp_path)  # no catalog here: the one that the stack was started with counts
     wait_for_evidence(monkeypatch)
-    return lambda *words: asked(capsys, *words)
+    return lambda *words: diagnose(capsys, *words)
 
 
 @produces("stack-down")
-def test_a_dead_stack_is_down_and_says_what_it_left(why):
-    answer = why("good")
+def test_a_dead_stack_is_down_and_its_evidence_names_what_it_left(why):
+    verdict = why("good")
 
-    assert answer["class"] == "stack-down"
-    assert "still run" in answer["evidence"][0]
-    assert answer["next"][-1].startswith("corral up --detach ")
+    assert verdict["class"] == "stack-down"
+    assert "still run" in verdict["evidence"][0]
+    assert verdict["next"][-1].startswith("corral up --detach ")
 
 
 def test_without_an_engine_a_dead_stack_cannot_be_started(why, monkeypatch):
     monkeypatch.setenv("LLAMA_SERVER", "/nowhere/llama-server")
 
-    answer = why("good")
+    verdict = why("good")
 
-    assert answer["class"] == "engine-missing"
-    assert "/nowhere/llama-server" in answer["evidence"][0]
+    assert verdict["class"] == "engine-missing"
+    assert "/nowhere/llama-server" in verdict["evidence"][0]

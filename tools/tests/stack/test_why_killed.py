@@ -1,6 +1,6 @@
 """`corral why` of an engine that was killed while loading, at every stage of the load that its log shows.
 
-The real llama-swap and the embedded engine; tests.support.killed_at says how the moment is met.
+The real llama-swap and the embedded engine, which tests.support.killed_at kills at a line of its log.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 from corral.demo import tiny_gguf
 from corral.engine import binaries
 from tests.support import killed_at
-from tests.support.asking_why import asked, fails, wait_for_evidence
 from tests.support.served import Served, served
+from tests.support.why_command import diagnose, fails, wait_for_evidence
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -59,10 +59,10 @@ def test_an_engine_that_was_killed_while_loading_has_crashed_for_want_of_memory(
     monkeypatch.setenv("CORRAL_STATE", str(stack.state))
     wait_for_evidence(monkeypatch)
 
-    answer = asked(capsys, point)
+    verdict = diagnose(capsys, point)
 
-    assert answer["class"] == "crashed", answer
-    assert "while it was loading" in answer["culprit"]
-    assert any("SIGKILL" in line and "out of memory" in line for line in answer["evidence"]), answer["evidence"]
-    assert any("dmesg" in step for step in answer["next"])
-    assert any("memory.events" in step for step in answer["next"])
+    assert verdict["class"] == "crashed", verdict
+    assert "while it was loading" in verdict["culprit"]
+    assert any("SIGKILL" in line and "out of memory" in line for line in verdict["evidence"]), verdict["evidence"]
+    assert any("dmesg" in step for step in verdict["next"])
+    assert any("memory.events" in step for step in verdict["next"])

@@ -1,7 +1,7 @@
 """Runs an engine and kills it (SIGKILL) at a line of its log: python killed_at.py MARKER ENGINE ARGUMENT...
 
 A stand-in for the kernel's out-of-memory killer, for its timing alone: the engine is the real one, it is the process
-that llama-swap started, and it dies as by the kernel.  What it logs after the line is not passed on.  An empty MARKER
+that llama-swap started, and the same signal ends it.  Its log after that line is not passed on.  An empty MARKER
 kills it before its first line.
 """
 

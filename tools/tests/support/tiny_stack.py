@@ -1,4 +1,4 @@
-"""A stack without a provider that has the homelab's variables, wants an init, and takes as long as a test wants."""
+"""A stack without a provider that has the homelab's variables, requires an init, and takes as long as a test sets."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ def write_stack(folder: Path, **variables: str) -> Path:
 
 
 def set_variables(folder: Path, **variables: str) -> None:
-    """Write terraform.tfvars anew."""
+    """Replace terraform.tfvars."""
     (folder / "terraform.tfvars").write_text("".join(f'{name} = "{value}"\n' for name, value in variables.items()))

@@ -1,4 +1,4 @@
-"""Reading why a model failed from what llama-swap and the engine say."""
+"""Why a model failed, by the logs of llama-swap and the engine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MISSING = """\
 error: Failed to init server, please check the input params.
 """
 
-NO_ROOM = "preflight: no-room model=a need_mib=7030 free_mib=2210 total_mib=15360: words for people\n"
+NO_ROOM = "preflight: no-room model=a need_mib=7030 free_mib=2210 total_mib=15360: a sentence\n"
 
 
-def test_failures_are_named_with_llama_swaps_reason():
+def test_each_failure_has_the_reason_that_llama_swap_reports():
     assert failures(f"{EXITED}\n{DIED}\n") == {
         "a": "upstream command exited prematurely",
         "b": "upstream exited unexpectedly",
@@ -46,7 +46,7 @@ def test_a_later_failure_counts():
         ("0.00.000.347 I srv init: initializing ...\n0.00.001.000 I srv loading\n", ""),
         (MISSING + NO_ROOM, "The preflight refused the load: a needs 7030 MiB, 2210 MiB of 15360 MiB are free."),
         (
-            NO_ROOM.replace("no-room", "room").replace("words", "failed") + MISSING,
+            NO_ROOM.replace("no-room", "room").replace("sentence", "failed") + MISSING,
             "gguf_init_from_file: failed to open",
         ),
         ("", ""),
@@ -59,7 +59,7 @@ def test_a_later_failure_counts():
         "no-error",
         "no-room",
         "failed-with-room",
-        "silent",
+        "empty",
     ],
 )
 def test_the_cause_is_the_first_error_of_the_last_start(log, expected):

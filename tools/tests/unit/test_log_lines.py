@@ -95,12 +95,12 @@ You are a helpful assistant<|im_end|>
     ],
     ids=["nothing", "preflight-alone", "start", "warm-up", "an-entry-of-several-lines"],
 )
-def test_a_log_without_an_error_says_that_the_engine_did_not_end_by_itself(log):
+def test_a_log_without_an_error_means_that_the_engine_did_not_end_by_itself(log):
     assert log_lines.classify_engine_error(log).code is EngineCode.NO_ERROR
     assert log_lines.cause(log) == ""
 
 
-def test_words_of_another_program_are_no_log_of_an_engine():
+def test_the_output_of_another_program_is_no_log_of_an_engine():
     error = log_lines.classify_engine_error("the wrapper has its own idea\n")
 
     assert (error.code, error.line) == (EngineCode.OTHER, "the wrapper has its own idea")
@@ -113,7 +113,7 @@ def test_the_texts_were_read_from_the_versions_that_are_pinned():
     assert f"github.com/mostlygeek/llama-swap {log_lines.LLAMA_SWAP}\n" in pinned
 
 
-def test_what_is_told_in_passing_is_no_reason():
+def test_a_message_at_info_level_is_no_reason():
     error = log_lines.classify_engine_error("0.00.413.100 I chat: the user asks why cudaMalloc failed: out of memory\n")
 
     assert error.code is EngineCode.NO_ERROR
@@ -147,11 +147,11 @@ def test_the_holders_belong_to_the_start_that_was_refused():
     assert [one.code for one in error.refusal] == ["no-room", "unattributed"]
 
 
-def test_the_preflights_own_records_are_no_word_of_the_engine():
+def test_the_preflights_records_are_no_lines_of_the_engine():
     assert (
         log_lines.classify_engine_error("preflight: memory-unknown model=a need_mib=7 reason=failed: CUDA").line == ""
     )
 
 
-def test_silence_is_unknown():
+def test_an_empty_log_has_no_error():
     assert log_lines.classify_engine_error("") == EngineError(EngineCode.NO_ERROR)

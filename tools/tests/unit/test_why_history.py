@@ -30,6 +30,7 @@ def test_a_failed_load_is_dated_and_has_its_reason():
 
     assert (found.state, found.failure, found.at) == ("failed", "exited", AT)
     assert found.reason == "upstream command exited prematurely"
+    assert found.has_engine_log
 
 
 def test_a_load_that_worked_ends_a_row_of_failures():
@@ -70,6 +71,7 @@ def test_a_program_that_does_not_exist_has_an_end_of_its_own():
     found = history.read(ended(2, "a", "failed to start command '/x a': fork/exec /x: no such file or directory"))["a"]
 
     assert (found.failure, found.failures) == ("no program", 1)
+    assert not found.has_engine_log
 
 
 def test_an_end_that_was_requested_is_no_failure():

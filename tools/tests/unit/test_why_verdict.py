@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from corral.cluster.target import ClusterTarget
 from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.engine.log_lines import End, EngineCode, EngineError, classify_engine_error
 from corral.why import history
@@ -14,7 +17,7 @@ from corral.why.command import Command
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.files import FileFact
 from corral.why.history import History
-from corral.why.next_steps import StepOptions
+from corral.why.next_steps import Action, StepOptions, commands
 from corral.why.process import Engine, Probe
 from corral.why.rules import judge
 from corral.why.verdict import Reason, Verdict
@@ -196,6 +199,21 @@ def test_commands_name_the_folders_that_are_not_the_default_ones():
     verdict = judge(StackFacts("absent", problem="No local stack is running."), UNLOADED, options)
 
     assert verdict.next_steps == ("corral up --detach --port 9000 --catalog '/my catalog' --store /srv/store",)
+
+
+@pytest.mark.parametrize("cluster", [None, ClusterTarget(Path("/my config"), "lab", "ns", "swap")])
+@pytest.mark.parametrize("action", get_args(Action))
+def test_every_action_has_commands_for_a_local_stack_and_for_a_cluster(action, cluster):
+    options = StepOptions(Path("/my catalog"), cluster=cluster)
+
+    steps = commands(options, UP, action, model="a", engine_port=5800)
+
+    assert steps
+    for program, *arguments in map(shlex.split, steps):
+        assert cluster is None or program in ("corral", "kubectl")
+        assert program != "kubectl" or arguments[:6] == [
+            "--kubeconfig", "/my config", "--context", "lab", "-n", "ns",
+        ]  # fmt: skip
 
 
 def test_without_a_stack_an_unknown_name_may_be_of_another_catalog():

@@ -19,15 +19,15 @@ CLASSES = {
 }  # fmt: skip
 
 
-def asked(capsys, *words: str) -> dict:
+def diagnose(capsys, *words: str) -> dict:
     """The output of `corral why` *words*; its keys, its class and its exit code are checked."""
     capsys.readouterr()
     code = main(["why", *words, "--json"])
-    answer = json.loads(capsys.readouterr().out)
-    assert set(answer) - {"answers"} == {"model", "class", "culprit", "evidence", "next"}
-    assert answer["class"] in CLASSES
-    assert code == {"healthy": 0, "unknown": 3}.get(answer["class"], 1)
-    return answer
+    verdict = json.loads(capsys.readouterr().out)
+    assert set(verdict) - {"answers"} == {"model", "class", "culprit", "evidence", "next"}
+    assert verdict["class"] in CLASSES
+    assert code == {"healthy": 0, "unknown": 3}.get(verdict["class"], 1)
+    return verdict
 
 
 def wait_for_evidence(monkeypatch, first_round_s: float = 20.0) -> None:
@@ -37,7 +37,7 @@ def wait_for_evidence(monkeypatch, first_round_s: float = 20.0) -> None:
     monkeypatch.setattr(local, "_overload", lambda: "")
 
 
-def ask(stack, model: str) -> tuple[int, str]:
+def send(stack, model: str) -> tuple[int, str]:
     return post(f"{stack.endpoint}/v1/chat/completions", question("Hello.", model=model))
 
 
@@ -57,7 +57,7 @@ def completion(stack, model: str) -> int:
     return post(f"{stack.endpoint}/v1/completions", body)[0]
 
 
-def at_once(count: int, request: Callable[[], object]) -> list[threading.Thread]:
+def in_parallel(count: int, request: Callable[[], object]) -> list[threading.Thread]:
     threads = [threading.Thread(target=request) for _ in range(count)]
     for thread in threads:
         thread.start()
@@ -73,5 +73,5 @@ def unload(stack, model: str) -> None:
     assert post(f"{stack.endpoint}/api/models/unload/{model}", {})[0] == 200
 
 
-def fails(stack, model: str, status: int = 500) -> None:
-    assert ask(stack, model)[0] == status
+def fails(stack, model: str) -> None:
+    assert send(stack, model)[0] == 500
