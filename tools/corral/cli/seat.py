@@ -83,11 +83,10 @@ def _show(found: Report, changes: Sequence[Change], args: argparse.Namespace, *,
     _print(terminal.draw(found.chart))
     output.data("")
     output.table(report.MODEL_COLUMNS, list(found.model_rows()))
-    for name, edits in found.remedies.items():
-        if not found.chart.cards[name].fits:
-            lines = report.remedy_lines(name, found.chart, edits, asked=bool(changes))
-            output.info("\n".join(["", *lines]))
-            if edits and not changes:
+    for name, card in found.chart.cards.items():
+        if not card.fits:
+            output.info("\n".join(["", *found.remedy_lines(name, hypothetical=bool(changes))]))
+            if found.remedies(name) and not changes:
                 output.info(f"  → {remedies.afterwards(home)}")
 
 

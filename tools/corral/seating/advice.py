@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from corral.catalog.intent import Model
 from corral.lock.lock import Lock
 from corral.seating.chart import Chart
+from corral.vram.server_flags import by_flag
 
 LEAST_FREE_MIB = 512
 """Less than this beyond the reserve is worth a warning."""
 
 _TURING = "7.5"
-_CACHE_TYPES = ("cache-type-k", "cache-type-v", "ctk", "ctv")
+_CACHE_TYPES = ("cache-type-k", "cache-type-v")
 _NOT_QUANTISED = ("f32", "f16", "bf16")
-_FLASH = ("fa", "flash-attn")
 _ON = ("on", "1", "true", "enabled")
 _GRAMMARS = frozenset({"json-schema", "json-schema-file", "grammar", "grammar-file"})
-_FLAG = re.compile("--?[A-Za-z]")
 
 Code = Literal[
     "quantised_cache_on_turing",
@@ -61,16 +59,20 @@ class Advice:
 
 def of(lock: Lock, chart: Chart) -> Iterator[Advice]:
     """All advice about *lock*, whose chart is *chart*."""
-    flags = {model_id: _flags(entry.argv) for model_id, entry in lock.models.items()}
+    values = {  # of a repeated flag the last, which counts for the engine too
+        model_id: {name: words[-1] for name, words in by_flag(entry.argv)} for model_id, entry in lock.models.items()
+    }
     turing = {
         model_id: entry
         for model_id, entry in lock.models.items()
         if lock.cards[entry.intent.card].compute_capability == _TURING
     }
     affected: dict[Code, list[str]] = {
-        "quantised_cache_on_turing": [one for one in turing if _quantised_cache(flags[one])],
+        "quantised_cache_on_turing": [
+            one for one in turing if any(values[one].get(name, "f16") not in _NOT_QUANTISED for name in _CACHE_TYPES)
+        ],
         "bf16_projector_on_turing": [one for one, entry in turing.items() if entry.predicted.projector_type == "BF16"],
-        "flash_attention_off": [one for one in flags if not _flash(flags[one])],
+        "flash_attention_off": [one for one in values if values[one].get("flash-attn") not in _ON],
         "json_with_reasoning_auto": [one for one, entry in lock.models.items() if _json_after_thinking(entry.intent)],
     }
     yield from (Advice(code, tuple(models)) for code, models in affected.items() if models)
@@ -82,22 +84,6 @@ def sentence(advice: Advice) -> str:
     """*advice* for people: what is so, why it matters, what to do."""
     cards = (f"{name} ({free} MiB)" for name, free in advice.cards.items())
     return _SENTENCES[advice.code].format(", ".join([*advice.models, *cards]))
-
-
-def _flags(argv: Sequence[str]) -> dict[str, str]:
-    """The flags of *argv* by name without dashes; of repeated ones the last, which counts for the engine too."""
-    following = [*argv[1:], ""]
-    return {word.lstrip("-"): value for word, value in zip(argv, following, strict=True) if _FLAG.match(word)}
-
-
-def _quantised_cache(flags: Mapping[str, str]) -> bool:
-    return any(flags.get(flag, "f16") not in _NOT_QUANTISED for flag in _CACHE_TYPES)
-
-
-def _flash(flags: Mapping[str, str]) -> bool:
-    """Whether flash attention is on: a value under either name, and none that turns it off."""
-    values = [flags[name] for name in _FLASH if name in flags]
-    return bool(values) and all(value in _ON for value in values)
 
 
 def _json_after_thinking(model: Model) -> bool:

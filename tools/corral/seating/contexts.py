@@ -10,6 +10,7 @@ import bisect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from corral.catalog.argv import llama_server_argv
@@ -105,8 +106,8 @@ def largest(catalog: Catalog, lock: Lock, chart: Chart, models: Iterable[str] | 
     found = {model_id: answer for model_id, question in questions.items() if (answer := question.answer())}
 
     def search_by_engine(model_id: str) -> Largest:
-        predict = _engine(catalog.directory, model_id, catalog.models[model_id], lock.models[model_id])
-        return questions[model_id].search(predict)
+        model, entry = catalog.models[model_id], lock.models[model_id]
+        return questions[model_id].search(partial(_predict, catalog.directory, model_id, model, entry))
 
     if rest := [model_id for model_id in questions if model_id not in found]:
         from concurrent.futures import ThreadPoolExecutor  # slow to import
@@ -173,25 +174,21 @@ def _guess(grid: Sequence[int], found: Mapping[int, int], fits: Callable[[int], 
     return between.start + fitting - 1
 
 
-def _engine(catalog: Path, model_id: str, model: Model, entry: LockEntry) -> Predict:
-    """Predicts by the embedded engine, over the headers that were kept, what the model takes when it is locked so."""
+def _predict(catalog: Path, model_id: str, model: Model, entry: LockEntry, contexts: Sequence[int]) -> dict[int, int]:
+    """Bytes on the card by context, by the embedded engine over the headers that were kept."""
+    from corral.vram import oracle, predict, rules
+    from corral.vram.gguf_header import parse
 
-    def predict_contexts(contexts: Sequence[int]) -> Mapping[int, int]:
-        from corral.vram import oracle, predict, rules
-        from corral.vram.gguf_header import parse
-
-        kept = [headers.read(catalog, sha256) for sha256 in entry.predicted.headers]
-        parsed = [parse(header) for header in kept if header is not None]
-        if not parsed or len(parsed) < len(kept):
-            raise UnreadableHeader(f"{model_id}: its headers are not beside the lock.", next_step="corral lock")
-        argvs = [llama_server_argv(model_id, at_context(model, context), entry.files) for context in contexts]
-        answers = oracle.ask(parsed, argvs, cuda="all")
-        return {
-            context: predict.total(answer, rules.rules(parsed, answer))
-            for context, answer in zip(contexts, answers, strict=True)
-        }
-
-    return predict_contexts
+    kept = [headers.read(catalog, sha256) for sha256 in entry.predicted.headers]
+    parsed = [parse(header) for header in kept if header is not None]
+    if not parsed or len(parsed) < len(kept):
+        raise UnreadableHeader(f"{model_id}: its headers are not beside the lock.", next_step="corral lock")
+    argvs = [llama_server_argv(model_id, at_context(model, context), entry.files) for context in contexts]
+    answers = oracle.ask(parsed, argvs, cuda="all")
+    return {
+        context: predict.total(answer, rules.rules(parsed, answer))
+        for context, answer in zip(contexts, answers, strict=True)
+    }
 
 
 def at_context(model: Model, context: int) -> Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from corral.seating import contexts, remedies
 from corral.seating.advice import Advice
 from corral.seating.chart import Chart
 from corral.seating.contexts import Largest
-from corral.seating.remedies import Remedy, Together
+from corral.seating.remedies import Remedy
 from corral.vram.prediction import mib
 
 MODEL_COLUMNS = ("model", "card", "group", "MiB", "number is", "context", "largest that fits")
@@ -23,28 +23,36 @@ MODEL_COLUMNS = ("model", "card", "group", "MiB", "number is", "context", "large
 
 @dataclass(frozen=True)
 class Report:
-    """What is known of the seating of one catalog.
-
-    Attributes:
-        lock: the lock.
-        chart: its sums.
-        contexts: the largest context of each model, by id.
-        remedies: what alone would help each card that is short, by name; empty for the others.
-        together: the sets that can run side by side, by card; None where they are too many.
-        advice: what deserves attention.
-    """
+    """What is known of the seating of one catalog: its lock, the sums of it, and the largest context of each model."""
 
     lock: Lock
     chart: Chart
     contexts: Mapping[str, Largest]
-    remedies: Mapping[str, Sequence[Remedy]]
-    together: Mapping[str, Sequence[Together] | None]
-    advice: Sequence[Advice]
 
     @property
     def fits(self) -> bool:
         """Whether every card holds its set."""
         return all(card.fits for card in self.chart.cards.values())
+
+    @property
+    def advice(self) -> list[Advice]:
+        """What deserves attention."""
+        return list(advising.of(self.lock, self.chart))
+
+    def remedies(self, card: str) -> list[Remedy]:
+        """What alone would make *card* fit; empty for one that is not short."""
+        return remedies.of(self.lock, self.chart, self.contexts, card)
+
+    def remedy_lines(self, card: str, *, hypothetical: bool = False) -> list[str]:
+        """What would make *card*, which is short, fit, in lines for people; *hypothetical* after a what-if question."""
+        short = f"{card} {'would be' if hypothetical else 'is'} short of {self.chart.cards[card].short_mib:,} MiB."
+        edits = [remedies.edit(card, remedy) for remedy in self.remedies(card)]
+        if not edits:
+            return [f"{short} {remedies.without_remedy(self.chart.cards[card])}"]
+        return [
+            f"{short} Each of these alone would do:",
+            *(f"  - {line.replace('(now ', '(in question: ') if hypothetical else line}" for line in edits),
+        ]
 
     def model_rows(self) -> Iterator[tuple[str, ...]]:
         """A line for each model, under ``MODEL_COLUMNS``; ``~`` stands before a context that is not proved."""
@@ -66,71 +74,40 @@ class Report:
             name: {
                 **asdict(card),
                 "fits": card.fits,
-                "remedies": [remedy.as_json() for remedy in self.remedies[name]],
-                "together": None if (sets := self.together[name]) is None else [asdict(one) for one in sets],
+                "remedies": [remedy.as_json() for remedy in self.remedies(name)],
+                "together": (sets := remedies.together(self.chart, name)) and [asdict(one) for one in sets],
             }
             for name, card in self.chart.cards.items()
         }
         models = {
             model_id: {
-                **asdict(model),
-                "predicted_mib": _mib(self.lock.models[model_id].predicted.gpu_bytes),
-                "measured_mib": _measured_mib(self.lock.models[model_id]),
-                "context": self.lock.models[model_id].intent.context,
-                "context_trained": self.lock.models[model_id].predicted.context_trained,
+                **asdict(self.chart.models[model_id]),
+                "predicted_mib": _mib(entry.predicted.gpu_bytes),
+                "measured_mib": _measured_mib(entry),
+                "context": entry.intent.context,
+                "context_trained": entry.predicted.context_trained,
                 "largest_context": self.contexts[model_id].tokens,
                 "largest_context_proved": self.contexts[model_id].proved,
             }
-            for model_id, model in self.chart.models.items()
+            for model_id, entry in sorted(self.lock.models.items())
         }
         warnings = [{**asdict(one), "message": advising.sentence(one)} for one in self.advice]
         return {"cards": cards, "models": models, "warnings": warnings}
 
 
 def of(catalog: Catalog, lock: Lock) -> Report:
-    """The report on *catalog* and its *lock*; asks the embedded engine where a context decides."""
+    """The report on *catalog* and its *lock*; runs the embedded engine where a context decides."""
     chart = charts.of(lock)
-    largest = contexts.largest(catalog, lock, chart)
-    return Report(
-        lock,
-        chart,
-        largest,
-        {name: remedies.of(lock, chart, largest, name) for name in chart.cards},
-        {name: remedies.together(chart, name) for name in chart.cards},
-        list(advising.of(lock, chart)),
-    )
+    return Report(lock, chart, contexts.largest(catalog, lock, chart))
 
 
 def help_for_short_cards(catalog: Catalog, lock: Lock) -> list[str]:
     """For each card that is short, a headline and its remedies as edits; empty when every card holds its set."""
     chart = charts.of(lock)
-    lines = []
-    for name, card in chart.cards.items():
-        if card.fits:
-            continue
-        on_card = [model_id for group in card.groups.values() for model_id in group.models]
-        largest = contexts.largest(catalog, lock, chart, on_card)
-        lines += remedy_lines(name, chart, remedies.of(lock, chart, largest, name))
-    return lines
-
-
-def remedy_lines(card: str, chart: Chart, found: Sequence[Remedy], *, asked: bool = False) -> list[str]:
-    """What would make *card* fit, in lines for people.
-
-    Args:
-        card: name of a card that is short.
-        chart: the chart that it is in.
-        found: its remedies.
-        asked: the chart is the answer to a question, and nothing of it is in the catalog.
-    """
-    short = f"{card} {'would be' if asked else 'is'} short of {chart.cards[card].short_mib:,} MiB."
-    if not found:
-        return [f"{short} {remedies.without_remedy(chart.cards[card])}"]
-    edits = [remedies.edit(card, remedy) for remedy in found]
-    return [
-        f"{short} Each of these alone would do:",
-        *(f"  - {line.replace('(now ', '(in question: ') if asked else line}" for line in edits),
-    ]
+    short = [name for name, card in chart.cards.items() if not card.fits]
+    affected = [model_id for model_id, model in chart.models.items() if model.card in short]
+    report = Report(lock, chart, contexts.largest(catalog, lock, chart, affected))
+    return [line for name in short for line in report.remedy_lines(name)]
 
 
 def _tokens(found: Largest) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from textwrap import shorten
+from typing import Any
 
 from corral.seating.chart import Chart
-from corral.seating.drawing import Part, cells, parts, span_mib, verdict
+from corral.seating.drawing import cells, parts, span_mib, verdict
 from corral.templates import render
 
 _WIDTH = 860
@@ -18,45 +17,27 @@ _NOTE_LENGTH = 50
 _COLOURS = 6
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """A part with its place: pixels of the bar, and the line of its legend."""
-
-    part: Part
-    note: str
-    style: str
-    x: int
-    width: int
-    y: int
-
-
-@dataclass(frozen=True)
-class _Card:
-    name: str
-    verdict: str
-    y: int
-    end: int | None
-    shapes: list[_Shape]
-
-
 def draw(chart: Chart) -> str:
     """The SVG of every card in *chart*."""
-    cards = list(_cards(chart))
-    height = cards[-1].shapes[-1].y + _ROW if cards else _ROW
-    return render("seating.svg.j2", cards=cards, width=_WIDTH, height=height, bar_at=_BAR_AT, letter_fits=_LETTER_FITS)
-
-
-def _cards(chart: Chart) -> Iterator[_Card]:
+    cards: list[dict[str, Any]] = []
     y = 0
     for name, card in chart.cards.items():
-        whole = span_mib(card)
         found = parts(name, chart)
-        shapes, x = [], 0
-        for at, (part, width) in enumerate(zip(found, cells(found, whole, _WIDTH), strict=True)):
-            style = part.kind if part.kind in ("reserve", "free") else f"c{at % _COLOURS}"
-            note = shorten(part.note, _NOTE_LENGTH, placeholder=" …")
-            shapes.append(_Shape(part, note, style, x, width, y + _LEGEND_AT + at * _ROW))
-            x += width
-        end = None if card.fits else _WIDTH * card.vram_mib // whole
-        yield _Card(name, f"{card.vram_mib:,} MiB, {verdict(card)}", y, end, shapes)
-        y = shapes[-1].y + _ROW + _GAP
+        widths = cells(found, span_mib(card), _WIDTH)
+        shapes = [
+            {
+                "part": part,
+                "note": shorten(part.note, _NOTE_LENGTH, placeholder=" …"),
+                "style": part.kind if part.kind in ("reserve", "free") else f"c{at % _COLOURS}",
+                "x": sum(widths[:at]),
+                "width": width,
+                "y": y + _LEGEND_AT + at * _ROW,
+            }
+            for at, (part, width) in enumerate(zip(found, widths, strict=True))
+        ]
+        end = None if card.fits else _WIDTH * card.vram_mib // span_mib(card)
+        title = f"{card.vram_mib:,} MiB, {verdict(card)}"
+        cards.append({"name": name, "verdict": title, "y": y, "end": end, "shapes": shapes})
+        y += _LEGEND_AT + len(shapes) * _ROW + _GAP
+    height = max(_ROW, y - _GAP)
+    return render("seating.svg.j2", cards=cards, width=_WIDTH, height=height, bar_at=_BAR_AT, letter_fits=_LETTER_FITS)

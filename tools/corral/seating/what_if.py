@@ -127,11 +127,11 @@ def _require_known(key: str, path: Sequence[str]) -> None:
     """Refuse a key that neither a model nor a card can have; what is below ``args`` the catalog's rules check."""
     if path[0] in RENAMED:
         raise Refused(f"{path[0]} is called {RENAMED[path[0]]} now.", next_step=_EXAMPLE)
-    known = [name for name in (*Model.model_fields, *Card.model_fields) if name != "source"]
-    if path[0] not in (*known, "source"):
+    models, cards = ([name for name in kind.model_fields if name != "source"] for kind in (Model, Card))
+    if path[0] not in (*models, *cards, "source"):
         raise Refused(
-            f"Neither a model nor a card has a key {path[0]}. Models have: {_names(Model)}. Cards have: {_names(Card)}."
-            f"{_hint(path[0], known)}",
+            f"Neither a model nor a card has a key {path[0]}. Models have: {', '.join(models)}. "
+            f"Cards have: {', '.join(cards)}.{_hint(path[0], [*models, *cards])}",
             next_step=_EXAMPLE,
         )
     if path[0] == "tenants" and not all(path):
@@ -141,10 +141,6 @@ def _require_known(key: str, path: Sequence[str]) -> None:
         )
     if not all(path):
         raise Refused(f"{key} is no key: a part of it is empty.", next_step=_EXAMPLE)
-
-
-def _names(kind: type[Model | Card]) -> str:
-    return ", ".join(name for name in kind.model_fields if name != "source")
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

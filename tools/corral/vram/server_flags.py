@@ -86,7 +86,7 @@ class ServerFlags:
     @classmethod
     def parse(cls, argv: Sequence[str]) -> ServerFlags | None:
         """Read *argv*, where the last of two equal flags counts; None where something in it is covered by no rule."""
-        given = dict(_by_flag(argv))
+        given = dict(by_flag(argv))
         value = {name: words[1] for name, words in given.items() if len(words) == 2}
         if not _NO_RULE.isdisjoint(given) or any(name.startswith("spec-") for name in given):
             return None
@@ -127,7 +127,7 @@ def uncounted(argv: Sequence[str]) -> str | None:
 
     The count is of one model with one context (and one projector) on one card.
     """
-    for name, words in _by_flag(argv):
+    for name, words in by_flag(argv):
         reason = _DRAFT if name.startswith("spec-") else _UNCOUNTED.get(name)
         if reason and (name, *words[1:]) not in _HARMLESS:
             return f"{words[0]} is not counted: {reason}"
@@ -136,10 +136,10 @@ def uncounted(argv: Sequence[str]) -> str | None:
 
 def without_side_effects(argv: Sequence[str]) -> list[str]:
     """*argv* without flags that have no influence on memory and read or write other files."""
-    return [word for name, words in _by_flag(argv) if name not in _NO_MEMORY for word in words]
+    return [word for name, words in by_flag(argv) if name not in _NO_MEMORY for word in words]
 
 
-def _by_flag(argv: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+def by_flag(argv: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """The flags of *argv* by name, each with its words; a word that belongs to no flag has an empty name."""
     rest = list(argv)
     while rest:

@@ -269,7 +269,7 @@ def test_what_if_takes_budgets_groups_and_flags_at_once(seat_json):
         (["tenants.backup.budget_mib=5"], "t4 has no tenant backup. It has: frigate, immich-ml, immich-server."),
         (["tenants.backup.budget_mib=5"], "corral seat --what-if 'tenants.backup={budget_mib: 2048}' t4"),
         (["tenants.backup={namespace: b}"], "tenants.backup.budget_mib: required key budget_mib is missing."),
-        (["tenants.immich-ml.budgt_mib=5"], "unknown key budgt_mib; allowed: budget_mib, namespace, selector."),
+        (["tenants.immich-ml.budgt_mib=5"], "unknown key budgt_mib (did you mean budget_mib?); allowed: budget_mib,"),
         (["context=many", "qwen3-8b"], "context: must be a whole number, not 'many'."),
         (["context=50000", "qwen3-8b"], "trained for 40,960 tokens"),
         (["context=1024", "gpt-5"], "No model and no card gpt-5"),

@@ -155,7 +155,7 @@ def test_no_context_helps_where_another_model_of_the_group_is_too_large():
 
 def test_what_was_measured_above_the_prediction_is_added_for_every_context(monkeypatch):
     asked = {at: (500 + at // 8) * MIB for at in range(STEP, 40961, STEP)}
-    monkeypatch.setattr(contexts, "_engine", lambda *_: lambda wanted: {at: asked[at] for at in wanted})
+    monkeypatch.setattr(contexts, "_predict", lambda *arguments: {at: asked[at] for at in arguments[-1]})
     cards = {"t4": card(4000)}
     plain = lock(cards, chat=entry(asked[16384], context=16384, ladder=GROWING))
     more = lock(cards, chat=entry(asked[16384], context=16384, ladder=GROWING, measured=asked[16384] + 800 * MIB))
