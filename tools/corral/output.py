@@ -1,4 +1,4 @@
-"""Where output goes: data to stdout, messages to stderr.
+"""Prints: data to stdout, messages to stderr.
 
 Library code never imports this module; it raises or returns.
 """
@@ -9,6 +9,8 @@ import json
 import sys
 from collections.abc import Sequence
 from typing import Any
+
+_STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow", "ready": "green"}
 
 
 def data(text: str) -> None:
@@ -46,6 +48,16 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str =
     Console().print(drawn)
 
 
+def result(
+    document: Any, columns: Sequence[str], rows: Sequence[Sequence[str]], *, as_json: bool, title: str = ""
+) -> None:
+    """Print *document* with *as_json*, else *rows* as a table."""
+    if as_json:
+        data_json(document)
+    else:
+        table(columns, rows, title=title)
+
+
 def info(text: str) -> None:
     """Print *text* to stderr: progress, notes, questions."""
     sys.stderr.write(f"{text}\n")
@@ -55,6 +67,3 @@ def info(text: str) -> None:
 def warn(text: str) -> None:
     """Print a warning to stderr: something that needs attention but stops nothing."""
     info(f"warning: {text}")
-
-
-_STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow", "ready": "green"}

@@ -1,10 +1,10 @@
-"""Bring the homelab to what the catalog says: plan, ask, apply exactly that plan, then prove that every model answers.
+"""Bring the homelab to the catalog: plan, ask, apply exactly that plan, then prove that every model answers.
 
 This is `terraform apply` of terraform/stacks/homelab, with the same terraform.tfvars and the same state.  While
 Terraform waits, the cluster is watched: what cannot heal by itself (no free GPU, an image that is not there) ends the
 apply within seconds, with the reason and the next command.  Terraform writes its state first.
 
-Without a terminal to ask at, --yes is needed.
+Without a terminal for the question, --yes is needed.
 
 examples:
   corral apply
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from corral import output
+from corral.cli import options
 from corral.cli import plan as plans
 from corral.errors import ExitCode, Refused
 
@@ -27,18 +28,16 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
     plans.add_homelab(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--no-smoke", action="store_true", help="do not ask the models afterwards")
+    parser.add_argument("--no-smoke", action="store_true", help="do not smoke the models afterwards")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan, show, ask, apply, smoke."""
     if not args.yes and not sys.stdin.isatty():
         raise Refused(
-            "There is no terminal to ask at, and --yes was not given.",
-            next_step="Look first: corral plan; then: corral apply --yes",
+            "There is no terminal for the question, and --yes was not given.",
+            next_step="Read the plan first: corral plan; then: corral apply --yes",
         )
     from corral.terraform import changes
     from corral.terraform.guard import ClusterGuard
@@ -57,18 +56,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _agreed(changes: Sequence[str]) -> bool:
-    """Ask, with the words of the plan once more: Terraform's may have filled the screen."""
+    """Ask, and print the changes once more: Terraform's output may have filled the screen."""
     output.info("\n".join(["", *changes]))
-    output.info("Apply this plan? Only yes does.")
+    output.info("Apply this plan? Only yes applies it.")
     return sys.stdin.readline().strip() == "yes"
 
 
 def _smoke(target: ClusterTarget) -> int:
-    """Ask every model through a forwarded port, as `corral smoke` does."""
     from corral.cli.main import build_parser
 
-    words = ["smoke", "--namespace", target.namespace, "--catalog", str(target.catalog)]
-    words += ["--context", target.context] if target.context else []
-    words += ["--kubeconfig", str(target.kubeconfig)] if target.kubeconfig else []
-    args = build_parser(only="smoke").parse_args(words)
+    args = build_parser(only="smoke").parse_args(["smoke", *options.target_words(target)])
     return int(args.run(args))

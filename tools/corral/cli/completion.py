@@ -15,12 +15,10 @@ from corral.errors import ExitCode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
     parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="whose script to print")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Every command's parser in one script."""
     from corral.cli.main import build_parser
 
     output.data(shtab.complete(build_parser(only="*"), shell=args.shell))

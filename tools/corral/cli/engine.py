@@ -4,7 +4,7 @@ llama-server: LLAMA_SERVER=, then PATH, then the embedded engine (llama.cpp from
 llama-swap: LLAMA_SWAP=, then PATH, then the cache, where it is built from the pinned version when it is missing.
 
 examples:
-  corral engine             only look
+  corral engine             show both, and build nothing
   corral engine --build     build llama-swap now, so that the first `corral up` is quick
 """
 
@@ -19,13 +19,11 @@ from corral.errors import ExitCode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    options.add_json(parser)
+    options.add(parser, "--json")
     parser.add_argument("--build", action="store_true", help="build llama-swap if it has to be built")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show both programs."""
     if args.build:
         binaries.llama_swap(output.info)
     engine, supervisor = binaries.llama_server(), binaries.find_llama_swap()
@@ -34,8 +32,7 @@ def run(args: argparse.Namespace) -> int:
         "llama-swap": (str(supervisor.path), supervisor.origin, supervisor.version),
     }
     columns = ("path", "origin", "build")
-    if args.json:
-        output.data_json({name: dict(zip(columns, facts, strict=True)) for name, facts in programs.items()})
-    else:
-        output.table(("program", *columns), [(name, *facts) for name, facts in programs.items()])
+    document = {name: dict(zip(columns, facts, strict=True)) for name, facts in programs.items()}
+    rows = [(name, *facts) for name, facts in programs.items()]
+    output.result(document, ("program", *columns), rows, as_json=args.json)
     return ExitCode.OK

@@ -34,9 +34,7 @@ from corral.lock import headers, lock, pins
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    options.add_catalog(parser)
-    options.add_json(parser)
+    options.add(parser, "--catalog", "--json")
     way = parser.add_mutually_exclusive_group()
     way.add_argument(
         "--upgrade",
@@ -51,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, or bring the lock up to the catalog."""
     directory = options.catalog_dir(args)
     if args.check:
         return _check(catalog.load(directory), json=args.json)

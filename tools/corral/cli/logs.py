@@ -23,7 +23,6 @@ from corral.errors import CannotRun, ExitCode, Refused
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="only what this model's engine says")
     parser.add_argument("-n", "--lines", type=_count, default=200, metavar="N", help="how many lines (default: 200)")
     way = parser.add_mutually_exclusive_group()

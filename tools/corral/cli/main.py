@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, cast
 
 from corral import __version__
 from corral.cli import options
@@ -21,49 +21,30 @@ exit codes, the same for every command:
   3  could not be run: no network, no room, a missing program
 """
 
-
-class Entry(NamedTuple):
-    """A line of the command table."""
-
-    module: str
-    summary: str
-
-
-class Command(Protocol):
-    """What a command's module offers."""
-
-    __doc__: str | None
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare options."""
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it; return an exit code."""
-
-
 COMMANDS = {
-    "validate": Entry("corral.cli.validate", "check the catalog; needs no network"),
-    "lock": Entry("corral.cli.lock", "resolve the catalog against the hub into lock.json"),
-    "fetch": Entry("corral.cli.fetch", "download what the lock names into the store, verified"),
-    "verify": Entry("corral.cli.verify", "hash what lies in the store again, and repair it"),
-    "warm": Entry("corral.cli.warm", "read models into memory, and measure that they are there"),
-    "store": Entry("corral.cli.store", "what lies in the store, and what of it nothing needs"),
-    "prune": Entry("corral.cli.prune", "remove from the store what nothing needs any more"),
-    "seat": Entry("corral.cli.seat", "who sits where on each card, what is left, and what would help"),
-    "plan": Entry("corral.cli.plan", "what an apply of the homelab would change, in the words of the catalog"),
-    "apply": Entry("corral.cli.apply", "bring the homelab to what the catalog says, then smoke it"),
-    "up": Entry("corral.cli.up", "start the local stack: real llama-swap, real llama.cpp"),
-    "status": Entry("corral.cli.status", "what runs, and what is wrong: in the local stack or in a cluster"),
-    "why": Entry("corral.cli.why", "why a request failed: one reason, the evidence, what to type next"),
-    "logs": Entry("corral.cli.logs", "what the local stack says"),
-    "down": Entry("corral.cli.down", "stop the local stack"),
-    "smoke": Entry("corral.cli.smoke", "prove that every model answers, and answers right"),
-    "measure": Entry("corral.cli.measure", "record what a loaded model really takes, beside the prediction"),
-    "render": Entry("corral.cli.render", "write the model tables and the LiteLLM list"),
-    "engine": Entry("corral.cli.engine", "which llama-server and llama-swap would be used"),
-    "demo": Entry("corral.cli.demo", "tiny models through the whole path, on this machine"),
-    "completion": Entry("corral.cli.completion", "print the completion script of a shell"),
+    "validate": "check the catalog; needs no network",
+    "lock": "resolve the catalog against the hub into lock.json",
+    "fetch": "download what the lock names into the store, verified",
+    "verify": "hash what lies in the store again, and repair it",
+    "warm": "read models into memory, and measure that they are there",
+    "store": "what lies in the store, and what of it nothing needs",
+    "prune": "remove from the store what nothing needs any more",
+    "seat": "what each card holds, what is left, and what would help",
+    "plan": "what an apply of the homelab would change, in the words of the catalog",
+    "apply": "bring the homelab to the catalog, then smoke it",
+    "up": "start the local stack: real llama-swap, real llama.cpp",
+    "status": "what runs, and what is wrong: in the local stack or in a cluster",
+    "why": "why a request failed: one reason, the evidence, what to type next",
+    "logs": "the log of the local stack, or of one model",
+    "down": "stop the local stack",
+    "smoke": "prove that every model answers, and answers right",
+    "measure": "record what a loaded model really takes, beside the prediction",
+    "render": "write the model tables and the LiteLLM list",
+    "engine": "which llama-server and llama-swap would be used",
+    "demo": "tiny models through the whole path, on this machine",
+    "completion": "print the completion script of a shell",
 }
+"""Each command with its summary: ``corral.cli.NAME`` has its help (the docstring), ``add_arguments`` and ``run``."""
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
@@ -77,28 +58,25 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"corral {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name, entry in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         if only not in (name, "*"):
-            commands.add_parser(name, help=entry.summary, add_help=False)
+            commands.add_parser(name, help=summary, add_help=False)
             continue
-        module = cast("Command", importlib.import_module(entry.module))
+        module = importlib.import_module(f"corral.cli.{name}")
         command = commands.add_parser(
             name,
-            help=entry.summary,
+            help=summary,
             description=module.__doc__,
             epilog=EXIT_CODES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)
-        _accept_catalog(command)
+        with contextlib.suppress(argparse.ArgumentError):  # a script may give --catalog to every command
+            command.add_argument(
+                "--catalog", metavar="DIR", help="accepted by every command; this one has no use for it"
+            )
         command.set_defaults(run=module.run)
     return parser
-
-
-def _accept_catalog(command: argparse.ArgumentParser) -> None:
-    """Every command takes ``--catalog``, so that a script may give it to all; some have no use for it."""
-    if not any("--catalog" in action.option_strings for action in command._actions):  # noqa: SLF001
-        command.add_argument("--catalog", metavar="DIR", help="accepted by every command; this one has no use for it")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -127,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"corral {chosen}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader of our stdout has gone (| head): silence the interpreter's own flush.
+        # The reader of stdout has gone (| head): silence the interpreter's own flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
 

@@ -38,15 +38,12 @@ _COLUMNS = ("model", "device", "source", "predicted MiB", "measured MiB", "diffe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="ids of models (default: all of the catalog)")
-    options.add_catalog(parser)
+    options.add(parser, "models", "--catalog", "--json")
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--check", action="store_true", help="only compare what was measured with what the lock predicts")
     way.add_argument("--dry-run", action="store_true", help="measure and show, but do not write it down")
     parser.add_argument("--source", choices=get_args(Source), help="what counts the bytes (default: as above)")
     parser.add_argument("--reload", action="store_true", help="unload the model first, so that its report is fresh")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,7 +56,7 @@ def _measure(args: argparse.Namespace) -> int:
     from corral.measure.live import LiveModel
 
     running = _require_running(args)
-    wanted = catalog.load(running.catalog if args.catalog is None else options.catalog_dir(args))
+    wanted = catalog.load(options.catalog_dir(args, running))
     locked = lock.require_fresh(wanted)
     found: list[Measurement] = []
     for model_id in wanted.select(args.models):

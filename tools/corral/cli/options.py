@@ -1,44 +1,45 @@
-"""Options that several commands share, each defined once."""
+"""Options that several commands share, each defined once, and what they name."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from corral import paths
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `corral --help` imports this module: keep it light
+    from corral.agent import lock_file
+    from corral.agent.store import Store
+    from corral.catalog.catalog import Catalog
     from corral.cluster.target import ClusterTarget
+    from corral.engine.stack import Running
+    from corral.lock.lock import Lock
 
+_SHARED: Mapping[str, Mapping[str, Any]] = {
+    "models": {"nargs": "*", "metavar": "MODEL", "help": "ids of models (default: all)"},
+    "--catalog": {
+        "metavar": "DIR",
+        "type": Path,
+        "help": "the catalog folder (default: terraform/catalog, here or in a folder above)",
+    },
+    "--store": {
+        "metavar": "DIR",
+        "type": Path,
+        "help": "the model store (default: store/ in the state folder, see CORRAL_STATE)",
+    },
+    "--json": {"action": "store_true", "help": "print JSON to stdout instead of a table"},
+}
 _BARE_LOCK = re.compile(r"\bcorral lock\b(?![^\n;&]*--catalog)")
 
 
-def add_catalog(parser: argparse.ArgumentParser) -> None:
-    """``--catalog DIR``."""
-    parser.add_argument(
-        "--catalog",
-        metavar="DIR",
-        type=Path,
-        help="the catalog folder (default: terraform/catalog, here or in a folder above)",
-    )
-
-
-def add_store(parser: argparse.ArgumentParser) -> None:
-    """``--store DIR``."""
-    parser.add_argument(
-        "--store",
-        metavar="DIR",
-        type=Path,
-        help="the model store (default: store/ in the state folder, see CORRAL_STATE)",
-    )
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """``--json``."""
-    parser.add_argument("--json", action="store_true", help="print JSON to stdout instead of a table")
+def add(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Declare the shared arguments *names*: ``models``, ``--catalog``, ``--store``, ``--json``."""
+    for name in names:
+        parser.add_argument(name, **_SHARED[name])
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -75,17 +76,18 @@ def applied() -> ClusterTarget | None:
     return target.applied_target()
 
 
-def _name(text: str) -> str:
-    if not text.strip():
-        raise argparse.ArgumentTypeError("it is empty: it must be a name")
-    return text
+def target_words(target: ClusterTarget) -> list[str]:
+    """The options that name *target* and its catalog."""
+    return _words(
+        context=target.context, namespace=target.namespace, kubeconfig=target.kubeconfig, catalog=target.catalog
+    )
 
 
-def again(args: argparse.Namespace, *words: str) -> str:
-    """``corral`` *words* for the catalog and the store that *args* name: a next step to be typed as it is."""
-    given = [(f"--{name}", getattr(args, name, None)) for name in ("catalog", "store")]
-    options = [part for option, value in given if value is not None for part in (option, str(value))]
-    return shlex.join(["corral", *words, *options])
+def again(args: argparse.Namespace, *command: str) -> str:
+    """``corral`` *command* for the catalog and the store that *args* name: a next step to be typed as it is."""
+    return shlex.join(
+        ["corral", *command, *_words(catalog=getattr(args, "catalog", None), store=getattr(args, "store", None))]
+    )
 
 
 def for_catalog(step: str, args: argparse.Namespace) -> str:
@@ -95,17 +97,53 @@ def for_catalog(step: str, args: argparse.Namespace) -> str:
     return _BARE_LOCK.sub(lambda _: shlex.join(["corral", "lock", "--catalog", str(args.catalog)]), step)
 
 
-def catalog_dir(args: argparse.Namespace) -> Path:
-    """The catalog that *args* names, or the nearest one.
+def catalog_dir(args: argparse.Namespace, served: Running | ClusterTarget | None = None) -> Path:
+    """The catalog folder that *args* name, else that of *served*, else the nearest one.
 
     Raises:
         Refused: there is none.
     """
     chosen: Path | None = args.catalog
-    return chosen.absolute() if chosen else paths.find_catalog()
+    return chosen.absolute() if chosen else (served and served.catalog) or paths.find_catalog()
+
+
+def locked_catalog(directory: Path) -> tuple[Catalog, Lock]:
+    """The catalog in *directory*, and its lock, which is fresh.
+
+    Raises:
+        CatalogInvalid: a file of the catalog breaks a rule.
+        LockStale: the lock is missing, or does not belong to the catalog.
+    """
+    from corral.catalog import catalog
+    from corral.lock import lock
+
+    found = catalog.load(directory)
+    return found, lock.require_fresh(found)
 
 
 def store_dir(args: argparse.Namespace) -> Path:
-    """The store that *args* names, or the local stack's own."""
+    """The store that *args* name, or the local stack's own."""
     chosen: Path | None = args.store
     return chosen.absolute() if chosen else paths.default_store()
+
+
+def lock_and_store(args: argparse.Namespace) -> tuple[lock_file.Lock, Store]:
+    """The lock, as the agent reads it, and the store that *args* name.
+
+    Raises:
+        Refused: there is no lock, or it cannot be read.
+    """
+    from corral.agent.lock_file import read_lock
+    from corral.agent.store import Store
+
+    return read_lock(catalog_dir(args) / "lock.json"), Store(store_dir(args))
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: it must be a name")
+    return text
+
+
+def _words(**values: object) -> list[str]:
+    return [word for name, value in values.items() if value for word in (f"--{name}", str(value))]

@@ -2,8 +2,8 @@
 
 This is `terraform plan` of terraform/stacks/homelab, with the same terraform.tfvars and the same state.  It refuses
 what an apply would: a stale lock, a set that does not fit its card, a broken rule.  With --local it is the plan of
-terraform/stacks/local, which is what `corral up` applies.  How much is fetched is said at most: only the download
-sees what the store has already.
+terraform/stacks/local, which is what `corral up` applies, and the catalog's default is terraform/catalog.  The bytes to
+fetch are an upper bound: only the download knows what the store has already.
 
 examples:
   corral plan
@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output, paths
-from corral.catalog import catalog
 from corral.cli import options
 from corral.cli.seating_help import seating_help
 from corral.errors import CorralError, ExitCode, Refused
-from corral.lock import lock
 
 if TYPE_CHECKING:
     from corral.terraform.changes import Changes
@@ -37,20 +35,15 @@ _LONG_FILE = re.compile(r"(?P<begin><<-EOT)\n(?P<lines>(?:(?! *EOT$).*\n){40,})(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    add_homelab(parser, otherwise="; with --local: terraform/catalog")
-    options.add_json(parser)
+    add_homelab(parser)
     parser.add_argument("--local", action="store_true", help="the local stack instead of the homelab")
-    options.add_store(parser)
+    options.add(parser, "--store", "--json")
 
 
-def add_homelab(parser: argparse.ArgumentParser, *, otherwise: str = "") -> None:
-    """The options that say what the homelab's stack is planned with; *otherwise*: more of the catalog's default."""
+def add_homelab(parser: argparse.ArgumentParser) -> None:
+    """The options that define the homelab's stack: ``--catalog DIR``, ``--var-file FILE``."""
     parser.add_argument(
-        "--catalog",
-        metavar="DIR",
-        type=Path,
-        help=f"the catalog folder (default: the variable catalog{otherwise})",
+        "--catalog", metavar="DIR", type=Path, help="the catalog folder (default: the stack's variable catalog)"
     )
     parser.add_argument(
         "--var-file",
@@ -63,7 +56,6 @@ def add_homelab(parser: argparse.ArgumentParser, *, otherwise: str = "") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan, and print."""
     if args.local:
         return _local(args)
     if args.store:
@@ -84,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def homelab(args: argparse.Namespace) -> Homelab:
-    """The homelab's stack as *args* want it.
+    """The homelab's stack that *args* define.
 
     Raises:
         Refused: a file of variables is not there.
@@ -116,8 +108,7 @@ def refusing_unfit(lab: Homelab, named: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    wanted = catalog.load(folder)
-    with seating_help(wanted, lock.require_fresh(wanted)):
+    with seating_help(*options.locked_catalog(folder)):
         yield
 
 
@@ -140,8 +131,7 @@ def _local(args: argparse.Namespace) -> int:
     for option, given in (("--var-file", args.var_file), ("--json", args.json)):
         if given:
             raise Refused(f"{option} is for the homelab.", next_step=f"Leave out --local, or {option}")
-    wanted = catalog.load(options.catalog_dir(args))
-    locked = lock.require_fresh(wanted)
+    wanted, locked = options.locked_catalog(options.catalog_dir(args))
     engine = binaries.llama_server()
     store, state = options.store_dir(args), paths.state_dir()
     running = stack.running(state)

@@ -1,15 +1,15 @@
-"""Remove from the store what nothing needs any more; without --yes, only say what that is.
+"""Remove from the store what nothing needs any more; without --yes, only list it.
 
 A file stays as long as a model's link leads to it, the lock names it (so an update that is fetched and not linked
-yet is safe), or a process is downloading it.  Everything else goes once it has lain idle for the grace period: a
+yet is safe), or a process is downloading it.  Everything else is removed once it was idle for the grace period: a
 server that was started before an update may have the old files open, and over NFS it loses them when they are
 removed.  Restart such servers first, or leave them the time.
 
 Files of a `path:` model are never touched.  A model that left the catalog keeps its link, and so its files: remove
-the link by hand, then prune.
+the link, then prune.
 
-  corral prune                      what would go
-  corral prune --yes                let it go
+  corral prune                      what would be removed
+  corral prune --yes                remove it
   corral prune --yes --grace 7d     only what has been idle for a week
 """
 
@@ -20,18 +20,14 @@ from dataclasses import asdict
 
 from corral import output
 from corral.agent.clock import seconds_of
-from corral.agent.lock_file import read_lock
 from corral.agent.progress import count, duration, human
 from corral.agent.prune import DEFAULT_GRACE, prune
-from corral.agent.store import Store
 from corral.cli import options
 from corral.errors import ExitCode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    options.add_catalog(parser)
-    options.add_store(parser)
+    options.add(parser, "--catalog", "--store", "--json")
     parser.add_argument(
         "--grace",
         metavar="DURATION",
@@ -40,13 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep what was needed within this time: 90s, 15m, 24h, 7d (default: 24h)",
     )
     parser.add_argument("--yes", action="store_true", help="remove it; without this nothing is changed")
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Prune; exit code 1 when something could not be removed."""
-    lock = read_lock(options.catalog_dir(args) / "lock.json")
-    pruned = prune(lock, Store(options.store_dir(args)), grace=args.grace, delete=args.yes)
+    lock, store = options.lock_and_store(args)
+    pruned = prune(lock, store, grace=args.grace, delete=args.yes)
     if args.json:
         output.data_json({**asdict(pruned), "bytes": pruned.size})
     elif pruned.removals:
@@ -54,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         output.table(("path", "size", "idle", "what"), rows)
     output.info(pruned.summary())
     if pruned.removals and not args.yes:
-        output.info(f"Let it go with: {options.again(args, 'prune', '--yes')}")
+        output.info(f"Remove it with: {options.again(args, 'prune', '--yes')}")
     if pruned.failed:
         output.info(f"{count(len(pruned.failed), 'thing')} could not be removed.")
         return ExitCode.FAILED

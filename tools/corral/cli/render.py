@@ -25,15 +25,13 @@ from corral.terraform import local
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    options.add_catalog(parser)
+    options.add(parser, "--catalog", "--store")
     parser.add_argument("--api-base", metavar="URL", default=documents.IN_CLUSTER, help="endpoint in the LiteLLM list")
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--check", action="store_true", help="only say which files are stale; exit 1 when one is")
     way.add_argument(
         "--print", choices=("models", "litellm", "llama-swap"), dest="show", help="print this one to stdout"
     )
-    options.add_store(parser)
     parser.add_argument(
         "--engine", metavar="PATH", type=Path, default=Path("llama-server"), help="llama-server of that machine"
     )

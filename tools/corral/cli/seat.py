@@ -9,6 +9,7 @@ examples:
   corral seat --what-if context=32768 qwen3-8b
   corral seat --what-if parallel=2 --what-if args.cache-type-k=q8_0 qwen3-8b
   corral seat --what-if tenants.immich-ml.budget_mib=10726
+  corral seat --what-if 'tenants.backup={budget_mib: 2048}'
   corral seat --json | jq '.cards[].free_mib'
 """
 
@@ -21,11 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output
-from corral.catalog import catalog
 from corral.cli import options
 from corral.errors import ExitCode, Refused
 from corral.files import write_atomically
-from corral.lock import lock
 from corral.seating import advice, remedies, report
 from corral.seating.report import Report
 
@@ -35,9 +34,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    options.add_catalog(parser)
-    options.add_json(parser)
+    options.add(parser, "--catalog", "--json")
     parser.add_argument("target", nargs="?", metavar="MODEL", help="the model (or card) that --what-if is about")
     parser.add_argument(
         "--what-if",
@@ -50,9 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sum up, and show."""
-    wanted = catalog.load(options.catalog_dir(args))
-    present = lock.require_fresh(wanted)
+    wanted, present = options.locked_catalog(options.catalog_dir(args))
     changes: Sequence[Change] = ()
     if args.what_if:
         from corral.seating import what_if

@@ -49,13 +49,12 @@ _COLUMNS = ("model", "check", "status", "seconds", "reason")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="ids of models (default: all of the catalog)")
+    options.add(parser, "models", "--catalog", "--json")
     parser.add_argument(
         "--endpoint",
         metavar="URL",
         help="a llama-swap or another OpenAI endpoint, with or without /v1 (default: local)",
     )
-    options.add_catalog(parser)
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
@@ -74,7 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resident-only", action="store_true", help="skip models that are not in memory; never cause a load"
     )
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write the result as JUnit XML too")
-    options.add_json(parser)
     options.add_cluster(parser)
 
 

@@ -55,8 +55,7 @@ class ModelStatus:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    options.add_json(parser)
+    options.add(parser, "--json")
     options.add_cluster(parser)
 
 

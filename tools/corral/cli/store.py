@@ -3,7 +3,7 @@
   corral store
   corral store --json      all of it, sets and blobs that are in use included
 
-What nothing needs any more goes with: corral prune
+What nothing needs any more is removed by: corral prune
 """
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ from corral.errors import ExitCode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    options.add_store(parser)
-    options.add_json(parser)
+    options.add(parser, "--store", "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    """List; always exit code 0 when there is a store."""
     store = Store(options.store_dir(args))
-    seen = survey(store, lease_ttl=DEFAULT_LEASE_TTL)
-    if args.json:
-        output.data_json({"store": str(store.root), **listing.as_data(seen)})
-    else:
-        output.table(listing.COLUMNS, listing.rows(seen))
-        output.info(listing.summary(seen))
+    found = survey(store, lease_ttl=DEFAULT_LEASE_TTL)
+    document = {"store": str(store.root), **listing.as_data(found)}
+    output.result(document, listing.COLUMNS, listing.rows(found), as_json=args.json)
+    if not args.json:
+        output.info(listing.summary(found))
     return ExitCode.OK

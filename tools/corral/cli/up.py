@@ -25,7 +25,6 @@ from corral.agent.fetch import fetch
 from corral.agent.lock_file import read_lock
 from corral.agent.stopping import stop_on_sigterm
 from corral.agent.store import Store
-from corral.catalog import catalog
 from corral.cli import options
 from corral.cli.progress_bars import progress_on_stderr
 from corral.cli.seating_help import seating_help
@@ -33,16 +32,13 @@ from corral.engine import binaries, ports, stack
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import ExitCode, Failed
-from corral.lock import lock
 from corral.terraform import local
 
 PORT = ports.LLAMA_SWAP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    options.add_catalog(parser)
-    options.add_store(parser)
+    options.add(parser, "--catalog", "--store")
     parser.add_argument("--port", type=_port, metavar="N", help=f"port of llama-swap on 127.0.0.1 (default: {PORT})")
     parser.add_argument("--detach", action="store_true", help="return as soon as it answers, and leave it running")
 
@@ -50,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Start, and unless detached attend to it until it is stopped."""
     state, store = paths.state_dir(), options.store_dir(args)
-    wanted = catalog.load(options.catalog_dir(args))
-    locked = lock.require_fresh(wanted)
+    wanted, locked = options.locked_catalog(options.catalog_dir(args))
     engine = binaries.llama_server()
     llama_swap = binaries.llama_swap(output.info)
     stack.clear_leftovers(state, say=output.info)

@@ -18,31 +18,24 @@ from corral.lock import lock
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
-    options.add_catalog(parser)
-    options.add_json(parser)
+    options.add(parser, "--catalog", "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load the catalog, then compare its lock with it."""
     directory = options.catalog_dir(args)
     try:
         checked = catalog.load(directory)
     except CatalogInvalid as error:
         if not args.json:
             raise
-        problems = [
-            {"file": str(item.file), "line": item.line, "where": item.where, "message": item.message}
-            for item in error.problems
-        ]
+        problems = [item._asdict() | {"file": str(item.file)} for item in error.problems]
         output.data_json({"catalog": str(directory), "valid": False, "problems": problems})
         return ExitCode.REFUSED
     stale = list(lock.stale(checked))
     if args.json:
         warnings = [{item.about: item.name, "code": item.code, "message": item.reason} for item in stale]
-        output.data_json(
-            {"catalog": str(directory), "valid": True, "models": list(checked.models), "lock_warnings": warnings}
-        )
+        document = {"catalog": str(directory), "valid": True, "models": list(checked.models)}
+        output.data_json(document | {"lock_warnings": warnings})
         return ExitCode.OK
     output.data(f"{directory}: valid; models: {', '.join(checked.models)}; cards: {', '.join(checked.cards)}")
     for item in stale:

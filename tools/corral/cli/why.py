@@ -62,11 +62,8 @@ _SENTENCES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="an id or an alias (default: all of the catalog)")
-    options.add_catalog(parser)
-    options.add_store(parser)
-    options.add_json(parser)
+    options.add(parser, "--catalog", "--store", "--json")
     options.add_cluster(parser)
 
 
@@ -98,7 +95,7 @@ def _in_cluster(args: argparse.Namespace, target: ClusterTarget) -> list[Verdict
     from corral.cluster import client
     from corral.why import in_cluster
 
-    catalog = target.catalog if target.catalog and args.catalog is None else options.catalog_dir(args)
+    catalog = options.catalog_dir(args, target)
     shown = None if catalog == _default_catalog() else catalog
     cluster = client.connect(target.kubeconfig, target.context)
     return in_cluster.investigate(cluster, target, catalog, shown, args.model)
@@ -107,7 +104,7 @@ def _in_cluster(args: argparse.Namespace, target: ClusterTarget) -> list[Verdict
 def _scope(args: argparse.Namespace) -> local.Scope:
     state = paths.state_dir()
     recorded = stack.recorded(state)
-    catalog = options.catalog_dir(args) if args.catalog or recorded is None else recorded.catalog
+    catalog = options.catalog_dir(args, recorded)
     store = options.store_dir(args)
     step_options = StepOptions(
         catalog=None if catalog == _default_catalog() else catalog,

@@ -79,7 +79,7 @@ def applied(stack):
     return homelab.Homelab(stack).outputs().get("note")
 
 
-def test_a_plan_is_told_in_words_and_then_by_terraform_and_changes_nothing(stack, capsys):
+def test_a_plan_is_printed_in_words_and_then_by_terraform_and_changes_nothing(stack, capsys):
     assert main(["plan"]) == 0
 
     out = capsys.readouterr().out
@@ -161,7 +161,7 @@ def test_only_the_plan_speaks_of_the_local_stack(capsys):
 def test_without_a_terminal_nothing_is_applied(stack, capsys):
     assert main(["apply", "--no-smoke"]) == 2
 
-    assert "There is no terminal to ask at" in capsys.readouterr().err
+    assert "There is no terminal for the question" in capsys.readouterr().err
     assert applied(stack) is None
 
 
@@ -172,7 +172,7 @@ def test_only_yes_applies(answer, stack, monkeypatch, capsys):
     assert main(["apply", "--no-smoke"]) == 1
 
     told = capsys.readouterr()
-    assert told.err.endswith("Apply this plan? Only yes does.\nNothing was changed.\n")
+    assert told.err.endswith("Apply this plan? Only yes applies it.\nNothing was changed.\n")
     assert "Plan: 1 to add" in told.out
     assert applied(stack) is None
 
@@ -217,7 +217,7 @@ def test_where_nothing_changes_nobody_is_asked_and_the_models_are(stack, forward
 
     told = capsys.readouterr()
     assert told.out.startswith("No changes.\n")
-    assert "Only yes does" not in told.err
+    assert "Only yes applies" not in told.err
     assert {model for model, _ in stub.asked} == set(MODELS)
 
 

@@ -27,7 +27,7 @@ def blobs(one):
     return len(list((one.store.root / "blobs").iterdir()))
 
 
-def test_without_yes_it_says_what_would_go_and_how_to_let_it_go(one, capsys):
+def test_without_yes_it_lists_what_would_be_removed_and_the_command(one, capsys):
     assert prune(one, "--grace", "0") == 0
     out, err = capsys.readouterr()
     rows = [line.split("\t") for line in out.splitlines()]
@@ -35,11 +35,11 @@ def test_without_yes_it_says_what_would_go_and_how_to_let_it_go(one, capsys):
     assert [row[0].split("/")[0] for row in rows[1:]] == ["sets", "blobs"]
     assert rows[2][1] == "100.0 kB"
     assert "2 things, 100.0 kB, would go; nothing was removed." in err
-    assert "Let it go with: corral prune --yes" in err
+    assert "Remove it with: corral prune --yes" in err
     assert blobs(one) == 2
 
 
-def test_with_yes_it_goes(one, capsys):
+def test_with_yes_it_is_removed(one, capsys):
     assert prune(one, "--grace", "0s", "--yes") == 0
     assert "Removed 2 things, 100.0 kB." in capsys.readouterr().err
     assert blobs(one) == 1
@@ -62,7 +62,7 @@ def test_json_holds_all_of_it(one, capsys):
     assert [removal["size"] for removal in found["removals"]] == [0, 100_000]
 
 
-def test_without_a_lock_it_is_refused_and_nothing_goes(one, tmp_path, capsys):
+def test_without_a_lock_it_is_refused_and_nothing_is_removed(one, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     command = ["prune", "--catalog", str(tmp_path / "empty"), "--store", str(one.store.root), "--grace", "0", "--yes"]
     assert main(command) == 2

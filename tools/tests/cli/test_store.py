@@ -47,7 +47,7 @@ def test_what_no_link_leads_to_is_listed_as_a_set_then_as_a_blob(one, capsys):
     assert rows[1][2:] == ("100.0 kB", "no set leads to it: a.gguf")
 
 
-def test_a_file_that_is_missing_is_told(one, capsys):
+def test_a_file_that_is_missing_is_listed(one, capsys):
     one.published.resolve().unlink()
     rows, _ = listed(one, capsys)
     assert rows[0][3].endswith("model.gguf (missing)")

@@ -33,7 +33,7 @@ def test_damage_is_exit_1_with_the_hashes_and_the_next_command(words, capsys):
     (found,) = json.loads(out)
     assert (found["model"], found["file"], found["state"], found["size"]) == ("m", "model.gguf", "damaged", 100_000)
     assert found["detail"].startswith("sha256 ")
-    assert "1 file of 1 not as the lock says.  Mend it with: corral verify --repair" in err
+    assert "Not as locked: 1 file of 1.  Repair it with: corral verify --repair" in err
 
 
 def test_an_empty_store_is_missing_everything(words, tmp_path, capsys):
@@ -58,7 +58,7 @@ def damaged(tmp_path, monkeypatch):
         yield made, ["verify", "--catalog", str(made.folder), "--store", str(made.store.root)]
 
 
-def test_what_was_repaired_is_exit_0_and_says_what_was_wrong(damaged, capsys):
+def test_what_was_repaired_is_exit_0_with_what_was_wrong(damaged, capsys):
     made, command = damaged
     assert main([*command, "--repair", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
@@ -74,4 +74,4 @@ def test_what_could_not_be_repaired_is_exit_1_with_the_reason(damaged, capsys):
     out, err = capsys.readouterr()
     assert "\tdamaged\tsha256 " in out
     assert "a.gguf does not exist" in err
-    assert err.endswith("1 file of 1 not as the lock says.\n")
+    assert err.endswith("Not as locked: 1 file of 1.\n")

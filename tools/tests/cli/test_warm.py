@@ -19,7 +19,7 @@ def warm(one, *words):
     return main(["warm", "--catalog", str(one.folder), "--store", str(one.store.root), *words])
 
 
-def test_each_file_and_the_total_are_told_with_what_is_in_memory(one, capsys):
+def test_each_file_and_the_total_are_listed_with_what_is_in_memory(one, capsys):
     assert warm(one, "m") == 0
     heading, file, total = (line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert heading == ["model", "file", "size", "before", "now", "read in", "from memory"]
@@ -27,7 +27,7 @@ def test_each_file_and_the_total_are_told_with_what_is_in_memory(one, capsys):
     assert total[0] == "total"
 
 
-def test_json_says_whether_it_is_warm(one, capsys):
+def test_json_has_whether_it_is_warm(one, capsys):
     assert warm(one, "m", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["warm"] is True
