@@ -1,12 +1,12 @@
 """Prove that every model answers, and answers right: not a status, an answer.
 
-Text models must say something (and exactly `smoke.expect` where the catalog has one), vision models must name two
-images in order, both ways round, and a stream must come to its end.  Resident models come first, and each model is
+A text model must give an answer (exactly `smoke.expect` where the catalog has one), a vision model must name two
+images in order, both ways round, and a stream must be complete.  Resident models are checked first, and each model is
 loaded at most once.  /health of llama-swap only shows that llama-swap lives; /v1/models must equal the catalog.
 
-Without --endpoint the local stack is asked, and by default about the catalog that it was started with.  With --context
-it is the llama-swap in that cluster, through a forwarded port: neither kubectl nor a route into the cluster is needed.
-With neither, and no local stack, it is the cluster that terraform/stacks/homelab was applied to.
+Without --endpoint it checks the local stack, by default against the catalog that the stack was started with.  With
+--context it checks the llama-swap in that cluster, through a forwarded port: neither kubectl nor a route into the
+cluster is needed.  With neither, and no local stack, it is the cluster that terraform/stacks/homelab was applied to.
 
 An API key is taken from CORRAL_API_KEY, never from the command line.
 
@@ -25,7 +25,7 @@ import asyncio
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,18 +37,16 @@ from corral.cli import options
 from corral.engine import log_lines, stack
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CannotRun, CorralError, ExitCode, Refused
-from corral.smoke import questions, report, runner
+from corral.smoke import questions, report
 from corral.smoke.endpoint import Endpoint, root_of
-from corral.smoke.report import CheckResult, Report
+from corral.smoke.report import Report
+from corral.smoke.runner import SILENCE_LIMIT_S, Runner
 
 if TYPE_CHECKING:
     from corral.cluster.target import ClusterTarget
 
-_COLUMNS = ("model", "check", "status", "seconds", "reason")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare options."""
     options.add(parser, "models", "--catalog", "--json")
     parser.add_argument(
         "--endpoint",
@@ -66,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--silence",
         metavar="SECONDS",
         type=_seconds,
-        default=runner.SILENCE_LIMIT_S,
+        default=SILENCE_LIMIT_S,
         help="a model that is loaded and sends no byte for so long has failed (default: 60)",
     )
     parser.add_argument(
@@ -77,125 +75,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, tell each result on stderr as it comes, and report."""
+    """Check, print each result to stderr when it is known, and report."""
     junit: Path | None = args.junit
     if junit and not junit.parent.is_dir():
         raise Refused(
             f"There is no folder {junit.parent} to write {junit.name} to.", next_step=f"mkdir -p {junit.parent}"
         )
-    where = options.cluster(args)
-    if where and args.endpoint:
+    target = options.cluster(args)
+    if target and args.endpoint:
         raise Refused("--endpoint and a cluster were both named.", next_step="Leave out one of them")
-    local = None if args.endpoint or where else stack.running(paths.state_dir())
-    if not (args.endpoint or local or where):
-        where = options.applied()
-    intent = catalog.load(_catalog_dir(args, local, where))
+    local = None if args.endpoint or target else stack.running(paths.state_dir())
+    if not (args.endpoint or local or target):
+        target = options.applied()
+    intent = catalog.load(options.catalog_dir(args, local or target))
     subjects = questions.subjects(intent, args.models)
     try:
-        with _at(args, local, where) as place:
-            result = asyncio.run(_ask(place, subjects, list(intent.models), args))
+        with _place(args, local, target) as place:
+            result = asyncio.run(_check(place, subjects, list(intent.models), args))
     except CannotRun as error:
         if junit:  # an old report left in place would be read as this run's
             report.write(junit, report.junit_of_error(error.message))
         raise
     if junit:
         report.write(junit, report.junit(result))
-    if args.json:
-        output.data_json(result.as_json())
-    else:
-        output.table(_COLUMNS, [_row(check) for check in result.checks], title=f"smoke of {result.endpoint}")
-    return _exit_code(result)
-
-
-def _catalog_dir(args: argparse.Namespace, local: stack.Running | None, where: ClusterTarget | None) -> Path:
-    """The one that is named; else the one that is served."""
-    served = None
-    if args.catalog is None and (local or where):
-        served = local.catalog if local else where.catalog if where else None
-    return served or options.catalog_dir(args)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Whom to ask.
-
-    Attributes:
-        root: its address, here and now.
-        shown: its address in the report.
-        logs: the command that shows a model's log; None: the endpoint's own.
-        why: the command that says more; empty when there is none.
-    """
-
-    root: str
-    shown: str
-    logs: Callable[[str], str] | None = None
-    why: str = ""
-    is_local: bool = False
-
-
-@contextmanager
-def _at(args: argparse.Namespace, local: stack.Running | None, where: ClusterTarget | None) -> Iterator[_Place]:
-    if where is None:
-        root = root_of(args.endpoint or _local_endpoint(local))
-        yield _Place(root, root, is_local=not args.endpoint)
-        return
-    from corral.cluster import client, port_forward
-
-    cluster = client.connect(where.kubeconfig, where.context)
-    logs = cluster.kubectl("logs", f"service/{where.service}", namespace=where.namespace)
-    named = ["--context", cluster.context, "--namespace", where.namespace]
-    named += ["--kubeconfig", str(where.kubeconfig)] if where.kubeconfig else []
-    named += ["--catalog", str(args.catalog)] if args.catalog else []
-    with port_forward.forwarded(cluster, where.namespace, where.service) as root:
-        output.info(f"{where.url} of context {cluster.context}, through {root}")
-        yield _Place(root, where.url, logs=lambda _model: logs, why=shlex.join(["corral", "why", *named]))
-
-
-async def _ask(
-    place: _Place, subjects: tuple[questions.Subject, ...], listed: list[str], args: argparse.Namespace
-) -> Report:
-    async with Endpoint(place.root, api_key=os.environ.get("CORRAL_API_KEY", "").strip()) as api:
-        result = await runner.run(
-            api,
-            subjects,
-            listed,
-            watcher=_Progress(),
-            limit_s=args.timeout,
-            silence_s=args.silence,
-            resident_only=args.resident_only,
-            is_local=place.is_local,
-            logs=place.logs,
-            why_not_loaded=_engines_word(place.root) if not args.endpoint else lambda _model: "",
-        )
-    if result.failed and place.why:
-        output.info(f"What is behind it: {place.why}")
-    return replace(result, endpoint=place.shown)
-
-
-def _engines_word(root: str) -> Callable[[str], str]:
-    def cause(model: str) -> str:
-        try:
-            return log_lines.cause(LlamaSwap(root).model_log(model))
-        except CorralError:
-            return ""
-
-    return cause
-
-
-def _local_endpoint(local: stack.Running | None) -> str:
-    if local is None:
-        raise CannotRun(
-            "No local stack is running, nothing was applied to a cluster from this clone, and no --endpoint was given.",
-            next_step="corral up --detach here, corral apply in the cluster of terraform/stacks/homelab, "
-            "or name one: corral smoke --endpoint URL",
-        )
-    return local.endpoint
-
-
-def _exit_code(result: Report) -> int:
+    rows = [(one.model, one.check, one.status, f"{one.seconds:.2f}", one.reason) for one in result.checks]
+    columns, title = ("model", "check", "status", "seconds", "reason"), f"smoke of {result.endpoint}"
+    output.result(result.as_json(), columns, rows, as_json=args.json, title=title)
     if result.failed:
-        count = len(result.failed)
-        output.info(f"{count} of {len(result.checks)} checks failed.")
+        output.info(f"{len(result.failed)} of {len(result.checks)} checks failed.")
         return ExitCode.FAILED
     if not result.passed:
         raise CannotRun(
@@ -205,19 +112,74 @@ def _exit_code(result: Report) -> int:
     return ExitCode.OK
 
 
-class _Progress:
-    """Tells each step on stderr."""
+@dataclass(frozen=True)
+class _Place:
+    """The endpoint that is checked.
 
-    def loading(self, model: str) -> None:
-        output.info(f"{model} is not resident: its first check loads it …")
+    Attributes:
+        root: its address, here and now.
+        url: its address in the report.
+        logs: gives the command that shows a model's log; None: the endpoint's own.
+        why: the command that explains a failure; empty when there is none.
+        is_local: whether it is the local stack.
+    """
 
-    def checked(self, result: CheckResult) -> None:
-        reason = "" if result.status == "passed" else f"  {result.reason}"
-        output.info(f"{result.status:7}  {result.model}  {result.check}  {result.seconds:.2f} s{reason}")
+    root: str
+    url: str
+    logs: Callable[[str], str] | None = None
+    why: str = ""
+    is_local: bool = False
 
 
-def _row(check: CheckResult) -> tuple[str, ...]:
-    return (check.model, check.check, check.status, f"{check.seconds:.2f}", check.reason)
+@contextmanager
+def _place(args: argparse.Namespace, local: stack.Running | None, target: ClusterTarget | None) -> Iterator[_Place]:
+    if target is None:
+        address = args.endpoint or (local.endpoint if local else "")
+        if not address:
+            raise CannotRun(
+                "No local stack is running, nothing was applied to a cluster from this clone, and no --endpoint was "
+                "given.",
+                next_step="corral up --detach here, corral apply in the cluster of terraform/stacks/homelab, "
+                "or name one: corral smoke --endpoint URL",
+            )
+        root = root_of(address)
+        yield _Place(root, root, is_local=not args.endpoint)
+        return
+    from corral.cluster import client, port_forward
+
+    cluster = client.connect(target.kubeconfig, target.context)
+    logs = cluster.kubectl("logs", f"service/{target.service}", namespace=target.namespace)
+    named = options.target_words(replace(target, context=cluster.context, catalog=args.catalog))
+    with port_forward.forwarded(cluster, target.namespace, target.service) as root:
+        output.info(f"{target.url} of context {cluster.context}, through {root}")
+        yield _Place(root, target.url, logs=lambda _model: logs, why=shlex.join(["corral", "why", *named]))
+
+
+async def _check(
+    place: _Place, subjects: Sequence[questions.Subject], listed: list[str], args: argparse.Namespace
+) -> Report:
+    async with Endpoint(place.root, api_key=os.environ.get("CORRAL_API_KEY", "").strip()) as api:
+        runner = Runner(
+            api,
+            args.timeout,
+            silence_s=args.silence,
+            resident_only=args.resident_only,
+            is_local=place.is_local,
+            say=output.info,
+            logs=place.logs,
+            why_not_loaded=(lambda _model: "") if args.endpoint else lambda model: _logged_cause(place.root, model),
+        )
+        result = await runner.run(subjects, listed)
+    if result.failed and place.why:
+        output.info(f"What is behind it: {place.why}")
+    return replace(result, endpoint=place.url)
+
+
+def _logged_cause(root: str, model: str) -> str:
+    try:
+        return log_lines.cause(LlamaSwap(root).model_log(model))
+    except CorralError:
+        return ""
 
 
 def _seconds(text: str) -> float:

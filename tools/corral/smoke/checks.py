@@ -1,7 +1,7 @@
-"""Judging a reply: pure functions from what came back to passed or failed, each failure with its own reason.
+"""Judges a reply: pure functions from a reply to passed or failed, each failure with its own reason.
 
-A reason says what was seen, what it means, and what to run or change next.  Text from a server is quoted: clipped, and
-with control characters escaped.
+A reason has what was received, what it means, and what to run or change next.  Text from a server is quoted: clipped,
+and with control characters escaped.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from corral.smoke import sse
-from corral.smoke.endpoint import CutOffError, Reply, TooLargeError, TransportError, UnreachableError
+from corral.smoke.endpoint import Reply, TooLargeError, TransportError, UnreachableError
 
-Status = Literal["passed", "failed", "skipped"]
+Status = Literal["passed", "failed", "skipped", "error"]
+"""``error`` is of a run that could not be made at all."""
 
 COLOURS = re.compile(
     r"\b(red|green|blue|yellow|orange|purple|violet|magenta|pink|brown|black|white|gr[ae]y|cyan|teal|turquoise)\b",
@@ -24,18 +25,20 @@ COLOURS = re.compile(
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """What a judge must know beside the reply.
 
     Attributes:
-        model: who was asked.
+        model: the one that was asked.
         logs: the command that shows why it behaves so.
         expect: the exact answer, or None when any non-empty one will do.
+        shown: the colours of two images, which the answer has to name in that order, and no other colour.
     """
 
     model: str
     logs: str
     expect: str | None = None
+    shown: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Verdict:
         status: ``skipped`` only where the question has no meaning.
         reason: for a failure as above; for a pass, the evidence.
         over: the model is not there any more, or never was: another question would only load it once more.
-        load_failed: llama-swap could not start its engine; it does not say why, the engine's log does.
+        load_failed: llama-swap could not start its engine; the reason for that is in the engine's log alone.
     """
 
     status: Status
@@ -61,18 +64,17 @@ def judge_health(reply: Reply, *, is_llama_swap: bool) -> Verdict:
         return Verdict("skipped", "this endpoint is no llama-swap and has no /health")
     if reply.status == 200:
         return Verdict("passed", "liveness only: this is 200 even when no model can load")
-    return Verdict("failed", f"HTTP {reply.status} from /health: {_error_text(reply)}")
+    return _failed(f"HTTP {reply.status} from /health: {_error_text(reply)}")
 
 
 def judge_models(reply: Reply, expected: Iterable[str]) -> Verdict:
     """Whether /v1/models lists exactly the models *expected*."""
-    refusal = _refusal(reply, Asked("/v1/models", logs="the log of the endpoint"))
-    if refusal:
+    if refusal := _refusal(reply, Question("/v1/models", logs="the log of the endpoint")):
         return refusal
     listed = _json(reply)
     items = listed.get("data") if isinstance(listed, dict) else None
     if not isinstance(items, list):
-        return Verdict("failed", f"/v1/models holds no list of models: {_quote(reply.body)}")
+        return _failed(f"/v1/models holds no list of models: {_quote(reply.body)}")
     names = [str(item.get("id")) if isinstance(item, dict) else str(item) for item in items]
     wanted = set(expected)
     problems = {
@@ -80,104 +82,71 @@ def judge_models(reply: Reply, expected: Iterable[str]) -> Verdict:
         "not in the catalog": sorted(set(names) - wanted),
         "listed twice": sorted({name for name in names if names.count(name) > 1}),
     }
-    if any(problems.values()):
-        found = "; ".join(f"{what}: {', '.join(map(_printable, who))}" for what, who in problems.items() if who)
+    if found := "; ".join(f"{what}: {', '.join(map(_printable, ids))}" for what, ids in problems.items() if ids):
         again = "start it again, or name its own catalog: --catalog DIR"
-        return Verdict("failed", f"/v1/models is not the catalog; {found}; {again}")
+        return _failed(f"/v1/models is not the catalog; {found}; {again}")
     return Verdict("passed", f"/v1/models lists the {len(wanted)} of the catalog")
 
 
-def judge_answer(reply: Reply, asked: Asked) -> Verdict:
-    """A chat completion that has to say something, and to say *asked.expect* where there is one."""
-    message = _message(reply, asked)
-    if isinstance(message, Verdict):
-        return message
-    return _wrong(message, asked) or Verdict("passed", f"answered {_quote(message)}")
-
-
-def judge_images(reply: Reply, asked: Asked, shown: tuple[str, str]) -> Verdict:
-    """A chat completion that has to name the two colours *shown*, in that order, and no other colour."""
-    if reply.status >= 400 and "image input is not supported" in _error_text(reply):
-        return Verdict(
-            "failed",
-            f"the server runs without a projector (HTTP {reply.status}: {_error_text(reply)}), but the catalog says "
-            f"that {asked.model} takes images; write the lock and start again: corral lock && corral down && corral up",
+def judge_answer(reply: Reply, question: Question) -> Verdict:
+    """A chat completion with the right content."""
+    if question.shown and reply.status >= 400 and "image input is not supported" in _error_text(reply):
+        return _failed(
+            f"the server runs without a projector (HTTP {reply.status}: {_error_text(reply)}), but by the catalog "
+            f"{question.model} takes images; write the lock and start again: corral lock && corral down && corral up"
         )
-    message = _message(reply, asked)
-    if isinstance(message, Verdict):
-        return message
-    named = [colour.lower() for colour in COLOURS.findall(message)]
-    first, second = shown
-    if set(named) == {first, second} and named.index(first) < named.index(second):
-        return Verdict("passed", f"answered {_quote(message)}")
-    return Verdict(
-        "failed",
-        f"wrong answer: shown {first}, then {second}; got {_quote(message)}: a wrong projector or wrong weights?",
-    )
+    content = _content(reply, question)
+    if isinstance(content, Verdict):
+        return content
+    return _wrong(content, question) or Verdict("passed", f"answered {_quote(content)}")
 
 
-def judge_stream(reply: Reply, asked: Asked) -> Verdict:
-    """A streamed chat completion: content, a finish_reason and [DONE] have to come."""
+def judge_stream(reply: Reply, question: Question) -> Verdict:
+    """A streamed chat completion: it needs content, a finish_reason and [DONE]."""
     if reply.status != 200 or reply.content_type in {"text/html", "application/json"}:
-        return _refusal(reply, asked) or Verdict(
-            "failed", f"asked for a stream, got {reply.content_type}: something in between does not pass streams on"
+        return _refusal(reply, question) or _failed(
+            f"asked for a stream, got {reply.content_type}: something in between does not pass streams on"
         )
     stream = sse.read(reply.body)
     if stream.error is not None:
-        return _error_in_200(stream.error, asked)
+        return _error_in_200(stream.error, question)
     if stream.malformed is not None:
-        return Verdict("failed", f"the stream holds a line that is no event: {_quote(stream.malformed)}")
+        return _failed(f"the stream holds a line that is no event: {_quote(stream.malformed)}")
     if not stream.done:
-        return Verdict(
-            "failed",
-            f"stream ended without [DONE]: the model's process died mid-answer, after {_quote(stream.content)}; "
-            f"see: {asked.logs}",
-            over=True,
-        )
-    if stream.finish_reason is None:
-        return Verdict("failed", f"the stream has no finish_reason: the answer may be cut short; see: {asked.logs}")
-    silent = _empty(stream.content, stream.reasoning, stream.finish_reason, asked)
-    return silent or _wrong(stream.content, asked) or Verdict("passed", f"streamed {_quote(stream.content)}")
+        died = f"the model's process died mid-answer, after {_quote(stream.content)}"
+        return _failed(f"stream ended without [DONE]: {died}; see: {question.logs}", over=True)
+    unusable = _unusable("stream", stream.content, stream.reasoning, stream.finish_reason, question)
+    return unusable or _wrong(stream.content, question) or Verdict("passed", f"streamed {_quote(stream.content)}")
 
 
-def judge_silence(silence_s: float, received: int, asked: Asked) -> Verdict:
-    """A model that is loaded and sent nothing for *silence_s* seconds; *received* bytes of its answer came before."""
-    after = f" after {received} bytes" if received else ""
-    return Verdict(
-        "failed",
-        f"silent for {silence_s:g} s{after}, though its model is loaded: it hangs, or works on other requests; "
-        f"see: {asked.logs}",
-        over=True,
-    )
-
-
-def judge_time_limit(limit_s: float, arrived: int, asked: Asked, *, loading: bool) -> Verdict:
-    """No complete reply came within *limit_s* seconds; *arrived* bytes of one did."""
-    within = f"within {limit_s:g} s"
+def judge_absence(
+    limit_s: float, received: int, question: Question, *, loading: bool = False, silent: bool = False
+) -> Verdict:
+    """No complete reply within *limit_s* seconds, or *silent* for so long; *received* bytes of one arrived."""
+    within, after = f"within {limit_s:g} s", f" after {received} bytes" if received else ""
+    if silent:
+        hangs = "though its model is loaded: it hangs, or works on other requests"
+        return _failed(f"silent for {limit_s:g} s{after}, {hangs}; see: {question.logs}", over=True)
     if loading:
-        reason = f'no answer {within}: it said "loading" (503) all the time'
-    elif arrived:
-        reason = f"no complete answer {within}: {arrived} bytes came, and no end"
+        reason = f'no answer {within}: its status was "loading" (503) all the time'
+    elif received:
+        reason = f"no complete answer {within}: {received} bytes arrived, and no end"
     else:
         reason = f"no answer {within}: it hangs, or its load takes longer than that"
-    return Verdict("failed", f"{reason}; see: {asked.logs} (or allow more: --timeout SECONDS)", over=True)
+    return _failed(f"{reason}; see: {question.logs} (or allow more: --timeout SECONDS)", over=True)
 
 
-def judge_transport(error: TransportError, asked: Asked) -> Verdict:
+def judge_transport(error: TransportError, question: Question) -> Verdict:
     """There was no complete HTTP answer."""
-    text = _printable(str(error))
+    text, see = _printable(str(error)), f"see: {question.logs}"
     match error:
         case UnreachableError():
-            return Verdict("failed", f"nobody listens at the endpoint any more: {text}; see: corral status", over=True)
+            return _failed(f"no server listens at the endpoint any more: {text}; see: corral status", over=True)
         case TooLargeError():
-            return Verdict(
-                "failed", f"{text}: it was cut off there, nothing we asked for is that long; see: {asked.logs}"
-            )
-        case CutOffError():
-            reason = f"the connection was closed before the answer was complete ({text}): the server died over it"
-            return Verdict("failed", f"{reason}; see: {asked.logs}", over=True)
+            return _failed(f"{text}: it was cut off there, no answer to these questions is that long; {see}")
         case _:
-            return Verdict("failed", text, over=True)
+            closed = f"the connection was closed before the answer was complete ({text})"
+            return _failed(f"{closed}: the server died over it; {see}", over=True)
 
 
 def is_loading(reply: Reply) -> bool:
@@ -189,107 +158,103 @@ def is_loading(reply: Reply) -> bool:
 
 
 def is_empty_502(reply: Reply) -> bool:
-    """Whether this is what llama-swap's proxy says when its connection to the model breaks."""
+    """Whether this is the answer of llama-swap's proxy when its connection to the model breaks."""
     return reply.status == 502 and not reply.body.strip()
 
 
-def _message(reply: Reply, asked: Asked) -> str | Verdict:
+def _failed(reason: str, *, over: bool = False) -> Verdict:
+    return Verdict("failed", reason, over)
+
+
+def _content(reply: Reply, question: Question) -> str | Verdict:
     """The answer in a chat completion, or why there is none."""
-    refusal = _refusal(reply, asked)
-    if refusal:
+    if refusal := _refusal(reply, question):
         return refusal
     completion = _json(reply)
     choices = completion.get("choices") if isinstance(completion, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        return Verdict("failed", f"this is no chat completion, it has no choices[0].message: {_quote(reply.body)}")
-    content = message.get("content")
-    if content is not None and not isinstance(content, str):
-        return Verdict("failed", f"the answer's content is no text: {_quote(json.dumps(content))}")
-    reasoning = message.get("reasoning_content")
-    finish_reason = choice.get("finish_reason")
-    silent = _empty(content or "", reasoning if isinstance(reasoning, str) else "", finish_reason, asked)
-    if silent:
-        return silent
-    if not finish_reason:
-        return Verdict("failed", f"the answer has no finish_reason: it may be cut short; see: {asked.logs}")
-    return content or ""
-
-
-def _empty(content: str, reasoning: str, finish_reason: Any, asked: Asked) -> Verdict | None:
-    if content.strip():
-        return None
-    if reasoning.strip():
-        return Verdict(
-            "failed",
-            f"empty answer: all tokens went to thinking (finish_reason {finish_reason}); raise max_tokens where you "
-            f'ask, or set reasoning: "off" for {asked.model} and run: corral lock && corral down && corral up',
-        )
-    if content:
-        return Verdict(
-            "failed", f"the answer is only whitespace: a wrong chat template or broken weights; see: {asked.logs}"
-        )
-    return Verdict("failed", f"empty answer, and no thoughts either (finish_reason {finish_reason}); see: {asked.logs}")
-
-
-def _wrong(answer: str, asked: Asked) -> Verdict | None:
-    if asked.expect is None or answer.strip() == asked.expect.strip():
-        return None
-    return Verdict(
-        "failed",
-        f"wrong answer: expected {_quote(asked.expect)}, got {_quote(answer)}; are the weights whole? corral verify",
+        return _failed(f"this is no chat completion, it has no choices[0].message: {_quote(reply.body)}")
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        return _failed(f"the answer's content is no text: {_quote(json.dumps(content))}")
+    return (
+        _unusable("answer", content, message.get("reasoning_content"), choice.get("finish_reason"), question) or content
     )
 
 
-def _refusal(reply: Reply, asked: Asked) -> Verdict | None:
+def _unusable(what: str, content: str, reasoning: Any, finish_reason: Any, question: Question) -> Verdict | None:
+    """Why the *content* of an answer or a stream is nothing to judge, or None."""
+    if content.strip():
+        cut = f"the {what} has no finish_reason: it may be cut short; see: {question.logs}"
+        return None if finish_reason else _failed(cut)
+    if isinstance(reasoning, str) and reasoning.strip():
+        return _failed(
+            f"empty answer: all tokens went to thinking (finish_reason {finish_reason}); raise max_tokens where you "
+            f'ask, or set reasoning: "off" for {question.model} and run: corral lock && corral down && corral up'
+        )
+    if content:
+        return _failed(f"the answer is only whitespace: a wrong chat template or broken weights; see: {question.logs}")
+    return _failed(f"empty answer, and no thoughts either (finish_reason {finish_reason}); see: {question.logs}")
+
+
+def _wrong(answer: str, question: Question) -> Verdict | None:
+    if question.shown:
+        named, (first, second) = [colour.lower() for colour in COLOURS.findall(answer)], question.shown
+        if set(named) == {first, second} and named.index(first) < named.index(second):
+            return None
+        both = f"shown {first}, then {second}; got {_quote(answer)}"
+        return _failed(f"wrong answer: {both}: a wrong projector or wrong weights?")
+    if question.expect is None or answer.strip() == question.expect.strip():
+        return None
+    both = f"expected {_quote(question.expect)}, got {_quote(answer)}"
+    return _failed(f"wrong answer: {both}; are the weights whole? corral verify")
+
+
+def _refusal(reply: Reply, question: Question) -> Verdict | None:
     """Why *reply* is no answer at all, or None when it is JSON without an error in it."""
-    text = _error_text(reply)
+    text, see = _error_text(reply), f"see: {question.logs}"
     match reply.status:
         case 200:
-            return _not_json(reply, asked)
+            return _not_json(reply, question)
         case 401 | 403:
-            reason = (
-                f"HTTP {reply.status}: the endpoint refuses our API key ({text}); set it: CORRAL_API_KEY=… corral smoke"
-            )
+            reason = f"the endpoint refuses our API key ({text}); set it: CORRAL_API_KEY=… corral smoke"
         case 404:
-            reason = (
-                f"HTTP 404: the endpoint does not know {asked.model} ({text}); start it again: "
-                "corral down && corral up, or in a cluster: corral apply"
-            )
+            start = "start it again: corral down && corral up, or in a cluster: corral apply"
+            reason = f"the endpoint does not know {question.model} ({text}); {start}"
         case 429:
-            reason = f"HTTP 429: more requests at once than its concurrencyLimit ({text}); ask again when it is quiet"
-            return Verdict("failed", reason)
+            more = "more requests at once than its concurrencyLimit"
+            return _failed(f"HTTP 429: {more} ({text}); ask again when it is quiet")
         case 500 if _is_llama_swaps_own(_json(reply)):
-            return Verdict("failed", f"failed to load: {text}; see: {asked.logs}", over=True, load_failed=True)
+            return Verdict("failed", f"failed to load: {text}; {see}", over=True, load_failed=True)
         case 502 if is_empty_502(reply):
-            reason = f"HTTP 502 with an empty body: the model's process died after it was ready; see: {asked.logs}"
+            died = "the model's process died after it was ready"
+            return _failed(f"HTTP 502 with an empty body: {died}; {see}", over=True)
         case 503 if is_loading(reply):
-            reason = f"HTTP 503: it is still loading ({text}); see: {asked.logs}"
+            reason = f"it is still loading ({text}); {see}"
         case status if 300 <= status < 400:
-            reason = f"HTTP {status}: it sends us to {_printable(reply.location)}; give that address: --endpoint URL"
+            reason = f"it sends us to {_printable(reply.location)}; give that address: --endpoint URL"
         case _:
-            reason = f"HTTP {reply.status}: {text}; see: {asked.logs}"
-    return Verdict("failed", reason, over=True)
+            reason = f"{text}; {see}"
+    return _failed(f"HTTP {reply.status}: {reason}", over=True)
 
 
-def _not_json(reply: Reply, asked: Asked) -> Verdict | None:
+def _not_json(reply: Reply, question: Question) -> Verdict | None:
     if reply.content_type == "text/html" or reply.body.lstrip()[:1] == b"<":
-        reason = f"HTTP 200 with a web page, no answer: {_quote(reply.body)}; is --endpoint the right address?"
-        return Verdict("failed", reason, over=True)
+        page = f"HTTP 200 with a web page, no answer: {_quote(reply.body)}"
+        return _failed(f"{page}; is --endpoint the right address?", over=True)
     value = _json(reply)
     if value is None:
-        return Verdict("failed", f"HTTP 200 with invalid JSON: {_quote(reply.body)}; see: {asked.logs}")
-    if _error_of(value) is not None:
-        return _error_in_200(value, asked)
-    return None
+        return _failed(f"HTTP 200 with invalid JSON: {_quote(reply.body)}; see: {question.logs}")
+    return None if _error_of(value) is None else _error_in_200(value, question)
 
 
-def _error_in_200(value: Any, asked: Asked) -> Verdict:
-    text = _quote(_message_of(value))
-    if _is_llama_swaps_own(value):
-        return Verdict("failed", f"HTTP 200 with an error in it; failed to load: {text}; see: {asked.logs}", over=True)
-    return Verdict("failed", f"HTTP 200 with an error in it: {text}; see: {asked.logs}")
+def _error_in_200(value: Any, question: Question) -> Verdict:
+    is_load = _is_llama_swaps_own(value)
+    what = "; failed to load" if is_load else ""
+    text = f"HTTP 200 with an error in it{what}: {_quote(_message_of(value))}"
+    return _failed(f"{text}; see: {question.logs}", over=is_load)
 
 
 def _is_llama_swaps_own(value: Any) -> bool:
@@ -309,7 +274,7 @@ def _error_of(value: Any) -> Any:
 
 
 def _message_of(value: Any) -> str:
-    """An error's words: llama-swap sends a text or an object, by build; llama-server sends an object."""
+    """An error's text: llama-swap sends a text or an object, by build; llama-server sends an object."""
     error = _error_of(value) or value
     if isinstance(error, dict) and error.get("message"):
         error = error["message"]

@@ -1,8 +1,7 @@
-"""The one seam to HTTP: an OpenAI-compatible endpoint and what it says, byte for byte."""
+"""The one seam to HTTP: an OpenAI-compatible endpoint and its replies, byte for byte."""
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -22,7 +21,7 @@ _END_OF_STREAM = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: the status, two headers, and the body as it was received."""
+    """An answer: the status, two headers, and the body as it was received."""
 
     status: int
     content_type: str
@@ -32,11 +31,11 @@ class Reply:
 
 @dataclass
 class Arriving:
-    """The part of an answer that is here already; it outlives a request that ran into its time limit.
+    """The part of an answer that has arrived; it outlives a request that ran into its time limit.
 
     Attributes:
         body: the bytes.
-        pieces: how many pieces have come, the head of each answer included; it only grows.
+        pieces: how many pieces have arrived, the head of each answer included; it only grows.
     """
 
     body: bytearray = field(default_factory=bytearray)
@@ -44,7 +43,7 @@ class Arriving:
 
 
 class TransportError(Exception):
-    """No complete HTTP answer came: nobody listens, the connection was cut, or the answer has no end."""
+    """There is no complete HTTP answer: no server listens, the connection was cut, or the answer has no end."""
 
 
 class UnreachableError(TransportError):
@@ -73,9 +72,8 @@ def root_of(url: str) -> str:
     except (ValueError, httpx2.InvalidURL) as error:
         raise Refused(f"{url!r} is no endpoint: {error}.", next_step=example) from None
     if parts.scheme not in {"http", "https"} or not host:
-        raise Refused(
-            f"{url!r} is no endpoint: it must begin with http:// or https:// and name a host.", next_step=example
-        )
+        why = "it must begin with http:// or https:// and name a host"
+        raise Refused(f"{url!r} is no endpoint: {why}.", next_step=example)
     if parts.username is not None or parts.password is not None:
         raise Refused(
             f"The endpoint on {host} carries a user or password, which would end up in reports.",
@@ -88,10 +86,10 @@ def root_of(url: str) -> str:
 
 
 class Endpoint:
-    """An endpoint, asked over a fresh connection each time.
+    """An endpoint, with a fresh connection for each request.
 
-    Fresh, because llama-server promises to keep a connection after a streamed answer and then closes it.  Calls have
-    no time limit of their own, except for the connection: the caller sets one with ``asyncio.timeout``.
+    Fresh, because llama-server promises to keep a connection after a streamed answer and then closes it.  Requests
+    have no time limit of their own, except for the connection: the caller sets one with ``asyncio.timeout``.
 
     Args:
         root: the address, as ``root_of`` gives it.
@@ -103,22 +101,19 @@ class Endpoint:
 
     def __init__(self, root: str, *, api_key: str = "") -> None:
         self.root = root
-        headers = {
-            "Accept": "application/json, text/event-stream",
-            "Accept-Encoding": "identity",
-        }
+        if not (api_key.isascii() and api_key.isprintable()):
+            raise Refused(
+                "CORRAL_API_KEY holds a character that no HTTP header can carry (a newline, an accent).",
+                next_step="export CORRAL_API_KEY=<the key, and nothing else>",
+            )
+        headers = {"Accept": "application/json, text/event-stream", "Accept-Encoding": "identity"}
         if api_key:
-            if not (api_key.isascii() and api_key.isprintable()):
-                raise Refused(
-                    "CORRAL_API_KEY holds a character that no HTTP header can carry (a newline, an accent).",
-                    next_step="export CORRAL_API_KEY=<the key, and nothing else>",
-                )
             headers["Authorization"] = f"Bearer {api_key}"
         self._client = httpx2.AsyncClient(
             headers=headers,
             timeout=httpx2.Timeout(None, connect=CONNECT_LIMIT_S),
             limits=httpx2.Limits(max_keepalive_connections=0),
-            # A proxy set for the internet must not swallow a question to this machine.
+            # A proxy set for the internet must not swallow a request to this machine.
             trust_env=urlsplit(root).hostname not in _LOOPBACK,
         )
 
@@ -128,35 +123,21 @@ class Endpoint:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def get(self, path: str) -> Reply:
-        """GET *path* (below the root).
-
-        Raises:
-            TransportError: no complete answer came.
-        """
-        return await self._exchange("GET", path)
-
-    async def post(self, path: str, body: dict[str, Any], arriving: Arriving | None = None) -> Reply:
-        """POST *body* as JSON to *path*; a streamed answer is read up to its ``[DONE]``, or to its end.
+    async def request(self, path: str, body: dict[str, Any] | None = None, arriving: Arriving | None = None) -> Reply:
+        """POST *body*, or GET without one; a streamed answer is read up to its ``[DONE]``, or to its end.
 
         Args:
             path: below the root.
             body: sent as JSON.
-            arriving: filled while the answer comes in.
+            arriving: filled while the answer arrives.
 
         Raises:
-            TransportError: no complete answer came.
+            TransportError: there is no complete answer.
         """
-        return await self._exchange("POST", path, content=json.dumps(body).encode(), arriving=arriving)
-
-    async def _exchange(
-        self, method: str, path: str, *, content: bytes | None = None, arriving: Arriving | None = None
-    ) -> Reply:
-        arriving = arriving or Arriving()
+        arriving, method = arriving or Arriving(), "GET" if body is None else "POST"
         received = arriving.body
-        headers = {"Content-Type": "application/json"} if content is not None else {}
         try:
-            async with self._client.stream(method, self.root + path, content=content, headers=headers) as response:
+            async with self._client.stream(method, self.root + path, json=body) as response:
                 arriving.pieces += 1
                 async for piece in response.aiter_raw():
                     arriving.pieces += 1
@@ -166,12 +147,8 @@ class Endpoint:
                         raise TooLargeError(f"the answer is larger than {MAX_REPLY_BYTES // 2**20} MiB")
                     if _END_OF_STREAM.search(received, searched):
                         break
-                return Reply(
-                    status=response.status_code,
-                    content_type=response.headers.get("content-type", "").partition(";")[0].strip().lower(),
-                    body=bytes(received),
-                    location=response.headers.get("location", ""),
-                )
+                content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+                return Reply(response.status_code, content_type, bytes(received), response.headers.get("location", ""))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             raise UnreachableError(str(error) or f"no connection within {CONNECT_LIMIT_S:g} s") from error
         except httpx2.HTTPError as error:

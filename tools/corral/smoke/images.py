@@ -20,18 +20,13 @@ def solid_png(colour: str, side_px: int = SIDE_PX) -> bytes:
         KeyError: *colour* is not one of ``RGB``.
     """
     row = b"\0" + bytes(RGB[colour]) * side_px  # 0: the row is stored unfiltered
-    return b"".join(
-        (
-            b"\x89PNG\r\n\x1a\n",
-            _chunk(b"IHDR", struct.pack(">IIBBBBB", side_px, side_px, 8, 2, 0, 0, 0)),
-            _chunk(b"IDAT", zlib.compress(row * side_px, 9)),
-            _chunk(b"IEND", b""),
-        )
-    )
+    header = struct.pack(">IIBBBBB", side_px, side_px, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(row * side_px, 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, payload) for kind, payload in chunks)
 
 
 def data_url(png: bytes) -> str:
-    """*png* as a ``data:`` URL: the image travels inside the request, so nobody fetches anything."""
+    """*png* as a ``data:`` URL: the image travels inside the request, so nothing is fetched."""
     return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 

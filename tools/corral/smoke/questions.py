@@ -1,4 +1,4 @@
-"""What is asked: one request body per check, the same every time."""
+"""The requests: one body per check, the same every time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
-from corral.errors import Refused
 from corral.smoke import images
 
 DEFAULT_PROMPT = "Reply with the single word OK."
@@ -20,18 +19,18 @@ IMAGE_ORDERS = {"images": ("red", "blue"), "images-swapped": ("blue", "red")}
 
 MAX_TOKENS = 256
 MAX_TOKENS_THINKING = 2048
-"""Thoughts count as tokens: with less, a reasoning model is cut off before it has said anything."""
+"""Thoughts count as tokens: with less, a reasoning model is cut off before it begins its answer."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model as smoke sees it.
+    """A model as smoke checks it.
 
     Attributes:
         model: its id.
         sees: whether it takes images.
         thinks: whether it may reason before it answers.
-        prompt: what the text checks ask.
+        prompt: the question of the text checks.
         expect: the exact answer, or None when any non-empty one will do.
     """
 
@@ -46,7 +45,7 @@ class Subject:
         """The names of its checks, in the order they are made.
 
         The stream is last: llama-server closes the connection after one, and llama-swap may not have noticed yet
-        when the next request comes.
+        when the next request arrives.
         """
         return ("answer", *(IMAGE_ORDERS if self.sees else ()), "stream")
 
@@ -54,7 +53,8 @@ class Subject:
         """The chat completion request of *check*."""
         content: Any = self.prompt
         if check in IMAGE_ORDERS:
-            content = [{"type": "image_url", "image_url": {"url": _url(colour)}} for colour in IMAGE_ORDERS[check]]
+            urls = [images.data_url(images.solid_png(colour)) for colour in IMAGE_ORDERS[check]]
+            content = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
             content.append({"type": "text", "text": IMAGE_PROMPT})
         return {
             "model": self.model,
@@ -69,24 +69,11 @@ def subjects(catalog: Catalog, only: Sequence[str] = ()) -> tuple[Subject, ...]:
     """The models of *catalog*, or those named in *only*.
 
     Raises:
-        Refused: a name is not the id of a model, or there is no model at all.
+        Refused: a name is not the id of a model.
     """
-    names = catalog.select(list(only))
-    if not names:
-        raise Refused(f"The catalog {catalog.directory} has no models: there is nothing to check.")
-    return tuple(_subject(name, catalog.models[name]) for name in names)
+    return tuple(_subject(name, catalog.models[name]) for name in catalog.select(list(only)))
 
 
 def _subject(name: str, intent: Model) -> Subject:
-    smoke = intent.smoke
-    return Subject(
-        model=name,
-        sees=intent.vision,
-        thinks=intent.reasoning != "off",
-        prompt=smoke.prompt if smoke and smoke.prompt else DEFAULT_PROMPT,
-        expect=smoke.expect if smoke else None,
-    )
-
-
-def _url(colour: str) -> str:
-    return images.data_url(images.solid_png(colour))
+    prompt, expect = (intent.smoke.prompt, intent.smoke.expect) if intent.smoke else (None, None)
+    return Subject(name, intent.vision, intent.reasoning != "off", prompt or DEFAULT_PROMPT, expect)

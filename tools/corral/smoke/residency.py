@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from corral.engine import llama_swap
 from corral.smoke.endpoint import Endpoint
 
-RESIDENT_STATES = frozenset({"starting", "ready"})
-
 
 @dataclass(frozen=True)
 class Residency:
@@ -26,7 +24,7 @@ class Residency:
 
     def holds(self, model: str) -> bool:
         """Whether *model* is in memory or on its way there; False when that is not known."""
-        return self.states is not None and self.states.get(model) in RESIDENT_STATES
+        return self.states is not None and self.states.get(model) in {"starting", "ready"}
 
     def is_ready(self, model: str) -> bool:
         """Whether *model* can answer now."""
@@ -41,7 +39,7 @@ async def read(api: Endpoint, limit_s: float) -> Residency:
     """
     try:
         async with asyncio.timeout(limit_s):
-            reply = await api.get("/running")
+            reply = await api.request("/running")
     except TimeoutError:
         return Residency(None, f"/running gave no answer within {limit_s:g} s")
     if reply.status != 200:

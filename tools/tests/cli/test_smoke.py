@@ -52,7 +52,7 @@ def test_all_passed_is_exit_code_0(catalog, capsys):
     assert "passed   text  stream" in err
 
 
-def test_a_failure_is_exit_code_1_and_its_reason_is_told(catalog, capsys):
+def test_a_failure_is_exit_code_1_and_its_reason_is_printed(catalog, capsys):
     with serve("eyes", "text", acts={("text", "*"): fails_to_load}) as stub:
         assert main(["smoke", "--catalog", str(catalog), "--endpoint", stub.root]) == 1
     out, err = capsys.readouterr()
@@ -95,12 +95,12 @@ def test_junit_is_written_when_checks_fail(catalog, tmp_path):
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("8", "1", "1")
 
 
-def test_nobody_listening_is_exit_code_3_and_no_old_report_stays(catalog, tmp_path, closed_port, capsys):
+def test_an_endpoint_without_a_server_is_exit_code_3_and_no_old_report_stays(catalog, tmp_path, closed_port, capsys):
     file = tmp_path / "x.xml"
     file.write_text("<testsuites/>", encoding="utf-8")
     endpoint = f"http://127.0.0.1:{closed_port}"
     assert main(["smoke", "--catalog", str(catalog), "--endpoint", endpoint, "--junit", str(file)]) == 3
-    assert f"Nobody answers at {endpoint}" in capsys.readouterr().err
+    assert f"No server answers at {endpoint}" in capsys.readouterr().err
     assert ET.parse(file).getroot().find("testsuite").get("errors") == "1"
 
 
@@ -143,7 +143,7 @@ def test_the_key_comes_from_the_environment(catalog, monkeypatch):
         assert main(words) == 0
 
 
-def test_a_refused_key_is_told_with_the_variable(catalog, capsys):
+def test_a_refused_key_is_reported_with_the_variable(catalog, capsys):
     refusal = says(401, {"error": "unauthorized", "src": "llama-swap"})
     with serve("eyes", "text", acts={("text", "*"): refusal}) as stub:
         assert main(["smoke", "--catalog", str(catalog), "--endpoint", stub.root, "text"]) == 1
@@ -159,7 +159,7 @@ def test_a_refused_key_is_told_with_the_variable(catalog, capsys):
     ],
     ids=["an-unknown-model", "a-bad-endpoint", "a-missing-folder"],
 )
-def test_wrong_usage_is_exit_code_2_and_asks_nobody(catalog, words, why, capsys):
+def test_wrong_usage_is_exit_code_2_and_sends_no_request(catalog, words, why, capsys):
     with serve("eyes", "text") as stub:
         endpoint = [] if "--endpoint" in words else ["--endpoint", stub.root]
         assert main(["smoke", "--catalog", str(catalog), *endpoint, *words]) == 2

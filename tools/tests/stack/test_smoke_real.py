@@ -20,9 +20,9 @@ import pytest
 
 from corral.demo import tiny_gguf
 from corral.engine import binaries, ports
-from corral.smoke import runner
 from corral.smoke.endpoint import Endpoint
 from corral.smoke.questions import Subject
+from corral.smoke.runner import Runner
 from tests.support.engine_process import wait_for
 
 TEXT = Subject("text", expect="OK")
@@ -81,17 +81,7 @@ def smoke(llama_swap, *subjects, **options):
 
 async def asking(llama_swap, *subjects, limit_s=LIMIT_S, **options):
     async with Endpoint(llama_swap.root) as api:
-        return await runner.run(api, subjects, LISTED, watcher=Silent(), limit_s=limit_s, **options)
-
-
-class Silent:
-    """A watcher that tells nobody."""
-
-    def loading(self, model):
-        pass
-
-    def checked(self, result):
-        pass
+        return await Runner(api, limit_s, **options).run(subjects, LISTED)
 
 
 def test_text_vision_and_thinking_models_pass(llama_swap):
@@ -134,7 +124,7 @@ def test_weights_that_are_missing_are_a_failed_load(llama_swap):
     assert reason.endswith("see: corral logs broken")
 
 
-def test_a_vision_model_without_its_projector_is_told(llama_swap):
+def test_a_vision_model_without_its_projector_has_its_own_reason(llama_swap):
     report = smoke(llama_swap, BLIND)
     assert outcome(report, "blind", "answer")[0] == "passed"
     status, reason = outcome(report, "blind", "images")
@@ -142,7 +132,7 @@ def test_a_vision_model_without_its_projector_is_told(llama_swap):
     assert reason.startswith("the server runs without a projector (HTTP 500")
 
 
-def test_a_hung_model_is_told_at_the_limit_while_health_stays_green(llama_swap):
+def test_a_hung_model_fails_at_the_limit_while_health_stays_green(llama_swap):
     smoke(llama_swap, TEXT)
     model_process(llama_swap).suspend()
     report = smoke(llama_swap, TEXT, limit_s=1.5)
@@ -152,7 +142,7 @@ def test_a_hung_model_is_told_at_the_limit_while_health_stays_green(llama_swap):
     assert reason.startswith("no answer within 1.5 s")
 
 
-def test_a_model_that_dies_over_a_question_is_told_and_not_loaded_again(llama_swap):
+def test_a_model_that_dies_over_a_question_fails_and_is_not_loaded_again(llama_swap):
     smoke(llama_swap, TEXT)
     model = model_process(llama_swap)
     model.suspend()

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from corral.smoke import runner
 from corral.smoke.endpoint import Endpoint
 from corral.smoke.questions import Subject
+from corral.smoke.runner import Runner
 from tests.support.stub_endpoint import serve
 
 TEXT = Subject("text", thinks=False, expect="OK")
 EYES = Subject("eyes", sees=True)
 
 
-class Heard:
-    """What the runner told while it ran."""
-
-    def __init__(self):
-        self.loads, self.results = [], []
-
-    def loading(self, model):
-        self.loads.append(model)
-
-    def checked(self, result):
-        self.results.append(result)
-
-
-def smoke(stub, *subjects, limit_s=10.0, heard=None, **options):
+def smoke(stub, *subjects, limit_s=10.0, api_key="", **options):
     async def go():
-        async with Endpoint(stub.root, api_key=options.pop("api_key", "")) as api:
-            return await runner.run(
-                api, subjects, stub.models, watcher=heard or Heard(), limit_s=limit_s, **{"is_local": True, **options}
-            )
+        async with Endpoint(stub.root, api_key=api_key) as api:
+            return await Runner(api, limit_s, **{"is_local": True, **options}).run(subjects, stub.models)
 
     return asyncio.run(go())
 

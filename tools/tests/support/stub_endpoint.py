@@ -3,10 +3,10 @@
 Why a stub, when the real llama-swap and llama.cpp run everywhere else in these tests: the faults below cannot be had
 from the real ones when a test wants them.  A process would have to die in the right millisecond, a load to hang, a
 proxy to drip bytes, a model to think up a wrong colour.  Statuses and bodies are those that llama-swap
-v0.1.6-0.20260708034905 and llama-server b11549 were seen to send.
+v0.1.6-0.20260708034905 and llama-server b11549 were observed to send.
 
-Unless told otherwise the stub is honest: it loads one model at a time and logs each load, answers ``OK``, and names
-the colours of images by looking at their pixels.
+By default the stub is honest: it loads one model at a time and logs each load, answers ``OK``, and names
+the colours of images by their pixels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Stub:
 
     Attributes:
         models: what /v1/models lists.
-        running: model → state, what /running tells; None: there is no /running (a plain llama-server, LiteLLM).
+        running: model → state, the content of /running; None: there is no /running (a plain llama-server, LiteLLM).
         loads: each load that a request caused, in order.
         asked: (model, kind of question) of each request, in order.
         acts: (model, kind) or (model, "*") or a path → what happens in place of the honest answer.
@@ -136,7 +136,7 @@ class Exchange(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Say nothing."""
+        """Write no log."""
 
 
 @contextlib.contextmanager
@@ -170,7 +170,7 @@ def completion(content: Any, *, finish_reason: str | None = "stop", **message: A
 
 
 def answers(content: Any, **message: Any) -> Act:
-    """A chat completion that says *content*."""
+    """A chat completion with *content*."""
     return lambda exchange: exchange.reply_json(200, completion(content, **message))
 
 
@@ -256,9 +256,9 @@ def streamed(
     """A stream in llama-server's shape: a role, one piece per character, a finish_reason, [DONE].
 
     Args:
-        content: what is said.
+        content: the answer.
         finish_reason: None leaves it out.
-        done: whether [DONE] comes; without it the connection just ends, cleanly.
+        done: whether [DONE] is sent; without it the connection just ends, cleanly.
         reasoning: thoughts before the content.
         extra: raw bytes between the content and the end.
     """

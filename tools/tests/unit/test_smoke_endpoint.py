@@ -20,7 +20,7 @@ def ask(root, path="/v1/chat/completions", *, api_key="", limit_s=10.0, arriving
     async def go():
         async with Endpoint(root, api_key=api_key) as api, asyncio.timeout(limit_s):
             for _ in range(times):
-                reply = await (api.post(path, QUESTION, arriving) if path.endswith("completions") else api.get(path))
+                reply = await api.request(path, QUESTION if path.endswith("completions") else None, arriving)
             return reply
 
     return asyncio.run(go())
@@ -98,14 +98,14 @@ def test_every_question_has_a_connection_of_its_own():
     assert len(set(connections)) == 3
 
 
-def test_nobody_listening_is_told_apart():
+def test_an_address_without_a_server_has_its_own_error():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(UnreachableError):
             ask(f"http://127.0.0.1:{unused.getsockname()[1]}")
 
 
-def test_a_connection_closed_without_an_answer_is_told_apart():
+def test_a_connection_closed_without_an_answer_has_its_own_error():
     with stub_endpoint.serve("m", acts={("m", "*"): stub_endpoint.hangs_up}) as stub, pytest.raises(CutOffError):
         ask(stub.root)
 

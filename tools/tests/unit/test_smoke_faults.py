@@ -30,7 +30,7 @@ from tests.support.stub_endpoint import (
 # --- one reason for each fault of an answer -------------------------------------------------------------------------
 
 
-def test_a_failed_load_tells_the_cause_and_where_to_look():
+def test_a_failed_load_has_the_cause_and_the_command_of_the_log():
     assert reason_of(fails_to_load) == (
         'failed to load: "unspecific error: upstream command exited prematurely"; see: corral logs text'
     )
@@ -94,7 +94,9 @@ def test_an_unknown_model_has_its_own_reason():
 def test_a_load_that_never_ends_has_its_own_reason():
     loading = says(503, {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}})
     reason = reason_of(loading, limit_s=0.3)
-    assert reason.startswith('no answer within 0.3 s: it said "loading" (503) all the time; see: corral logs text')
+    assert reason.startswith(
+        'no answer within 0.3 s: its status was "loading" (503) all the time; see: corral logs text'
+    )
 
 
 def test_a_load_that_ends_is_waited_for(monkeypatch):
@@ -157,7 +159,7 @@ def test_an_answer_that_is_no_text_is_no_answer():
     assert reason_of(answers(["OK"])) == 'the answer\'s content is no text: "["OK"]"'
 
 
-def test_a_wrong_answer_shows_what_was_expected_and_what_came():
+def test_a_wrong_answer_shows_what_was_expected_and_what_was_received():
     assert reason_of(answers("KO")) == ('wrong answer: expected "OK", got "KO"; are the weights whole? corral verify')
 
 
@@ -229,7 +231,7 @@ def test_a_load_may_be_silent_for_longer_than_its_model_afterwards():
 def test_dripping_bytes_do_not_stretch_the_limit():
     reason = reason_of(drips, limit_s=0.3)
     assert reason.startswith("no complete answer within 0.3 s: ")
-    assert "bytes came, and no end" in reason
+    assert "bytes arrived, and no end" in reason
 
 
 def test_a_connection_cut_before_the_answer_has_its_own_reason():
@@ -240,7 +242,7 @@ def test_an_answer_without_end_has_its_own_reason():
     assert reason_of(floods).startswith("the answer is larger than 8 MiB: it was cut off there")
 
 
-def test_what_a_server_says_cannot_reach_the_terminal_as_control_codes():
+def test_the_text_of_a_server_cannot_reach_the_terminal_as_control_codes():
     reason = reason_of(answers("\x1b[2J\ud800\u202eevil\n"))
     assert reason.isprintable()
     assert "\\x1b[2J\\ud800\\u202eevil\\n" in reason
@@ -258,24 +260,24 @@ def test_away_from_the_local_stack_the_reason_points_to_llama_swaps_own_log():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     ["red, blue", "Red and blue.", "**RED**\n**BLUE**", "The first image is red; the second is blue. So: red, blue."],
 )
-def test_colours_in_order_pass(said):
-    with serve("eyes", acts={("eyes", "images-red-blue"): answers(said)}) as stub:
+def test_colours_in_order_pass(text):
+    with serve("eyes", acts={("eyes", "images-red-blue"): answers(text)}) as stub:
         assert outcome(smoke(stub, EYES), "eyes", "images")[0] == "passed"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     ["blue, red", "red", "red, red", "redblue", "reddish, bluer", "red, blue, green", "red, white, blue", "OK"],
 )
-def test_any_other_colours_fail(said):
-    reason = reason_of(answers(said), check="images", subject=EYES)
-    assert reason.startswith(f'wrong answer: shown red, then blue; got "{said}"')
+def test_any_other_colours_fail(text):
+    reason = reason_of(answers(text), check="images", subject=EYES)
+    assert reason.startswith(f'wrong answer: shown red, then blue; got "{text}"')
 
 
-def test_a_model_that_always_says_the_same_fails_one_way_round():
+def test_a_model_with_one_fixed_answer_fails_one_way_round():
     with serve("eyes", acts={("eyes", "images-blue-red"): answers("red, blue")}) as stub:
         report = smoke(stub, EYES)
     assert outcome(report, "eyes", "images")[0] == "passed"
@@ -359,13 +361,13 @@ def test_a_wrong_streamed_answer_fails():
     assert stream_reason(streamed("KO")).startswith('wrong answer: expected "OK", got "KO"')
 
 
-def test_a_whole_answer_in_place_of_a_stream_is_told():
+def test_a_whole_answer_in_place_of_a_stream_fails():
     assert stream_reason(answers("OK")) == (
         "asked for a stream, got application/json: something in between does not pass streams on"
     )
 
 
-def test_noise_in_a_stream_is_told():
+def test_noise_in_a_stream_fails():
     assert stream_reason(streamed("OK", extra=b"<br>oops\n")).startswith(
         'the stream holds a line that is no event: "<br>'
     )

@@ -1,4 +1,4 @@
-"""What is asked follows from the catalog."""
+"""The requests follow from the catalog."""
 
 from __future__ import annotations
 

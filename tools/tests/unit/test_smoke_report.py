@@ -9,7 +9,7 @@ import pytest
 
 from corral.errors import CannotRun
 from corral.smoke import report
-from corral.smoke.report import CheckResult, junit, junit_of_error, report_of
+from corral.smoke.report import CheckResult, Report, junit, junit_of_error
 
 ALIVE = CheckResult("*", "liveness", "passed", "liveness only", 0.002)
 RIGHT = CheckResult("text", "answer", "passed", 'answered "OK"', 0.25)
@@ -18,7 +18,7 @@ LEFT_OUT = CheckResult("eyes", "images", "skipped", "not resident", 0.0)
 
 
 def result(*checks):
-    return report_of("http://host", checks)
+    return Report("http://host", checks)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_junit_survives_what_xml_cannot_hold():
 
 
 def test_a_run_that_could_not_be_made_is_an_error_in_junit():
-    suite = ET.fromstring(junit_of_error("Nobody answers.")).find("testsuite")
+    suite = ET.fromstring(junit_of_error("No server answers.")).find("testsuite")
     assert (suite.get("tests"), suite.get("errors")) == ("1", "1")
-    assert suite.find("testcase/error").get("message") == "Nobody answers."
+    assert suite.find("testcase/error").get("message") == "No server answers."
 
 
 def test_a_written_report_replaces_the_old_one_as_a_whole(tmp_path):

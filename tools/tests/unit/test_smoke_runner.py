@@ -1,4 +1,4 @@
-"""Who is asked, in which order, and how often loaded.
+"""Which model is checked, in which order, and how often it is loaded.
 
 The endpoint is the stub of tests.support.stub_endpoint, which says why.
 """
@@ -12,7 +12,7 @@ import pytest
 from corral.errors import CannotRun
 from corral.smoke.questions import Subject
 from tests.support import stub_endpoint
-from tests.support.smoke_run import EYES, TEXT, Heard, outcome, smoke
+from tests.support.smoke_run import EYES, TEXT, outcome, smoke
 from tests.support.stub_endpoint import (
     answers,
     dies,
@@ -53,7 +53,7 @@ def test_a_pass_shows_its_evidence():
     assert outcome(report, "eyes", "stream") == ("passed", 'streamed "OK"')
 
 
-def test_liveness_says_that_it_proves_little():
+def test_liveness_states_that_it_proves_little():
     with serve("text") as stub:
         report = smoke(stub, TEXT)
     assert outcome(report, "*", "liveness") == (
@@ -62,12 +62,18 @@ def test_liveness_says_that_it_proves_little():
     )
 
 
-def test_results_are_told_while_they_come():
-    heard = Heard()
+def test_each_step_is_reported_when_it_happens():
+    lines = []
     with serve("text") as stub:
-        report = smoke(stub, TEXT, heard=heard)
-    assert tuple(heard.results) == report.checks
-    assert heard.loads == ["text"]
+        smoke(stub, TEXT, say=lines.append)
+    assert [line.split()[:3] for line in lines] == [
+        ["passed", "*", "liveness"],
+        ["passed", "*", "catalog"],
+        ["text", "is", "not"],
+        ["passed", "text", "answer"],
+        ["passed", "text", "stream"],
+    ]
+    assert lines[2] == "text is not resident: its first check loads it …"
 
 
 def test_the_key_is_enough_where_one_is_wanted():
@@ -146,12 +152,12 @@ def test_resident_only_never_causes_a_load():
     )
 
 
-def test_resident_only_looks_again_before_each_question():
-    def is_evicted_by_somebody(exchange):
+def test_resident_only_reads_residency_again_before_each_question():
+    def is_evicted_by_another_client(exchange):
         exchange.stub.running.clear()
         answers("OK")(exchange)
 
-    with serve("text", running={"text": "ready"}, acts={("text", "answer"): is_evicted_by_somebody}) as stub:
+    with serve("text", running={"text": "ready"}, acts={("text", "answer"): is_evicted_by_another_client}) as stub:
         report = smoke(stub, TEXT, resident_only=True)
     assert stub.loads == []
     assert outcome(report, "text", "answer")[0] == "passed"
@@ -166,7 +172,7 @@ def test_nothing_resident_is_no_pass():
     assert stub.asked == stub.loads == []
 
 
-def test_resident_only_cannot_be_kept_where_nobody_tells_what_is_resident():
+def test_resident_only_cannot_be_kept_where_residency_is_unknown():
     with (
         serve("text", running=None) as stub,
         pytest.raises(CannotRun, match=r"--resident-only cannot be kept at .*: /running answers HTTP 404"),
@@ -199,27 +205,27 @@ def test_residency_lost_on_the_way_fails_closed():
         report = smoke(stub, TEXT, resident_only=True)
     status, reason = outcome(report, "text", "stream")
     assert status == "failed"
-    assert "nobody can tell any more whether it is resident; /running answers HTTP 404" in reason
+    assert "it is not known any more whether it is resident; /running answers HTTP 404" in reason
     assert stub.asked == [("text", "answer")]
 
 
 def test_an_endpoint_without_running_is_smoked_all_the_same():
-    heard = Heard()
+    lines = []
     with serve("text", running=None, health=404) as stub:
-        report = smoke(stub, TEXT, is_local=False, heard=heard)
+        report = smoke(stub, TEXT, is_local=False, say=lines.append)
     assert report.passed
-    assert heard.loads == []
+    assert not any("is not resident" in line for line in lines)
     assert outcome(report, "*", "liveness") == ("skipped", "this endpoint is no llama-swap and has no /health")
 
 
 # --- the endpoint itself --------------------------------------------------------------------------------------------
 
 
-def test_nobody_listening_cannot_be_run():
+def test_an_endpoint_without_a_server_cannot_be_checked():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         stub = stub_endpoint.Stub(["text"], port=unused.getsockname()[1])
-        with pytest.raises(CannotRun, match=f"Nobody answers at {stub.root}") as error:
+        with pytest.raises(CannotRun, match=f"No server answers at {stub.root}") as error:
             smoke(stub, TEXT)
     assert error.value.next_step == "corral up --detach"
 
@@ -256,14 +262,14 @@ def test_a_bad_list_of_models_has_its_own_reason(act, why):
 
 
 def test_an_endpoint_that_goes_away_fails_what_is_left():
-    def last_words(exchange):
+    def closes_after_its_answer(exchange):
         exchange.server.shutdown()
         exchange.server.socket.close()
         answers("OK")(exchange)
 
-    with serve("text", acts={("text", "answer"): last_words}) as stub:
+    with serve("text", acts={("text", "answer"): closes_after_its_answer}) as stub:
         report = smoke(stub, TEXT)
     assert outcome(report, "text", "answer")[0] == "passed"
     status, reason = outcome(report, "text", "stream")
     assert status == "failed"
-    assert "nobody listens at the endpoint any more" in reason
+    assert "no server listens at the endpoint any more" in reason
