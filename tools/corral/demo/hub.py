@@ -1,6 +1,6 @@
-"""A model hub on loopback, as far as corral, huggingface-hub and llama.cpp look at one.
+"""A model hub on loopback, as far as corral and huggingface-hub use one.
 
-The API is at 127.0.0.1; large files come from ``localhost``, by redirect, so that whoever must not send a token
+The API is at 127.0.0.1; large files come from ``localhost``, by redirect, so that a client that must not send a token
 to the data host really has two hosts to tell apart::
 
     with Hub({"org/name": RepoContent(files={"a.gguf": Path("a.gguf")})}) as hub:
@@ -20,15 +20,14 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, BinaryIO, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from corral.demo.hub_content import RepoContent, Shelves, StoredFile, describe_repo, list_tree
+from corral.demo.hub_content import RepoContent, Repositories, StoredFile, describe_repo
 
 __all__ = ["Answer", "Hub", "LogEntry", "RepoContent", "Request", "Wire"]
 
-_API = re.compile(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree|refs)(?:/([^/]+)(?:/(.+))?)?)?")
+_API = re.compile(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?")
 _RESOLVE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 _DATA = re.compile(r"/cdn/([0-9a-f]{64})")
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
@@ -61,60 +60,29 @@ class LogEntry:
 
     @property
     def is_data(self) -> bool:
-        """Whether it asked the data host for the bytes of a large file."""
+        """Whether it requested the bytes of a large file from the data host."""
         return _DATA.fullmatch(self.path) is not None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the hub says: a head, and *length* bytes of *content* from *start* on."""
+    """A response: its head, and *length* bytes of *content* from *start* on."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
-    content: Path | bytes = b""
+    content: StoredFile | bytes = b""
     start: int = 0
     length: int = 0
 
-
-class Wire:
-    """The way back to one client."""
-
-    def __init__(self, handler: _Handler, entry: LogEntry) -> None:
-        self._handler = handler
-        self.entry = entry
-
-    def send(self, answer: Answer, *, body: bool = True) -> None:
-        """Send the whole of *answer*; only its head when not *body*."""
-        self.send_head(answer)
-        if body:
-            for piece in pieces(answer):
-                self.send_piece(piece)
-
-    def send_head(self, answer: Answer) -> None:
-        """Send the status line and the header fields."""
-        self.entry.status = answer.status
-        self._handler.send_response(answer.status)
-        for name, value in {"Content-Length": str(answer.length), **answer.headers}.items():
-            self._handler.send_header(name, value)
-        self._handler.end_headers()
-
-    def send_piece(self, piece: bytes) -> None:
-        """Send some bytes of the body; a piece that the connection does not take is not counted."""
-        self.entry.sent += len(piece)
-        try:
-            self._handler.wfile.write(piece)
-        except OSError:
-            self.entry.sent -= len(piece)
-            raise
-
-    def hang_up(self) -> None:
-        """Close the connection after this answer, finished or not."""
-        self._handler.close_connection = True
-
-    def reset(self) -> None:
-        """Break the connection with a TCP reset."""
-        self._handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-        self.hang_up()
+    def pieces(self) -> Iterator[bytes]:
+        """The body, piece by piece."""
+        stream: BinaryIO = io.BytesIO(self.content) if isinstance(self.content, bytes) else self.content.open()
+        with stream:
+            stream.seek(self.start)
+            left = self.length
+            while left and (piece := stream.read(min(left, _CHUNK_BYTES))):
+                left -= len(piece)
+                yield piece
 
 
 class Hub:
@@ -127,7 +95,7 @@ class Hub:
 
     def __init__(self, repositories: Mapping[str, RepoContent], host: str = _LOOPBACK) -> None:
         self.log: list[LogEntry] = []
-        self.shelves = Shelves(repositories)
+        self.repositories = Repositories(repositories)
         self._host = host
         self._server = _Server(self, host)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="hub", daemon=True)
@@ -143,12 +111,8 @@ class Hub:
         return sum(entry.sent for entry in list(self.log) if entry.is_data)
 
     def update(self, repo: str, content: RepoContent) -> str:
-        """A new commit on main of *repo*; the old ones stay addressable.
-
-        Returns:
-            The commit's id.
-        """
-        return self.shelves.add(repo, content)
+        """A new commit on main of *repo*, and its id; the old ones stay addressable."""
+        return self.repositories.add(repo, content)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -165,14 +129,15 @@ class Hub:
         wire.send(self.answer(request), body=request.method == "GET")
 
     def answer(self, request: Request) -> Answer:
-        """What a hub in good health says."""
+        """The response of a hub in good health."""
         if request.method not in ("GET", "HEAD"):
             return _problem(405, "", "Only GET and HEAD are served here")
         if found := _DATA.fullmatch(request.path):
-            return self._data(request, found[1])
+            file = self.repositories.large(found[1])
+            return _part(request, file, {}) if file else _problem(404, "", "No such blob")
         if found := _API.fullmatch(request.path):
-            repo, kind, revision, folder = (unquote(part) if part else "" for part in found.groups())
-            return self._closed(request, repo) or self._api(request, repo, kind, revision or "main", folder)
+            repo, kind, revision = (unquote(part or "") for part in found.groups())
+            return self._closed(request, repo) or self._api(repo, kind, revision or "main")
         if found := _RESOLVE.fullmatch(request.path):
             repo, revision, path = (unquote(part) for part in found.groups())
             return self._closed(request, repo) or self._resolve(request, repo, revision, path)
@@ -180,30 +145,25 @@ class Hub:
 
     def _closed(self, request: Request, repo: str) -> Answer | None:
         """The refusal for a repository that is missing, or gated without the right token; else None."""
-        said = request.headers.get("authorization")
-        commit = self.shelves.commit(repo, "main")
+        given = request.headers.get("authorization")
+        commit = self.repositories.commit(repo, "main")
         if commit is None:
-            return _problem(404 if said else 401, "RepoNotFound", "Repository not found")
+            return _problem(404 if given else 401, "RepoNotFound", "Repository not found")
         token = commit.content.token
-        if token is None or (said and hmac.compare_digest(said, f"Bearer {token}")):
+        if token is None or (given and hmac.compare_digest(given, f"Bearer {token}")):
             return None
-        return _problem(403 if said else 401, "GatedRepo", f"Access to model {repo} is restricted")
+        return _problem(403 if given else 401, "GatedRepo", f"Access to model {repo} is restricted")
 
-    def _api(self, request: Request, repo: str, kind: str, revision: str, folder: str) -> Answer:
-        commit = self.shelves.commit(repo, revision)
+    def _api(self, repo: str, kind: str, revision: str) -> Answer:
+        commit = self.repositories.commit(repo, revision)
         if commit is None:
             return _problem(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-        if kind == "refs":
-            main = {"name": "main", "ref": "refs/heads/main", "targetCommit": commit.id}
-            return _json({"branches": [main], "tags": [], "converts": []})
         if kind == "tree":
-            recursive = request.query.get("recursive", [""])[0].lower() in ("1", "true")
-            entries = list_tree(commit, folder, recursive=recursive)
-            return _problem(404, "EntryNotFound", "No such folder") if entries is None else _json(entries)
-        return _json(describe_repo(repo, commit, detailed="blobs" in request.query))
+            return _json(200, [file.tree_entry() for file in commit.files.values()])
+        return _json(200, describe_repo(repo, commit))
 
     def _resolve(self, request: Request, repo: str, revision: str, path: str) -> Answer:
-        commit = self.shelves.commit(repo, revision)
+        commit = self.repositories.commit(repo, revision)
         if commit is None:
             return _problem(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         file = commit.files.get(path)
@@ -212,12 +172,8 @@ class Hub:
         headers = {"X-Repo-Commit": commit.id}
         if not file.large:
             return _part(request, file, headers)
-        headers |= {
-            "X-Linked-Etag": file.etag,
-            "X-Linked-Size": str(file.size),
-            "Location": self.signed_address(file),
-        }
-        return Answer(302, headers)
+        linked = {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
+        return Answer(302, {**headers, **linked, "Location": self.signed_address(file)})
 
     def signed_address(self, file: StoredFile) -> str:
         """Where the data host has *file*."""
@@ -225,45 +181,30 @@ class Hub:
         host = "localhost" if self._host == _LOOPBACK else self._host
         return f"http://{host}:{self._server.server_port}/cdn/{file.sha256}?filename={name}&Signature=demo"
 
-    def _data(self, request: Request, sha256: str) -> Answer:
-        file = self.shelves.large(sha256)
-        return _part(request, file, {}) if file else _problem(404, "", "No such blob")
-
-
-def pieces(answer: Answer) -> Iterator[bytes]:
-    """The body of *answer*, piece by piece."""
-    source: BinaryIO = io.BytesIO(answer.content) if isinstance(answer.content, bytes) else answer.content.open("rb")
-    with source:
-        source.seek(answer.start)
-        left = answer.length
-        while left and (piece := source.read(min(left, _CHUNK_BYTES))):
-            left -= len(piece)
-            yield piece
-
 
 def _part(request: Request, file: StoredFile, headers: dict[str, str]) -> Answer:
-    """The whole of *file*, or the one range that was asked for."""
-    headers = {"ETag": file.etag, "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", **headers}
+    """The whole of *file*, or the one range that was requested."""
+    etag = f'"{file.sha256 if file.large else file.oid}"'
+    headers = {"ETag": etag, "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", **headers}
     asked = _RANGE.fullmatch(request.headers.get("range", ""))
     if not asked or not (asked[1] or asked[2]):
-        return Answer(200, headers, file.content, 0, file.size)
+        return Answer(200, headers, file, 0, file.size)
     first = int(asked[1]) if asked[1] else max(0, file.size - int(asked[2]))
     last = min(int(asked[2]), file.size - 1) if asked[1] and asked[2] else file.size - 1
     if first > last:
         return Answer(416, {**headers, "Content-Range": f"bytes */{file.size}"})
     headers["Content-Range"] = f"bytes {first}-{last}/{file.size}"
-    return Answer(206, headers, file.content, first, last - first + 1)
+    return Answer(206, headers, file, first, last - first + 1)
 
 
-def _json(value: Any) -> Answer:
+def _json(status: int, value: Any, **headers: str) -> Answer:
     body = json.dumps(value).encode()
-    return Answer(200, {"Content-Type": "application/json"}, body, 0, len(body))
+    return Answer(status, {"Content-Type": "application/json", **headers}, body, 0, len(body))
 
 
 def _problem(status: int, code: str, message: str) -> Answer:
-    body = json.dumps({"error": message}).encode()
-    headers = {"Content-Type": "application/json", "X-Error-Message": message}
-    return Answer(status, {**headers, **({"X-Error-Code": code} if code else {})}, body, 0, len(body))
+    headers = {"X-Error-Message": message, **({"X-Error-Code": code} if code else {})}
+    return _json(status, {"error": message}, **headers)
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -274,7 +215,7 @@ class _Server(http.server.ThreadingHTTPServer):
         self.hub = hub
         self._open: set[socket.socket] = set()
         self._guard = threading.Lock()
-        super().__init__((host, 0), _Handler)
+        super().__init__((host, 0), Wire)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._guard:
@@ -298,21 +239,57 @@ class _Server(http.server.ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class Wire(http.server.BaseHTTPRequestHandler):
+    """The connection to one client; ``entry`` is the log's entry of the present request."""
+
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Server
+    entry: LogEntry
 
     def do_GET(self) -> None:
         address = urlsplit(self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
         host = headers.get("host", "").rsplit(":", 1)[0]
         request = Request(self.command, address.path, parse_qs(address.query), host, headers)
-        entry = LogEntry(self.command, address.path, host, headers.get("authorization"), headers.get("range"))
-        self.server.hub.log.append(entry)
-        self.server.hub.serve(request, Wire(self, entry))
+        self.entry = LogEntry(self.command, address.path, host, headers.get("authorization"), headers.get("range"))
+        self.server.hub.log.append(self.entry)
+        self.server.hub.serve(request, self)
 
     do_HEAD = do_GET  # noqa: N815
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Nothing on stderr: the hub has its own log."""
+
+    def send(self, answer: Answer, *, body: bool = True) -> None:
+        """Send the whole of *answer*; only its head when not *body*."""
+        self.send_head(answer)
+        if body:
+            for piece in answer.pieces():
+                self.send_piece(piece)
+
+    def send_head(self, answer: Answer) -> None:
+        """Send the status line and the header fields."""
+        self.entry.status = answer.status
+        self.send_response(answer.status)
+        for name, value in {"Content-Length": str(answer.length), **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def send_piece(self, piece: bytes) -> None:
+        """Send some bytes of the body; a piece that the connection does not take is not counted."""
+        self.entry.sent += len(piece)
+        try:
+            self.wfile.write(piece)
+        except OSError:
+            self.entry.sent -= len(piece)
+            raise
+
+    def hang_up(self) -> None:
+        """Close the connection after this answer, finished or not."""
+        self.close_connection = True
+
+    def reset(self) -> None:
+        """Break the connection with a TCP reset."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        self.hang_up()

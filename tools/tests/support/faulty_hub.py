@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-from corral.demo.hub import Answer, Hub, RepoContent, Request, Wire, pieces
+from corral.demo.hub import Answer, Hub, RepoContent, Request, Wire
 from corral.demo.hub_content import StoredFile
 
 DATA = "/cdn/"
@@ -89,7 +89,7 @@ class Flip(Fault):
 
     def send(self, wire, answer, *, body):
         wire.send_head(answer)
-        for number, piece in enumerate(pieces(answer)):
+        for number, piece in enumerate(answer.pieces()):
             wire.send_piece(piece if number else bytes([piece[0] ^ 1]) + piece[1:])
 
 
@@ -128,7 +128,7 @@ class Slow(Fault):
 
     def send(self, wire, answer, *, body):
         wire.send_head(answer)
-        for piece in pieces(answer):
+        for piece in answer.pieces():
             for at in range(0, len(piece), 1 << 14):
                 part = piece[at : at + (1 << 14)]
                 self.pause(part)
@@ -228,7 +228,7 @@ class Chunked(Fault):
 
     def send(self, wire, answer, *, body):
         _send_bare_head(wire, answer.status, {**answer.headers, "Transfer-Encoding": "chunked"})
-        for piece in pieces(answer):
+        for piece in answer.pieces():
             for at in range(0, len(piece), self.of):
                 part = piece[at : at + self.of]
                 wire.send_piece(b"%x\r\n%b\r\n" % (len(part), part))
@@ -253,7 +253,7 @@ class Compressed(Fault):
     """Compressed, though nobody asked for that."""
 
     def answer(self, answer):
-        body = gzip.compress(b"".join(pieces(answer)), compresslevel=1)
+        body = gzip.compress(b"".join(answer.pieces()), compresslevel=1)
         return replace(
             answer, headers={**answer.headers, "Content-Encoding": "gzip"}, content=body, start=0, length=len(body)
         )
@@ -396,12 +396,12 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
 def _send_bare_head(wire: Wire, status: int, fields: Mapping[str, str]) -> None:
     """Status line and *fields* as they are: no length is added."""
     wire.entry.status = status
-    wire._handler.send_response_only(status)
+    wire.send_response_only(status)
     for name, value in fields.items():
-        wire._handler.send_header(name, value)
-    wire._handler.end_headers()
+        wire.send_header(name, value)
+    wire.end_headers()
 
 
 def _send_first(wire: Wire, answer: Answer, count: int) -> None:
-    for piece in pieces(replace(answer, length=min(answer.length, count))):
+    for piece in replace(answer, length=min(answer.length, count)).pieces():
         wire.send_piece(piece)

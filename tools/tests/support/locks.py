@@ -17,7 +17,7 @@ def locked_file(path: str, content: bytes, role: str = "model") -> dict:
 
 def hub_model(hub: Hub, repo: str, *paths: str, projector: str | None = None) -> dict:
     """The entry of a model: *paths* of *repo* as it is on main now."""
-    commit = hub.shelves.commit(repo, "main")
+    commit = hub.repositories.commit(repo, "main")
     files = [(path, "model") for path in paths] + ([(projector, "projector")] if projector else [])
     return {
         "repo": repo,

@@ -24,7 +24,7 @@ def test_the_token_goes_to_the_hub_and_never_to_the_data_host(tmp_path):
 
 def test_the_token_does_not_follow_a_redirect_to_another_port(tmp_path):
     with shop(tmp_path) as one, FaultyHub({REPO: RepoContent({"a.gguf": one.content})}) as other:
-        sha256 = other.shelves.commit(REPO, "main").files["a.gguf"].sha256
+        sha256 = other.repositories.commit(REPO, "main").files["a.gguf"].sha256
         elsewhere = f"{other.endpoint}/cdn/{sha256}"
         one.hub.faults = [faults.Header(on=faults.RESOLVE, name="Location", value=elsewhere, times=None)]
         one.fetch(token=TOKEN)

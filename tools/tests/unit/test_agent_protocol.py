@@ -22,7 +22,7 @@ def one(tmp_path):
 
 
 def data_path(one):
-    return f"/cdn/{one.hub.shelves.commit(REPO, 'main').files['a.gguf'].sha256}"
+    return f"/cdn/{one.hub.repositories.commit(REPO, 'main').files['a.gguf'].sha256}"
 
 
 def fetched_whole(one, **how):

@@ -28,26 +28,20 @@ def api(hub):
     return HfApi(endpoint=hub.endpoint)
 
 
-def test_the_repository_tells_commit_licence_sizes_and_hashes(api):
-    info = api.model_info(REPO, files_metadata=True)
+def test_the_repository_has_its_commit_and_licence(api):
+    info = api.model_info(REPO)
     assert len(info.sha) == 40
     assert info.card_data["license"] == "mit"
     assert "license:mit" in info.tags
-    found = {file.rfilename: (file.size, file.lfs and file.lfs.sha256) for file in info.siblings}
-    assert found["a.gguf"] == (len(WEIGHTS), hashlib.sha256(WEIGHTS).hexdigest())
-    assert found["README.md"] == (5, None)
 
 
-def test_the_tree_can_be_listed_by_level_or_whole(api):
-    assert [entry.path for entry in api.list_repo_tree(REPO)] == ["README.md", "a.gguf", "sub"]
-    whole = [entry.path for entry in api.list_repo_tree(REPO, recursive=True)]
-    assert whole == ["README.md", "a.gguf", "sub", "sub/deep", "sub/deep/b.gguf"]
-    assert [entry.path for entry in api.list_repo_tree(REPO, "sub/deep")] == ["sub/deep/b.gguf"]
-
-
-def test_main_is_a_branch_at_the_commit(api):
-    (main,) = api.list_repo_refs(REPO).branches
-    assert (main.name, main.target_commit) == ("main", api.model_info(REPO).sha)
+def test_the_tree_has_all_files_with_sizes_and_hashes(api):
+    tree = api.list_repo_tree(REPO, recursive=True)
+    assert {entry.path: (entry.size, entry.lfs and entry.lfs.sha256) for entry in tree} == {
+        "README.md": (5, None),
+        "a.gguf": (len(WEIGHTS), hashlib.sha256(WEIGHTS).hexdigest()),
+        "sub/deep/b.gguf": (1000, hashlib.sha256(b"b" * 1000).hexdigest()),
+    }
 
 
 def test_metadata_of_a_large_file_comes_from_the_redirect(hub, api):
@@ -72,7 +66,7 @@ def test_an_update_is_a_new_commit_and_the_old_one_stays(hub, api):
     new = hub.update(REPO, RepoContent({"a.gguf": b"new"}))
     assert api.model_info(REPO).sha == new != old
     assert api.model_info(REPO, revision=old).sha == old
-    assert len(list(api.list_repo_tree(REPO, revision=old))) == 3
+    assert len(list(api.list_repo_tree(REPO, revision=old, recursive=True))) == 3
 
 
 def test_commits_depend_on_content_alone(hub, api):
@@ -126,7 +120,7 @@ def test_bytes_are_counted_before_their_client_can_have_them():
     entry, counted = LogEntry("GET", "/cdn/x", "localhost", None, None), []
     connection = SimpleNamespace(write=lambda _: counted.append(entry.sent))
 
-    Wire(SimpleNamespace(wfile=connection), entry).send_piece(b"12345")
+    Wire.send_piece(SimpleNamespace(wfile=connection, entry=entry), b"12345")
 
     assert counted == [5]
 
@@ -138,5 +132,5 @@ def test_bytes_that_the_connection_does_not_take_are_not_counted():
     entry = LogEntry("GET", "/cdn/x", "localhost", None, None)
 
     with pytest.raises(BrokenPipeError):
-        Wire(SimpleNamespace(wfile=SimpleNamespace(write=refuse)), entry).send_piece(b"12345")
+        Wire.send_piece(SimpleNamespace(wfile=SimpleNamespace(write=refuse), entry=entry), b"12345")
     assert entry.sent == 0

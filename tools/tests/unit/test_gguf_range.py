@@ -75,7 +75,7 @@ def shelf(files, monkeypatch, tmp_path):
             LockedFile(path.name, "model" if name == MODEL else "projector", path.stat().st_size, digests[path.name])
             for name, path in files.items()
         )
-        yield Shelf(hub, Resolved(REPO, hub.shelves.commit(REPO, "main").id, None, locked), tmp_path)
+        yield Shelf(hub, Resolved(REPO, hub.repositories.commit(REPO, "main").id, None, locked), tmp_path)
 
 
 def whole(path):
@@ -216,7 +216,7 @@ def test_a_header_without_an_end_is_not_followed(tmp_path, monkeypatch):
     with FaultyHub({REPO: RepoContent({path.name: path}, digests={path.name: "0" * 64})}) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
         locked = LockedFile(path.name, "model", 1 << 32, "0" * 64)
-        resolved = Resolved(REPO, hub.shelves.commit(REPO, "main").id, None, (locked,))
+        resolved = Resolved(REPO, hub.repositories.commit(REPO, "main").id, None, (locked,))
 
         with pytest.raises(UnreadableHeader, match="its header claims to have at least 2,1"):
             read_headers("m", resolved, tmp_path, say=lambda _: None, settings=PATIENT)

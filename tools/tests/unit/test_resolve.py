@@ -136,7 +136,7 @@ def test_a_gated_repository_names_the_page_and_the_variable(start, tmp_path, mon
 
 def test_a_missing_file_names_repository_and_commit(start, tmp_path):
     hub = start()
-    commit = hub.shelves.commit(REPO, "main").id[:12]
+    commit = hub.repositories.commit(REPO, "main").id[:12]
 
     with pytest.raises(Refused, match=rf"org/model-GGUF@{commit}: no GGUF with quant Q5_0; the repository has: .*Q8_0"):
         resolve(model(quant="Q5_0"), tmp_path)
