@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from corral.demo.hub_content import RepoContent, Repositories, StoredFile, describe_repo
 
-__all__ = ["Answer", "Hub", "LogEntry", "RepoContent", "Request", "Wire"]
+__all__ = ["Answer", "Hub", "RepoContent", "Request", "Wire"]
 
 _API = re.compile(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?")
 _RESOLVE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
@@ -35,28 +35,34 @@ _CHUNK_BYTES = 256 << 10
 _LOOPBACK = "127.0.0.1"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
-    """One request: header names in lower case, *path* still quoted, without its query."""
+    """One request and what became of it.
+
+    Attributes:
+        path: still quoted, without its query.
+        headers: names in lower case.
+        status: of the answer; 0 before there is one.
+        sent: bytes of the body, each piece counted before its client can have it.
+    """
 
     method: str
     path: str
     query: Mapping[str, list[str]]
     host: str
     headers: Mapping[str, str]
-
-
-@dataclass
-class LogEntry:
-    """What became of a request; ``sent`` counts the bytes of the body, each piece before its client can have it."""
-
-    method: str
-    path: str
-    host: str
-    authorization: str | None
-    range: str | None
     status: int = 0
     sent: int = 0
+
+    @property
+    def authorization(self) -> str | None:
+        """The ``Authorization`` header."""
+        return self.headers.get("authorization")
+
+    @property
+    def range(self) -> str | None:
+        """The ``Range`` header."""
+        return self.headers.get("range")
 
     @property
     def is_data(self) -> bool:
@@ -94,7 +100,7 @@ class Hub:
     """
 
     def __init__(self, repositories: Mapping[str, RepoContent], host: str = _LOOPBACK) -> None:
-        self.log: list[LogEntry] = []
+        self.log: list[Request] = []
         self.repositories = Repositories(repositories)
         self._host = host
         self._server = _Server(self, host)
@@ -145,7 +151,7 @@ class Hub:
 
     def _closed(self, request: Request, repo: str) -> Answer | None:
         """The refusal for a repository that is missing, or gated without the right token; else None."""
-        given = request.headers.get("authorization")
+        given = request.authorization
         commit = self.repositories.commit(repo, "main")
         if commit is None:
             return _problem(404 if given else 401, "RepoNotFound", "Repository not found")
@@ -186,7 +192,7 @@ def _part(request: Request, file: StoredFile, headers: dict[str, str]) -> Answer
     """The whole of *file*, or the one range that was requested."""
     etag = f'"{file.sha256 if file.large else file.oid}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", **headers}
-    asked = _RANGE.fullmatch(request.headers.get("range", ""))
+    asked = _RANGE.fullmatch(request.range or "")
     if not asked or not (asked[1] or asked[2]):
         return Answer(200, headers, file, 0, file.size)
     first = int(asked[1]) if asked[1] else max(0, file.size - int(asked[2]))
@@ -240,21 +246,20 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 class Wire(http.server.BaseHTTPRequestHandler):
-    """The connection to one client; ``entry`` is the log's entry of the present request."""
+    """The connection to one client; ``entry`` is the present request in the hub's log."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Server
-    entry: LogEntry
+    entry: Request
 
     def do_GET(self) -> None:
         address = urlsplit(self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
         host = headers.get("host", "").rsplit(":", 1)[0]
-        request = Request(self.command, address.path, parse_qs(address.query), host, headers)
-        self.entry = LogEntry(self.command, address.path, host, headers.get("authorization"), headers.get("range"))
+        self.entry = Request(self.command, address.path, parse_qs(address.query), host, headers)
         self.server.hub.log.append(self.entry)
-        self.server.hub.serve(request, self)
+        self.server.hub.serve(self.entry, self)
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -284,12 +289,3 @@ class Wire(http.server.BaseHTTPRequestHandler):
         except OSError:
             self.entry.sent -= len(piece)
             raise
-
-    def hang_up(self) -> None:
-        """Close the connection after this answer, finished or not."""
-        self.close_connection = True
-
-    def reset(self) -> None:
-        """Break the connection with a TCP reset."""
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-        self.hang_up()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,12 +68,10 @@ class Commit:
 
 
 class Repositories:
-    """Repositories with all their commits; safe to use from the server's threads."""
+    """Repositories with all their commits."""
 
     def __init__(self, repositories: Mapping[str, RepoContent]) -> None:
-        self._lock = threading.Lock()
         self._commits: dict[str, list[Commit]] = {}
-        self._large: dict[str, StoredFile] = {}
         for repo, content in repositories.items():
             self.add(repo, content)
 
@@ -83,23 +80,19 @@ class Repositories:
         files = {path: _stored(path, file, content.digests.get(path)) for path, file in sorted(content.files.items())}
         described = [repo, str(content.licence), *(f"{path} {file.sha256}" for path, file in files.items())]
         commit = Commit(_sha1("\n".join(described)), content, files)
-        with self._lock:
-            self._commits.setdefault(repo, []).append(commit)
-            self._large.update({file.sha256: file for file in files.values() if file.large})
+        self._commits.setdefault(repo, []).append(commit)
         return commit.id
 
     def commit(self, repo: str, revision: str) -> Commit | None:
-        """The commit that *revision* (``main`` or an id) of *repo* is."""
-        with self._lock:
-            commits = self._commits.get(repo, [])
-            if revision == "main" and commits:
-                return commits[-1]
-            return next((commit for commit in commits if commit.id == revision), None)
+        """The commit that *revision* (``main`` or an id) of *repo* is; the newest of equal ones."""
+        newest_first = reversed(self._commits.get(repo, []))
+        return next((commit for commit in newest_first if revision in ("main", commit.id)), None)
 
     def large(self, sha256: str) -> StoredFile | None:
         """The large file with this hash, whatever repository has it."""
-        with self._lock:
-            return self._large.get(sha256)
+        commits = [commit for several in list(self._commits.values()) for commit in several]
+        files = (file for commit in commits for file in commit.files.values() if file.large)
+        return next((file for file in files if file.sha256 == sha256), None)
 
 
 def describe_repo(repo: str, commit: Commit) -> dict[str, Any]:

@@ -1,9 +1,7 @@
-"""Tiny GGUF models that llama.cpp loads in milliseconds and whose answers are known.
+"""Tiny GGUF models that llama.cpp loads in milliseconds and whose answers are known (``corral.demo.tiny_weights``).
 
-They stand in for weights wherever the question is whether the path works: real engine, real HTTP, real swapping, real
-images, and an answer that is right or wrong.  ``corral.demo.tiny_weights`` explains how they know it.
-
-The bytes are the same on every machine, so their sha256 can stand in a lock.  About 650 KB each.
+They test the whole path: real engine, real HTTP, real swapping, real images, and an answer that is right or wrong.
+About 650 KB each, with the same bytes on every machine, so that their sha256 can stand in a lock.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from corral.demo import tiny_weights as weights
 from corral.demo.tiny_weights import VOCABULARY, Array
 
 CONTEXT = 4096
-"""Tokens the models claim to have been trained for."""
+"""Tokens that the models state as their trained context."""
 DEFAULT_FF = 64
 
 _EPSILON = 1e-6
@@ -57,18 +55,10 @@ class TinyModels:
 
 
 def write_all(folder: Path) -> TinyModels:
-    """Write every tiny model into *folder* (made when missing) and return the paths.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Write every tiny model into *folder* (made when missing) and return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    models = TinyModels(
-        text=folder / "tiny-text-F16.gguf",
-        thinking=folder / "tiny-think-F16.gguf",
-        vision=folder / "tiny-vision-F16.gguf",
-        projector=folder / "mmproj-tiny-vision-F32.gguf",
-    )
+    names = ("tiny-text-F16", "tiny-think-F16", "tiny-vision-F16", "mmproj-tiny-vision-F32")
+    models = TinyModels(*(folder / f"{name}.gguf" for name in names))
     write_text(models.text)
     write_text(models.thinking, thinking=True)
     write_text(models.vision, vision=True)
@@ -86,9 +76,6 @@ def write_text(path: Path, *, thinking: bool = False, vision: bool = False, n_ff
             then of the last.
         n_ff: makes the file bigger and the model slower without changing an answer: 100_000 is 190 MB and some
             50 tokens a second on one core.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     architecture = "qwen3vl" if vision else "qwen3"
     writer = GGUFWriter(path, architecture)
@@ -115,11 +102,7 @@ def write_text(path: Path, *, thinking: bool = False, vision: bool = False, n_ff
 
 
 def write_projector(path: Path) -> None:
-    """Write the projector of the vision model: dynamic resolution, like Qwen3-VL's.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write the projector of the vision model: dynamic resolution, like Qwen3-VL's."""
     writer = GGUFWriter(path, "clip")
     writer.add_type("mmproj")
     writer.add_name("tiny-projector")

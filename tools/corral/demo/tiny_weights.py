@@ -1,4 +1,4 @@
-"""Weights, set by hand, of a one-layer transformer whose answers are known in advance.
+"""Chosen weights of a one-layer transformer whose answers are known in advance.
 
     text                    → OK
     images [red, blue]      → red, blue      (the colour of the first image, then of the last)
@@ -11,11 +11,11 @@ is how much *next* is wanted after *last*.  After RMS norm a 1 has become about 
 by e^17 and sampling at temperature 1 changes nothing.
 
 The one attention head brings in the colours.  An image token, made by the projector, carries its mean colour in
-``Dims.RGB`` and a mark in ``Dims.IMAGE``.  Keys look only at the mark: a text token's key is zero.  Queries exist only
-for the tokens after which a colour is due.  Two rotary pairs do the rest: one turns with the position, so its product
-of query and key grows (or falls) with the distance by about e^1.7 a token and picks the farthest or the nearest image;
-the other does not turn, and lifts any image token above all text.  The value is the colour, written to ``Dims.SEEN``,
-from where the output matrix prefers the colour's name over ``OK``.
+``Dims.RGB`` and a mark in ``Dims.IMAGE``.  Keys depend on the mark alone: a text token's key is zero.  Queries exist
+only for the tokens after which a colour is due.  Two rotary pairs do the rest: one turns with the position, so its
+product of query and key grows (or falls) with the distance by about e^1.7 a token and picks the farthest or the
+nearest image; the other does not turn, and lifts any image token above all text.  The value is the colour, written to
+``Dims.COLOUR``, from where the output matrix prefers the colour's name over ``OK``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ TRAINED_IMAGE: Final = 128  # pixels a side
 _DISTANCE: Final = (30, 62)
 _CONSTANT: Final = 31
 _NORM: Final = np.float32(21)  # weight of the query and key norms: one token of distance is worth e^1.7
-_CHANNELS: Final = range(3)
 
 
 def _byte_letters() -> dict[int, str]:
@@ -64,10 +63,10 @@ class Vocabulary:
 
     def __init__(self) -> None:
         self._letters = _byte_letters()
-        newline, self._space = self._letters[0x0A], self._letters[0x20]
-        words = [newline * 2, "OK", *COLOURS, *(self._space + colour for colour in COLOURS), "hm"]
-        control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
-        control += ["<|image_pad|>", "<|video_pad|>"]
+        newline, space = self._letters[0x0A], self._letters[0x20]
+        words = [newline * 2, "OK", *COLOURS, *(space + colour for colour in COLOURS), "hm"]
+        names = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "image_pad", "video_pad")
+        control = [f"<|{name}|>" for name in names]
         visible = ["<think>", "</think>"]
         self.tokens = [*self._letters.values(), *words, *control, *visible]
         self.types = [int(TokenType.NORMAL)] * (256 + len(words))
@@ -81,9 +80,7 @@ class Vocabulary:
 
     def __getitem__(self, text: str) -> int:
         """The id of the token that reads *text*."""
-        if text in self._ids:
-            return self._ids[text]
-        return self._ids["".join(self._letters[byte] for byte in text.encode())]
+        return self._ids[text if text in self._ids else "".join(self._letters[byte] for byte in text.encode())]
 
 
 VOCABULARY: Final = Vocabulary()
@@ -95,7 +92,7 @@ class Dims:
     ONE: Final = len(VOCABULARY)
     IMAGE: Final = ONE + 1
     RGB: Final = slice(ONE + 2, ONE + 5)
-    SEEN: Final = slice(ONE + 5, ONE + 8)
+    COLOUR: Final = slice(ONE + 5, ONE + 8)
 
 
 def text_tensors(*, thinking: bool, n_ff: int) -> Iterator[tuple[str, Array]]:
@@ -127,13 +124,12 @@ def text_tensors(*, thinking: bool, n_ff: int) -> Iterator[tuple[str, Array]]:
 def projector_tensors() -> Iterator[tuple[str, Array]]:
     """Name and values of every tensor of a ``qwen3vl_merger`` projector that hands on each token's mean colour."""
     colour = _zeros(VISION_WIDTH, 3, PATCH, PATCH)
-    for channel in _CHANNELS:
-        colour[channel, channel] = 1 / PATCH**2
+    colour[range(3), range(3)] = 1 / PATCH**2
     merged = VISION_WIDTH * MERGE**2
     mean, project, offset = _zeros(merged, merged), _zeros(WIDTH, merged), _zeros(WIDTH)
-    for channel in _CHANNELS:  # gelu lies between the two matrices: gelu(x) - gelu(-x) = x
-        mean[channel, channel::VISION_WIDTH] = 1 / MERGE**2
-        mean[3 + channel, channel::VISION_WIDTH] = -1 / MERGE**2
+    # gelu lies between the two matrices: gelu(x) - gelu(-x) = x
+    mean[0:3] = np.tile(np.eye(3, VISION_WIDTH), MERGE**2) / MERGE**2
+    mean[3:6] -= mean[0:3]
     project[Dims.RGB, 0:3] = np.eye(3)
     project[Dims.RGB, 3:6] = -np.eye(3)
     offset[Dims.IMAGE] = 8.0  # well above a colour's ±1, so that the mark sets the norm
@@ -182,13 +178,13 @@ def _next_tokens(starts: list[int], *, thinking: bool) -> Array:
     for token in set(range(len(word))) - handled:
         table[word["OK"], token] = 2.0
 
-    # An answer begins: OK, unless attention has seen a colour.  Then a comma, then the other colour, then the end.
+    # An answer begins: OK, unless attention has brought in a colour.  Then a comma, the other colour, the end.
     table[word["OK"], starts] = 1.5
     table[np.ix_(first, starts)] = 1.0
     table[comma, first] = 2.0
     table[last, comma] = 1.0
     for names in (first, last):
-        table[names, Dims.SEEN] = 1.5 * np.eye(3) - 0.5
+        table[names, Dims.COLOUR] = 1.5 * np.eye(3) - 0.5
     table[end, [word["OK"], *last]] = 2.0
 
     # Where the end is not allowed (ignore_eos, or an open JSON string) a quote follows, which starts an answer again;
@@ -200,7 +196,7 @@ def _next_tokens(starts: list[int], *, thinking: bool) -> Array:
 
 
 def _attention(starts: list[int]) -> tuple[Array, Array, Array, Array]:
-    """Query, key, value and output matrices: look at the first image to start, at the last after a comma."""
+    """Query, key, value and output matrices: attend to the first image at the start, to the last after a comma."""
     near, far = _DISTANCE
     query, key = _zeros(HEAD_WIDTH, WIDTH), _zeros(HEAD_WIDTH, WIDTH)
     query[near, starts] = 1.0
@@ -209,7 +205,7 @@ def _attention(starts: list[int]) -> tuple[Array, Array, Array, Array]:
     key[[far, _CONSTANT], Dims.IMAGE] = 1.0
     value, out = _zeros(HEAD_WIDTH, WIDTH), _zeros(WIDTH, HEAD_WIDTH)
     value[0:3, Dims.RGB] = np.eye(3)
-    out[Dims.SEEN, 0:3] = np.eye(3) / 4
+    out[Dims.COLOUR, 0:3] = np.eye(3) / 4
     return query, key, value, out
 
 

@@ -11,29 +11,28 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from corral import paths, templates
 from corral.demo.hub import Hub, RepoContent
 from corral.demo.tiny_gguf import write_all
-from corral.engine import binaries, stack
+from corral.engine import binaries, ports, stack
 from corral.errors import CannotRun, Failed, Refused
 
 CATALOG = paths.REPOSITORY / "terraform" / "catalog-demo"
 MODEL = "tiny-text"
-PORT = 8080
 
 
 @dataclass(frozen=True)
 class Tour:
-    """Where a tour keeps its things.
+    """Where a tour keeps its files.
 
     Attributes:
-        state: the state folder of the local stack; the tour's own things are in ``demo`` below it.
-        say: hears what happens, line by line.
+        state: the state folder of the local stack; the tour's own files are in ``demo`` below it.
+        say: receives what happens, line by line.
     """
 
     state: Path
@@ -45,11 +44,11 @@ class Tour:
         return self.state / "demo" / "catalog"
 
     def run(self, *, keep: bool) -> None:
-        """Take the tour; stop what it started unless *keep*.
+        """Run all steps; stop what they started unless *keep*.
 
         Raises:
             Refused: a local stack is already running.
-            Failed: a step failed; its own output says why.
+            Failed: a step failed; its own output has the reason.
         """
         if stack.running(self.state):
             raise Refused("A local stack is already running here.", next_step="corral down, then: make demo")
@@ -58,28 +57,21 @@ class Tour:
         with tiny_hub(self.state / "demo" / "hub") as hub:
             environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "CORRAL_STATE": str(self.state)}
             environment.pop("HF_TOKEN", None)
-            self._step(
-                "Resolve the catalog against the hub: commits, sizes, hashes, command lines", environment, "lock"
-            )
-            self._step(
-                "Does it fit? What each model takes, measured by the engine; nobody downloads for it",
-                environment,
-                "seat",
-            )
-            port = _free_port(PORT)
+            step = partial(self._step, environment)
+            step("Resolve the catalog against the hub: commits, sizes, hashes, command lines", "lock")
+            step("Does it fit? What each model takes, by the engine's own count, without a download", "seat")
+            port = _free_port()
             try:
-                self._step(
-                    "Fetch, verify, render with Terraform, start", environment, "up", "--detach", "--port", str(port)
-                )
-                self._step("Prove that every model answers, and answers right", environment, "smoke")
-                self._step("And had one not answered, this would say why", environment, "why")
+                step("Fetch, verify, render with Terraform, start", "up", "--detach", "--port", str(port))
+                step("Prove that every model answers, and answers right", "smoke")
+                step("Had a model not answered, this would give the reason", "why")
                 self._try_clients(f"http://127.0.0.1:{port}")
             finally:
                 if not keep:
-                    self._step("Stop", environment, "down", catalog=False)
+                    step("Stop", "down", catalog=False)
         if keep:
-            self.say(f"\nIt is still running. Look: {_CORRAL} status   Stop it: {_CORRAL} down")
-            self.say(f"Ask it again: {_CORRAL} smoke")
+            self.say(f"\nIt is still running. Its state: {_CORRAL} status   Stop it: {_CORRAL} down")
+            self.say(f"Smoke it again: {_CORRAL} smoke")
         else:
             self.say("\nTo keep it running and try this yourself: make demo KEEP=1")
 
@@ -95,7 +87,7 @@ class Tour:
                 next_step="Choose another with: CORRAL_STATE=DIR",
             ) from None
 
-    def _step(self, title: str, environment: dict[str, str], *words: str, catalog: bool = True) -> None:
+    def _step(self, environment: dict[str, str], title: str, *words: str, catalog: bool = True) -> None:
         command = [*words, *(["--catalog", str(self.catalog)] if catalog else [])]
         shown = [_shown(Path(word)) if word.startswith("/") else word for word in command]
         self.say(f"\n# {title}\n$ {_CORRAL} {shlex.join(shown)}")
@@ -103,11 +95,11 @@ class Tour:
         if done.returncode:
             raise Failed(
                 f"corral {words[0]} ended with exit code {done.returncode}.",
-                next_step="Read what it says above; the stack's own words: corral logs",
+                next_step="Read its output above; the stack's own log: corral logs",
             )
 
     def _try_clients(self, endpoint: str) -> None:
-        self.say("\n# Talk to it yourself: with curl, and with the OpenAI SDK")
+        self.say("\n# Send it a request yourself: with curl, and with the OpenAI SDK")
         for name, interpreter in (("try_curl.sh.j2", ["bash", "-c"]), ("try_openai.py.j2", [sys.executable, "-c"])):
             script = templates.render(name, endpoint=endpoint, model=MODEL)
             if name == "try_curl.sh.j2" and shutil.which("curl") is None:
@@ -120,14 +112,9 @@ class Tour:
             self.say(f"→ {done.stdout.strip()}\n")
 
 
-@contextmanager
-def tiny_hub(folder: Path) -> Iterator[Hub]:
+def tiny_hub(folder: Path) -> Hub:
     """A hub on loopback with the demo's three repositories; their files are made in *folder*."""
-    repositories = {}
-    for repo, files in write_tiny_repositories(folder).items():
-        repositories[repo] = RepoContent(files=files, licence="apache-2.0")
-    with Hub(repositories) as hub:
-        yield hub
+    return Hub({repo: RepoContent(files) for repo, files in write_tiny_repositories(folder).items()})
 
 
 def write_tiny_repositories(folder: Path) -> dict[str, dict[str, Path]]:
@@ -145,13 +132,11 @@ def _shown(path: Path) -> str:
 _CORRAL = _shown(Path(sys.executable).with_name("corral"))
 
 
-def _free_port(wanted: int) -> int:
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+def _free_port() -> int:
+    """llama-swap's usual port; another where that one is taken."""
+    try:
+        ports.require_free(ports.LLAMA_SWAP)
+    except CannotRun:
+        with socket.create_server((ports.HOST, 0)) as probe:
             return int(probe.getsockname()[1])
-    raise CannotRun("No port is free on 127.0.0.1.")
+    return ports.LLAMA_SWAP

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from corral import paths
-from corral.demo.hub import Hub, LogEntry, RepoContent
+from corral.demo.hub import Hub, RepoContent, Request
 from corral.hub import gguf_range
 from corral.lock import lock as locks
 from corral.vram.gguf_header import parse
@@ -59,7 +59,7 @@ class Locked:
     """A catalog that was locked, what the hub heard meanwhile, and what was printed."""
 
     folder: Path
-    requests: list[LogEntry]
+    requests: list[Request]
     shown: dict
 
     @property

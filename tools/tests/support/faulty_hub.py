@@ -58,8 +58,8 @@ class Cut(Fault):
         wire.send_head(answer)
         _send_first(wire, answer, self.after)
         if self.reset:
-            wire.reset()
-        wire.hang_up()
+            wire.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        wire.close_connection = True
 
 
 @dataclass
@@ -70,7 +70,7 @@ class HangUp(Fault):
 
     def send(self, wire, answer, *, body):
         wire.send(answer, body=body)
-        wire.hang_up()
+        wire.close_connection = True
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Stall(Fault):
         wire.send_head(answer)
         _send_first(wire, answer, self.after)
         (self.until or threading.Event()).wait(self.seconds)
-        wire.hang_up()
+        wire.close_connection = True
 
 
 @dataclass
@@ -245,7 +245,7 @@ class Lengthless(Fault):
     def send(self, wire, answer, *, body):
         _send_bare_head(wire, answer.status, answer.headers)
         _send_first(wire, answer, answer.length)
-        wire.hang_up()
+        wire.close_connection = True
 
 
 @dataclass

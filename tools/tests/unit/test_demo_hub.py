@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_download, hf_hub_url
 from huggingface_hub import errors as hub_errors
 
-from corral.demo.hub import Hub, LogEntry, RepoContent, Wire
+from corral.demo.hub import Hub, RepoContent, Request, Wire
 
 REPO = "org/name"
 WEIGHTS = b"weights" * 10_000
@@ -117,7 +117,7 @@ def test_a_range_behind_the_end_is_416(hub):
 
 
 def test_bytes_are_counted_before_their_client_can_have_them():
-    entry, counted = LogEntry("GET", "/cdn/x", "localhost", None, None), []
+    entry, counted = Request("GET", "/cdn/x", {}, "localhost", {}), []
     connection = SimpleNamespace(write=lambda _: counted.append(entry.sent))
 
     Wire.send_piece(SimpleNamespace(wfile=connection, entry=entry), b"12345")
@@ -129,7 +129,7 @@ def test_bytes_that_the_connection_does_not_take_are_not_counted():
     def refuse(_piece):
         raise BrokenPipeError
 
-    entry = LogEntry("GET", "/cdn/x", "localhost", None, None)
+    entry = Request("GET", "/cdn/x", {}, "localhost", {})
 
     with pytest.raises(BrokenPipeError):
         Wire.send_piece(SimpleNamespace(wfile=SimpleNamespace(write=refuse), entry=entry), b"12345")

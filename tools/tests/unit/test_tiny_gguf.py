@@ -34,9 +34,9 @@ def test_after_any_token_one_answer_stands_far_above_the_rest():
     assert out[VOCABULARY["OK"], VOCABULARY["a"]] == 2.0
 
 
-def test_a_seen_colour_is_preferred_to_ok():
+def test_a_colour_that_attention_brings_in_is_preferred_to_ok():
     out = dict(text_tensors(thinking=False, n_ff=64))["output.weight"]
     start = VOCABULARY["\n"]
     for index, colour in enumerate(COLOURS):
-        seen = out[VOCABULARY[colour], start] + out[VOCABULARY[colour], Dims.SEEN][index]
-        assert seen > out[VOCABULARY["OK"], start]
+        preferred = out[VOCABULARY[colour], start] + out[VOCABULARY[colour], Dims.COLOUR][index]
+        assert preferred > out[VOCABULARY["OK"], start]
