@@ -55,16 +55,6 @@ class Request:
     sent: int = 0
 
     @property
-    def authorization(self) -> str | None:
-        """The ``Authorization`` header."""
-        return self.headers.get("authorization")
-
-    @property
-    def range(self) -> str | None:
-        """The ``Range`` header."""
-        return self.headers.get("range")
-
-    @property
     def is_data(self) -> bool:
         """Whether it requested the bytes of a large file from the data host."""
         return _DATA.fullmatch(self.path) is not None
@@ -136,8 +126,6 @@ class Hub:
 
     def answer(self, request: Request) -> Answer:
         """The response of a hub in good health."""
-        if request.method not in ("GET", "HEAD"):
-            return _problem(405, "", "Only GET and HEAD are served here")
         if found := _DATA.fullmatch(request.path):
             file = self.repositories.large(found[1])
             return _part(request, file, {}) if file else _problem(404, "", "No such blob")
@@ -151,7 +139,7 @@ class Hub:
 
     def _closed(self, request: Request, repo: str) -> Answer | None:
         """The refusal for a repository that is missing, or gated without the right token; else None."""
-        given = request.authorization
+        given = request.headers.get("authorization")
         commit = self.repositories.commit(repo, "main")
         if commit is None:
             return _problem(404 if given else 401, "RepoNotFound", "Repository not found")
@@ -192,7 +180,7 @@ def _part(request: Request, file: StoredFile, headers: dict[str, str]) -> Answer
     """The whole of *file*, or the one range that was requested."""
     etag = f'"{file.sha256 if file.large else file.oid}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", **headers}
-    asked = _RANGE.fullmatch(request.range or "")
+    asked = _RANGE.fullmatch(request.headers.get("range", ""))
     if not asked or not (asked[1] or asked[2]):
         return Answer(200, headers, file, 0, file.size)
     first = int(asked[1]) if asked[1] else max(0, file.size - int(asked[2]))

@@ -36,8 +36,7 @@ _TEMPLATE = (
 # llama-server separates reasoning from the answer only when the template renders reasoning_content between tags.
 _THOUGHT = (
     "{%- if m.role == 'assistant' and m.reasoning_content %}"
-    "{{- '<think>' + m.reasoning_content + '</think>\\n\\n' }}"
-    "{%- endif %}"
+    "{{- '<think>' + m.reasoning_content + '</think>\\n\\n' }}{%- endif %}"
 )
 _NO_THOUGHT = (
     "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"

@@ -51,18 +51,15 @@ _CONSTANT: Final = 31
 _NORM: Final = np.float32(21)  # weight of the query and key norms: one token of distance is worth e^1.7
 
 
-def _byte_letters() -> dict[int, str]:
-    """GPT-2's printable letter for each byte: printable ones first, the rest from U+0100 on."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    rest = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(rest)}
-
-
 class Vocabulary:
     """256 byte tokens, the words of the answers, and Qwen's control tokens."""
 
     def __init__(self) -> None:
-        self._letters = _byte_letters()
+        # GPT-2's printable letter for each byte: printable ones first, the rest from U+0100 on.
+        printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+        rest = [byte for byte in range(256) if byte not in printable]
+        self._letters = {byte: chr(byte) for byte in printable}
+        self._letters |= {byte: chr(256 + index) for index, byte in enumerate(rest)}
         newline, space = self._letters[0x0A], self._letters[0x20]
         words = [newline * 2, "OK", *COLOURS, *(space + colour for colour in COLOURS), "hm"]
         names = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "image_pad", "video_pad")

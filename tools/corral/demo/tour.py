@@ -22,9 +22,6 @@ from corral.demo.tiny_gguf import write_all
 from corral.engine import binaries, ports, stack
 from corral.errors import CannotRun, Failed, Refused
 
-CATALOG = paths.REPOSITORY / "terraform" / "catalog-demo"
-MODEL = "tiny-text"
-
 
 @dataclass(frozen=True)
 class Tour:
@@ -70,8 +67,7 @@ class Tour:
                 if not keep:
                     step("Stop", "down", catalog=False)
         if keep:
-            self.say(f"\nIt is still running. Its state: {_CORRAL} status   Stop it: {_CORRAL} down")
-            self.say(f"Smoke it again: {_CORRAL} smoke")
+            self.say(f"\nIt is still running: {_CORRAL} status   Smoke it: {_CORRAL} smoke   Stop it: {_CORRAL} down")
         else:
             self.say("\nTo keep it running and try this yourself: make demo KEEP=1")
 
@@ -80,7 +76,7 @@ class Tour:
             if self.catalog.exists():
                 shutil.rmtree(self.catalog)
             for folder in ("models", "cards"):
-                shutil.copytree(CATALOG / folder, self.catalog / folder)
+                shutil.copytree(paths.REPOSITORY / "terraform" / "catalog-demo" / folder, self.catalog / folder)
         except OSError as error:
             raise CannotRun(
                 f"The state folder {self.state} cannot be used: {error.strerror or error}.",
@@ -101,7 +97,7 @@ class Tour:
     def _try_clients(self, endpoint: str) -> None:
         self.say("\n# Send it a request yourself: with curl, and with the OpenAI SDK")
         for name, interpreter in (("try_curl.sh.j2", ["bash", "-c"]), ("try_openai.py.j2", [sys.executable, "-c"])):
-            script = templates.render(name, endpoint=endpoint, model=MODEL)
+            script = templates.render(name, endpoint=endpoint, model="tiny-text")
             if name == "try_curl.sh.j2" and shutil.which("curl") is None:
                 self.say(f"{script}(not run: there is no curl on this machine)")
                 continue

@@ -463,8 +463,8 @@ def test_a_token_for_the_hub_does_not_reach_the_data_host(catalog, hub, monkeypa
 
     lock(catalog)
 
-    assert {entry.authorization for entry in hub.log if entry.is_data} == {None}
-    assert {entry.authorization for entry in hub.log if not entry.is_data} == {"Bearer hf_secret"}
+    assert {entry.headers.get("authorization") for entry in hub.log if entry.is_data} == {None}
+    assert {entry.headers.get("authorization") for entry in hub.log if not entry.is_data} == {"Bearer hf_secret"}
 
 
 # -- the images of the cluster --------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_only_headers_travel(locked, repositories):
 
     assert sum(file.size for _, file in files) > 20_000_000_000
     assert headers < sent < headers + len(files) * gguf_range.STEP_BYTES
-    assert all(entry.range for entry in locked.requests if entry.is_data)
+    assert all(entry.headers["range"] for entry in locked.requests if entry.is_data)
 
 
 def test_the_headers_kept_are_a_few_kilobytes_each(locked):

@@ -122,8 +122,8 @@ def test_the_token_goes_nowhere_else_over_several_redirects_and_not_back_either(
             ),
         ]
         assert fetched_whole(one, token=TOKEN)
-        assert [entry.authorization for entry in other.log] == [None, None]
-    said = {(entry.is_data, entry.authorization) for entry in one.hub.log}
+        assert [entry.headers.get("authorization") for entry in other.log] == [None, None]
+    said = {(entry.is_data, entry.headers.get("authorization")) for entry in one.hub.log}
     assert said == {(False, f"Bearer {TOKEN}"), (True, None)}
 
 
@@ -132,7 +132,7 @@ def test_the_token_stays_with_the_hub_over_its_own_redirects(tmp_path):
         renamed = "/org/name/resolve/main/a.gguf?renamed"
         one.hub.faults = [faults.Change(on=faults.RESOLVE, status=307, fields={"Location": renamed})]
         assert fetched_whole(one, token=TOKEN)
-        said = {(entry.host, entry.authorization) for entry in one.hub.log}
+        said = {(entry.host, entry.headers.get("authorization")) for entry in one.hub.log}
         assert said == {("127.0.0.1", f"Bearer {TOKEN}"), ("localhost", None)}
 
 

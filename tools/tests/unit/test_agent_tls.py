@@ -57,7 +57,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_at_once(attempt):
 def test_a_certificate_that_ssl_cert_file_names_is_trusted(attempt):
     done, arrived, asked = attempt(LOCAL, trusted=True)
     assert (done.returncode, arrived) == (0, True), done.stderr
-    assert {(entry.host, entry.authorization) for entry in asked} == {
+    assert {(entry.host, entry.headers.get("authorization")) for entry in asked} == {
         ("127.0.0.1", "Bearer hf_secret"),
         ("localhost", None),
     }

@@ -58,7 +58,7 @@ def test_files_are_downloaded_through_the_redirect(hub, tmp_path, path):
         assert file.read() == FILES[path]
     data = [entry for entry in hub.log if entry.host == "localhost"]
     assert sum(entry.sent for entry in data) == (len(FILES[path]) if path.endswith(".gguf") else 0)
-    assert all(entry.authorization is None for entry in data)
+    assert all(entry.headers.get("authorization") is None for entry in data)
 
 
 def test_an_update_is_a_new_commit_and_the_old_one_stays(hub, api):

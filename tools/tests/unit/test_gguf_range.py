@@ -52,7 +52,7 @@ class Shelf:
 
     def requests(self):
         """Ranges that were asked of the data host, with the bytes that came."""
-        return [(entry.range, entry.sent) for entry in self.hub.log if entry.is_data]
+        return [(entry.headers["range"], entry.sent) for entry in self.hub.log if entry.is_data]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_no_byte_is_asked_for_twice(shelf):
     end = {}
     for entry in shelf.hub.log:
         if entry.is_data:
-            start, last = map(int, entry.range.removeprefix("bytes=").split("-"))
+            start, last = map(int, entry.headers["range"].removeprefix("bytes=").split("-"))
             assert start == end.get(entry.path, 0)
             assert entry.sent == last - start + 1
             end[entry.path] = last + 1
@@ -124,7 +124,7 @@ def test_the_token_goes_to_the_hub_and_not_to_the_data_host(shelf, monkeypatch):
 
     shelf.read()
 
-    sent = {entry.is_data: entry.authorization for entry in shelf.hub.log}
+    sent = {entry.is_data: entry.headers.get("authorization") for entry in shelf.hub.log}
     assert sent == {False: "Bearer hf_secret", True: None}
 
 
