@@ -1,4 +1,4 @@
-# Only a lock that corral wrote, from the files that are there now, is read any further.
+# A lock is read only if corral wrote it, from the present files of the catalog.
 
 locals {
   _version = 2
@@ -16,7 +16,7 @@ locals {
 
   _locked = try({ for path, digest in local._document.sources : path => tostring(digest) if local._is_sealed }, {})
 
-  # fileset fails at a link that leads nowhere; its file is listed here, and its digest is "unreadable".
+  # fileset fails at a dangling link; its file is listed here, and its digest is "unreadable".
   _optional = [for file in ["images.yaml", "measured.json"] : try(fileset(var.path, file), [file])]
   _found = {
     for path in setunion(fileset(var.path, "{models,cards}/*.yaml"), local._optional...) :
@@ -29,7 +29,7 @@ locals {
   _is_fresh = local._is_sealed && length(local._differences) == 0
 }
 
-# Each rule is evaluated where the one before it holds, and the outputs depend on the last: a lock is refused once.
+# Each rule is evaluated only if the previous one holds, and the outputs depend on the last: a lock is refused once.
 
 resource "terraform_data" "lock_exists" {
   lifecycle {

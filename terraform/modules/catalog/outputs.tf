@@ -1,7 +1,7 @@
-# Empty where the lock is refused, also in a plan that evaluates no precondition (terraform plan -destroy).
+# Empty for a refused lock, even in a plan that evaluates no precondition (terraform plan -destroy).
 
 output "cards" {
-  description = "The cards that the lock names, by name, as lock.json has them."
+  description = "The cards of the lock, by name, as in lock.json."
   value       = { for name, card in try(local._document.cards, {}) : name => card if local._is_fresh }
 
   depends_on = [terraform_data.lock_is_fresh]
@@ -15,14 +15,14 @@ output "images" {
 }
 
 output "lock" {
-  description = "The whole lock, decoded; null where it is refused."
+  description = "The complete lock, decoded; null if it is refused."
   value       = local._is_fresh ? local._document : null
 
   depends_on = [terraform_data.lock_is_fresh]
 }
 
 output "models" {
-  description = "The models that the lock names, by id, as lock.json has them."
+  description = "The models of the lock, by id, as in lock.json."
   value       = { for id, model in try(local._document.models, {}) : id => model if local._is_fresh }
 
   depends_on = [terraform_data.lock_is_fresh]

@@ -1,8 +1,8 @@
-# The lock's argv becomes the one string that llama-swap splits again.  How it splits, and so how a word is quoted:
-# - lines that begin with "#" are dropped and a backslash at a line's end is eaten, both before quotes are looked at:
-#   a newline inside a word is fenced with empty quotes, so that no line begins or ends inside the word;
-# - then POSIX rules without expansion: single quotes keep everything but themselves;
-# - $${…} is replaced everywhere, quoted or not: only PORT may be left for it.
+# Joins the lock's argv into the one string that llama-swap splits again.  Its rules determine how a word is quoted:
+# - it drops lines that begin with "#" and a backslash at the end of a line, both before it parses quotes:
+#   empty quotes fence a newline inside a word, so that no line begins or ends inside the word;
+# - then it applies POSIX rules without expansion: single quotes keep everything but themselves;
+# - it replaces $${…} everywhere, quoted or not: only PORT may remain.
 
 locals {
   _models_without_seat = var.preflight == null ? [] : [
@@ -24,7 +24,7 @@ locals {
     "'${replace(replace(word, "'", "'\\''"), "\n", "''\n''")}'"
   ] }
 
-  # A flag and its value to a line; to llama-swap a line's end is a space.
+  # One line for a flag and its value; llama-swap reads a line's end as a space.
   commands = { for id, words in local._quoted : id => join("", [
     for i, word in words : i == 0 ? word : "${can(regex("^--?[A-Za-z]", word)) ? "\n" : " "}${word}"
   ]) }

@@ -1,5 +1,5 @@
-# llama-swap ignores a key that it does not know: tests/known-keys.json lists those of the pinned version, and a test holds
-# every key below against it.
+# llama-swap ignores unknown keys: tests/known-keys.json lists those of the pinned version, and a test compares every key
+# below with it.
 
 locals {
   config = {
@@ -20,7 +20,7 @@ locals {
       concurrencyLimit = max(var.concurrency, model.intent.parallel)
       capabilities     = { in = model.intent.modalities, out = ["text"], context = model.intent.context }
 
-      # New weights under the same command line are a change, too; llama-swap shows it at /v1/models.
+      # New weights under the same command line are a change, too; llama-swap shows them at /v1/models.
       metadata = { revision = model.revision, sha256 = model.files[*].sha256 }
     } }
   }

@@ -1,15 +1,15 @@
 # shellcheck shell=sh disable=SC2154 # the variables are those of preflight.sh
-# Finds out who holds the memory of the card.  preflight.sh reads this file when it has refused a load, and only then; it
-# uses that script's `ask` and `is_number`.  Records on stderr, one a line:
+# Reports the processes that hold the memory of the card.  preflight.sh reads this file only after it has refused a load;
+# the file uses that script's `ask` and `is_number`.  Records on stderr, one a line:
 #
-#   preflight: holder for=MODEL pid=N held_mib=N name=NAME: SENTENCE        what nvidia-smi lists
+#   preflight: holder for=MODEL pid=N held_mib=N name=NAME: SENTENCE        a process that nvidia-smi lists
 #   preflight: seat for=MODEL pid=N seat_mib=N model=ID on_card=yes|no: …   an engine that it does not list
-#   preflight: unattributed for=MODEL held_mib=N: …                         the rest of what is taken
+#   preflight: unattributed for=MODEL held_mib=N: …                         the rest of the held memory
 #
-# MODEL is the one that was refused.  A seat is what an engine may take, no more: it can be on another card, or (on_card=no)
-# on none.  A NAME is a model's id, or a program.  A figure that the driver does not give is left out.
+# MODEL is the refused model.  A seat is the most that an engine may take: the engine can be on another card, or (on_card=no)
+# on none.  A NAME is a model's id, or a program.  A figure that the driver does not report is omitted.
 
-# Of each engine that a preflight let through a line: seat PID:MODEL:MIB:yes|no
+# Prints a line for each engine that a preflight accepted: seat PID:MODEL:MIB:yes|no
 # shellcheck disable=SC2016 # for another shell
 readonly SEATS='
   grep -aos "CORRAL_SEAT=[a-z0-9.-]*:[0-9]*" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid seat; do
@@ -17,13 +17,13 @@ readonly SEATS='
     echo "seat $pid:${seat#*=}:$on_card"
   done'
 
-plain() { # TEXT; sets plain to it without control characters and blanks around it, and with "_" for what parts fields
+plain() { # TEXT; sets plain to TEXT without control characters and surrounding blanks, and with "_" for field separators
   plain=$(printf '%.200s' "$1" | tr '\t\r:' '  _' | tr -d '\000-\037\177')
   plain=${plain#"${plain%%[! ]*}"}
   plain=$(printf '%s' "${plain%"${plain##*[! ]}"}" | tr ' ' _)
 }
 
-list_holders() { # both at once: the time is short
+list_holders() { # both in parallel: the time is short
   ask 0.25 sh -c "$SEATS" &
   [ "$source" != nvidia-smi ] ||
     ask 0.25 nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv,noheader,nounits \

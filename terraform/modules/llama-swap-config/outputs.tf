@@ -1,5 +1,5 @@
 output "models" {
-  description = "What a gateway needs to know of each model, sorted by id; context is tokens per request, ttl seconds."
+  description = "The data of each model for a gateway, sorted by id; context is tokens per request, ttl seconds."
   value = [for id, model in var.models : {
     id         = id
     aliases    = model.intent.aliases

@@ -1,21 +1,21 @@
 #!/bin/sh
-# Stands in front of a llama-server and compares the free memory of its card with its need, before anything is loaded:
+# Runs before a llama-server and compares the free memory of its card with its need, before anything is loaded:
 #
 #   preflight.sh --model ID --need-mib N -- llama-server …
 #
 # With room, or with the memory unknown, it becomes the engine (exec: same pid, signals reach it); without room it ends
-# with exit code 75.  It decides within a second, whatever the source does, and writes records to stderr, one a line:
+# with exit code 75.  It decides within a second, even if the source hangs, and writes records to stderr, one a line:
 #
 #   preflight: room|no-room|memory-unknown|no-engine|usage KEY=VALUE …: SENTENCE
 #
-# Programs read the code and the fields, people the sentence.  After no-room come the records of holders.sh, if that
-# lies beside this file.  The source is nvidia-smi, or the command in CORRAL_VRAM_SOURCE: a line "free, total" in MiB for
-# each card.  Of several cards CUDA_VISIBLE_DEVICES has to name one, beyond doubt.  Nothing is written to disk.
+# Programs read the code and the fields, people the sentence.  The records of holders.sh follow no-room, if that file is
+# beside this one.  The source is nvidia-smi, or the command in CORRAL_VRAM_SOURCE: a line "free, total" in MiB for
+# each card.  Of several cards CUDA_VISIBLE_DEVICES must name one unambiguously.  Nothing is written to disk.
 
 set -uf
 
 record() { printf 'preflight: %s: %s\n' "$1" "$2" >&2; } # CODE-AND-FIELDS SENTENCE
-is_number() { case $1 in '' | *[!0-9]* | 0?* | ??????????*) return 1 ;; esac; } # a zero in front would mean octal
+is_number() { case $1 in '' | *[!0-9]* | 0?* | ??????????*) return 1 ;; esac; } # a leading zero would mean octal
 usage() { record usage "$1; usage: preflight.sh --model ID --need-mib N -- llama-server …" && exit 64; } # EX_USAGE
 
 no_engine() { # PROGRAM
@@ -30,43 +30,43 @@ can_run() ( # PROGRAM, found as exec finds it: `command -v` also finds what is n
   exit 1
 )
 
-clock() { # sets now, in hundredths of a second; 0 where there is no such clock
+clock() { # sets now, in hundredths of a second; 0 without such a clock
   { read -r now _ </proc/uptime && now=${now%.*}${now#*.}; } 2>/dev/null || now=0
 }
 
-# ask LIMIT COMMAND…: its output, then on lines of their own "=said FIRST-LINE-OF-STDERR" and "=answered CODE"; the code
-# is 124 when LIMIT seconds were over.  Readers stop at these marks and not at the end of the pipe, which a process that
-# cannot be killed (a hung driver) holds open, and nothing waits for the command itself.  It is not timeout(1) that ends
-# it: that of busybox counts in whole seconds, and would wait for such a process.
+# ask LIMIT COMMAND…: prints its output, then the lines "=error FIRST-LINE-OF-STDERR" and "=answered CODE"; the code is
+# 124 after LIMIT seconds.  Readers stop at these marks and not at the end of the pipe, which a process that cannot be
+# killed (a hung driver) holds open, and nothing waits for the command itself.  timeout(1) does not work here: that of
+# busybox counts in whole seconds, and would wait for such a process.
 # shellcheck disable=SC2016 # for another shell
 readonly RUN='"$@" 2>&1 >&3 3>&-; printf "\n=answered %s\n" "$?"; kill "$0"'
-command -v setsid >/dev/null && group=setsid || group='' # what a script has started ends with it
+command -v setsid >/dev/null && group=setsid || group='' # the processes that a script has started end with it
 ask() {
   {
     {
       sleep "$1" 3>&- & timer=$! && shift
       $group sh -c "$RUN" "$timer" "$@" & runner=$!
-      if wait "$timer"; then # nothing has killed it: there is no answer
+      if wait "$timer"; then # not killed: the command has not answered
         kill -9 "-$runner" || kill -9 "$runner"
         printf '\n=answered 124\n'
       fi
       wait "$runner"
     } | {
-      IFS= read -r said
-      printf '\n=said %.200s\n%s\n' "$said" "$(grep -am1 '^=answered')" >&3
+      IFS= read -r error
+      printf '\n=error %.200s\n%s\n' "$error" "$(grep -am1 '^=answered')" >&3
     }
   } 3>&1
 } 2>/dev/null
 
 read_memory() { # LIMIT; prints "FREE TOTAL", or "REASON SENTENCE"
   ask "$1" sh -c "$query" | {
-    lines=0 cards=0 found='' odd='' said='' code='' IFS=$(printf ', \t\r')
+    lines=0 cards=0 found='' odd='' error='' code='' IFS=$(printf ', \t\r')
     while [ -z "$code" ] && [ "$lines" -lt 64 ] && IFS= read -r line; do
       lines=$((lines + 1))
       case $line in
-      =said*) said=${line#=said } ;;
+      =error*) error=${line#=error } ;;
       =answered*) code=${line#* } ;;
-      WARNING:*) ;; # of a worn board; the figures stand
+      WARNING:*) ;; # about a worn board; the figures are valid
       *[![:space:]]*)
         # shellcheck disable=SC2086 # split on purpose
         set -- $line
@@ -77,7 +77,7 @@ read_memory() { # LIMIT; prints "FREE TOTAL", or "REASON SENTENCE"
         ;;
       esac
     done
-    words=$(printf '%.200s' "${odd:-$said}" | tr -d '\000-\037\177')
+    words=$(printf '%.200s' "${odd:-$error}" | tr -d '\000-\037\177')
     if [ -z "$code" ] && [ "$lines" = 64 ]; then
       found="unreadable $source prints more than 64 lines${words:+: $words}"
     elif [ "${code:-124}" = 124 ]; then
@@ -93,10 +93,10 @@ read_memory() { # LIMIT; prints "FREE TOTAL", or "REASON SENTENCE"
   }
 }
 
-for stream in 0 1 2; do # the next pipe would take the place of one that is closed
+for stream in 0 1 2; do # otherwise the next pipe would reuse the number of a closed stream
   eval "true 9>&$stream" 2>/dev/null || eval "exec $stream<>/dev/null"
 done
-clock && begun=$now # the longest way to a refusal with holders takes 0.85 s
+clock && begun=$now # the slowest refusal with holders takes 0.85 s
 
 [ $# -gt 5 ] && [ "$1 $3 $5" = "--model --need-mib --" ] || usage "the arguments are not those"
 model=$2 need=$4 && shift 5
@@ -110,7 +110,7 @@ case ${CUDA_VISIBLE_DEVICES-,} in
 *[!0-9A-Za-z-]*) ;; # more than one, or not set
 GPU-*) uuid=$CUDA_VISIBLE_DEVICES ;;
 *[!0-9]*) ;;
-*) [ "${CUDA_DEVICE_ORDER-}" != PCI_BUS_ID ] || card=$CUDA_VISIBLE_DEVICES ;; # CUDA's own order is another one
+*) [ "${CUDA_DEVICE_ORDER-}" != PCI_BUS_ID ] || card=$CUDA_VISIBLE_DEVICES ;; # CUDA's own order differs
 esac
 while [ "$card" != "${card#0?}" ]; do card=${card#0}; done # CUDA reads 00 as 0
 source=nvidia-smi
@@ -120,9 +120,9 @@ query="nvidia-smi --query-gpu=memory.free,memory.total --format=csv,noheader,nou
 memory=${memory:-$(read_memory 0.6)} # no more than 0.6 s
 clock
 if [ "${memory% *}" -lt "$need" ] 2>/dev/null && [ $((now - begun)) -lt 25 ]; then # there is time for a second reading:
-  sleep 0.1 # the memory of a process that has just ended comes free a moment later
+  sleep 0.1 # the driver frees the memory of a process a moment after its end
   again=$(read_memory 0.2)
-  case $again in [0-9]*) memory=$again ;; esac # otherwise the first answer stands
+  case $again in [0-9]*) memory=$again ;; esac # otherwise the first answer counts
 fi
 
 fields="model=$model need_mib=$need" free=${memory% *} total=${memory#* }
@@ -142,9 +142,9 @@ case $memory in
 *) record "memory-unknown $fields reason=${memory%% *}" "$model needs $need MiB: ${memory#* }; the engine tries" ;;
 esac
 
-# A crash must not write a core as large as the model.  Not in POSIX, but every sh of a Linux image has it.
+# A crash must not write a core as large as the model.  ulimit -c is not in POSIX, but every sh of a Linux image has it.
 # shellcheck disable=SC3045
 ulimit -c 0 2>/dev/null
-export CORRAL_SEAT="$model:$need" # by which holders.sh finds it
-trap 'no_engine "$1"' EXIT        # only when there is no engine to become, its interpreter missing perhaps
+export CORRAL_SEAT="$model:$need" # holders.sh identifies the engine by it
+trap 'no_engine "$1"' EXIT        # only if exec fails, for example because an interpreter is missing
 exec "$@"

@@ -1,5 +1,5 @@
 variable "concurrency" {
-  description = "HTTP requests that one model takes at a time, those that wait included; one more is answered 429. Never below the model's own `parallel`."
+  description = "HTTP requests that one model accepts at a time, including waiting ones; a further one gets 429. Never below the model's own `parallel`."
   type        = number
   default     = 10
   nullable    = false
@@ -11,7 +11,7 @@ variable "concurrency" {
 }
 
 variable "engine" {
-  description = "The program that takes the place of `llama-server` in the lock's argv: a name on PATH or an absolute path."
+  description = "The program that replaces `llama-server` in the lock's argv: a name on PATH or an absolute path."
   type        = string
   default     = "llama-server"
   nullable    = false
@@ -23,7 +23,7 @@ variable "engine" {
 }
 
 variable "health_check_timeout" {
-  description = "Seconds that a model may take to load before llama-swap gives up on it; a cold read of 5 GB over NFS takes minutes."
+  description = "Seconds that a model may take to load before llama-swap stops it; a cold read of 5 GB over NFS takes minutes."
   type        = number
   default     = 300
   nullable    = false
@@ -57,7 +57,7 @@ variable "models" {
 }
 
 variable "preflight" {
-  description = "The absolute path of this module's preflight.sh on the engine's machine: it refuses a load that has no room. Null: none."
+  description = "The absolute path of this module's preflight.sh on the engine's machine: it refuses a load without room. Null: no preflight."
   type        = string
   default     = null
 
@@ -90,7 +90,7 @@ variable "start_port" {
 }
 
 variable "store" {
-  description = "The model store as the engine sees it, an absolute path, e.g. \"/models\"."
+  description = "The path of the model store on the engine's machine, absolute, e.g. \"/models\"."
   type        = string
   nullable    = false
 

@@ -1,7 +1,7 @@
 locals {
   user = 10001 # uid and gid, those of the public image
 
-  # llama-swap is done, or gives up, 35 s after it is told to stop.
+  # llama-swap has finished, or gives up, 35 s after SIGTERM.
   _grace_seconds = var.drain_seconds + 40
 
   _resources = { "ephemeral-storage" = "${local.ephemeral_mib}Mi", "nvidia.com/gpu" = "1" }
@@ -12,7 +12,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
     name        = local.name
     namespace   = var.namespace
     labels      = local.labels
-    annotations = var.image_from == null ? null : { "corral/image-from" = var.image_from } # for corral status: where to correct it
+    annotations = var.image_from == null ? null : { "corral/image-from" = var.image_from } # corral status names the place to correct it
   }
 
   wait_for_rollout = true
@@ -25,7 +25,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
 
   spec {
     replicas                  = "1"
-    progress_deadline_seconds = 900 # an image of several GB is pulled in it
+    progress_deadline_seconds = 900 # includes the pull of an image of several GB
     revision_history_limit    = 3
 
     selector {
@@ -33,13 +33,13 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
     }
 
     strategy {
-      type = "Recreate" # two copies side by side would take the card's memory twice
+      type = "Recreate" # two copies would take the card's memory twice
     }
 
     template {
       metadata {
         labels      = local.labels
-        annotations = { "checksum/config" = sha256(jsonencode(local.files)) } # llama-swap does not look again: a change is a new pod
+        annotations = { "checksum/config" = sha256(jsonencode(local.files)) } # llama-swap reads its configuration once: a change is a new pod
       }
 
       spec {
@@ -94,7 +94,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           command = ["sh", "-c", "ulimit -c 0 && exec llama-swap -config ${local.folder}/config.yaml -listen :8080"]
 
           env {
-            name  = "HOME" # nothing but /tmp can be written
+            name  = "HOME" # only /tmp is writable
             value = "/tmp"
           }
 
@@ -114,7 +114,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
             protocol       = "TCP"
           }
 
-          # Started: the store holds every model, and llama-swap answers.  Its event says which file is missing.
+          # Started: the store holds every model, and llama-swap answers.  The pod's event names a missing file.
           startup_probe {
             period_seconds    = 2
             timeout_seconds   = 5
@@ -137,8 +137,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
             }
           }
 
-          # Alive: the process answers at all.  It does while a model loads, however long that takes, and nothing but a process that
-          # hangs for a minute is killed.
+          # Alive: the process answers, also while a model loads for any time.  Only a process that hangs for a minute is killed.
           liveness_probe {
             period_seconds    = 10
             timeout_seconds   = 5
@@ -166,7 +165,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           security_context {
             allow_privilege_escalation = false
             read_only_root_filesystem  = true
-            run_as_non_root            = true # left out here, the provider says false
+            run_as_non_root            = true # the provider's default is false
 
             capabilities {
               drop = ["ALL"]
@@ -220,6 +219,6 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
     }
   }
 
-  # A pod comes up inside its policy.
+  # The policy exists before the pod starts.
   depends_on = [kubernetes_network_policy_v1.llama_swap]
 }

@@ -1,4 +1,4 @@
-# There is one pod, and a drain of its node must go through: evicting it is the graceful way, which waits for the answers under way.
+# There is one pod, and a drain of its node must go through: an eviction waits for the answers in flight.
 resource "kubernetes_pod_disruption_budget_v1" "llama_swap" {
   metadata {
     name      = local.name

@@ -1,5 +1,5 @@
-# In: port 8080, from the namespaces named.  Out: nothing, DNS included.  A server that is given an image's address fetches it, and would
-# do so for anybody who may ask it something.
+# In: port 8080, from the named namespaces.  Out: nothing, not even DNS.  The server fetches an image whose address a request names, and
+# would do so for every permitted client.
 resource "kubernetes_network_policy_v1" "llama_swap" {
   metadata {
     name      = local.name
@@ -15,7 +15,7 @@ resource "kubernetes_network_policy_v1" "llama_swap" {
     }
 
     dynamic "ingress" {
-      for_each = length(var.allowed_namespaces) > 0 ? [sort(distinct(var.allowed_namespaces))] : [] # no `from` at all would be everybody
+      for_each = length(var.allowed_namespaces) > 0 ? [sort(distinct(var.allowed_namespaces))] : [] # a rule without `from` would admit every client
 
       content {
         ports {

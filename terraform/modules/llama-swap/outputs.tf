@@ -1,15 +1,15 @@
 output "endpoint" {
-  description = "Where llama-swap listens, as a pod in the cluster reaches it."
+  description = "The address of llama-swap inside the cluster."
   value       = "http://${kubernetes_service_v1.llama_swap.metadata[0].name}.${var.namespace}.svc.cluster.local:8080"
 }
 
 output "folder" {
-  description = "Where the container has the configuration and preflight.sh."
+  description = "The folder of the configuration and preflight.sh in the container."
   value       = local.folder
 }
 
 output "memory_mib" {
-  description = "What the pod asks the node for, and the most that it may take, in MiB."
+  description = "The pod's request and limit, in MiB."
   value       = { request = local.memory_request_mib, limit = local.memory_limit_mib }
 }
 
@@ -19,6 +19,6 @@ output "service" {
 }
 
 output "store" {
-  description = "Where the container has the model store."
+  description = "The folder of the model store in the container."
   value       = local.store
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Has it started?  The store must hold every file that a model's command names, and llama-swap must answer.
+# The startup probe: the store must hold every file that a model's command names, and llama-swap must answer.
 #
 #   started.sh FILES [ENDPOINT]
 #

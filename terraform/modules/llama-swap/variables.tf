@@ -1,5 +1,5 @@
 variable "allowed_namespaces" {
-  description = "The namespaces whose pods may speak to llama-swap. No other may, this one's own included."
+  description = "The namespaces whose pods may connect to llama-swap. No other may, not even the module's own."
   type        = list(string)
   default     = []
   nullable    = false
@@ -17,20 +17,20 @@ variable "claim" {
 }
 
 variable "config" {
-  description = "The configuration of llama-swap: output `yaml` of the module llama-swap-config, made for this one's `store` and `folder`."
+  description = "The configuration of llama-swap: output `yaml` of the module llama-swap-config, rendered with this module's `store` and `folder`."
   type        = string
   nullable    = false
 }
 
 variable "cpu" {
-  description = "Cores: what the pod is sure of, and the most that it may take. One is busy while a model answers, all while an image is read."
+  description = "Cores: the pod's request and limit. One is busy while a model answers, all while an image is encoded."
   type        = object({ request = optional(string, "500m"), limit = optional(string, "4") })
   default     = {}
   nullable    = false
 }
 
 variable "drain_seconds" {
-  description = "How long the pod may go on answering what it has begun before llama-swap is told to stop, which then takes up to 30 s more."
+  description = "Seconds that the pod may take to finish running answers before llama-swap gets SIGTERM, which gives them up to 30 s more."
   type        = number
   default     = 60
   nullable    = false
@@ -62,13 +62,13 @@ variable "image" {
 }
 
 variable "image_from" {
-  description = "Where `image` was chosen, e.g. \"variable image\": `corral status` reads it from the Deployment. Null: in lock.json."
+  description = "The place where `image` is set, e.g. \"variable image\": `corral status` reads it from the Deployment. Null: in lock.json."
   type        = string
   default     = null
 }
 
 variable "models" {
-  description = "The models of the lock, by id: which files must be in the store, and what each takes of the machine's memory."
+  description = "The models of the lock, by id: the files that must be in the store, and each model's memory on the host."
   type = map(object({
     argv      = list(string)
     files     = list(object({ size = number }))
@@ -79,7 +79,7 @@ variable "models" {
 }
 
 variable "namespace" {
-  description = "The namespace of everything here."
+  description = "The namespace of all objects."
   type        = string
   nullable    = false
 }

@@ -15,7 +15,7 @@ resource "kubernetes_config_map_v1" "lock" {
     labels    = local.labels
   }
 
-  # Which files, and whereto.
+  # The files and their destinations.
   data = {
     "lock.json" = jsonencode(local.lock)
     "store"     = var.claim

@@ -1,4 +1,4 @@
-# What the Job is asked for: of the lock no more than the agent reads, so that a change of anything else is no new Job.
+# The Job's input: only the part of the lock that the agent reads, so that no other change makes a new Job.
 
 locals {
   agent = coalesce(var.agent, "${path.module}/../../../tools/corral/agent")

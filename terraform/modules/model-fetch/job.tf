@@ -1,5 +1,5 @@
 locals {
-  user = 10001 # uid and gid; the Ansible roles give it the store
+  user = 10001 # uid and gid; the Ansible roles make it the owner of the store
 
   _folder = "/opt/corral"
   _store  = "/models"
@@ -7,10 +7,10 @@ locals {
 
   _agent_options = ["--store", local._store, "--lock", "${local._folder}/lock/lock.json", "--termination-log", "/dev/termination-log"]
 
-  # Exit code 1 of `agent warm` means that not everything stayed in memory: no reason to fail.  A shell as process 1 ignores TERM.
+  # Exit code 1 of `agent warm` means that not everything stayed in memory, which is no failure.  A shell as process 1 ignores TERM.
   _warm = "trap 'kill $!' TERM; python3 -m agent warm \"$@\" & wait $!; [ $? -le 1 ]"
 
-  # Of an IPv6 address without its brackets; null for https.
+  # An IPv6 address is without its brackets; null for https.
   _http_host = try(coalesce(regex("^http://(?:\\[([^]]+)\\]|([^/:]+))", var.hub)...), null)
 
   _environment = merge(
@@ -41,7 +41,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
     backoff_limit           = 4
 
     pod_failure_policy {
-      rule { # a drained node, an eviction: goes on elsewhere or later, and is no failed try
+      rule { # a drained node or an eviction does not count as a failed attempt
         action = "Ignore"
 
         on_pod_condition {
@@ -50,7 +50,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
         }
       }
 
-      rule { # what the agent says of itself: wrong content, wrong configuration.  Another try would end the same way.
+      rule { # the agent's own exit codes: wrong content, wrong configuration.  Another attempt would end in the same way.
         action = "FailJob"
 
         on_exit_codes {
@@ -103,7 +103,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           }
         }
 
-        toleration { # a node that is kept for GPU work is where the models are read
+        toleration { # the models are read on a node that may be reserved for GPU work
           key      = "nvidia.com/gpu"
           operator = "Exists"
         }
@@ -132,7 +132,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           security_context {
             allow_privilege_escalation = false
             read_only_root_filesystem  = true
-            run_as_non_root            = true # left out here, the provider says false
+            run_as_non_root            = true # the provider's default is false
 
             capabilities {
               drop = ["ALL"]
@@ -187,7 +187,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           security_context {
             allow_privilege_escalation = false
             read_only_root_filesystem  = true
-            run_as_non_root            = true # left out here, the provider says false
+            run_as_non_root            = true # the provider's default is false
 
             capabilities {
               drop = ["ALL"]
@@ -260,8 +260,8 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
     }
   }
 
-  # A Job that is done has nothing to change: there is a new one when, and only when, it would bring other files, in another way, or
-  # elsewhere.  Terraform uses the whole configuration then, also what is ignored here.
+  # A completed Job has nothing to change.  A new one replaces it only for other files, another agent or another store; Terraform then
+  # uses the complete configuration, including the attributes that are ignored here.
   lifecycle {
     ignore_changes       = [spec]
     replace_triggered_by = [kubernetes_config_map_v1.agent.data, kubernetes_config_map_v1.lock.data]

@@ -1,6 +1,6 @@
-# MiB.  Page cache is charged to the cgroup that reads: a warming container that may take less than the models would drop the beginning
-# while it reads the end.  Its limit is therefore the size of all files and what Python needs; next to nothing of it is requested, because
-# page cache is given back when anything else needs the memory.
+# MiB.  Page cache is charged to the reading cgroup: a warming container with a lower limit than the models would drop the beginning
+# while it reads the end.  Its limit is therefore the size of all files plus Python's needs.  The request is minimal, because the kernel
+# frees page cache on demand.
 
 locals {
   _mib = 1024 * 1024

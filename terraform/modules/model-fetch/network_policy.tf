@@ -1,4 +1,4 @@
-# To any address, because a hub hands out addresses of a content network: only the ports can be told beforehand.
+# To any address, because a hub redirects to addresses of a content network: only the ports are known beforehand.
 
 locals {
   _hub_ports = var.hub == null ? [443] : [try(

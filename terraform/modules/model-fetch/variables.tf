@@ -1,5 +1,5 @@
 variable "agent" {
-  description = "The folder with the agent's Python files, absolute or relative to where Terraform runs. Null: the one of this clone."
+  description = "The folder with the agent's Python files, absolute, or relative to Terraform's working directory. Null: the one of this clone."
   type        = string
   default     = null
 
@@ -16,7 +16,7 @@ variable "claim" {
 }
 
 variable "hf_token_secret" {
-  description = "The Secret in the namespace whose key `token` lets the Job into gated repos. Null: it goes without a token."
+  description = "The Secret in the namespace whose key `token` gives the Job access to gated repos. Null: no token."
   type        = string
   default     = null
 
@@ -30,7 +30,7 @@ variable "hf_token_secret" {
 }
 
 variable "hub" {
-  description = "Where the files come from, e.g. \"https://hub.home.arpa:8443\". Plain http is allowed for the host that is named here. Null: huggingface.co."
+  description = "The hub of the files, e.g. \"https://hub.home.arpa:8443\". Plain http is allowed for this host. Null: huggingface.co."
   type        = string
   default     = null
 
@@ -55,7 +55,7 @@ variable "image" {
 }
 
 variable "models" {
-  description = "The models of the lock, by id. Only what the agent reads of it decides whether there is a new Job."
+  description = "The models of the lock, by id. Only the part that the agent reads determines whether there is a new Job."
   type = map(object({
     repo     = optional(string)
     revision = optional(string)
@@ -77,7 +77,7 @@ variable "node" {
 }
 
 variable "timeout_minutes" {
-  description = "How long the Job may take, tries and waiting for a node included; Terraform waits as long."
+  description = "Minutes that the Job may take, including retries and the wait for a node; Terraform waits as long."
   type        = number
   default     = 180
   nullable    = false

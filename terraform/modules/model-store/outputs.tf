@@ -4,6 +4,6 @@ output "claim" {
 }
 
 output "node" {
-  description = "The node on which the models lie; null when every node reaches them."
+  description = "The node whose disk holds the models; null when every node reaches them."
   value       = try(var.store.local.node, null)
 }

@@ -1,11 +1,11 @@
-# A volume cannot be moved.  Its name carries a mark of the place, so that another place is another volume and another claim: both are
-# made before the old ones go, which wait until no pod holds them.
+# A volume cannot be moved.  Its name contains a digest of the place, so that another place is another volume and another claim: Terraform
+# creates both before it removes the old ones, which stay until no pod uses them.
 
 locals {
   _is_ours = var.store.claim == null
   _mark    = substr(sha256(jsonencode([try([var.store.nfs.server, var.store.nfs.path], null), var.store.local])), 0, 8)
 
-  # There need not be a class of this name, and it is no driver's: a claim without a name would get the cluster's default class, and never
+  # No class of this name has to exist, and it has no driver: a claim without a class would get the cluster's default class, and never
   # this volume.
   _class = "corral"
 }

@@ -25,6 +25,6 @@ resource "kubernetes_persistent_volume_claim_v1" "models" { # never bound? corra
 
   lifecycle {
     create_before_destroy = true
-    ignore_changes        = [spec[0].resources] # only what a driver made can grow
+    ignore_changes        = [spec[0].resources] # only a driver's volume can grow
   }
 }

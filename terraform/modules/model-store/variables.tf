@@ -1,5 +1,5 @@
 variable "name" {
-  description = "What the volume and its claim are called; the volume's name carries the namespace, both carry a mark of the place."
+  description = "The name of the volume and its claim; the volume's name also contains the namespace, and both contain a digest of the place."
   type        = string
   default     = "models"
   nullable    = false
@@ -17,7 +17,7 @@ variable "namespace" {
 }
 
 variable "size" {
-  description = "What the volume says it holds. Nothing enforces it on NFS or on a folder: it is there because Kubernetes wants a figure."
+  description = "The declared size of the volume. NFS and folders do not enforce it; Kubernetes requires a figure."
   type        = string
   default     = "30Gi"
   nullable    = false
@@ -29,7 +29,7 @@ variable "size" {
 }
 
 variable "store" {
-  description = "Where the models lie, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of one there is)."
+  description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of an existing claim)."
   type = object({
     nfs = optional(object({
       server        = string

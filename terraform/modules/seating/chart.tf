@@ -1,4 +1,4 @@
-# One model of a group is resident at a time, models of two groups side by side: a group takes what its largest takes.
+# One model of a group is resident at a time, and models of two groups are resident together: a group takes what its largest model takes.
 
 locals {
   _groups = { for name in keys(var.cards) : name => {

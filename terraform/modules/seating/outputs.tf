@@ -1,5 +1,5 @@
 output "chart" {
-  description = "The seating chart: each card with its tenants, groups and what is left, each model with its seat and where that is from, in MiB."
+  description = "The seating chart: each card with its tenants, groups and free memory, each model with its seat and its basis, in MiB."
   value       = local.chart
 }
 

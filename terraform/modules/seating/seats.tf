@@ -1,8 +1,8 @@
-# A seat is what one model needs of its card, in whole MiB: the largest of the three figures that there can be.
+# A seat is what one model needs of its card, in whole MiB: the largest of up to three figures.
 
 locals {
   _mib   = 1048576
-  _bases = ["predicted", "declared", "measured"] # of equal figures the first gives the seat its name
+  _bases = ["predicted", "declared", "measured"] # of equal figures the first is the basis
 
   _bytes = { for id, model in var.models : id => {
     predicted = coalesce(model.predicted.gpu_bytes, 0)

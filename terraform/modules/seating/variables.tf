@@ -1,5 +1,5 @@
 variable "cards" {
-  description = "The cards of the lock, by name: what each has, what stays free, and what is promised to its other users, in MiB."
+  description = "The cards of the lock, by name: the memory, the reserve and the budgets of the tenants, in MiB."
   type = map(object({
     vram_mib    = number
     reserve_mib = number
@@ -9,7 +9,7 @@ variable "cards" {
 }
 
 variable "models" {
-  description = "The models of the lock, by id: where each runs, and what it was predicted, declared and measured to take."
+  description = "The models of the lock, by id: the card of each, and its predicted, declared and measured memory."
   type = map(object({
     intent    = object({ card = string, group = string, vram = optional(object({ declared_mib = number })) })
     predicted = object({ gpu_bytes = optional(number) })

@@ -1,5 +1,5 @@
-# The lock that is applied, kept in the state.  Terraform writes outputs into the state after an apply that failed, too; this resource
-# changes only when everything that the lock leads to is there.
+# The applied lock, kept in the state.  Terraform also writes outputs into the state after a failed apply; this resource changes only
+# when all objects of the lock exist.
 
 resource "terraform_data" "applied_lock" {
   input = module.catalog.lock

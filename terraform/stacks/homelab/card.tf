@@ -1,4 +1,4 @@
-# One pod on one card: the models of this stack sit together, and the pod goes where their card is.
+# One pod on one card: the models of this stack share a card, and the pod runs on its node.
 
 locals {
   _models_on = { for id, model in module.catalog.models : model.intent.card => id... }

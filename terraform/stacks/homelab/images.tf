@@ -1,10 +1,10 @@
-# lock.json pins the bytes that the names in images.yaml meant when they were locked.
+# lock.json pins the digests that the names in images.yaml had at lock time.
 
 locals {
   _images_needed  = var.image == null ? ["fetch", "llama-swap"] : ["fetch"]
   _images_missing = [for name in local._images_needed : name if !can(module.catalog.images[name])]
 
-  # Refused below; until then something of the right shape, so that this is the only message.
+  # Refused below; this placeholder of the right shape makes that refusal the only message.
   _no_image = "refused@sha256:${sha256("")}"
   images = {
     fetch      = try(module.catalog.images.fetch, local._no_image)

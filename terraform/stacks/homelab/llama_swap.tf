@@ -23,6 +23,6 @@ module "llama_swap" {
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
   runtime_class      = var.runtime_class
 
-  # What the server runs with changes when the files are there, and not before: a download that fails leaves it as it was.
+  # The server changes only after the files are complete: a failed download leaves it unchanged.
   depends_on = [module.model_fetch]
 }

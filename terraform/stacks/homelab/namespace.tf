@@ -1,7 +1,7 @@
-# Whoever may make a pod here may make no other than a restricted one.
+# Only restricted pods are permitted here.
 #
-# A claim that exists already lives in a namespace that exists already: removing that with the stack would remove the claim, and
-# perhaps the models.  Then the namespace is only labelled.
+# An existing claim is in an existing namespace, which is only labelled: removing it with the stack would remove the claim, and perhaps
+# the models.
 
 locals {
   _namespace_is_ours = var.store.claim == null
@@ -11,7 +11,7 @@ locals {
     "pod-security.kubernetes.io/audit"   = "restricted"
   }
 
-  # Known at plan time, and there when anything is put into it.
+  # Known at plan time, and created before its objects.
   namespace = one(concat(kubernetes_namespace_v1.llama_cpp[*].metadata[0].name, kubernetes_labels.llama_cpp[*].metadata[0].name))
 }
 

@@ -1,4 +1,4 @@
-# Nobody in, nobody out, but for what each module allows its own pods.
+# No connection in or out, except those that each module permits for its own pods.
 resource "kubernetes_network_policy_v1" "default_deny" {
   metadata {
     name      = "default-deny"

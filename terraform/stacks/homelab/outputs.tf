@@ -1,25 +1,25 @@
 output "endpoint" {
-  description = "Where llama-swap listens, as a pod in the cluster reaches it."
+  description = "The address of llama-swap inside the cluster."
   value       = module.llama_swap.endpoint
 }
 
 output "lock" {
-  description = "The lock that is applied, whole; an apply that fails leaves the one before."
+  description = "The complete applied lock; a failed apply leaves the previous one."
   value       = terraform_data.applied_lock.output
 }
 
 output "models" {
-  description = "What a gateway needs to know of each model, sorted by id."
+  description = "The data of each model for a gateway, sorted by id."
   value       = module.llama_swap_config.models
 }
 
 output "namespace" {
-  description = "The namespace that everything is in."
+  description = "The namespace of all objects."
   value       = local.namespace
 }
 
 output "seating" {
-  description = "The seating chart: who sits where on each card, in MiB."
+  description = "The seating chart: the seats on each card, in MiB."
   value       = module.seating.chart
 }
 

@@ -1,5 +1,5 @@
 variable "allowed_namespaces" {
-  description = "The namespaces whose pods may speak to llama-swap, e.g. [\"litellm\"]. No other may."
+  description = "The namespaces whose pods may connect to llama-swap, e.g. [\"litellm\"]. No other may."
   type        = list(string)
   default     = []
   nullable    = false
@@ -13,13 +13,13 @@ variable "catalog" {
 }
 
 variable "hf_token_secret" {
-  description = "The Secret whose key `token` lets the download into gated repos; another name counts from the next Job on. Null: no token."
+  description = "The Secret whose key `token` gives the download access to gated repos; another name takes effect with the next Job. Null: no token."
   type        = string
   default     = null
 }
 
 variable "hub" {
-  description = "Where the download gets the files from, e.g. \"https://hub.home.arpa\". Null: huggingface.co."
+  description = "The hub of the download, e.g. \"https://hub.home.arpa\". Null: huggingface.co."
   type        = string
   default     = null
 }
@@ -51,7 +51,7 @@ variable "kubeconfig" {
 }
 
 variable "namespace" {
-  description = "The namespace that everything is in. It is made and removed with the stack, except where the store is an existing claim in it."
+  description = "The namespace of all objects. It is created and removed with the stack, except where the store is an existing claim in it."
   type        = string
   default     = "llama-cpp"
   nullable    = false
@@ -69,7 +69,7 @@ variable "runtime_class" {
 }
 
 variable "store" {
-  description = "Where the models lie, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of one there is)."
+  description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of an existing claim)."
   type = object({
     nfs = optional(object({
       server        = string

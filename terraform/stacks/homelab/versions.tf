@@ -8,6 +8,6 @@ terraform {
     }
   }
 
-  # The state lies in this folder.  `make init BACKEND=pg` puts it into PostgreSQL, by an override file beside this one.
+  # The state is in this folder.  `make init BACKEND=pg` moves it into PostgreSQL, by an override file beside this one.
   backend "local" {}
 }

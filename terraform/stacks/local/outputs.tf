@@ -4,11 +4,11 @@ output "llama_swap_config" {
 }
 
 output "models" {
-  description = "What a gateway needs to know of each model, sorted by id."
+  description = "The data of each model for a gateway, sorted by id."
   value       = module.llama_swap_config.models
 }
 
 output "seating" {
-  description = "The seating chart: who sits where on each card, in MiB."
+  description = "The seating chart: the seats on each card, in MiB."
   value       = module.seating.chart
 }

@@ -12,7 +12,7 @@ variable "engine" {
 }
 
 variable "preflight" {
-  description = "The script in front of every engine that refuses a load that has no room, absolute or relative to this stack. Null: none."
+  description = "The script that runs before every engine and refuses a load without room, absolute or relative to this stack. Null: no preflight."
   type        = string
   default     = "../../modules/llama-swap-config/preflight.sh"
 }

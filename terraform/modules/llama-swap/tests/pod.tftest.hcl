@@ -171,7 +171,7 @@ run "answers_under_way_are_not_cut" {
 
   assert {
     condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].lifecycle[0].pre_stop[0].exec[0].command == tolist(["sh", "/etc/llama-swap/drain.sh", "90"])
-    error_message = "The pod must wait before llama-swap is told to stop."
+    error_message = "The pod must wait before llama-swap gets SIGTERM."
   }
 
   assert {
@@ -197,7 +197,7 @@ run "the_pod_is_restricted" {
       pod.run_as_non_root && pod.run_as_user == "10001" && pod.run_as_group == "10001" && pod.fs_group == "10001"
       && pod.fs_group_change_policy == "OnRootMismatch" && pod.seccomp_profile[0].type == "RuntimeDefault"
     )])
-    error_message = "The pod must be nobody special."
+    error_message = "The pod must run as the restricted user."
   }
 
   assert {
@@ -234,7 +234,7 @@ run "only_the_named_may_ask_and_nothing_goes_out" {
   }
 }
 
-run "nobody_named_is_nobody_let_in" {
+run "an_empty_list_of_namespaces_permits_none" {
   command = plan
 
   variables {

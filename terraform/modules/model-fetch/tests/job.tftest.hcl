@@ -134,7 +134,7 @@ run "a_token_is_a_file" {
 
   assert {
     condition     = { for env in kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].env : env.name => env.value }["HF_TOKEN_PATH"] == "/run/secrets/corral/token"
-    error_message = "The agent must be told where the token is."
+    error_message = "The agent must get the path of the token."
   }
 
   assert {
@@ -144,7 +144,7 @@ run "a_token_is_a_file" {
 
   assert {
     condition     = !contains([for mount in kubernetes_job_v1.download_models.spec[0].template[0].spec[0].container[0].volume_mount : mount.name], "token")
-    error_message = "Whoever only reads models needs no token."
+    error_message = "A container that only reads models needs no token."
   }
 }
 
@@ -211,7 +211,7 @@ run "out_go_names_and_https_and_nothing_comes_in" {
 
   assert {
     condition     = length(kubernetes_network_policy_v1.download_models.spec[0].ingress) == 0 && contains(kubernetes_network_policy_v1.download_models.spec[0].policy_types, "Ingress")
-    error_message = "Nobody speaks to a download."
+    error_message = "The policy must permit no connection to a download."
   }
 }
 

@@ -98,7 +98,7 @@ run "the_models_outlive_the_volume" {
   }
 }
 
-run "volume_and_claim_belong_to_each_other_and_to_nobody_else" {
+run "volume_and_claim_belong_only_to_each_other" {
   command = plan
 
   variables {
@@ -134,7 +134,7 @@ run "another_place" {
   }
 
   assert {
-    condition     = output.claim != run.volume_and_claim_belong_to_each_other_and_to_nobody_else.claim
+    condition     = output.claim != run.volume_and_claim_belong_only_to_each_other.claim
     error_message = "Another place must be another claim: pods hold the old one until they have moved."
   }
 }

@@ -46,7 +46,7 @@ run "a_relative_export_is_refused" {
   expect_failures = [var.store]
 }
 
-run "an_export_of_nobody_is_refused" {
+run "an_export_without_a_server_is_refused" {
   command = plan
 
   variables {

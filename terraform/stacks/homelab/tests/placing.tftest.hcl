@@ -32,7 +32,7 @@ run "the_whole_lock_is_kept_as_the_applied_one" {
 
   assert {
     condition     = jsonencode(terraform_data.applied_lock.input) == jsonencode(jsondecode(file("tests/catalogs/good/lock.json")))
-    error_message = "What is applied must be there to be compared with."
+    error_message = "The applied lock must be available for a comparison."
   }
 }
 
@@ -54,7 +54,7 @@ run "the_namespace_takes_only_restricted_pods" {
   }
 }
 
-run "nobody_in_and_nobody_out_unless_allowed" {
+run "no_connection_in_or_out_unless_allowed" {
   command = plan
 
   assert {
@@ -65,7 +65,7 @@ run "nobody_in_and_nobody_out_unless_allowed" {
   }
 }
 
-run "a_namespace_with_somebody_elses_claim_is_not_ours_to_remove" {
+run "a_namespace_with_an_existing_claim_is_not_removed" {
   command = plan
 
   variables {
@@ -117,7 +117,7 @@ run "the_servers_image_can_be_another_one" {
 
   assert {
     condition     = local.image_from == "variable image"
-    error_message = "Whoever cannot get it must be sent to the variable, not to the lock."
+    error_message = "A failed pull must point at the variable, not at the lock."
   }
 }
 

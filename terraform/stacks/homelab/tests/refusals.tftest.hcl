@@ -57,7 +57,7 @@ run "a_local_store_on_another_node_is_refused" {
   expect_failures = [terraform_data.store_is_on_the_cards_node]
 }
 
-run "somebody_elses_namespace_is_refused" {
+run "a_namespace_of_kubernetes_is_refused" {
   command = plan
 
   variables {
