@@ -108,11 +108,11 @@ def _on_this_host(args: argparse.Namespace, services: tuple[HostService, ...]) -
 def _in_cluster(args: argparse.Namespace, where: ClusterTarget) -> int:
     from corral.cluster import client, summary
 
-    found = summary.summary(client.connect(where.kubeconfig, where.context), where)
+    cluster = client.connect(where.kubeconfig, where.context)
+    found = summary.summary(cluster, where)
     if args.json:
-        output.data_json(found.as_json())
+        output.data_json(found.as_json(cluster, where))
         return ExitCode.OK if found.is_well else ExitCode.FAILED
-    cluster = found.cluster
     output.info(f"{where.url}  context {cluster.context}, Kubernetes {cluster.version} at {cluster.server}")
     if where.trouble:
         output.warn(f"The seating chart is not known: {where.trouble}")

@@ -9,10 +9,10 @@ from corral.cluster.finding import Cause, Finding
 from corral.cluster.snapshot import Snapshot, at, claims_of, has_started, listed, name_of, quantity
 
 _TRANSIENT = re.compile(r"timed out|refused|no route to host|unreachable|i/o timeout|temporary failure", re.IGNORECASE)
-_NO_OBJECT = re.compile(r'(?P<kind>secret|configmap) "(?P<name>[^"]+)" not found', re.IGNORECASE)
-_NO_KEY = re.compile(
-    r"references non-existent (?P<kind>secret|config) key: (?P<key>\S+)"
-    r"|couldn't find key (?P<key_of>\S+) in (?P<of>Secret|ConfigMap) \S+"
+_MISSING = (
+    re.compile(r'(?P<kind>secret|configmap) "(?P<name>[^"]+)" not found', re.IGNORECASE),
+    re.compile(r"references non-existent (?P<kind>secret|config) key: (?P<key>\S+)"),
+    re.compile(r"couldn't find key (?P<key>\S+) in (?P<kind>Secret|ConfigMap) \S+"),
 )
 
 
@@ -94,7 +94,8 @@ def unmounted(snapshot: Snapshot, pod: Object) -> Finding | None:
     subject = f"pod/{name_of(pod)}"
     if found := missing_object(snapshot, subject, message):
         return found
-    volume = _volume_in(snapshot, pod, message)
+    volumes = volumes_of(snapshot, pod["spec"])
+    volume = next((one for one in volumes if f'"{name_of(one)}"' in message), next(iter(volumes), None))
     what = f"cannot mount its volume{f' {place_of(volume)}' if volume else ''}: {_mount_error(message)}"
     step = command_at_store(snapshot, volume) if volume else snapshot.kubectl("describe", subject)
     return Finding(subject, what, message, step, is_stuck=not _TRANSIENT.search(message), cause=Cause.VOLUME)
@@ -102,32 +103,23 @@ def unmounted(snapshot: Snapshot, pod: Object) -> Finding | None:
 
 def missing_object(snapshot: Snapshot, subject: str, message: str) -> Finding | None:
     """A Secret or a ConfigMap that *message* names, or a key of it, does not exist."""
-    if found := _NO_OBJECT.search(message):
-        name, is_secret = found["name"], found["kind"].lower() == "secret"
-        what = f"waits for the {_kind(is_secret)} {name}, which does not exist in {snapshot.namespace}."
-        step = create_token(snapshot, name) if is_secret else "corral apply"
-    elif found := _NO_KEY.search(message):
-        is_secret = (found["kind"] or found["of"]).lower() == "secret"
-        what = f"waits for the key {found['key'] or found['key_of']}, which its {_kind(is_secret)} does not have."
-        step = snapshot.kubectl("describe", "secrets" if is_secret else "configmaps")
-    else:
+    found = next((found for pattern in _MISSING if (found := pattern.search(message))), None)
+    if found is None:
         return None
+    is_secret, names = found["kind"].lower() == "secret", found.groupdict()
+    kind = "Secret" if is_secret else "ConfigMap"
+    if name := names.get("name"):
+        what = f"waits for the {kind} {name}, which does not exist in {snapshot.namespace}."
+        step = create_token(snapshot, name) if is_secret else "corral apply"
+    else:
+        what = f"waits for the key {names['key']}, which its {kind} does not have."
+        step = snapshot.kubectl("describe", f"{kind.lower()}s")
     return Finding(subject, what, message, step, is_stuck=True, cause=Cause.CONFIGURATION)
 
 
 def create_token(snapshot: Snapshot, name: str) -> str:
     """The command that makes the Secret *name* with the hub's token, read from stdin so that no shell records it."""
     return snapshot.kubectl("create", "secret", "generic", name, "--from-file=token=/dev/stdin")
-
-
-def _kind(is_secret: bool) -> str:
-    return "Secret" if is_secret else "ConfigMap"
-
-
-def _volume_in(snapshot: Snapshot, pod: Object, message: str) -> Object | None:
-    """The PersistentVolume that *message* is about."""
-    volumes = volumes_of(snapshot, pod["spec"])
-    return next((one for one in volumes if f'"{name_of(one)}"' in message), next(iter(volumes), None))
 
 
 def volumes_of(snapshot: Snapshot, spec: Object) -> list[Object]:
@@ -138,33 +130,32 @@ def volumes_of(snapshot: Snapshot, spec: Object) -> list[Object]:
 
 def place_of(volume: Object) -> str:
     """Where the bytes of a PersistentVolume are: ``nfs 10.0.0.5:/srv/models``."""
-    spec = volume["spec"]
-    if nfs := spec.get("nfs"):
-        return f"nfs {nfs.get('server')}:{nfs.get('path')}"
-    if local := spec.get("local") or spec.get("hostPath"):
-        node = _node_of(volume)
-        return f"{'local' if spec.get('local') else 'hostPath'} {local.get('path')}{f' on {node}' if node else ''}"
-    if csi := spec.get("csi"):
-        return f"csi {csi.get('driver')}"
-    return name_of(volume)
-
-
-def _node_of(volume: Object) -> str:
-    """The one node that a local volume is on; empty when it is not tied to one."""
-    terms = listed(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
-    values = [value for term in terms for one in listed(term, "matchExpressions") for value in listed(one, "values")]
-    return str(values[0]) if len(values) == 1 else ""
+    kind, machine, path = _location(volume)
+    if kind == "nfs":
+        return f"nfs {machine}:{path}"
+    if kind:
+        return f"{kind} {path}{f' on {machine}' if machine else ''}"
+    driver = at(volume, "spec", "csi", "driver")
+    return f"csi {driver}" if driver else name_of(volume)
 
 
 def command_at_store(snapshot: Snapshot, volume: Object, command: str = "ls -ldn") -> str:
     """*command* on the folder of *volume*, on the machine that has it."""
-    spec = volume["spec"]
-    if nfs := spec.get("nfs"):
-        return f"ssh {nfs.get('server')} {command} {nfs.get('path')}"
-    local, node = spec.get("local") or spec.get("hostPath"), _node_of(volume)
-    if local and node:
-        return f"ssh {node} {command} {local.get('path')}"
+    _, machine, path = _location(volume)
+    if machine:
+        return f"ssh {machine} {command} {path}"
     return snapshot.kubectl("describe", f"persistentvolume/{name_of(volume)}")
+
+
+def _location(volume: Object) -> tuple[str, str, str]:
+    """Kind, machine and path of a volume on a disk; each is empty where it is not known."""
+    terms = listed(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
+    nodes = [value for term in terms for one in listed(term, "matchExpressions") for value in listed(one, "values")]
+    node = str(nodes[0]) if len(nodes) == 1 else ""
+    for kind in ("nfs", "local", "hostPath"):
+        if source := at(volume, "spec", kind):
+            return kind, source["server"] if kind == "nfs" else node, source["path"]
+    return "", "", ""
 
 
 def _mount_error(message: str) -> str:

@@ -10,20 +10,14 @@ from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.snapshot import SERVER, Snapshot, at, containers, last_end, listed, message_of, name_of, seconds
 
-_IMAGE = {
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "ImageInspectError",
-    "RegistryUnavailable",
-    "SignatureValidationFailed",
-}
+_IMAGE = re.compile(
+    r"ErrImage(Never)?Pull|ImagePullBackOff|InvalidImageName|ImageInspectError|RegistryUnavailable|SignatureValidation"
+)
 _MISSING_FILE = re.compile(r"\bstartup: file-missing path=(?P<path>.+?): ")  # started.sh
 _LASTING = re.compile(r"executable file not found|no such file or directory|permission denied|not a directory")
 _FROM = "corral/image-from"  # annotation of a Deployment whose image is not the lock's
 _NEVER_RAN = {"StartError", "ContainerCannotRun"}
-_STARTING = {None, "", "ContainerCreating", "PodInitializing"}
+_STARTING = {"", "ContainerCreating", "PodInitializing"}
 _OFTEN = 3  # starts that fail one after the other
 _RECENT_S = 3600.0
 
@@ -54,10 +48,10 @@ def waiting(snapshot: Snapshot, pod: Object) -> Finding | None:
     """A container that cannot start, or ended and waits to be started again."""
     for container in containers(pod):
         state = at(container, "state", "waiting") or {}
-        reason = state.get("reason")
+        reason = str(state.get("reason") or "")
         if reason in _STARTING:
             continue
-        if reason in _IMAGE:
+        if _IMAGE.match(reason):
             return _image(snapshot, pod, container, state)
         if reason == "CrashLoopBackOff":
             return _crashed(snapshot, pod, container)
@@ -127,43 +121,30 @@ def is_out_of_memory(end: Object) -> bool:
 
 def _out_of_memory(snapshot: Snapshot, pod: Object, container: Object, *, is_stuck: bool) -> Finding:
     subject, name, end = f"pod/{name_of(pod)}", container["name"], last_end(container)
-    limit, restarts = (
-        at(_spec(pod, container), "resources", "limits", "memory"),
-        int(container.get("restartCount") or 0),
-    )
+    limit = at(_spec(pod, container), "resources", "limits", "memory")
+    restarts = int(container.get("restartCount") or 0)
     what = f"took more memory than its container {name} may have{f' ({limit})' if limit else ''}"
     what += f" and was killed for it{_ago(snapshot, end)}{_so_far(restarts)}."
     step = snapshot.kubectl("logs", subject, "-c", name, *(["--previous"] if restarts else []))
     return Finding(subject, what, _reported(end), step, is_stuck=is_stuck, cause=Cause.MEMORY)
 
 
-def ended_lately(snapshot: Snapshot, pod: Object) -> Finding | None:
-    """It runs again, but a container of it ended badly within the last hour."""
+def ended(snapshot: Snapshot, pod: Object, *, runs_again: bool = False) -> Finding | None:
+    """A container has ended badly: within the last hour if it *runs_again*, else with nothing in its place yet."""
     for container in containers(pod):
-        end = at(container, "lastState", "terminated") or {}
-        if end.get("exitCode") and snapshot.now - seconds(end.get("finishedAt")) <= _RECENT_S:
-            return _ended(snapshot, pod, container, end, runs_again=True)
+        end = at(container, "lastState" if runs_again else "state", "terminated") or {}
+        is_recent = snapshot.now - seconds(end.get("finishedAt")) <= _RECENT_S
+        if not end.get("exitCode") or (runs_again and not is_recent):
+            continue
+        if is_out_of_memory(end):
+            return _out_of_memory(snapshot, pod, container, is_stuck=False)
+        subject, name, line = f"pod/{name_of(pod)}", container["name"], snapshot.last_line(pod, container["name"])
+        what = f"runs again after its container {name} ended" if runs_again else f"has a container {name} that ended"
+        what += f"{_ago(snapshot, end)} ({_how(end)})"
+        what += f"; its last log line: {line}" if line else "." if runs_again else "; it logged nothing."
+        step = snapshot.kubectl("logs", subject, "-c", name, *(["--previous"] if runs_again else []))
+        return Finding(subject, what, _reported(end), step, is_stuck=False, cause=Cause.CRASH)
     return None
-
-
-def failed_now(snapshot: Snapshot, pod: Object) -> Finding | None:
-    """A container has ended badly and nothing was started in its place yet."""
-    for container in containers(pod):
-        end = at(container, "state", "terminated") or {}
-        if end.get("exitCode"):
-            return _ended(snapshot, pod, container, end, runs_again=False)
-    return None
-
-
-def _ended(snapshot: Snapshot, pod: Object, container: Object, end: Object, *, runs_again: bool) -> Finding:
-    if is_out_of_memory(end):
-        return _out_of_memory(snapshot, pod, container, is_stuck=False)
-    subject, name, line = f"pod/{name_of(pod)}", container["name"], snapshot.last_line(pod, container["name"])
-    what = f"runs again after its container {name} ended" if runs_again else f"has a container {name} that ended"
-    what += f"{_ago(snapshot, end)} ({_how(end)})"
-    what += f"; its last log line: {line}" if line else "." if runs_again else "; it logged nothing."
-    step = snapshot.kubectl("logs", subject, "-c", name, *(["--previous"] if runs_again else []))
-    return Finding(subject, what, _reported(end), step, is_stuck=False, cause=Cause.CRASH)
 
 
 def unwell(snapshot: Snapshot, pod: Object) -> Finding | None:
@@ -172,9 +153,9 @@ def unwell(snapshot: Snapshot, pod: Object) -> Finding | None:
     if not message:
         return None
     probe = message.partition(" probe")[0].lower() if " probe" in message else "a"
-    step = snapshot.kubectl("logs", f"pod/{name_of(pod)}", "--tail=50")
-    what = f"runs, but its {probe} probe fails."
-    return Finding(f"pod/{name_of(pod)}", what, message, step, is_stuck=False, cause=Cause.PROBE)
+    subject, what = f"pod/{name_of(pod)}", f"runs, but its {probe} probe fails."
+    step = snapshot.kubectl("logs", subject, "--tail=50")
+    return Finding(subject, what, message, step, is_stuck=False, cause=Cause.PROBE)
 
 
 def missing_file(event: str) -> str:
@@ -190,8 +171,8 @@ def _how(end: Object) -> str:
 
 
 def _ago(snapshot: Snapshot, end: Object) -> str:
-    at_time = end.get("finishedAt")
-    return f" {duration(snapshot.seconds_since(at_time))} ago" if at_time else ""
+    finished = end.get("finishedAt")
+    return f" {duration(snapshot.seconds_since(finished))} ago" if finished else ""
 
 
 def _so_far(restarts: int) -> str:

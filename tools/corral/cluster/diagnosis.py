@@ -5,29 +5,24 @@ Where no rule knows the message, it is shown as it is, and the finding states th
 
 What is found, where Kubernetes (v1.34) reports it, and whether it is stuck, so that no waiting heals it:
 
-- a claim that is ``Pending`` (``FailedBinding``, ``ProvisioningFailed``, ``VolumeMismatch``) or ``Lost``:
-  pkg/controller/volume/persistentvolume/pv_controller.go.  Stuck.
-- ``PodScheduled`` is False: pkg/scheduler/framework/plugins/: noderesources/fit.go (``Insufficient …``), nodeaffinity,
-  tainttoleration, volumebinding.  Stuck; but not for a node that is cordoned or not ready (nodeunschedulable;
-  pkg/controller/nodelifecycle).
-- ``FailedMount``, ``FailedAttachVolume``: pkg/kubelet/events/event.go.  Stuck, unless it is a timeout or a refusal of
-  the network.
-- a Secret or ConfigMap, or a key of it, not found: pkg/volume/{secret,configmap}, pkg/kubelet/kubelet_pods.go.  Stuck.
-- ``ErrImagePull``, ``ImagePullBackOff``, ``InvalidImageName``, …: pkg/kubelet/images/types.go.  Stuck, unless it is the
-  network, a rate limit or a full disk.
-- ``CreateContainerConfigError``, ``RunContainerError``, …: pkg/kubelet/kuberuntime/kuberuntime_container.go.  Settings
-  and missing programs are stuck.
-- ``FailedCreatePodSandBox`` for want of the runtime's handler: containerd, CRI-O.  Stuck.
-- ``CrashLoopBackOff``, ``OOMKilled``: pkg/kubelet/container/sync_result.go.  Stuck from the third restart on.
-- a pod that is ``Failed`` (``Evicted``, ``UnexpectedAdmissionError``, …): pkg/kubelet/{eviction,lifecycle}.  Not stuck:
-  another is made.
-- ``ReplicaFailure``, ``FailedCreate`` (Pod Security, RuntimeClass, quota): pkg/controller/{deployment,job},
-  plugin/pkg/admission.  Stuck; but a ServiceAccount may still be made.
-- a Job that is ``Failed`` (``BackoffLimitExceeded``, ``DeadlineExceeded``, ``PodFailurePolicy``): k8s.io/api,
-  batch/v1/types.go.  Stuck.  While it tries again: stuck when the agent ended with exit code 2, for which
-  trying again does not help.
-- ``Unhealthy``: pkg/kubelet/prober.  A node that is not ``Ready``, or under pressure: pkg/kubelet/nodestatus.
-  Not stuck.
+- A claim that is ``Pending`` (``FailedBinding``, ``ProvisioningFailed``, ``VolumeMismatch``) or ``Lost``; stuck.
+  pkg/controller/volume/persistentvolume/pv_controller.go.
+- ``PodScheduled`` is False; stuck, unless the node is cordoned or not ready (nodeunschedulable; pkg/controller/
+  nodelifecycle).  pkg/scheduler/framework/plugins/: noderesources, nodeaffinity, tainttoleration, volumebinding.
+- ``FailedMount``, ``FailedAttachVolume``; stuck, unless it is a timeout or the network.  pkg/kubelet/events/event.go.
+- A Secret or ConfigMap, or a key of it, not found; stuck.  pkg/volume/{secret,configmap}, pkg/kubelet/kubelet_pods.go.
+- ``ErrImagePull``, ``ImagePullBackOff``, ``InvalidImageName``, …; stuck, unless it is the network, a rate limit or a
+  full disk.  pkg/kubelet/images/types.go.
+- ``CreateContainerConfigError``, ``RunContainerError``, …; stuck if it is a setting or a missing program.
+  pkg/kubelet/kuberuntime/kuberuntime_container.go.
+- ``FailedCreatePodSandBox`` for want of the runtime's handler; stuck.  containerd, CRI-O.
+- ``CrashLoopBackOff``, ``OOMKilled``; stuck from the third restart on.  pkg/kubelet/container/sync_result.go.
+- A pod that is ``Failed`` (``Evicted``, …); not stuck: another is made.  pkg/kubelet/{eviction,lifecycle}.
+- ``ReplicaFailure``, ``FailedCreate`` (Pod Security, RuntimeClass, quota); stuck, but a ServiceAccount may still be
+  made.  pkg/controller/{deployment,job}, plugin/pkg/admission.
+- A Job that is ``Failed`` (``BackoffLimitExceeded``, ``DeadlineExceeded``, ``PodFailurePolicy``); stuck.  While it
+  tries again: stuck when the agent ended with exit code 2, for which that is no use.  k8s.io/api, batch/v1/types.go.
+- ``Unhealthy``; a node that is not ``Ready``, or under pressure: not stuck.  pkg/kubelet/{prober,nodestatus}.
 """
 
 from __future__ import annotations
@@ -39,17 +34,7 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules, container_rules, job_rules, scheduling_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import (
-    Snapshot,
-    at,
-    condition,
-    has_started,
-    is_ready,
-    is_stopping,
-    is_true,
-    message_of,
-    name_of,
-)
+from corral.cluster.snapshot import Snapshot, at, condition, has_started, is_ready, is_true, message_of, name_of
 
 _START_LIMIT_S = 60.0  # for which a pod may be starting without an event
 _RECENT_S = 3600.0
@@ -81,7 +66,7 @@ def _all(snapshot: Snapshot) -> Iterator[Finding | None]:
             what = "does not exist: nothing was applied to this cluster, or under another name."
             yield Finding(subject, what, "", "corral apply", is_stuck=False, cause=Cause.ABSENT)
             return
-        if is_stopping(snapshot.namespace_object):
+        if at(snapshot.namespace_object, "metadata", "deletionTimestamp"):
             what, step = "is being deleted, with all that is in it.", snapshot.kubectl("describe", subject)
             yield Finding(subject, what, "", step, is_stuck=True, cause=Cause.ABSENT)
             return
@@ -130,7 +115,7 @@ def _server(snapshot: Snapshot) -> Iterator[Finding | None]:
     ready, failure = [pod for pod in pods if is_ready(pod)], condition(deployment, "ReplicaFailure")
     yield _removed(snapshot, pods)
     if ready:
-        yield from (container_rules.ended_lately(snapshot, pod) for pod in ready)
+        yield from (container_rules.ended(snapshot, pod, runs_again=True) for pod in ready)
     elif failure.get("status") == "True":
         yield job_rules.refused(snapshot, subject, message_of(failure))
     elif pods:
@@ -148,18 +133,20 @@ def _pod(snapshot: Snapshot, pod: Object, *, is_of_job: bool = False) -> Finding
     phase = at(pod, "status", "phase")
     if phase == "Succeeded":
         return None
-    if is_stopping(pod):
+    if at(pod, "metadata", "deletionTimestamp"):
         return _stopping(snapshot, pod)
     if phase == "Failed":
         # How a container of the Job ended is a finding about the Job.
-        return None if is_of_job or _is_removed(pod) else container_rules.failed_now(snapshot, pod)
+        return None if is_of_job or _is_removed(pod) else container_rules.ended(snapshot, pod)
     rules = (scheduling_rules.unscheduled, container_rules.waiting, _sandbox, claim_rules.unmounted)
-    for rule in rules if is_of_job else (*rules, container_rules.failed_now):
+    for rule in rules if is_of_job else (*rules, container_rules.ended):
         if found := rule(snapshot, pod):
             return found
     if is_ready(pod) or (is_of_job and phase == "Running"):
         return None
-    return container_rules.unwell(snapshot, pod) or _on_dead_node(snapshot, pod) or _unexplained(snapshot, pod)
+    node = next((one for one in snapshot.nodes if name_of(one) == at(pod, "spec", "nodeName")), None)
+    dead = _node(snapshot, node) if node and not is_true(node, "Ready") else None
+    return container_rules.unwell(snapshot, pod) or dead or _unexplained(snapshot, pod)
 
 
 def _sandbox(snapshot: Snapshot, pod: Object) -> Finding | None:
@@ -203,11 +190,6 @@ def _stopping(snapshot: Snapshot, pod: Object) -> Finding | None:
     what = f"should have been gone {duration(over)} ago: its node {node} does not stop it."
     step = snapshot.kubectl("delete", subject, "--force", "--grace-period=0")
     return Finding(subject, what, "", step, is_stuck=False, cause=Cause.NODE)
-
-
-def _on_dead_node(snapshot: Snapshot, pod: Object) -> Finding | None:
-    node = next((one for one in snapshot.nodes if name_of(one) == at(pod, "spec", "nodeName")), None)
-    return _node(snapshot, node) if node and not is_true(node, "Ready") else None
 
 
 def _unexplained(snapshot: Snapshot, pod: Object) -> Finding | None:

@@ -5,28 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from corral.agent import termination
 from corral.agent.errors import Code
 from corral.agent.progress import count, duration
-from corral.agent.termination import Termination
 from corral.cluster import claim_rules
 from corral.cluster.client import Object
 from corral.cluster.container_rules import is_out_of_memory
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import (
-    Snapshot,
-    at,
-    condition,
-    containers,
-    is_true,
-    last_end,
-    listed,
-    message_of,
-    name_of,
-    pod_spec,
-)
+from corral.cluster.snapshot import Snapshot, at, condition, containers, last_end, listed, message_of, name_of, pod_spec
 
 ENDED_FOR = "corral/ended-for"
 """Annotation of a Job that was ended with the apply that waited for it: the finding that was the reason, as JSON.
@@ -38,49 +26,37 @@ _REFUSED_BY_AGENT = 2  # its exit code for an error in the lock or the settings,
 _AT_THE_STORE = {Code.STORE_FULL: "df -h", Code.STORE_UNUSABLE: "ls -ldn"}
 _OFTEN = 2  # times out of memory: a single one may have been caused by other processes
 
-_MEANINGS: dict[Code, str] = {
-    Code.STORE_FULL: "the store is full",
-    Code.STORE_UNUSABLE: "the store cannot be written",
-    Code.NOT_ON_HUB: "the hub does not have a file of the lock",
-    Code.NOT_PERMITTED: "the hub does not give a file (a gated repo, or a wrong token)",
-    Code.CONTENT_DIFFERS: "what the hub gives is not what was locked",
-    Code.HUB_ADDRESS: "the hub's address is not accepted",
-    Code.LOCK_UNUSABLE: "the lock is not usable",
+# What a code of the agent means, and the command to type where it is the same for every Job.
+_MEANINGS: dict[Code, tuple[str, str]] = {
+    Code.STORE_FULL: ("the store is full", ""),
+    Code.STORE_UNUSABLE: ("the store cannot be written", ""),
+    Code.NOT_ON_HUB: ("the hub does not have a file of the lock", "corral lock --upgrade"),
+    Code.NOT_PERMITTED: ("the hub does not give a file (a gated repo, or a wrong token)", ""),
+    Code.CONTENT_DIFFERS: ("what the hub gives is not what was locked", "corral lock --upgrade"),
+    Code.HUB_ADDRESS: ("the hub's address is not accepted", ""),
+    Code.LOCK_UNUSABLE: ("the lock is not usable", "corral lock"),
 }
 
 
-@dataclass(frozen=True)
-class _AgentEnd:
-    """How the agent ended.
-
-    Attributes:
-        container: that it ran in.
-        exit_code: of its process.
-        reason: its termination message; None where it could not write any more.
-        last_line: of its log, for people.
-        is_out_of_memory: the kernel ended it for its memory.
-        event: how Kubernetes reports it.
-    """
+class _AgentEnd(NamedTuple):
+    """How the agent ended: its container, how Kubernetes reports it, and its reason in words, which may be empty."""
 
     container: str
     exit_code: int
-    reason: Termination | None
-    last_line: str
     is_out_of_memory: bool
     event: str
-
-    @property
-    def code(self) -> Code:
-        return self.reason.code if self.reason else Code.OTHER
+    code: Code
+    sentence: str
 
 
 def failed(snapshot: Snapshot, job: Object) -> Finding | None:
     """It has given up."""
-    if not is_true(job, "Failed"):
+    ended = condition(job, "Failed")
+    if ended.get("status") != "True":
         return None
-    ended, end, note = condition(job, "Failed"), _agent_end(snapshot), at(job, "metadata", "annotations", ENDED_FOR)
+    end, note = _agent_end(snapshot), at(job, "metadata", "annotations", ENDED_FOR)
     is_late = ended.get("reason") == "DeadlineExceeded"
-    subject, event, cause = f"job/{name_of(job)}", f"{ended.get('reason', '')}: {message_of(ended)}", Cause.DOWNLOAD
+    subject, event = f"job/{name_of(job)}", f"{ended.get('reason', '')}: {message_of(ended)}"
     # A pod that failed by itself knows better than the note what is wrong, but not who ended the Job.
     if note is not None and (end is None or end.code is Code.STOPPED or (note == _NO_FINDING and is_late)):
         return _ended(note, subject, event)
@@ -88,13 +64,12 @@ def failed(snapshot: Snapshot, job: Object) -> Finding | None:
         limit = at(job, "spec", "activeDeadlineSeconds")
         what = f"was not done within {duration(limit)}" if is_late and limit else "has failed"
         what += "; the reason is gone with its pod."
-        step = (
-            "corral apply" if is_late else snapshot.kubectl("describe", subject)
-        )  # a new Job goes on where this one was
+        step = snapshot.kubectl("describe", subject)
+        step = "corral apply" if is_late else step  # a new Job goes on where this one was
     else:
         explanation, step = _explain(snapshot, job, end)
         what = f"has failed: {explanation}"
-    return Finding(subject, what, event, step, is_stuck=True, cause=cause)
+    return Finding(subject, what, event, step, is_stuck=True, cause=Cause.DOWNLOAD)
 
 
 def _ended(note: str, subject: str, event: str) -> Finding:
@@ -178,37 +153,29 @@ def _agent_end(snapshot: Snapshot) -> _AgentEnd | None:
     """Of the last pod of the Job that failed; None when no such pod exists any more."""
     for pod in snapshot.job_pods:
         for container in containers(pod):
-            end = last_end(container)
+            end, name = last_end(container), container["name"]
             if code := end.get("exitCode"):
-                return _AgentEnd(
-                    container["name"],
-                    code,
-                    termination.read(str(end.get("message") or "")),
-                    snapshot.last_line(pod, container["name"]),
-                    is_out_of_memory(end),
-                    f"pod/{name_of(pod)}: {end.get('reason') or 'Error'}, exit code {code}",
-                )
+                reason = termination.read(str(end.get("message") or ""))  # None where it could not write any more
+                known = (reason.code, reason.sentence) if reason else (Code.OTHER, snapshot.last_line(pod, name))
+                event = f"pod/{name_of(pod)}: {end.get('reason') or 'Error'}, exit code {code}"
+                return _AgentEnd(name, code, is_out_of_memory(end), event, *known)
     return None
 
 
 def _explain(snapshot: Snapshot, job: Object, end: _AgentEnd) -> tuple[str, str]:
     """What went wrong, and the command to type."""
-    subject, mounts = f"job/{name_of(job)}", pod_spec(job)
-    sentence = end.reason.sentence if end.reason else end.last_line
-    if end.is_out_of_memory or not sentence:
+    subject, spec = f"job/{name_of(job)}", pod_spec(job)
+    if end.is_out_of_memory or not end.sentence:
         silent = f"ended with exit code {end.exit_code} and gave no reason."
         how = "took more memory than it may have and was killed." if end.is_out_of_memory else silent
         return f"its container {end.container} {how}", snapshot.kubectl("describe", subject)
-    step = snapshot.kubectl("logs", subject, "-c", end.container)
-    if end.code in _AT_THE_STORE and (volumes := claim_rules.volumes_of(snapshot, mounts)):
+    meaning, step = _MEANINGS.get(end.code, ("", ""))
+    if end.code in _AT_THE_STORE and (volumes := claim_rules.volumes_of(snapshot, spec)):
         step = claim_rules.command_at_store(snapshot, volumes[0], _AT_THE_STORE[end.code])
-    elif end.code in (Code.NOT_ON_HUB, Code.CONTENT_DIFFERS):
-        step = "corral lock --upgrade"
-    elif end.code is Code.LOCK_UNUSABLE:
-        step = "corral lock"
     elif end.code is Code.NOT_PERMITTED:
-        secret = next((name for one in listed(mounts, "volumes") if (name := at(one, "secret", "secretName"))), None)
+        secret = next((name for one in listed(spec, "volumes") if (name := at(one, "secret", "secretName"))), None)
         describe = snapshot.kubectl("describe", f"secret/{secret}")
         step = describe if secret else claim_rules.create_token(snapshot, "hf-token")
-    sentence = sentence if sentence.endswith(".") else f"{sentence}."
-    return f"{_MEANINGS[end.code]}: {sentence}" if end.code in _MEANINGS else sentence, step
+    sentence = end.sentence if end.sentence.endswith(".") else f"{end.sentence}."
+    step = step or snapshot.kubectl("logs", subject, "-c", end.container)
+    return f"{meaning}: {sentence}" if meaning else sentence, step

@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from socket import socket as Socket  # noqa: N812 - the WebSockets are called socket here
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -62,20 +61,14 @@ def forwarded(cluster: Cluster, namespace: str, service: str = "llama-swap") -> 
         thread.join()
 
 
-@dataclass(frozen=True)
-class _Target:
-    pod: str
-    port: int
-
-
-def _find_target(cluster: Cluster, namespace: str, service: str) -> _Target:
-    """A ready pod of *service*, and the port in it."""
+def _find_target(cluster: Cluster, namespace: str, service: str) -> tuple[str, int]:
+    """The name of a ready pod of *service*, and the port in it."""
     found = _find_service(cluster, namespace, service)
     selector = ",".join(f"{key}={value}" for key, value in sorted((at(found, "spec", "selector") or {}).items()))
     pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector) if selector else ()
     for pod in pods:
         if is_ready(pod):
-            return _Target(name_of(pod), _port_in(pod, found["spec"]["ports"][0]))
+            return name_of(pod), _port_in(pod, found["spec"]["ports"][0])
     states = ", ".join(f"{name_of(pod)} is {_phase(pod)}" for pod in pods) or "it has no pod"
     raise CannotRun(
         f"No pod of the Service {name_of(found)} in {namespace} is ready: {states}.",
@@ -110,10 +103,9 @@ def _port_in(pod: Object, port: Object) -> int:
     target = port.get("targetPort") or port["port"]
     if isinstance(target, int):
         return target
-    for container in pod["spec"]["containers"]:
-        for one in listed(container, "ports"):
-            if one.get("name") == target:
-                return int(one["containerPort"])
+    ports = (one for container in pod["spec"]["containers"] for one in listed(container, "ports"))
+    if number := next((one["containerPort"] for one in ports if one.get("name") == target), None):
+        return int(number)
     raise CannotRun(
         f"The Service sends to the port named {target}, and the pod {name_of(pod)} names no such port.",
         next_step=f"kubectl -n {pod['metadata']['namespace']} describe pod {name_of(pod)}",
@@ -151,7 +143,7 @@ class _Forward:
         connector = aiohttp.TCPConnector(socket_factory=self._socket)
         async with aiohttp.ClientSession(trust_env=False, connector=connector) as self._session:
             # A first WebSocket without use: a user who may not forward gets that error, not a broken connection.
-            await _close(await self._open(self._target))
+            await _close(await self._open(*self._target))
             server = await asyncio.start_server(self._connection, _HOST, 0)
             try:
                 self.port.set_result(int(server.sockets[0].getsockname()[1]))
@@ -194,21 +186,21 @@ class _Forward:
     async def _open_again(self) -> WebSocket:
         """To the same pod; when that is gone, to the one that is ready now."""
         try:
-            return await self._open(self._target)
+            return await self._open(*self._target)
         except CannotRun:
             self._target = await asyncio.to_thread(_find_target, self._cluster, self._namespace, self._service)
-            return await self._open(self._target)
+            return await self._open(*self._target)
 
-    async def _open(self, target: _Target) -> WebSocket:
+    async def _open(self, pod: str, port: int) -> WebSocket:
         import aiohttp
 
         cluster, configuration = self._cluster, self._cluster.api.configuration
-        path = f"/api/v1/namespaces/{self._namespace}/pods/{target.pod}/portforward"
-        where = f"{target.pod} in {self._namespace} (context {cluster.context})"
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod}/portforward"
+        where = f"{pod} in {self._namespace} (context {cluster.context})"
         try:
             async with asyncio.timeout(_OPEN_LIMIT_S):
                 return await self._session.ws_connect(
-                    f"{cluster.server}{path}?ports={target.port}",
+                    f"{cluster.server}{path}?ports={port}",
                     headers=cluster.authorization(path),
                     protocols=("v4.channel.k8s.io",),
                     ssl=self._tls,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
@@ -39,7 +39,9 @@ def unscheduled(snapshot: Snapshot, pod: Object) -> Finding | None:
     if placed.get("reason") == "SchedulingGated":
         verdict = "is held back by a scheduling gate.", describe, False, Cause.SCHEDULING
     elif "the nodes" not in snapshot.unread and snapshot.nodes and not wanted:
-        verdict = _no_such_node(snapshot, pod)
+        have = ", ".join(sorted(map(name_of, snapshot.nodes)))
+        what = f"wants a node with {_selection(pod)}, and there is none; the nodes are: {have}."
+        verdict = what, snapshot.kubectl("get", "nodes", "--show-labels"), True, Cause.SCHEDULING
     else:
         verdict = (
             _disk_elsewhere(snapshot, pod, message, wanted)
@@ -53,12 +55,6 @@ def unscheduled(snapshot: Snapshot, pod: Object) -> Finding | None:
 
 
 _Verdict = tuple[str, str, bool, Cause]  # the sentence, the command, whether it is stuck, the cause
-
-
-def _no_such_node(snapshot: Snapshot, pod: Object) -> _Verdict:
-    have = ", ".join(sorted(map(name_of, snapshot.nodes)))
-    what = f"wants a node with {_selection(pod)}, and there is none; the nodes are: {have}."
-    return what, snapshot.kubectl("get", "nodes", "--show-labels"), True, Cause.SCHEDULING
 
 
 def _no_room(snapshot: Snapshot, pod: Object, message: str, wanted: list[Object]) -> _Verdict | None:
@@ -187,21 +183,18 @@ def _terms(pod: Object) -> list[Object]:
 
 
 def _holds(expression: Object, values: Mapping[str, str]) -> bool:
-    value, wanted = values.get(expression["key"]), listed(expression, "values")
-    match expression["operator"]:
-        case "In":
-            return value in wanted
-        case "NotIn":
-            return value not in wanted
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return value is not None and quantity(value) > quantity(wanted[0])
-        case "Lt":
-            return value is not None and quantity(value) < quantity(wanted[0])
-    return True
+    test = _OPERATORS.get(expression["operator"])
+    return test is None or test(values.get(expression["key"]), listed(expression, "values"))
+
+
+_OPERATORS: dict[str, Callable[[str | None, list[str]], bool]] = {
+    "In": lambda value, wanted: value in wanted,
+    "NotIn": lambda value, wanted: value not in wanted,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": lambda value, wanted: value is not None and quantity(value) > quantity(wanted[0]),
+    "Lt": lambda value, wanted: value is not None and quantity(value) < quantity(wanted[0]),
+}
 
 
 def _selection(pod: Object) -> str:

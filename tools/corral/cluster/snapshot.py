@@ -71,17 +71,17 @@ class Snapshot:
     @property
     def deployment(self) -> Object | None:
         """The Deployment of llama-swap."""
-        return next((one for one in self.deployments if _is_called(one, SERVER)), None)
+        return _newest(self.deployments, SERVER)
 
     @property
     def service(self) -> Object | None:
         """The Service of llama-swap."""
-        return next((one for one in self.services if _is_called(one, SERVER)), None)
+        return _newest(self.services, SERVER)
 
     @property
     def job(self) -> Object | None:
         """The newest Job that downloads models."""
-        return next(iter(_newest_first(one for one in self.jobs if _is_called(one, DOWNLOAD))), None)
+        return _newest(self.jobs, DOWNLOAD)
 
     @property
     def server_pods(self) -> tuple[Object, ...]:
@@ -235,6 +235,10 @@ def quantity(text: Any) -> float:
 
 def _is_called(one: Object, name: str) -> bool:
     return name in (name_of(one), labels(one).get(NAME))
+
+
+def _newest(objects: Iterable[Object], name: str) -> Object | None:
+    return next(iter(_newest_first(one for one in objects if _is_called(one, name))), None)
 
 
 def _observed_at(event: Object) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from corral.agent.progress import count, duration
 from corral.cluster import claim_rules, diagnosis
@@ -34,49 +34,8 @@ from corral.errors import CorralError
 _LOG_LINES = "20000"  # enough to find a model's last failure
 
 
-@dataclass(frozen=True)
-class Store:
-    """A claim: its size, what it is bound to, and where the bytes are."""
-
-    claim: str
-    phase: str
-    size: str
-    volume: str
-    place: str
-    access: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Download:
-    """The Job: ``complete``, ``failed``, ``running``, ``waiting`` or ``suspended``, and its last line."""
-
-    name: str
-    state: str
-    at: float
-    seconds: float | None
-    last_line: str
-
-
-@dataclass(frozen=True)
-class Pod:
-    """A pod of llama-swap: its state in words, where it is and from which image."""
-
-    name: str
-    state: str
-    ready: bool
-    restarts: int
-    node: str
-    image: str
-    age_seconds: float
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model: ``ready``, ``starting``, ``stopping``, ``unloaded``, or ``failed`` with llama-swap's reason."""
-
-    model: str
-    state: str
-    reason: str = ""
+Row: TypeAlias = dict[str, Any]
+"""One thing as ``--json`` prints it."""
 
 
 @dataclass(frozen=True)
@@ -84,25 +43,24 @@ class Summary:
     """Everything on one screen.
 
     Attributes:
-        cluster: that was read.
-        target: the namespace in it, with the address of its clients and the seating chart of the last apply.
         now: when it was read, in seconds since 1970.
-        stores: the claims.
-        download: None when there is no Job.
+        stores: the claims, with the place of their bytes.
+        download: the Job, with the last line of its log; None when there is none.
         pods: of llama-swap, the newest first.
-        models: None when llama-swap could not be read.
+        models: ``ready``, ``starting``, ``stopping``, ``unloaded``, or ``failed`` with llama-swap's reason; None when
+            llama-swap could not be read.
         models_unseen: why it could not; empty when it was.
+        cards: of the seating chart of the last apply; None when it is not known.
         findings: what is wrong.
     """
 
-    cluster: Cluster
-    target: ClusterTarget
     now: float
-    stores: tuple[Store, ...]
-    download: Download | None
-    pods: tuple[Pod, ...]
-    models: tuple[Model, ...] | None
+    stores: list[Row]
+    download: Row | None
+    pods: list[Row]
+    models: list[Row] | None
     models_unseen: str
+    cards: Mapping[str, Any] | None
     findings: tuple[Finding, ...]
 
     @property
@@ -113,28 +71,21 @@ class Summary:
     @property
     def has_failed_model(self) -> bool:
         """Whether the last start or run of a model failed."""
-        return any(one.state == "failed" for one in self.models or ())
+        return any(one["state"] == "failed" for one in self.models or ())
 
     @property
     def is_well(self) -> bool:
         """Whether it serves, no model has failed, and nothing is known to be wrong."""
         return self.is_serving and not self.findings and not self.has_failed_model
 
-    def as_json(self) -> dict[str, Any]:
-        """The shape that ``--json`` prints."""
-        cluster = self.cluster
+    def as_json(self, cluster: Cluster, target: ClusterTarget) -> dict[str, Any]:
+        """The shape that ``--json`` prints, for the *target* in *cluster* that was read."""
         return {
             "running": self.is_serving,
-            "endpoint": self.target.url,
+            "endpoint": target.url,
             "cluster": {"context": cluster.context, "server": cluster.server, "version": cluster.version},
-            "namespace": self.target.namespace,
-            "stores": [asdict(one) for one in self.stores],
-            "download": asdict(self.download) if self.download else None,
-            "pods": [asdict(one) for one in self.pods],
-            "models": None if self.models is None else [asdict(one) for one in self.models],
-            "models_unseen": self.models_unseen,
-            "cards": self.target.chart.get("cards"),
-            "findings": [one.as_json() for one in self.findings],
+            "namespace": target.namespace,
+            **{name: value for name, value in asdict(self).items() if name != "now"},
         }
 
 
@@ -145,34 +96,31 @@ def summary(cluster: Cluster, target: ClusterTarget) -> Summary:
         CannotRun: nothing of the namespace can be read.
     """
     snapshot = collect(cluster, target.namespace)
-    models, models_unseen = _models(cluster, target, snapshot)
     return Summary(
-        cluster=cluster,
-        target=target,
-        now=snapshot.now,
-        stores=tuple(_store(snapshot, claim) for claim in snapshot.our_claims),
-        download=_download(snapshot, snapshot.job) if snapshot.job else None,
-        pods=tuple(_pod(snapshot, pod) for pod in snapshot.server_pods if at(pod, "status", "phase") != "Succeeded"),
-        models=models,
-        models_unseen=models_unseen,
-        findings=diagnosis.findings(snapshot),
+        snapshot.now,
+        [_store(snapshot, claim) for claim in snapshot.our_claims],
+        _download(snapshot, snapshot.job) if snapshot.job else None,
+        [_pod(snapshot, pod) for pod in snapshot.server_pods if at(pod, "status", "phase") != "Succeeded"],
+        *_models(cluster, target, snapshot),
+        target.chart.get("cards"),
+        diagnosis.findings(snapshot),
     )
 
 
-def _store(snapshot: Snapshot, claim: Object) -> Store:
+def _store(snapshot: Snapshot, claim: Object) -> Row:
     volume = snapshot.volume_of(claim)
     size = at(claim, "status", "capacity", "storage") or at(claim, "spec", "resources", "requests", "storage")
-    return Store(
-        claim=name_of(claim),
-        phase=str(at(claim, "status", "phase") or "unknown"),
-        size=str(size or ""),
-        volume=str(at(claim, "spec", "volumeName") or ""),
-        place=claim_rules.place_of(volume) if volume else "",
-        access=tuple(listed(claim, "spec", "accessModes")),
-    )
+    return {
+        "claim": name_of(claim),
+        "phase": str(at(claim, "status", "phase") or "unknown"),
+        "size": str(size or ""),
+        "volume": str(at(claim, "spec", "volumeName") or ""),
+        "place": claim_rules.place_of(volume) if volume else "",
+        "access": listed(claim, "spec", "accessModes"),
+    }
 
 
-def _download(snapshot: Snapshot, job: Object) -> Download:
+def _download(snapshot: Snapshot, job: Object) -> Row:
     is_running = any(at(one, "state", "running") for pod in snapshot.job_pods for one in containers(pod))
     end = next((condition(job, kind) for kind in ("Complete", "Failed") if is_true(job, kind)), None)
     started = seconds(at(job, "status", "startTime"))
@@ -183,8 +131,13 @@ def _download(snapshot: Snapshot, job: Object) -> Download:
         state = "suspended"
     else:
         state = "running" if is_running else "waiting"
-    took = ended - started if ended and started else None
-    return Download(name_of(job), state, ended or started, took, _last_line(snapshot))
+    return {
+        "name": name_of(job),
+        "state": state,
+        "at": ended or started,
+        "seconds": ended - started if ended and started else None,
+        "last_line": _last_line(snapshot),
+    }
 
 
 def _last_line(snapshot: Snapshot) -> str:
@@ -198,17 +151,17 @@ def _last_line(snapshot: Snapshot) -> str:
     return ""
 
 
-def _pod(snapshot: Snapshot, pod: Object) -> Pod:
+def _pod(snapshot: Snapshot, pod: Object) -> Row:
     server = next((one for one in containers(pod) if one["name"] == SERVER), {})
-    return Pod(
-        name=name_of(pod),
-        state=state(snapshot, pod),
-        ready=is_ready(pod),
-        restarts=int(server.get("restartCount") or 0),
-        node=str(at(pod, "spec", "nodeName") or ""),
-        image=next((str(one.get("image", "")) for one in pod["spec"]["containers"]), ""),
-        age_seconds=round(snapshot.age(pod), 1),
-    )
+    return {
+        "name": name_of(pod),
+        "state": state(snapshot, pod),
+        "ready": is_ready(pod),
+        "restarts": int(server.get("restartCount") or 0),
+        "node": str(at(pod, "spec", "nodeName") or ""),
+        "image": next((str(one.get("image", "")) for one in pod["spec"]["containers"]), ""),
+        "age_seconds": round(snapshot.age(pod), 1),
+    }
 
 
 def state(snapshot: Snapshot, pod: Object) -> str:
@@ -224,7 +177,7 @@ def state(snapshot: Snapshot, pod: Object) -> str:
     return ", ".join(dict.fromkeys(parts))
 
 
-def _models(cluster: Cluster, target: ClusterTarget, snapshot: Snapshot) -> tuple[tuple[Model, ...] | None, str]:
+def _models(cluster: Cluster, target: ClusterTarget, snapshot: Snapshot) -> tuple[list[Row] | None, str]:
     """The models as llama-swap reports them; else why it could not be read."""
     pod = next((pod for pod in snapshot.server_pods if is_ready(pod)), None)
     if pod is None:
@@ -232,39 +185,37 @@ def _models(cluster: Cluster, target: ClusterTarget, snapshot: Snapshot) -> tupl
     try:
         with forwarded(cluster, target.namespace, target.service) as root:
             client = LlamaSwap(root)
-            residents = {one.model: Model(one.model, one.state) for one in client.residents()}
+            states = {one.model: (one.state, "") for one in client.residents()}
             ids = client.models()
         path = f"/api/v1/namespaces/{target.namespace}/pods/{name_of(pod)}/log"
         failures = log_lines.failures(cluster.text(path, tailLines=_LOG_LINES))
     except CorralError as error:
         return None, error.message
-    failed = {model: Model(model, "failed", reason) for model, reason in failures.items()}
-    return tuple((failed | residents).get(one, Model(one, "unloaded")) for one in ids), ""
+    states = {model: ("failed", reason) for model, reason in failures.items()} | states
+    known = ((model, *states.get(model, ("unloaded", ""))) for model in ids)
+    return [{"model": model, "state": state, "reason": reason} for model, state, reason in known], ""
 
 
 def rows(summary: Summary) -> list[tuple[str, str, str, str]]:
     """A line for each thing: what it is, its name, its state, and what else is worth knowing."""
-    download, cards = summary.download, summary.target.chart.get("cards") or {}
     lines = [
-        ("store", one.claim, one.phase, _joined(one.size, one.place or one.volume, *one.access))
+        ("store", one["claim"], one["phase"], _joined(one["size"], one["place"] or one["volume"], *one["access"]))
         for one in summary.stores
     ]
-    if download:
-        ago = f"{duration(max(0.0, summary.now - download.at))} ago" if download.at else ""
-        took = f"took {duration(download.seconds)}" if download.seconds is not None else ""
-        lines.append(("job", download.name, download.state, _joined(ago, took, download.last_line)))
-    lines += [("pod", one.name, one.state, _pod_details(one)) for one in summary.pods]
-    lines += [("model", one.model, one.state, one.reason) for one in summary.models or ()]
-    return lines + [("card", name, *_card(card)) for name, card in cards.items()]
+    if job := summary.download:
+        ago = f"{duration(max(0.0, summary.now - job['at']))} ago" if job["at"] else ""
+        took = f"took {duration(job['seconds'])}" if job["seconds"] is not None else ""
+        lines.append(("job", job["name"], job["state"], _joined(ago, took, job["last_line"])))
+    for pod in summary.pods:
+        node, age = f"on {pod['node'] or 'no node'}", f"{duration(pod['age_seconds'])} old"
+        details = _joined(count(pod["restarts"], "restart"), node, age, pod["image"])
+        lines.append(("pod", pod["name"], pod["state"], details))
+    lines += [("model", one["model"], one["state"], one["reason"]) for one in summary.models or ()]
+    return lines + [("card", name, *_card(card)) for name, card in (summary.cards or {}).items()]
 
 
 def _joined(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
-
-
-def _pod_details(one: Pod) -> str:
-    node = f"on {one.node}" if one.node else "on no node"
-    return ", ".join((count(one.restarts, "restart"), node, f"{duration(one.age_seconds)} old", one.image))
 
 
 def _card(card: Mapping[str, Any]) -> tuple[str, str]:
