@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     limit = 0.0 if args.now else stack.DRAIN_LIMIT_S
-    stopped = stack.stop(paths.state_dir(), say=output.info, drain_s=limit)
+    stopped = stack.stop(paths.state_dir(), report=output.info, drain_s=limit)
     if stopped is None:
         output.info("Nothing is running.")
         return ExitCode.OK

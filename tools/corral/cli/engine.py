@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     engine, supervisor = binaries.llama_server(), binaries.find_llama_swap()
     programs = {
         "llama-server": (str(engine.path), engine.origin, engine.build),
-        "llama-swap": (str(supervisor.path), supervisor.origin, supervisor.version),
+        "llama-swap": (str(supervisor.path), supervisor.origin, supervisor.build),
     }
     columns = ("path", "origin", "build")
     document = {name: dict(zip(columns, facts, strict=True)) for name, facts in programs.items()}

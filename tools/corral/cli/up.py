@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     wanted, locked = options.locked_catalog(options.catalog_dir(args))
     engine = binaries.llama_server()
     llama_swap = binaries.llama_swap(output.info)
-    stack.clear_leftovers(state, say=output.info)
+    stack.clear_leftovers(state, report=output.info)
     present = stack.running(state)
     port: int = args.port or (present.port if present else PORT)
     if present is None:
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         engine=engine,
         llama_swap=llama_swap,
         catalog=wanted.directory.resolve(),
-        say=output.info,
+        report=output.info,
     )
     if not fresh:
         output.info(f"This configuration is already running (pid {running.pid}).")
@@ -92,7 +92,7 @@ def _attend(running: Running, state: Path) -> int:
             output.data(line)
         if received:
             output.info("Stopping ...")
-        stopped = stack.stop(state, only=running, say=output.info, hurry=lambda: len(received) > 1)
+        stopped = stack.stop(state, only=running, report=output.info, hurry=lambda: len(received) > 1)
     if stopped is None:
         output.info("Stopped from elsewhere.")
     elif not stopped.was_alive:

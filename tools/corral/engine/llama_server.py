@@ -3,8 +3,8 @@
 The wheel brings no executable, but llama-server's real parser (``corral.engine.embedded``), and its HTTP server is
 llama-server's own too.  What the process adds is what ``main()`` of llama-server does: signals and exit codes.
 
-Behaves as llama-server does, but for two things: there is no router mode (a command line without a model is
-refused), and SIGTERM ends it at once even while it answers (llama-server may wait until its clients hang up).
+It differs from llama-server in two things: there is no router mode (a command line without a model is refused), and
+SIGTERM ends it immediately even while it answers (llama-server may wait until its clients hang up).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> NoReturn:
     except ProgramMissing as error:
         _fail(f"{error.message} {error.next_step}")
     if command_line is None:
-        sys.exit(1)  # the parser has said why
+        sys.exit(1)  # the parser has printed why
     params = command_line.params
     if not (params.model.path or params.model.hf_repo or params.model.url):
         _fail("no model given: pass -m FILE (the embedded engine has no router mode)")
@@ -55,18 +55,18 @@ def main() -> NoReturn:
 
 
 def _wait_for_signal() -> None:
-    # Python runs a handler between two of its own steps, which may be never again for a thread that waits for a lock;
-    # the byte is written at once.  https://docs.python.org/3/library/signal.html#signal.set_wakeup_fd
-    told, tell = socket.socketpair()
-    tell.setblocking(False)
-    signal.set_wakeup_fd(tell.fileno())
+    # A thread that waits for a lock may never run a Python handler; the byte is written immediately.
+    # https://docs.python.org/3/library/signal.html#signal.set_wakeup_fd
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno())
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda _number, _frame: None)
-    told.recv(1)
+    reader.recv(1)
 
 
 def _fail(reason: str) -> NoReturn:
-    """Say why and exit 1, past the destructors of half-built C++ objects."""
+    """Print *reason* and exit 1, past the destructors of half-built C++ objects."""
     sys.stderr.write(f"error: {reason}\n")
     sys.stderr.flush()
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Reading a running llama-swap over HTTP: what is resident, what is configured, what its logs say.
+"""Reads a running llama-swap over HTTP: the resident and the configured models, requests, logs.
 
 Nothing here causes a load, and only ``unload`` changes anything.
 """
@@ -67,28 +67,26 @@ class Exchange:
 class LlamaSwap:
     """The llama-swap at *endpoint* (``http://host:port``).
 
+    Every method but ``is_healthy`` raises CannotRun when it does not answer, or not as llama-swap does.
+
     Args:
         endpoint: where it listens.
-        limit_s: how long it may take to answer a question; by default long enough for a busy machine.
+        limit_s: seconds that an answer may take; by default enough for a busy machine.
     """
 
     def __init__(self, endpoint: str, *, limit_s: float | None = None) -> None:
         self._endpoint = endpoint
-        self._limit_s = limit_s
+        self._limit_s = limit_s or _ANSWER_LIMIT_S
 
     def is_healthy(self) -> bool:
-        """Whether it answers at all; says nothing of any model."""
+        """Whether it answers at all, whatever the state of its models."""
         try:
-            return self._get("/health").status_code == 200
+            return self._get("/health").status_code == HTTPStatus.OK
         except CannotRun:
             return False
 
     def residents(self) -> list[Resident]:
-        """The models that have a process now.
-
-        Raises:
-            CannotRun: llama-swap does not answer, or not as llama-swap does.
-        """
+        """The models that have a process now."""
         answer = self._get("/running")
         try:
             return residents_in(answer.content)
@@ -96,70 +94,44 @@ class LlamaSwap:
             raise self._foreign("/running", answer) from None
 
     def models(self) -> list[str]:
-        """The ids in its configuration, sorted.
-
-        Raises:
-            CannotRun: as ``residents``.
-        """
-        return sorted(str(one["id"]) for one in self._json("/v1/models", "data"))
+        """The ids in its configuration, sorted."""
+        return sorted(str(one["id"]) for one in self._data("/v1/models"))
 
     def contents(self) -> dict[str, list[str]]:
-        """The sha256 of each model's files, as its configuration has them.
-
-        Raises:
-            CannotRun: as ``residents``.
-        """
-        found = {}
-        for one in self._json("/v1/models", "data"):
-            metadata = one.get("meta", {}).get("llamaswap", {})
-            found[str(one["id"])] = [str(digest) for digest in metadata.get("sha256", [])]
-        return found
+        """The sha256 of each model's files, as its configuration has them."""
+        found = {str(one["id"]): one.get("meta", {}).get("llamaswap", {}) for one in self._data("/v1/models")}
+        return {model: [str(digest) for digest in metadata.get("sha256", [])] for model, metadata in found.items()}
 
     def unload(self, model: str) -> None:
-        """Unload *model*, whatever it is doing; returns when its process has gone.
-
-        Raises:
-            CannotRun: llama-swap does not answer, or does not do it.
-        """
-        with _translated(self._endpoint), _client(_UNLOAD_LIMIT_S) as client:
-            answer = client.post(f"{self._endpoint}/api/models/unload/{model}")
-        if answer.status_code != 200:
+        """Unload *model*, whatever it is doing; returns when its process has ended."""
+        with self._client(_UNLOAD_LIMIT_S) as client:
+            answer = client.post(f"/api/models/unload/{model}")
+        if answer.status_code != HTTPStatus.OK:
             raise CannotRun(
                 f"llama-swap did not unload {model} (HTTP {answer.status_code}): {answer.text[:200].strip()}",
                 next_step="corral status",
             )
 
     def exchanges(self) -> list[Exchange]:
-        """The last requests that are over, the newest first; 429 is one that was refused over the limit.
-
-        Raises:
-            CannotRun: as ``residents``.
-        """
-        found = self._json(f"/api/metrics/activity?limit={_EXCHANGES}", "data")
+        """The last requests that are over, the newest first; 429 is one that was refused over the limit."""
+        found = self._data(f"/api/metrics/activity?limit={_EXCHANGES}")
         return [Exchange(one["model"], _seconds(one["timestamp"]), int(one["resp_status_code"])) for one in found]
 
     def in_flight(self) -> list[InFlight]:
-        """The requests that have no complete answer yet, oldest first.
-
-        Raises:
-            CannotRun: llama-swap does not answer, or does not say it.
-        """
+        """The requests that have no complete answer yet, oldest first."""
         # The stream of events begins with the state of everything.
-        limit_s = self._limit_s or _ANSWER_LIMIT_S
-        events = f"{self._endpoint}/api/events"
-        with _translated(self._endpoint), _client(limit_s) as client, client.stream("GET", events) as answer:
+        with self._client(self._limit_s) as client, client.stream("GET", "/api/events") as answer:
             for line in answer.iter_lines():
                 if found := _IN_FLIGHT.fullmatch(line):
                     requests = json.loads(json.loads(found[1]))["requests"]
                     return [InFlight(one["model"], _seconds(one["timestamp"])) for one in requests]
-        raise CannotRun(f"llama-swap at {self._endpoint} does not say what is in flight.", next_step="corral logs")
+        raise CannotRun(f"llama-swap at {self._endpoint} does not report what is in flight.", next_step="corral logs")
 
     def model_log(self, model: str) -> str:
         """The log of *model*'s engine, as far back as llama-swap keeps it; empty when the model never ran.
 
         Raises:
             Refused: there is no such model.
-            CannotRun: llama-swap does not answer.
         """
         text = b""
         end = time.monotonic() + _HISTORY_LIMIT_S  # of an engine that writes all the time
@@ -173,7 +145,7 @@ class LlamaSwap:
         """Yield each line that *model*'s engine writes from now on, until llama-swap stops.
 
         Raises:
-            Refused, CannotRun: as ``model_log``.
+            Refused: there is no such model.
         """
         rest = b""
         for chunk in self._log_stream(model, "?no-history"):
@@ -192,9 +164,7 @@ class LlamaSwap:
             try:
                 connection.request("GET", f"/logs/stream/{quote(model)}{query}")
             except OSError as error:
-                raise CannotRun(
-                    f"llama-swap at {self._endpoint} does not answer: {error}.", next_step="corral logs"
-                ) from None
+                raise self._silent(error) from None
             stream = connection.sock
             try:
                 answer = connection.getresponse()
@@ -206,17 +176,31 @@ class LlamaSwap:
             except (OSError, HTTPException):
                 return  # no more for now, or llama-swap was stopped
 
-    def _get(self, path: str) -> httpx2.Response:
-        with _translated(self._endpoint), _client(self._limit_s or _ANSWER_LIMIT_S) as client:
-            return client.get(f"{self._endpoint}{path}")
+    @contextmanager
+    def _client(self, read_limit_s: float) -> Iterator[httpx2.Client]:
+        # This is loopback: no proxy settings of the environment, and no certificates, which take 30 ms to read.
+        limits = httpx2.Timeout(_ANSWER_LIMIT_S, read=read_limit_s)
+        try:
+            with httpx2.Client(base_url=self._endpoint, timeout=limits, trust_env=False, verify=False) as client:
+                yield client
+        except httpx2.HTTPError as error:
+            raise self._silent(error) from None
 
-    def _json(self, path: str, key: str) -> list[dict[str, Any]]:
+    def _get(self, path: str) -> httpx2.Response:
+        with self._client(self._limit_s) as client:
+            return client.get(path)
+
+    def _data(self, path: str) -> list[dict[str, Any]]:
         answer = self._get(path)
         try:
-            found: list[dict[str, Any]] = answer.json()[key]
+            found: list[dict[str, Any]] = answer.json()["data"]
         except (ValueError, KeyError, TypeError):
             raise self._foreign(path, answer) from None
         return found
+
+    def _silent(self, error: Exception) -> CannotRun:
+        why = str(error) or type(error).__name__
+        return CannotRun(f"llama-swap at {self._endpoint} does not answer: {why}.", next_step="corral logs")
 
     def _foreign(self, path: str, answer: httpx2.Response) -> CannotRun:
         return CannotRun(
@@ -242,19 +226,3 @@ def residents_in(body: bytes) -> list[Resident]:
 
 def _seconds(timestamp: str) -> float:
     return datetime.fromisoformat(timestamp).timestamp()
-
-
-def _client(read_limit_s: float | None) -> httpx2.Client:
-    # This is loopback: no proxy settings of the environment, and no certificates, which take 30 ms to read.
-    limits = httpx2.Timeout(_ANSWER_LIMIT_S, read=read_limit_s)
-    return httpx2.Client(timeout=limits, trust_env=False, verify=False)
-
-
-@contextmanager
-def _translated(endpoint: str) -> Iterator[None]:
-    try:
-        yield
-    except httpx2.HTTPError as error:
-        raise CannotRun(
-            f"llama-swap at {endpoint} does not answer: {str(error) or type(error).__name__}.", next_step="corral logs"
-        ) from None

@@ -6,13 +6,11 @@ import re
 from pathlib import Path
 
 from corral import paths
-from corral.engine.go_build import Programs, Say, pinned, platform_name
+from corral.engine.go_build import Programs, Report, pinned, platform_name
 
 MODULE = "github.com/mostlygeek/llama-swap"
 PINS = paths.REPOSITORY / "tools" / "engine"
-_OWN_GO = (
-    "Install Go (https://go.dev/dl), or build llama-swap yourself and name it with: LLAMA_SWAP=/path/to/llama-swap"
-)
+_OWN_GO = "Install Go (https://go.dev/dl), or build llama-swap yourself and name it: LLAMA_SWAP=/path/to/llama-swap"
 
 
 def pinned_version() -> str:
@@ -21,12 +19,12 @@ def pinned_version() -> str:
 
 
 def cached_path() -> Path:
-    """Where the built program is, or would be: one place per version and platform."""
+    """The path of the built program, whether it exists or not: one per version and platform."""
     return paths.cache_dir() / "llama-swap" / pinned_version() / platform_name() / "llama-swap"
 
 
-def build(say: Say) -> Path:
-    """Build llama-swap into the cache and return its path; when it is there already, only return it.
+def build(report: Report) -> Path:
+    """The path of llama-swap in the cache, built now when it is missing.
 
     Raises:
         ProgramMissing, CannotRun: as ``Programs.build``.
@@ -41,4 +39,4 @@ def build(say: Say) -> Path:
         settings={"CGO_ENABLED": "0"},
         way_out=_OWN_GO,
     )
-    return programs.build(say, program=cached_path())
+    return programs.build(report, program=cached_path())

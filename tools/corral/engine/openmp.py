@@ -19,7 +19,7 @@ CARRIER = "pykdtree"
 
 
 def provide() -> None:
-    """Load ``libgomp.so.1`` into this process: the system's, else the carried one. To be called before xllamacpp loads.
+    """Load ``libgomp.so.1`` into this process: the system's, else the carried one.  Call it before xllamacpp loads.
 
     Raises:
         ProgramMissing: neither can be loaded.

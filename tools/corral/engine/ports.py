@@ -1,4 +1,4 @@
-"""Loopback ports: which are free, and who holds the others."""
+"""Loopback ports: which are free, which process holds one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from corral.errors import CannotRun
 
 HOST = "127.0.0.1"
 LLAMA_SWAP = 8080
-"""Where llama-swap listens when nobody chooses."""
-_ENGINES = range(10_000, 32_000)  # the kernel hands out ports above these to anybody
+"""The default port of llama-swap."""
+_ENGINES = range(10_000, 32_000)  # the kernel assigns ports above these to any program
 _PLACES, _APART = 199, 100
 
 
@@ -22,12 +22,10 @@ def require_free(port: int) -> None:
     Raises:
         CannotRun: it is in use (the message names pid and command of the holder) or not allowed.
     """
-    problem = _problem(port)
-    if problem is None:
-        return
-    held_by = holder(port)
-    what = f"is in use by {held_by}" if held_by else f"cannot be listened on: {problem.strerror}"
-    raise CannotRun(f"Port {port} {what}.", next_step=f"Stop that, or choose another: corral up --port {port + 1}")
+    if problem := _problem(port):
+        held_by = holder(port)
+        what = f"is in use by {held_by}" if held_by else f"cannot be listened on: {problem.strerror}"
+        raise CannotRun(f"Port {port} {what}.", next_step=f"Stop that, or choose another: corral up --port {port + 1}")
 
 
 def for_engines(count: int, port: int) -> int:
@@ -49,7 +47,7 @@ def for_engines(count: int, port: int) -> int:
 
 
 def holder(port: int) -> str:
-    """Pid and command of the process that listens on *port*; empty when nobody does, or it is not ours to know."""
+    """Pid and command of the process that listens on *port*; empty when none does, or the system does not tell."""
     try:
         found = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:  # macOS asks for root

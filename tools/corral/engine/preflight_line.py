@@ -1,7 +1,7 @@
 """The records of ``preflight.sh`` and ``holders.sh``: a code and fields for programs, a sentence for people.
 
 One a line: ``preflight: CODE KEY=VALUE …: SENTENCE``; no value has a blank or a colon.  The sentence is never read:
-what corral shows is written here, from the fields.
+corral writes its own from the fields.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 Code = Literal["room", "no-room", "memory-unknown", "no-engine", "usage", "holder", "seat", "unattributed"]
 
@@ -25,6 +25,8 @@ _REQUIRED: dict[str, frozenset[str]] = {
     "unattributed": frozenset({"for", "held_mib"}),
 }
 _DECISIONS = ("room", "no-room", "memory-unknown", "no-engine", "usage")
+_FIGURES = ("need_mib", "free_mib", "total_mib", "pid", "held_mib", "seat_mib")
+_TEXTS = ("model", "reason", "program", "name")
 
 
 @dataclass(frozen=True)
@@ -82,21 +84,12 @@ def parse(line: str) -> Record | None:
     if found is None or (required := _REQUIRED.get(found["code"])) is None:
         return None
     fields = dict(word.split("=", 1) for word in found["fields"].split())
-    if not required <= fields.keys():
+    if not required <= fields.keys() or not all(_is_number(fields[key]) for key in _FIGURES if key in fields):
         return None
-    try:
-        figures = {key: _number(fields[key]) for key in _FIGURES if key in fields}
-    except ValueError:
-        return None
+    values: dict[str, Any] = {key: int(fields[key]) for key in _FIGURES if key in fields}
+    values |= {key: fields[key] for key in _TEXTS if key in fields}
     return Record(
-        cast(Code, found["code"]),
-        **figures,
-        model=fields.get("model", ""),
-        reason=fields.get("reason", ""),
-        program=fields.get("program", ""),
-        refused=fields.get("for", ""),
-        name=fields.get("name", ""),
-        on_card=fields.get("on_card") == "yes",
+        cast(Code, found["code"]), refused=fields.get("for", ""), on_card=fields.get("on_card") == "yes", **values
     )
 
 
@@ -111,7 +104,7 @@ def decisions(log: str) -> list[int]:
 
 
 def refusal(log: str) -> tuple[Record, ...]:
-    """The first refusal in *log*, and after it the records of those who hold the card; empty when there is none."""
+    """The first refusal in *log* with the records of those who hold the card; empty when there is none."""
     records = read(log)
     decision = next((record for record in records if record.is_refusal), None)
     if decision is None:
@@ -137,15 +130,12 @@ def sentence(refused: Sequence[Record]) -> str:
 
 
 def described(holder: Record) -> str:
-    """A process that holds memory, or has a seat, and how much, in words."""
+    """A process that holds memory or has a seat, in words."""
     if holder.code == "seat":
         where = "" if holder.on_card else ", nothing on the card"
         return f"{holder.model} (pid {holder.pid}, seat of {holder.seat_mib} MiB{where})"
     held = "an unknown part" if holder.held_mib is None else f"{holder.held_mib} MiB"
     return f"{holder.name} (pid {holder.pid}, {held})"
-
-
-_FIGURES = ("need_mib", "free_mib", "total_mib", "pid", "held_mib", "seat_mib")
 
 
 def _located(log: str) -> Iterator[tuple[int, Record]]:
@@ -154,7 +144,5 @@ def _located(log: str) -> Iterator[tuple[int, Record]]:
             yield found.start(), record
 
 
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(text)
-    return int(text)
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

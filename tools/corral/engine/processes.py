@@ -1,6 +1,6 @@
 """Processes that are known for certain: by pid and birth, never by name.
 
-A pid is used again; a pid with its moment of birth is not.  Signals go out only after that moment was read again.
+A pid is used again; a pid with its moment of birth is not.  A signal is sent only after that moment was read again.
 """
 
 from __future__ import annotations
@@ -34,53 +34,54 @@ class Mark:
     boot: str
 
 
-@dataclass(frozen=True)
-class _Seen:
-    mark: Mark
-    session: int
-    alive: bool
-
-
 def mark(pid: int) -> Mark | None:
-    """The mark of the process that has *pid* now; None when there is none."""
-    seen = _look(pid)
-    return seen.mark if seen and seen.alive else None
+    """The mark of the process that has *pid* now; None when there is none, or one that only waits to be reaped."""
+    found = _inspect(pid)
+    return found[0] if found else None
 
 
 def is_alive(process: Mark) -> bool:
-    """Whether exactly this process still runs (one that only waits to be reaped does not)."""
+    """Whether exactly this process still runs."""
     return mark(process.pid) == process
 
 
 def of_session(leader: Mark, marker: Mapping[str, str]) -> list[Mark]:
     """The living processes that *leader* started in its session, itself included.
 
-    A session outlives its leader and keeps the number, which a stranger's session may get later.  So a member
+    A session outlives its leader and keeps the number, which another program's session may get later.  So a member
     must also be born after the leader and carry *marker* in its environment, which children inherit.
     """
     found = []
     for pid in psutil.pids():
-        seen = _look(pid)
-        if seen is None or not seen.alive or seen.session != leader.pid:
-            continue
-        if seen.mark.boot == leader.boot and seen.mark.birth >= leader.birth and _carries(pid, marker):
-            found.append(seen.mark)
+        process, session = _inspect(pid) or (leader, None)
+        if (
+            session == leader.pid
+            and process.boot == leader.boot
+            and process.birth >= leader.birth
+            and _has(pid, marker)
+        ):
+            found.append(process)
     return found
 
 
 def end(processes: Collection[Mark], *, grace_s: float) -> list[Mark]:
-    """TERM every process, KILL what is left after *grace_s* seconds; returns those that even then did not go."""
+    """TERM every process, KILL what is left after *grace_s* seconds; returns those that even then run."""
     for process in processes:
         send(process, signal.SIGTERM)
-    left = _wait(processes, grace_s)
+    left = wait(processes, grace_s)
     for process in left:
         send(process, signal.SIGKILL)
-    return _wait(left, 5.0)
+    return wait(left, 5.0)
 
 
-def wait_for_end(process: Mark, limit_s: float, *, hurry: Callable[[], bool] = lambda: False) -> bool:
-    """Wait until *process* has gone, at most *limit_s* seconds or until *hurry* says so; whether it has gone."""
-    return not _wait([process], limit_s, hurry=hurry)
+def wait(processes: Collection[Mark], limit_s: float, *, hurry: Callable[[], bool] = lambda: False) -> list[Mark]:
+    """Wait until *processes* have ended, at most *limit_s* seconds or until *hurry*; returns those that still run."""
+    deadline = time.monotonic() + limit_s
+    while left := [process for process in processes if is_alive(process)]:
+        if time.monotonic() >= deadline or hurry():
+            return left
+        time.sleep(_POLL_S)
+    return []
 
 
 def send(process: Mark, number: signal.Signals) -> bool:
@@ -90,51 +91,39 @@ def send(process: Mark, number: signal.Signals) -> bool:
         PermissionError: it belongs to another user.
     """
     try:
-        if sys.platform == "linux":
-            # A pid file descriptor cannot come to mean another process between the look and the signal.
-            handle = os.pidfd_open(process.pid)
-            try:
-                if not is_alive(process):
-                    return False
+        if sys.platform != "linux":
+            if alive := is_alive(process):
+                os.kill(process.pid, number)
+            return alive
+        handle = os.pidfd_open(process.pid)  # cannot come to mean another process between the check and the signal
+        try:
+            if alive := is_alive(process):
                 signal.pidfd_send_signal(handle, number)
-            finally:
-                os.close(handle)
-        else:
-            if not is_alive(process):
-                return False
-            os.kill(process.pid, number)
+            return alive
+        finally:
+            os.close(handle)
     except ProcessLookupError:
         return False
-    return True
 
 
-def _wait(processes: Collection[Mark], limit_s: float, *, hurry: Callable[[], bool] = lambda: False) -> list[Mark]:
-    deadline = time.monotonic() + limit_s
-    while left := [process for process in processes if is_alive(process)]:
-        if time.monotonic() >= deadline or hurry():
-            return left
-        time.sleep(_POLL_S)
-    return []
-
-
-def _carries(pid: int, marker: Mapping[str, str]) -> bool:
+def _has(pid: int, marker: Mapping[str, str]) -> bool:
     try:
-        environment = psutil.Process(pid).environ()
+        return marker.items() <= psutil.Process(pid).environ().items()
     except (psutil.Error, OSError):
         return False
-    return all(environment.get(name) == value for name, value in marker.items())
 
 
 if sys.platform == "linux":
 
-    def _look(pid: int) -> _Seen | None:
+    def _inspect(pid: int) -> tuple[Mark, int] | None:
+        """The mark and the session of a living process."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
         # "pid (name) state ppid pgrp session …": the name may hold anything, also parentheses.
         fields = stat.rpartition(")")[2].split()
-        return _Seen(Mark(pid, float(fields[19]), _boot()), int(fields[3]), alive=fields[0] not in "ZX")
+        return (Mark(pid, float(fields[19]), _boot()), int(fields[3])) if fields[0] not in "ZX" else None
 
     @cache
     def _boot() -> str:
@@ -142,10 +131,11 @@ if sys.platform == "linux":
 
 else:
 
-    def _look(pid: int) -> _Seen | None:
+    def _inspect(pid: int) -> tuple[Mark, int] | None:
         try:
             process = psutil.Process(pid)
-            alive = process.status() != psutil.STATUS_ZOMBIE
-            return _Seen(Mark(pid, process.create_time(), ""), os.getsid(pid), alive)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            return Mark(pid, process.create_time(), ""), os.getsid(pid)
         except (psutil.Error, OSError):
             return None

@@ -1,7 +1,7 @@
 """The local stack: one llama-swap and the engines it starts, as processes of this user.
 
-llama-swap leads a session of its own.  It gives each engine its own process group, but they stay in that session,
-so whatever is left when llama-swap was killed can be found again, and nothing else is ever touched.
+llama-swap leads a session of its own.  It gives each engine its own process group, but they stay in that session: what
+a killed llama-swap leaves behind is found there, and no other process is ever touched.
 """
 
 from __future__ import annotations
@@ -16,35 +16,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeAlias
 
 from corral.engine import ports, processes
-from corral.engine.binaries import Engine
+from corral.engine.binaries import Program
 from corral.engine.llama_swap import LlamaSwap
 from corral.engine.processes import Mark
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
 from corral.files import write_atomically
 
-Say: TypeAlias = Callable[[str], None]
-
 DRAIN_LIMIT_S = 36.0
 """llama-swap lets running requests finish for 30 s, and gives up on itself after 35 s."""
 
 _START_LIMIT_S = 30.0
-_SILENT_S = 1.0  # a wait worth a word
-_ENGINE_GRACE_S = 3.0  # an engine that is left alone has nobody to answer
-_ROUNDS = 3  # a process may start another one while the first look is being acted on
+_SILENT_S = 1.0  # a longer wait is reported
+_ENGINE_GRACE_S = 3.0  # an engine without llama-swap has no client
+_ROUNDS = 3  # a process may start another one while the first list of them is being ended
 _POLL_S = 0.02
 _MARKER = "CORRAL_STACK"
-# What of the caller's environment would change an engine behind the lock's back, or is none of its business.
+# Of the caller's environment: it would change an engine behind the lock's back, or is none of its business.
 _WITHHELD = ("HF_TOKEN", "LLAMA_API_KEY", "LLAMA_ARG_", "LLAMA_LOG_")
-# The preflight asks a card in vain for an engine that cannot use it.  The caller's own source comes first.
+# An engine that cannot use a card needs no preflight of one.  The caller's own source comes first.
 _VRAM_SOURCE = "CORRAL_VRAM_SOURCE"
 _NO_CARD = "echo the embedded engine uses no NVIDIA card"
-_SAYS_ITS_BUFFERS = "4"  # the verbosity from which llama.cpp tells how large its buffers are; never what was asked
+_PRINTS_ITS_BUFFERS = "4"  # the verbosity from which llama.cpp logs the size of its buffers; never a prompt
 
-_children: dict[int, subprocess.Popen[bytes]] = {}  # started by this very process, which must reap them
+_children: dict[int, subprocess.Popen[bytes]] = {}  # child processes of this very process, which must reap them
 
 
 @dataclass(frozen=True)
@@ -68,19 +65,19 @@ class Running:
     port: int
     first_engine_port: int
     config_sha256: str
-    engine: Engine
+    engine: Program
     llama_swap: Path
     catalog: Path
     started_at: float
 
     @property
     def pid(self) -> int:
-        """llama-swap's."""
+        """The process id of llama-swap."""
         return self.process.pid
 
     @property
     def endpoint(self) -> str:
-        """Where clients ask: ``http://127.0.0.1:<port>``, without ``/v1``."""
+        """``http://127.0.0.1:<port>``, for clients, without ``/v1``."""
         return f"http://{ports.HOST}:{self.port}"
 
     @property
@@ -90,7 +87,7 @@ class Running:
         return processes.is_alive(self.process)
 
     def members(self) -> list[Mark]:
-        """The living processes of the stack: llama-swap, its engines, and whatever these started."""
+        """The living processes of the stack: llama-swap, its engines, and what these started."""
         return processes.of_session(self.process, {_MARKER: self.token})
 
 
@@ -115,7 +112,7 @@ def running(state: Path) -> Running | None:
     """The stack that runs from the state folder *state*; None when there is none, or its llama-swap has died.
 
     Raises:
-        CannotRun: the record is damaged, so nobody can say.
+        CannotRun: the record is damaged.
     """
     found = recorded(state)
     return found if found and found.is_alive else None
@@ -125,21 +122,20 @@ def recorded(state: Path) -> Running | None:
     """The stack that was started from *state* and not stopped, whether it is alive or not.
 
     Raises:
-        CannotRun: the record is damaged, so nobody can say.
+        CannotRun: the record is damaged.
     """
     record = StackFolder(state).record
     try:
         read = json.loads(record.read_text(encoding="utf-8"))
-        engine = Engine(Path(read["engine"].pop("path")), **read.pop("engine"))
-        process = Mark(**read.pop("process"))
+        process, engine = Mark(**read.pop("process")), Program(Path(read["engine"].pop("path")), **read.pop("engine"))
         llama_swap, catalog = Path(read.pop("llama_swap")), Path(read.pop("catalog"))
         return Running(process=process, engine=engine, llama_swap=llama_swap, catalog=catalog, **read)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise CannotRun(
-            f"{record} does not say what is running: {error}.",
-            next_step=f"Stop any llama-swap of yours by hand, then: rm {record}",
+            f"{record} is damaged, and a stack may be running: {error}.",
+            next_step=f"Stop any llama-swap of yours with: kill PID; then: rm {record}",
         ) from None
 
 
@@ -149,19 +145,18 @@ def start(
     *,
     port: int,
     first_engine_port: int,
-    engine: Engine,
+    engine: Program,
     llama_swap: Path,
     catalog: Path,
-    say: Say = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> tuple[Running, bool]:
     """Start llama-swap with *config* and return when it answers: the stack, and whether this call has started it.
 
-    One that runs already with the same *config* and port is left as it is.  What a killed predecessor left behind is
-    ended first.
+    One that runs already with the same *config* and port stays as it is.  Engines of a killed predecessor are ended.
 
     Raises:
         Refused: another configuration, or another port, is running.
-        CannotRun: the port is in use, or llama-swap did not come up; the message has its last words.
+        CannotRun: the port is in use, or llama-swap did not start; the message has its last lines.
     """
     folder = StackFolder(state)
     with folder.exclusive_lock():
@@ -169,7 +164,7 @@ def start(
         if present:
             require_same(present, config, port=port)
             return present, False
-        _clear_leftovers(state, say)
+        _clear_leftovers(state, report)
         ports.require_free(port)
         folder.log.parent.mkdir(parents=True, exist_ok=True)
         if folder.log.exists():
@@ -194,7 +189,7 @@ def start(
 
 
 def require_same(present: Running, config: str, *, port: int) -> None:
-    """Return when *present* is what *config* on *port* would be.
+    """Return when *present* has *config* and *port*.
 
     Raises:
         Refused: it is another configuration, or listens on another port.
@@ -216,7 +211,7 @@ def stop(
     state: Path,
     *,
     only: Running | None = None,
-    say: Say = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
     drain_s: float = DRAIN_LIMIT_S,
     hurry: Callable[[], bool] = lambda: False,
 ) -> Stopped | None:
@@ -225,40 +220,40 @@ def stop(
     Args:
         state: the state folder.
         only: leave any stack but this one alone.
-        say: told when requests are being waited for.
-        drain_s: how long requests may take to finish.
-        hurry: asked all the time; when it says so, nothing is waited for any more.
+        report: takes a line when running requests take long.
+        drain_s: seconds that requests may take to finish.
+        hurry: called again and again; once it is true, all waits are over.
 
     Raises:
-        CannotRun: a process did not even go when killed.
+        CannotRun: a process runs on after SIGKILL.
     """
     folder = StackFolder(state)
     with folder.exclusive_lock():
         present = recorded(state)
         if present is None or (only and present.token != only.token):
             return None
-        stopped = _end(present, drain_s=drain_s, hurry=hurry, say=say)
+        stopped = _end(present, drain_s=drain_s, hurry=hurry, report=report)
         folder.record.unlink()
         return stopped
 
 
-def clear_leftovers(state: Path, *, say: Say = lambda _: None) -> None:
-    """End what a llama-swap that was killed has left behind; a stack that lives is left alone.
+def clear_leftovers(state: Path, *, report: Callable[[str], None] = lambda _: None) -> None:
+    """End the engines of a killed llama-swap; a stack that lives is left alone.
 
     Raises:
-        CannotRun: a process did not even go when killed.
+        CannotRun: a process runs on after SIGKILL.
     """
     with StackFolder(state).exclusive_lock():
-        _clear_leftovers(state, say)
+        _clear_leftovers(state, report)
 
 
-def _clear_leftovers(state: Path, say: Say) -> None:
+def _clear_leftovers(state: Path, report: Callable[[str], None]) -> None:
     present = recorded(state)
     if present is None or present.is_alive:
         return
     stopped = _end(present, drain_s=0)
     if stopped.orphans:
-        say(f"Ended {stopped.orphans} engine(s) that a killed llama-swap (pid {present.pid}) had left behind.")
+        report(f"Ended {stopped.orphans} engine(s) that a killed llama-swap (pid {present.pid}) had left behind.")
     StackFolder(state).record.unlink()
 
 
@@ -278,11 +273,11 @@ def _spawn(folder: StackFolder, llama_swap: Path, port: int, environment: Mappin
         )
 
 
-def _environment(token: str, engine: Engine) -> dict[str, str]:
+def _environment(token: str, engine: Program) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
     if engine.origin == "embedded":
         kept = {_VRAM_SOURCE: _NO_CARD} | kept
-    return kept | {_MARKER: token, "GGML_NO_BACKTRACE": "1", "LLAMA_ARG_LOG_VERBOSITY": _SAYS_ITS_BUFFERS}
+    return kept | {_MARKER: token, "GGML_NO_BACKTRACE": "1", "LLAMA_ARG_LOG_VERBOSITY": _PRINTS_ITS_BUFFERS}
 
 
 def _wait_until_answering(folder: StackFolder, started: Running, child: subprocess.Popen[bytes]) -> None:
@@ -291,7 +286,7 @@ def _wait_until_answering(folder: StackFolder, started: Running, child: subproce
     while time.monotonic() < deadline:
         if child.poll() is not None:
             raise _did_not_start(folder, child)
-        # Ours must be the one that listens: anybody could answer.
+        # Any program could answer at that port.
         if ports.is_listening(started.pid, started.port) and client.is_healthy():
             return
         time.sleep(_POLL_S)
@@ -302,19 +297,23 @@ def _wait_until_answering(folder: StackFolder, started: Running, child: subproce
 
 
 def _did_not_start(folder: StackFolder, child: subprocess.Popen[bytes]) -> CannotRun:
-    said = folder.log_tail(10) or "It said nothing."
-    return CannotRun(f"llama-swap ended while starting (exit code {child.wait()}):\n{said}", next_step="corral logs")
+    tail = folder.log_tail(10) or "It printed nothing."
+    return CannotRun(f"llama-swap ended while starting (exit code {child.wait()}):\n{tail}", next_step="corral logs")
 
 
 def _end(
-    present: Running, *, drain_s: float, hurry: Callable[[], bool] = lambda: False, say: Say = lambda _: None
+    present: Running,
+    *,
+    drain_s: float,
+    hurry: Callable[[], bool] = lambda: False,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Stopped:
     was_alive = present.is_alive
     if was_alive:
         processes.send(present.process, signal.SIGTERM)
-        if not processes.wait_for_end(present.process, min(drain_s, _SILENT_S), hurry=hurry):
-            say(f"Waiting for running requests to finish, up to {drain_s:.0f} s ...")
-            processes.wait_for_end(present.process, drain_s - _SILENT_S, hurry=hurry)
+        if processes.wait([present.process], min(drain_s, _SILENT_S), hurry=hurry):
+            report(f"Waiting for running requests to finish, up to {drain_s:.0f} s ...")
+            processes.wait([present.process], drain_s - _SILENT_S, hurry=hurry)
     drained = was_alive and not present.is_alive
     left = present.members()
     orphans = sum(one != present.process for one in left)
@@ -325,7 +324,7 @@ def _end(
             _reap(present.pid)
             return Stopped(present, was_alive=was_alive, drained=drained, orphans=orphans)
     pids = " ".join(str(one.pid) for one in left)
-    raise CannotRun(f"These processes do not go, not even when killed: pid {pids}.", next_step=f"ps -fp {pids}")
+    raise CannotRun(f"These processes run on after SIGKILL: pid {pids}.", next_step=f"ps -fp {pids}")
 
 
 def _reap(pid: int) -> None:
@@ -336,5 +335,4 @@ def _reap(pid: int) -> None:
 
 
 def _write_record(folder: StackFolder, started: Running) -> None:
-    plain = asdict(started)
-    write_atomically(folder.record, json.dumps(plain, indent=2, default=str) + "\n", mode=0o600)
+    write_atomically(folder.record, json.dumps(asdict(started), indent=2, default=str) + "\n", mode=0o600)

@@ -17,23 +17,23 @@ _TAIL_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class StackFolder:
-    """Where the local stack of a state folder keeps its things."""
+    """The paths of the local stack in a state folder."""
 
     state: Path
 
     @property
     def config(self) -> Path:
-        """What llama-swap was started with."""
+        """The configuration that llama-swap was started with."""
         return self.state / "run" / "llama-swap.yaml"
 
     @property
     def record(self) -> Path:
-        """Which processes are ours."""
+        """What was started; see ``corral.engine.stack.Running``."""
         return self.state / "run" / "stack.json"
 
     @property
     def log(self) -> Path:
-        """What llama-swap and its engines said since the last start."""
+        """The output of llama-swap and its engines since the last start."""
         return self.state / "logs" / "llama-swap.log"
 
     @property
@@ -53,7 +53,7 @@ class StackFolder:
             return ""
 
     def follow_log(self, still_written: Callable[[], bool], *, start: int = 0) -> Iterator[str]:
-        """Every line of the log from byte *start* on, until nobody writes any more.
+        """Every line of the log from byte *start* on, until *still_written* is false.
 
         Raises:
             FileNotFoundError: nothing was ever started.
@@ -62,7 +62,7 @@ class StackFolder:
             stream.seek(start)
             rest = b""
             while True:
-                written = still_written()  # asked before reading, so that the last words are not lost
+                written = still_written()  # before reading, so that no last line is lost
                 if new := stream.read():
                     *lines, rest = (rest + new).split(b"\n")
                     yield from (line.decode(errors="replace") for line in lines)
@@ -72,10 +72,10 @@ class StackFolder:
                     time.sleep(_FOLLOW_POLL_S)
 
     def exclusive_lock(self) -> AbstractContextManager[None]:
-        """Be the only corral that starts or stops this stack.
+        """Exclude every other corral that starts or stops this stack.
 
         Raises:
-            CannotRun: the folder is not writable, or another corral is at it and does not finish.
+            CannotRun: the folder is not writable, or another corral does not finish in it.
         """
         remedy = "Wait for it (corral status), or choose another state folder with: CORRAL_STATE=DIR"
         return exclusive_lock(self.record.parent, timeout_s=_BUSY_LIMIT_S, remedy=remedy)

@@ -99,7 +99,7 @@ def test_a_damaged_record_is_never_taken_for_nothing(content, tmp_path):
     record.parent.mkdir(parents=True)
     record.write_text(content)
     for ask in (stack.running, stack.stop, stack.clear_leftovers):
-        with pytest.raises(CannotRun, match="does not say what is running") as error:
+        with pytest.raises(CannotRun, match="is damaged, and a stack may be running") as error:
             ask(tmp_path)
         assert str(record) in error.value.next_step
     assert record.exists()

@@ -63,7 +63,7 @@ def up(tmp_path, config):
     own_port = free_port()
     first = ports.for_engines(4, own_port)
 
-    def start(*names: str, port: int = own_port, say=lambda _: None, program: Path | None = None) -> stack.Running:
+    def start(*names: str, port: int = own_port, report=lambda _: None, program: Path | None = None) -> stack.Running:
         running, start.fresh = stack.start(
             state,
             config(first, *names),
@@ -72,7 +72,7 @@ def up(tmp_path, config):
             engine=binaries.llama_server(),
             llama_swap=program or binaries.llama_swap(),
             catalog=tmp_path,
-            say=say,
+            report=report,
         )
         return running
 
@@ -162,7 +162,7 @@ def test_killed_llama_swap_leaves_an_engine_that_the_next_start_ends(up):
     assert processes.is_alive(orphan)  # there is no parent-death signal: this is the fault
     assert ports.is_listening(orphan.pid, engine_port)
     heard = []
-    again = up("text", say=heard.append)
+    again = up("text", report=heard.append)
     assert not processes.is_alive(orphan)
     assert any("left behind" in line for line in heard), heard
     assert chat(again.endpoint, "Hello.", model="text")["message"]["content"] == "OK"
@@ -304,7 +304,7 @@ def test_stopping_lets_a_running_stream_finish(up):
         waited_for.append(said)
         os.kill(engine, signal.SIGCONT)
 
-    stopped = stack.stop(up.state, say=go_on, drain_s=120)
+    stopped = stack.stop(up.state, report=go_on, drain_s=120)
     stream.join()
     assert waited_for
     assert stream.is_whole

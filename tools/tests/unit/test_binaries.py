@@ -31,12 +31,12 @@ def test_the_variable_beats_path(tmp_path, monkeypatch):
     mine = program(tmp_path / "mine" / "llama-server", says="version: 6789 (abcdef)")
     program(tmp_path / "bin" / "llama-server")
     monkeypatch.setenv("LLAMA_SERVER", str(mine))
-    assert binaries.llama_server() == binaries.Engine(mine, "LLAMA_SERVER", "6789 (abcdef)")
+    assert binaries.llama_server() == binaries.Program(mine, "LLAMA_SERVER", "6789 (abcdef)")
 
 
 def test_path_beats_the_embedded_engine(tmp_path):
     found = program(tmp_path / "bin" / "llama-server")
-    assert binaries.llama_server() == binaries.Engine(found, "PATH", "1 (abc)")
+    assert binaries.llama_server() == binaries.Program(found, "PATH", "1 (abc)")
 
 
 def test_the_embedded_engine_is_the_last_choice():
@@ -144,7 +144,7 @@ def test_the_pins_of_the_engine_agree():
 def test_llama_swap_is_taken_from_path_then_from_the_cache(tmp_path):
     assert binaries.find_llama_swap().origin == "to be built"
     cached = program(llama_swap_build.cached_path())
-    assert binaries.find_llama_swap() == binaries.Supervisor(cached, "cache", llama_swap_build.pinned_version())
+    assert binaries.find_llama_swap() == binaries.Program(cached, "cache", llama_swap_build.pinned_version())
     assert binaries.llama_swap() == cached
     mine = program(tmp_path / "bin" / "llama-swap", says="version: 9 (abc), built at now")
-    assert binaries.find_llama_swap() == binaries.Supervisor(mine, "PATH", "9 (abc), built at now")
+    assert binaries.find_llama_swap() == binaries.Program(mine, "PATH", "9 (abc), built at now")
