@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from corral.catalog import flags, invalid_values, ledger, tenants, yaml_reader
+from corral.catalog import invalid_values, ledger, rules, yaml_reader
 from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import Card, Images, Model, is_id
-from corral.catalog.invalid_values import dotted
 from corral.catalog.ledger import Ledger
 from corral.catalog.renamed_keys import RENAMED
-from corral.catalog.yaml_reader import Document, KeyPath
+from corral.catalog.yaml_reader import Document
 from corral.errors import CatalogInvalid, Problem, Refused
 
 _T = TypeVar("_T", Model, Card, Images)
@@ -79,14 +78,23 @@ class Catalog:
 
 @dataclass
 class _Reading:
+    directory: Path
     problems: list[Problem] = field(default_factory=list)
     documents: dict[str, Document] = field(default_factory=dict)
 
-    def folder(self, folder: Path, kind: type[_T]) -> dict[str, _T]:
-        """Every file of *folder* as a *kind*; what is wrong is added to the problems."""
+    def folder(self, name: str, kind: type[_T]) -> dict[str, _T]:
+        """Every file of folder *name* as a *kind*; what is wrong is added to the problems."""
+        folder = self.directory / name
         found: dict[str, _T] = {}
-        for file in _yaml_files(folder, self.problems):
-            if (one := self.file(file, kind)) is not None:
+        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if file.name.startswith("."):
+                continue
+            if not file.is_file() or file.suffix != ".yaml":
+                self.refuse(file, f"{name}/ holds one .yaml file per entry, and nothing else.")
+            elif not is_id(file.stem):
+                rule = "must be lower case letters, digits, dot and dash, and not blobs or sets."
+                self.refuse(file, f"the file's name {rule}")
+            elif one := self.file(file, kind):
                 found[file.stem] = one
         return found
 
@@ -97,21 +105,35 @@ class _Reading:
         except CatalogInvalid as error:
             self.problems += error.problems
             return None
-        return self.document(file.name if file.name == _IMAGES else f"{file.parent.name}/{file.name}", document, kind)
+        return self.document(file.relative_to(self.directory).as_posix(), document, kind)
 
     def document(self, source: str, document: Document, kind: type[_T]) -> _T | None:
         """*document*, which is file *source*, as a *kind*; None when something is wrong."""
         try:
             found = kind.model_validate(document.value)
         except ValidationError as error:
-            self.problems += _explain(error, document, kind)
+            for path, sentence in invalid_values.problems(error, kind):
+                is_renamed = kind is Model and len(path) == 1 and path[0] in RENAMED
+                message = _renamed(str(path[0]), document) if is_renamed else sentence
+                self.problems.append(document.problem(path, message))
             return None
         self.documents[source] = document
         return found
 
-    def complain(self, source: str, path: KeyPath, message: str) -> None:
-        document = self.documents[source]
-        self.problems.append(Problem(document.file, document.line_of(path), dotted(path), message))
+    def refuse(self, file: Path, message: str) -> None:
+        self.problems.append(Problem(file, 1, "", message))
+
+    def check(self, models: Mapping[str, Model], cards: Mapping[str, Card]) -> None:
+        """Check what only all files together show.
+
+        Raises:
+            CatalogInvalid: there is a problem, in one file or in several.
+        """
+        card_files = sorted(file.stem for file in self.directory.glob("cards/*.yaml"))
+        for source, path, message in rules.problems(models, cards, card_files):
+            self.problems.append(self.documents[source].problem(path, message))
+        if self.problems:
+            raise CatalogInvalid(self.problems, self.directory)
 
 
 def load(directory: Path) -> Catalog:
@@ -135,16 +157,15 @@ def _load(directory: Path) -> Catalog:
             f"{directory} is not a catalog: it has no folder models.",
             next_step="Name the folder that holds models/ and cards/ with: --catalog DIR",
         )
-    reading = _Reading()
+    reading = _Reading(directory)
     for stray in sorted([*directory.glob("*.y*ml"), *directory.glob("*/*.y*ml")]):
         if stray.parent.name not in _FOLDERS and stray != directory / _IMAGES:
-            what = "would be overlooked: it belongs in models/ or cards/, or is images.yaml."
-            reading.problems.append(Problem(stray, 1, "", what))
-    cards = reading.folder(directory / "cards", Card)
-    models = reading.folder(directory / "models", Model)
+            reading.refuse(stray, "would be overlooked: it belongs in models/ or cards/, or is images.yaml.")
+    cards = reading.folder("cards", Card)
+    models = reading.folder("models", Model)
     file = directory / _IMAGES
     images = reading.file(file, Images) if file.exists() or file.is_symlink() else None
-    _check(reading, models, cards, directory)
+    reading.check(models, cards)
     if not models:
         raise Refused(f"{directory / 'models'} holds no model.", next_step="Write one: docs/models.md shows how")
     sources = {source: document.sha256 for source, document in reading.documents.items()}
@@ -172,7 +193,7 @@ def with_values(catalog: Catalog, values: Mapping[str, Any]) -> Catalog:
     Raises:
         CatalogInvalid: with every problem found.
     """
-    reading = _Reading(documents=dict(catalog.documents))
+    reading = _Reading(catalog.directory, documents=dict(catalog.documents))
     models, cards = dict(catalog.models), dict(catalog.cards)
     for source, value in values.items():
         document, name = replace(catalog.documents[source], value=value), Path(source).stem
@@ -180,82 +201,8 @@ def with_values(catalog: Catalog, values: Mapping[str, Any]) -> Catalog:
             models[name] = reading.document(source, document, Model) or models[name]
         else:
             cards[name] = reading.document(source, document, Card) or cards[name]
-    _check(reading, models, cards, catalog.directory)
+    reading.check(models, cards)
     return replace(catalog, models=models, cards=cards, documents=reading.documents)
-
-
-def _yaml_files(folder: Path, problems: list[Problem]) -> Iterator[Path]:
-    for file in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if file.name.startswith("."):
-            continue
-        if not file.is_file() or file.suffix != ".yaml":
-            problems.append(Problem(file, 1, "", f"{folder.name}/ holds one .yaml file per entry, and nothing else."))
-        elif not is_id(file.stem):
-            problems.append(
-                Problem(
-                    file,
-                    1,
-                    "",
-                    "the file's name must be lower case letters, digits, dot and dash, and not blobs or sets.",
-                )
-            )
-        else:
-            yield file
-
-
-def _check(reading: _Reading, models: Mapping[str, Model], cards: Mapping[str, Card], directory: Path) -> None:
-    """Check what only all files together show.
-
-    Raises:
-        CatalogInvalid: there is a problem, in one file or in several.
-    """
-    _check_cards(reading, models, directory / "cards")
-    _check_args(reading, models)
-    _check_names(reading, models)
-    for card, path, message in tenants.problems(models, cards):
-        reading.complain(f"cards/{card}.yaml", path, message)
-    if reading.problems:
-        raise CatalogInvalid(reading.problems, directory)
-
-
-def _check_cards(reading: _Reading, models: Mapping[str, Model], folder: Path) -> None:
-    present = sorted(file.stem for file in folder.glob("*.yaml"))
-    for model_id, model in models.items():
-        if model.card not in present:
-            known = f"there are: {', '.join(present)}" if present else "cards/ has none"
-            reading.complain(f"models/{model_id}.yaml", ("card",), f"there is no card {model.card}; {known}.")
-
-
-def _check_args(reading: _Reading, models: Mapping[str, Model]) -> None:
-    for model_id, model in models.items():
-        for name, value in model.args.items():
-            if problem := flags.problem_with(name, value):
-                reading.complain(f"models/{model_id}.yaml", ("args", name), problem)
-        for first, second in flags.repeated(model.args):
-            reading.complain(
-                f"models/{model_id}.yaml", ("args", second), f"{first} and {second} are the same flag: keep one."
-            )
-
-
-def _check_names(reading: _Reading, models: Mapping[str, Model]) -> None:
-    owner: dict[str, str] = {}
-    for model_id, model in models.items():
-        for index, alias in enumerate(model.aliases):
-            where = ("aliases", index)
-            if alias == model_id:
-                reading.complain(f"models/{model_id}.yaml", where, f"{alias} is the model's own id: leave it out.")
-            elif alias in models:
-                reading.complain(f"models/{model_id}.yaml", where, f"{alias} is the id of another model.")
-            elif alias in owner:
-                reading.complain(f"models/{model_id}.yaml", where, f"{alias} is already an alias of {owner[alias]}.")
-            owner.setdefault(alias, model_id)
-
-
-def _explain(error: ValidationError, document: Document, kind: type[BaseModel]) -> Iterator[Problem]:
-    for path, sentence in invalid_values.problems(error, kind):
-        is_renamed = kind is Model and len(path) == 1 and path[0] in RENAMED
-        message = _renamed(str(path[0]), document) if is_renamed else sentence
-        yield Problem(document.file, document.line_of(path), dotted(path), message)
 
 
 def _renamed(old: str, document: Document) -> str:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 FlagValue = str | int | float | bool
 
 OWNED = {
@@ -41,34 +43,23 @@ OWNED = {
 """Flags that corral sets, by their canonical long name, and why they are not for ``args``."""
 
 _MODEL_ELSEWHERE = "corral runs the files that the lock names, and no others"
-_ROUTER = "one engine serves one model; llama-swap is the router"
-_PRINTS = "it prints and exits"
-_REACH = "llama-swap asks the engine over plain HTTP, without a key, at the root"
-_NO_CHAT = "the engine would answer no chat any more, and llama-swap and smoke ask for one"
 FORBIDDEN = {
-    "model-url": _MODEL_ELSEWHERE,
-    "mmproj-url": _MODEL_ELSEWHERE,
-    "docker-repo": _MODEL_ELSEWHERE,
-    "hf-repo": _MODEL_ELSEWHERE,
-    "hf-file": _MODEL_ELSEWHERE,
-    "hf-token": _MODEL_ELSEWHERE,
+    **dict.fromkeys(("model-url", "mmproj-url", "docker-repo", "hf-repo", "hf-file", "hf-token"), _MODEL_ELSEWHERE),
     "spec-draft-hf": _MODEL_ELSEWHERE,
-    "models-dir": _ROUTER,
-    "models-preset": _ROUTER,
-    "models-max": _ROUTER,
-    "models-autoload": _ROUTER,
-    "help": _PRINTS,
-    "version": _PRINTS,
-    "cache-list": _PRINTS,
-    "completion-bash": _PRINTS,
-    "list-devices": _PRINTS,
-    "api-prefix": _REACH,
-    "ssl-key-file": _REACH,
-    "ssl-cert-file": _REACH,
-    "api-key-file": _REACH,
-    "reuse-port": "two engines would share a port, and answer for each other",
-    "embedding": _NO_CHAT,
-    "rerank": _NO_CHAT,
+    **dict.fromkeys(
+        ("models-dir", "models-preset", "models-max", "models-autoload"),
+        "one engine serves one model; llama-swap is the router",
+    ),
+    **dict.fromkeys(("help", "version", "cache-list", "completion-bash", "list-devices"), "it prints and exits"),
+    **dict.fromkeys(
+        ("api-prefix", "ssl-key-file", "ssl-cert-file", "api-key-file"),
+        "llama-swap reaches the engine over plain HTTP, without a key, at the root",
+    ),
+    **dict.fromkeys(
+        ("embedding", "rerank"),
+        "the engine would serve no chat any more, and llama-swap and smoke need one",
+    ),
+    "reuse-port": "two engines would share a port, and mix up their requests",
     "api-key": "llama-swap shows the whole command line at /running: keep secrets out of it",
     "log-disable": "it would also silence the reason of a failed load",
     "lora-init-without-apply": "llama-server ignores it and applies the adapters: write lora-scaled: 'FILE:0.0'",
@@ -78,11 +69,7 @@ FORBIDDEN = {
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _INSTEAD_OF_A_NUMBER = ("auto", "all")
-_GONE = {
-    "no-mmap": "load-mode: none",
-    "mmap": "load-mode: mmap",
-    "mlock": "load-mode: mlock",
-}
+_GONE = {"no-mmap": "load-mode: none", "mmap": "load-mode: mmap", "mlock": "load-mode: mlock"}
 
 
 @dataclass(frozen=True)
@@ -101,19 +88,8 @@ class Flag:
 @cache
 def table() -> tuple[Flag, ...]:
     """All flags of the pinned engine."""
-    entries = json.loads(Path(__file__).with_name("llama_server_flags.json").read_text())["flags"]
-    return tuple(
-        Flag(
-            names=tuple(entry["names"]),
-            negated=tuple(entry["negated"]),
-            short=tuple(entry["short"]),
-            value=entry["value"],
-            choices=tuple(entry["choices"]),
-            removed=entry["removed"],
-            downloads=entry["downloads"],
-        )
-        for entry in entries
-    )
+    document = json.loads(Path(__file__).with_name("llama_server_flags.json").read_text())
+    return TypeAdapter(tuple[Flag, ...]).validate_python(document["flags"])
 
 
 @cache
@@ -176,14 +152,9 @@ def _kind(value: object) -> str:
 
 def repeated(args: Mapping[str, object]) -> list[tuple[str, str]]:
     """Pairs of names in *args* that mean the same flag (``gpu-layers`` and ``n-gpu-layers``)."""
-    seen: dict[Flag, str] = {}
-    pairs = []
-    for name in args:
-        if flag := _by_name().get(name):
-            if flag in seen:
-                pairs.append((seen[flag], name))
-            seen.setdefault(flag, name)
-    return pairs
+    first: dict[Flag, str] = {}
+    known = ((name, _by_name()[name]) for name in args if name in _by_name())
+    return [(first[flag], name) for name, flag in known if first.setdefault(flag, name) != name]
 
 
 def words(args: Mapping[str, FlagValue]) -> list[str]:
@@ -194,12 +165,8 @@ def words(args: Mapping[str, FlagValue]) -> list[str]:
         if value is True:
             result.append(f"--{name}")
         elif value is False:
-            no = f"no-{name}"
-            result.append(f"--{no if no in flag.negated else flag.negated[0]}")
+            result.append(f"--no-{name}" if f"no-{name}" in flag.negated else f"--{flag.negated[0]}")
         else:
-            result += [f"--{name}", _number(value) if isinstance(value, float) else str(value)]
+            whole = isinstance(value, float) and value.is_integer()
+            result += [f"--{name}", str(int(value)) if whole else str(value)]
     return result
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value.is_integer() else repr(value)

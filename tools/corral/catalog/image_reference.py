@@ -15,9 +15,8 @@ PATTERN = rf"^{_NAME}:{_TAG}(@{_DIGEST})?$"
 """What an editor checks; ``ImageReference.parse`` says in words what is wrong."""
 PINNED_PATTERN = rf"^{_NAME}:{_TAG}@{_DIGEST}$"
 
-_FORM = re.compile(
-    rf"(?P<name>(?:(?P<registry>{_REGISTRY})/)?{_PART}(?:/{_PART})*)(?::(?P<tag>{_TAG}))?(?:@(?P<digest>{_DIGEST}))?"
-)
+_FORM = re.compile(rf"({_NAME})(?::({_TAG}))?(?:@({_DIGEST}))?")
+_REGISTRY_AND_PATH = re.compile(rf"(?:({_REGISTRY})/)?(.*)")
 _LOOPBACK = ("localhost", "127.0.0.1")
 _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 
@@ -49,12 +48,12 @@ class ImageReference:
                 f"{text!r} is not an image: it must be like ghcr.io/org/name:tag, in lower case, "
                 "and may end in @sha256: with 64 hexadecimal digits."
             )
-        tag = found["tag"]
+        name, tag, digest = found.groups()
         if tag is None:
-            raise ValueError(f"{text} has no tag: write the version that you want, e.g. {found['name']}:v1.")
+            raise ValueError(f"{text} has no tag: write the version that you want, e.g. {name}:v1.")
         if tag == "latest":
-            raise ValueError(f"{text} has the tag latest, which says no version: write the one that you want.")
-        return cls(found["name"], tag, found["digest"])
+            raise ValueError(f"{text} has the tag latest, which names no version: write the one that you want.")
+        return cls(name, tag, digest)
 
     @property
     def tagged(self) -> str:
@@ -63,23 +62,25 @@ class ImageReference:
 
     @property
     def registry(self) -> str:
-        """Host and port that are asked about it; an image without a registry is on Docker Hub."""
-        found = _FORM.fullmatch(self.name)
-        named = found["registry"] if found else None
+        """Host and port of its registry; an image without one is on Docker Hub."""
+        named, _ = self._registry_and_path()
         return "registry-1.docker.io" if named is None or named in _DOCKER_HUB else named
 
     @property
     def repository(self) -> str:
         """Its path at the registry; Docker's own images are in ``library/`` there."""
-        found = _FORM.fullmatch(self.name)
-        named = found["registry"] if found else None
-        path = self.name.removeprefix(f"{named}/") if named else self.name
+        _, path = self._registry_and_path()
         return f"library/{path}" if self.registry == "registry-1.docker.io" and "/" not in path else path
 
     @property
     def is_on_loopback(self) -> bool:
-        """Whether the registry is on this machine: only such a one is asked without TLS."""
+        """Whether the registry is on this machine: only such a one is used without TLS."""
         return self.registry.partition(":")[0] in _LOOPBACK
+
+    def _registry_and_path(self) -> tuple[str | None, str]:
+        found = _REGISTRY_AND_PATH.fullmatch(self.name)
+        assert found
+        return found[1], found[2]
 
     def at(self, digest: str) -> str:
         """``name:tag@digest``, as the lock and Kubernetes have it."""

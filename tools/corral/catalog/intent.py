@@ -112,7 +112,7 @@ class Smoke(BaseModel):
     expect: _Text | None = Field(None, description="the exact answer, white space at the ends aside")
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _is_a_question(self) -> Self:
         if self.prompt is None and self.expect is None:
             raise ValueError("must have prompt, expect, or both.")
         if self.expect is not None and not self.expect.strip():
@@ -137,9 +137,9 @@ class DeclaredVram(BaseModel):
 
     @field_validator("why")
     @classmethod
-    def _gives_a_reason(cls, value: str) -> str:
+    def _has_an_origin(cls, value: str) -> str:
         if not value.strip():
-            raise ValueError("must say where the figure is from.")
+            raise ValueError("must name the origin of the figure.")
         return value
 
 
@@ -151,12 +151,14 @@ class Model(BaseModel):
     source: Source
     card: _Id = Field(description="the card it runs on: the name of a file in cards/")
     context: int = Field(gt=0, le=16_777_216, description="tokens per request slot")
-    modalities: tuple[_Modality, ...] = Field(min_length=1, description="what a request may hold; text always")
+    modalities: tuple[_Modality, ...] = Field(
+        min_length=1, strict=False, description="what a request may hold; text always"
+    )
     parallel: int = Field(1, gt=0, le=256, description="request slots, each with `context` tokens of its own")
     reasoning: _Reasoning = Field("auto", description="thinking before the answer; auto: as the chat template has it")
     ttl: int = Field(600, ge=0, description="seconds idle before its memory is given back; 0: never")
     group: _Id = Field("main", description="one model of a group runs at a time (llama-swap's word)")
-    aliases: tuple[_Alias, ...] = Field((), description="further names that requests may use")
+    aliases: tuple[_Alias, ...] = Field((), strict=False, description="further names that requests may use")
     args: dict[str, Any] = Field(
         default_factory=dict,
         description="further llama-server flags by long name without dashes, e.g. cache-type-k: q8_0",
@@ -181,11 +183,6 @@ class Model(BaseModel):
     def normalised(self) -> Model:
         """The same intent with every default filled, as the lock holds it."""
         return self.model_copy(update={"image_max_tokens": self.image_tokens if self.vision else None})
-
-    @field_validator("modalities", "aliases", mode="before")
-    @classmethod
-    def _list_is_a_tuple(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
 
     @field_validator("modalities")
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from corral.catalog.intent import FORMS
-from corral.catalog.yaml_reader import KeyPath
+from corral.catalog.yaml_reader import KeyPath, dotted
 
 
 def problems(error: ValidationError, kind: type[BaseModel]) -> Iterator[tuple[KeyPath, str]]:
@@ -25,11 +25,6 @@ def first_problem(error: ValidationError, kind: type[BaseModel]) -> str:
     """The first of these problems, with its place before it: ``models.m.files.0.size: must be a whole number, …``."""
     path, sentence = next(problems(error, kind))
     return ": ".join(filter(None, (dotted(path), sentence.removesuffix("."))))
-
-
-def dotted(path: KeyPath) -> str:
-    """*path* as people write it: ``tenants.frigate.budget_mib``."""
-    return ".".join(str(step) for step in path)
 
 
 def _sentence(detail: Any, path: KeyPath, kind: type[BaseModel]) -> str:

@@ -120,7 +120,7 @@ class Ledger(BaseModel):
     def with_newest(self, measurement: Measurement) -> Ledger:
         """The ledger with *measurement* in the place of an older one of the same model, argv, device and source."""
         kept = [one for one in self.measurements if _key(one) != _key(measurement)]
-        return Ledger(measurements=tuple(sorted([*kept, measurement], key=_key)))
+        return Ledger(measurements=(*kept, measurement))
 
 
 def path_of(catalog: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -55,14 +54,9 @@ def _renamed(text: str) -> str | None:
     names = [key.value for key, _ in node.value]
     if any(new in names or names.count(old) > 1 for old, new in RENAMED.items() if old in names):
         return None
-    edits = [edit for key, _ in node.value for edit in _edit(key, text)]
-    for start, end, new in reversed(edits):
-        text = text[:start] + new + text[end:]
-    return text if edits else None
-
-
-def _edit(key: yaml.Node, text: str) -> Iterator[tuple[int, int, str]]:
-    """The place of an old key's name in *text*, within its quotes, and its new name."""
-    if isinstance(key, yaml.ScalarNode) and key.value in RENAMED:
-        start = text.index(key.value, key.start_mark.index)
-        yield start, start + len(key.value), RENAMED[key.value]
+    new = text
+    for key, _ in reversed(node.value):
+        if isinstance(key, yaml.ScalarNode) and key.value in RENAMED:
+            start = text.index(key.value, key.start_mark.index)  # within its quotes
+            new = new[:start] + RENAMED[key.value] + new[start + len(key.value) :]
+    return new if new != text else None

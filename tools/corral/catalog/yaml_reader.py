@@ -43,6 +43,15 @@ class Document:
             path = path[:-1]
         return self.lines.get(path, 1)
 
+    def problem(self, path: KeyPath, message: str) -> Problem:
+        """What is wrong at *path*."""
+        return Problem(self.file, self.line_of(path), dotted(path), message)
+
+
+def dotted(path: KeyPath) -> str:
+    """*path* as people write it: ``tenants.frigate.budget_mib``."""
+    return ".".join(str(step) for step in path)
+
 
 class _Reader:
     def __init__(self, file: Path) -> None:
@@ -50,9 +59,8 @@ class _Reader:
         self.lines: dict[KeyPath, int] = {}
         self.problems: list[Problem] = []
 
-    def complain(self, node: yaml.Node, path: KeyPath, message: str) -> None:
-        where = ".".join(str(step) for step in path)
-        self.problems.append(Problem(self.file, node.start_mark.line + 1, where, message))
+    def refuse(self, node: yaml.Node, path: KeyPath, message: str) -> None:
+        self.problems.append(Problem(self.file, node.start_mark.line + 1, dotted(path), message))
 
     def read(self, node: yaml.Node, path: KeyPath) -> Any:
         self.lines.setdefault(path, node.start_mark.line + 1)
@@ -68,14 +76,14 @@ class _Reader:
         for key_node, value_node in node.value:
             key = self._scalar(key_node, path) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
-                self.complain(key_node, path, "a key must be a plain word or quoted text.")
+                self.refuse(key_node, path, "a key must be a plain word or quoted text.")
                 continue
             if key == "<<":
-                self.complain(key_node, path, "merge keys (<<) are not allowed: write the values out.")
+                self.refuse(key_node, path, "merge keys (<<) are not allowed: write the values out.")
                 continue
             if key in result:
                 first = self.lines[(*path, key)]
-                self.complain(key_node, (*path, key), f"the key stands twice; the first is on line {first}.")
+                self.refuse(key_node, (*path, key), f"the key stands twice; the first is on line {first}.")
                 continue
             self.lines[(*path, key)] = key_node.start_mark.line + 1
             result[key] = self.read(value_node, (*path, key))
@@ -87,7 +95,7 @@ class _Reader:
         if node.style is not None:
             return text
         if node.tag not in _PLAIN_TAGS:
-            self.complain(node, path, f"the tag {node.tag} is not allowed.")
+            self.refuse(node, path, f"the tag {node.tag} is not allowed.")
             return text
         if text in _CONSTANTS:
             return _CONSTANTS[text]
@@ -96,11 +104,8 @@ class _Reader:
         if _FLOAT.fullmatch(text) and node.tag == f"{_TAG}float":
             return float(text)
         if node.tag not in (f"{_TAG}str", f"{_TAG}merge") or _AMBIGUOUS.fullmatch(text):
-            self.complain(
-                node,
-                path,
-                f'YAML readers disagree about {text}: write "{text}" for text, or a plain number, true or false.',
-            )
+            rule = f'write "{text}" for text, or a plain number, true or false.'
+            self.refuse(node, path, f"YAML readers disagree about {text}: {rule}")
         return text
 
 
@@ -112,33 +117,38 @@ def read(file: Path) -> Document:
     """
     try:
         content = file.read_bytes()
-        text = content.decode("utf-8")
-        # Only where there may be some: it takes as long again.
-        events = yaml.parse(text, Loader=yaml.SafeLoader) if "&" in text or "*" in text else ()
-        anchors = [event for event in events if getattr(event, "anchor", None)]
-        node = None if anchors else yaml.compose(text, Loader=yaml.SafeLoader)
+        node = _compose(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise CatalogInvalid([Problem(file, 1, "", f"not UTF-8 text (byte {error.start}).")]) from None
+        raise _invalid(file, f"not UTF-8 text (byte {error.start}).") from None
     except OSError as error:
-        raise CatalogInvalid([Problem(file, 1, "", f"cannot be read: {error.strerror}.")]) from None
+        raise _invalid(file, f"cannot be read: {error.strerror}.") from None
     except RecursionError:
-        raise CatalogInvalid([Problem(file, 1, "", "is nested too deep.")]) from None
+        raise _invalid(file, "is nested too deep.") from None
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise CatalogInvalid([Problem(file, line, "", f"not valid YAML: {error.problem}.")]) from None
+        raise _invalid(file, f"not valid YAML: {error.problem}.", error.problem_mark or error.context_mark) from None
     except yaml.YAMLError as error:
-        raise CatalogInvalid([Problem(file, 1, "", f"not valid YAML: {error}.")]) from None
-    if anchors:
-        at = anchors[0].start_mark
-        line = at.line + 1 if at else 1
-        raise CatalogInvalid([Problem(file, line, "", "anchors and aliases are not allowed: write the value out.")])
+        raise _invalid(file, f"not valid YAML: {error}.") from None
+    if isinstance(node, yaml.Event):
+        raise _invalid(file, "anchors and aliases are not allowed: write the value out.", node.start_mark)
     if node is None:
-        raise CatalogInvalid([Problem(file, 1, "", "the file is empty.")])
+        raise _invalid(file, "the file is empty.")
     reader = _Reader(file)
     value = reader.read(node, ())
     if not reader.problems and not isinstance(value, dict):
-        reader.complain(node, (), "the file must be a mapping (key: value).")
+        reader.refuse(node, (), "the file must be a mapping (key: value).")
     if reader.problems:
         raise CatalogInvalid(reader.problems)
     return Document(file, value, reader.lines, hashlib.sha256(content).hexdigest())
+
+
+def _compose(text: str) -> yaml.Node | yaml.Event | None:
+    """The document in *text*, or the first anchor or alias in it; None for an empty one."""
+    if "&" in text or "*" in text:  # only then there may be some: to look for them takes as long again
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if getattr(event, "anchor", None):
+                return event
+    return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
+def _invalid(file: Path, message: str, mark: Any = None) -> CatalogInvalid:
+    return CatalogInvalid([Problem(file, mark.line + 1 if mark else 1, "", message)])

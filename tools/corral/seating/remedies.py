@@ -27,7 +27,7 @@ class Remedy:
         subject: the id of the model, or the name of the tenant.
         value: the new value.
         now: the present one.
-        proved: False for a context that the engine was not asked for.
+        proved: False for a context that the engine has not predicted.
     """
 
     code: Literal["context", "group", "tenant_budget"]
@@ -85,7 +85,7 @@ def edit(card: str, remedy: Remedy) -> str:
     subject, value, now = remedy.subject, remedy.value, remedy.now
     match remedy.code:
         case "context":
-            maybe = "" if remedy.proved else "; looked up in the lock, the engine was not asked"
+            maybe = "" if remedy.proved else "; from the lock, not checked with the engine"
             return f"lower the context of {subject}: in models/{subject}.yaml, context: {value} (now {now}{maybe})"
         case "group":
             return f"move {subject} to group {value}: in models/{subject}.yaml, group: {value} (now {now})"

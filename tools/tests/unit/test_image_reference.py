@@ -44,7 +44,7 @@ def test_no_tag_is_refused_with_the_remedy(text):
 
 @pytest.mark.parametrize("text", ["python:latest", f"ghcr.io/a/b:latest@{DIGEST}"])
 def test_latest_is_refused_with_the_remedy(text):
-    with pytest.raises(ValueError, match="says no version: write the one that you want"):
+    with pytest.raises(ValueError, match="names no version: write the one that you want"):
         ImageReference.parse(text)
 
 

@@ -167,7 +167,7 @@ def test_a_remedy_is_printed_as_the_edit_that_it_is():
 
     assert edits == [
         "lower the context of chat: in models/chat.yaml, context: 8192 (now 16384)",
-        f"{edits[0][:-1]}; looked up in the lock, the engine was not asked)",
+        f"{edits[0][:-1]}; from the lock, not checked with the engine)",
         "move chat to group side: in models/chat.yaml, group: side (now main)",
         "lower the budget of immich-ml: in cards/t4.yaml, immich-ml: {budget_mib: 1004} (now 2100)",
     ]

@@ -1,0 +1,70 @@
+"""What only all files of a catalog together show: unknown cards, unusable flags, names and tenants that stand twice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+
+from corral.catalog import flags
+from corral.catalog.intent import Card, Model, Tenant
+from corral.catalog.yaml_reader import KeyPath
+
+_OURS = ("llama-swap", "llama-server", "corral")
+_OUR_LABEL = "=llama-swap"
+
+
+def problems(
+    models: Mapping[str, Model], cards: Mapping[str, Card], card_files: Collection[str]
+) -> Iterator[tuple[str, KeyPath, str]]:
+    """Each broken rule: the file by its path in the catalog's folder, the key in it, and a sentence.
+
+    Args:
+        models: every model that can be read, by id.
+        cards: every card that can be read, by name.
+        card_files: the names of all cards, whether they can be read or not.
+    """
+    owners: dict[str, str] = {}
+    for model_id, model in models.items():
+        source = f"models/{model_id}.yaml"
+        if model.card not in card_files:
+            known = f"there are: {', '.join(card_files)}" if card_files else "cards/ has none"
+            yield source, ("card",), f"there is no card {model.card}; {known}."
+        for name, value in model.args.items():
+            if problem := flags.problem_with(name, value):
+                yield source, ("args", name), problem
+        for first, second in flags.repeated(model.args):
+            yield source, ("args", second), f"{first} and {second} are the same flag: keep one."
+        for index, alias in enumerate(model.aliases):
+            if alias == model_id:
+                yield source, ("aliases", index), f"{alias} is the model's own id: leave it out."
+            elif alias in models:
+                yield source, ("aliases", index), f"{alias} is the id of another model."
+            elif alias in owners:
+                yield source, ("aliases", index), f"{alias} is already an alias of {owners[alias]}."
+            owners.setdefault(alias, model_id)
+    served = {*_OURS, *models, *owners, *(model.group for model in models.values())}
+    for card_name, card in cards.items():
+        source = f"cards/{card_name}.yaml"
+        for one, other in itertools.combinations(card.tenants, 2):
+            if _same_pods(card.tenants[one], card.tenants[other]):
+                what = f"{one} and {other} mean the same pods; every user of a card is counted once."
+                yield source, ("tenants", other), f"{what} Remove one of them."
+        for name, tenant in card.tenants.items():
+            if name in served or any(label.endswith(_OUR_LABEL) for label in _labels(tenant)):
+                what = f"{name} is served from this catalog and has its seat by its lock"
+                yield source, ("tenants", name), f"{what}: remove it from the tenants."
+
+
+def _labels(tenant: Tenant) -> set[str]:
+    return set(tenant.selector.split(",")) if tenant.selector else set()
+
+
+def _same_pods(one: Tenant, other: Tenant) -> bool:
+    """Whether a pod can be meant by both: labels in any order; no namespace is every one, no selector all of its pods.
+
+    A tenant with neither names no pods.
+    """
+    if not all(tenant.namespace or tenant.selector for tenant in (one, other)):
+        return False
+    near = one.namespace == other.namespace or not one.namespace or not other.namespace
+    return near and (_labels(one) <= _labels(other) or _labels(other) <= _labels(one))
