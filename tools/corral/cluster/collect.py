@@ -44,8 +44,7 @@ def collect(cluster: Cluster, namespace: str) -> Snapshot:
     problems = {name: one.problem for name, one in found.items() if one.problem}
     if len(problems) == len(sources):
         raise CannotRun(
-            f"Nothing of the namespace {namespace} (context {cluster.context}) can be read: "
-            f"{problems['the namespace']}",
+            f"Nothing of namespace {namespace} (context {cluster.context}) can be read: {problems['the namespace']}",
             next_step=cluster.kubectl("auth", "can-i", "--list", namespace=namespace),
         )
     snapshot = Snapshot(

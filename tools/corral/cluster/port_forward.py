@@ -118,8 +118,8 @@ class _Forward:
         self._cluster, self._namespace, self._service = cluster, namespace, service
         self._target = _find_target(cluster, namespace, service)
         self._tls = _tls(cluster.api.configuration)
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
+        self._loop, self._stop = asyncio.new_event_loop(), asyncio.Event()
+        self._connections: set[asyncio.Task[None]] = set()
         self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()
 
     def stop(self) -> None:
@@ -144,16 +144,15 @@ class _Forward:
         async with aiohttp.ClientSession(trust_env=False, connector=connector) as self._session:
             # A first WebSocket without use: a user who may not forward gets that error, not a broken connection.
             await _close(await self._open(*self._target))
-            server = await asyncio.start_server(self._connection, _HOST, 0)
+            server = await asyncio.start_server(self._accept, _HOST, 0)
             try:
                 self.port.set_result(int(server.sockets[0].getsockname()[1]))
                 await self._stop.wait()
             finally:
                 server.close()
-                connections = asyncio.all_tasks() - {asyncio.current_task()}
-                for task in connections:
+                for task in self._connections:
                     task.cancel()
-                await asyncio.gather(*connections, return_exceptions=True)
+                await asyncio.gather(*self._connections, return_exceptions=True)
                 await server.wait_closed()
         await self._closed()
 
@@ -168,6 +167,11 @@ class _Forward:
             async with asyncio.timeout(_CLOSE_LIMIT_S):
                 while any(one.fileno() != -1 for one in self._sockets):  # noqa: ASYNC110 - no event reports it
                     await asyncio.sleep(0.01)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._connection(reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -169,10 +169,9 @@ def _matches(pod: Object, node: Object) -> bool:
     selector, terms, by_label = at(pod, "spec", "nodeSelector") or {}, _terms(pod), labels(node)
     if any(by_label.get(key) != value for key, value in selector.items()):
         return False
-    by_field = {"metadata.name": name_of(node)}
     return not terms or any(
         all(_holds(one, by_label) for one in listed(term, "matchExpressions"))
-        and all(_holds(one, by_field) for one in listed(term, "matchFields"))
+        and all(_holds(one, {"metadata.name": name_of(node)}) for one in listed(term, "matchFields"))
         for term in terms
     )
 

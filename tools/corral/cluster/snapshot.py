@@ -173,8 +173,7 @@ def message_of(state: Object) -> str:
 
 def pod_spec(owner: Object) -> Object:
     """The pod's part of a Deployment or Job."""
-    found: Object = owner["spec"]["template"]["spec"]
-    return found
+    return at(owner, "spec", "template", "spec") or {}
 
 
 def claims_of(spec: Object) -> list[str]:

@@ -202,10 +202,10 @@ def test_who_may_not_forward_is_told_so_before_anything_listens(cluster, fake):
         pass
 
 
-def test_a_block_that_is_left_in_the_middle_of_a_stream_says_nothing_on_stderr(cluster, capfd):
+def test_a_block_that_is_left_in_the_middle_of_a_stream_writes_nothing_to_stderr_or_the_log(cluster, capfd, caplog):
     with forwarded(cluster, "llama-cpp") as root:
         client = socket.create_connection(("127.0.0.1", int(root.rpartition(":")[2])))
         client.sendall(b"GET / HTTP/1.1\r\nHost: pod\r\n\r\n")
         assert client.recv(4096)
     client.close()
-    assert capfd.readouterr().err == ""
+    assert (capfd.readouterr().err, caplog.messages) == ("", [])
