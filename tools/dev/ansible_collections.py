@@ -1,4 +1,4 @@
-"""Bring the collections that ansible/ needs, from PyPI, once per version; print their folder.
+"""Install the collections of ansible/ from PyPI, once per version; print their folder.
 
     export ANSIBLE_COLLECTIONS_PATH=$(python tools/dev/ansible_collections.py)
 
@@ -22,15 +22,15 @@ KEPT = "ansible_collections/community/general/"
 
 
 def folder() -> Path:
-    """Where the collections of this lock lie in the cache; they need not be there yet."""
+    """The folder of this lock's collections in the cache, which may not exist yet."""
     return paths.cache_dir() / f"ansible-collections-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]}"
 
 
 def bring() -> Path:
-    """Download and unpack them where they are missing; return their folder.
+    """Download and unpack the missing ones; return their folder.
 
     Raises:
-        subprocess.CalledProcessError: pip could not download, or not what the lock names; it says so on stderr.
+        subprocess.CalledProcessError: pip could not download, or a hash differs from the lock's.
     """
     target = folder()
     if target.exists():

@@ -52,7 +52,7 @@ def shown(value: object) -> str:
 
 
 def faults(role: Path, options: dict[str, Any]) -> Iterator[str]:
-    """What is wrong between the specification and ``defaults/main.yml``."""
+    """Differences between the specification and ``defaults/main.yml``."""
     file = role / "defaults" / "main.yml"
     defaults = (yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.exists() else {}
     promised = {name: option["default"] for name, option in options.items() if "default" in option}
@@ -67,7 +67,7 @@ def faults(role: Path, options: dict[str, Any]) -> Iterator[str]:
 
 
 def documented(role: Path, options: dict[str, Any]) -> str:
-    """The README of *role* with its table made anew.
+    """The README of *role* with a new table.
 
     Raises:
         ValueError: a description or the table's heading is missing.
@@ -80,7 +80,7 @@ def documented(role: Path, options: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 when every role is, or was made, up to date, else 1."""
+    """Return 0 when every README is up to date or was updated, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the tables instead of comparing them")
     args = parser.parse_args(argv)

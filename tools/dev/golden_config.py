@@ -1,4 +1,4 @@
-"""Compare the llama-swap configuration of the demo catalog with the one that was reviewed.
+"""Compare the llama-swap configuration of the demo catalog with the reviewed one.
 
 The reviewed file shows in a pull request what a change of the catalog, the lock or the modules does to the server.
 
@@ -24,7 +24,7 @@ GOLDEN = STACK / "tests" / "golden" / "llama-swap.yaml"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 when the file is as rendered, else 1."""
+    """Return 0 when the file equals the rendered one, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--catalog", type=Path, default=CATALOG, help="catalog with a lock (default: the demo's)")
     parser.add_argument("--golden", type=Path, default=GOLDEN, help="the reviewed file")

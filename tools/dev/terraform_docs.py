@@ -49,18 +49,18 @@ def tables(folder: Path) -> tuple[str, str]:
     inputs, outputs = [], []
     for file in sorted(folder.glob("*.tf")):
         for kind, name, body in _BLOCK.findall(file.read_text(encoding="utf-8")):
-            told = description(kind, name, body)
+            text = description(kind, name, body)
             if kind == "output":
-                outputs.append(f"| `{name}` | {told} |\n")
+                outputs.append(f"| `{name}` | {text} |\n")
                 continue
             default = attribute(body, "default")
             shown = "required" if default is None else f"`{default}`"
-            inputs.append(f"| `{name}` | `{attribute(body, 'type')}` | {shown} | {told} |\n")
+            inputs.append(f"| `{name}` | `{attribute(body, 'type')}` | {shown} | {text} |\n")
     return "".join(sorted(inputs)), "".join(sorted(outputs))
 
 
 def documented(folder: Path) -> str:
-    """The README of *folder* with its tables made anew.
+    """The README of *folder* with new tables.
 
     Raises:
         ValueError: a description or a table's heading is missing.
@@ -75,7 +75,7 @@ def documented(folder: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 when every README is, or was made, up to date, else 1."""
+    """Return 0 when every README is up to date or was updated, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--root", type=Path, default=ROOT, help="folder with modules/ and stacks/ (default: terraform/)"

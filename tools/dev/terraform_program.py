@@ -1,4 +1,4 @@
-"""Prints the path of the Terraform that corral runs (corral/terraform/program.py decides); exit 3 where there is none.
+"""Prints the path of the Terraform that corral runs (corral/terraform/program.py decides); exit 3 if there is none.
 
 terraform=$(.venv/bin/python tools/dev/terraform_program.py)
 """

@@ -1,4 +1,4 @@
-"""Terraform's provider hashicorp/kubernetes for machines that the public Terraform registry does not reach.
+"""Terraform's provider hashicorp/kubernetes for machines that do not reach the public Terraform registry.
 
     TF_CLI_CONFIG_FILE=$(tools/dev/terraform_provider.sh)
 
@@ -32,29 +32,29 @@ PROGRAMS = Programs(
     stamps={"main.Version": VERSION},
     minutes=3,
 )
-PATIENCE_S = 2.0
-QUESTION = "https://registry.terraform.io/v1/providers/hashicorp/kubernetes/versions"
+TIMEOUT_S = 2.0
+VERSIONS_URL = "https://registry.terraform.io/v1/providers/hashicorp/kubernetes/versions"
 
 
 def registry_answers() -> bool:
-    """Whether the public registry knows the provider, within ``PATIENCE_S`` (looking up its name included)."""
+    """Whether the public registry lists the provider, within ``TIMEOUT_S`` (including the DNS lookup)."""
     answers: list[bool] = []
 
-    def ask() -> None:
+    def request() -> None:
         try:
-            with urllib.request.urlopen(QUESTION, timeout=PATIENCE_S) as answer:
+            with urllib.request.urlopen(VERSIONS_URL, timeout=TIMEOUT_S) as answer:
                 answers.append(f'"{VERSION}"'.encode() in answer.read())
         except (OSError, http.client.HTTPException):
             answers.append(False)
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(PATIENCE_S)
+    query = threading.Thread(target=request, daemon=True)
+    query.start()
+    query.join(TIMEOUT_S)
     return any(answers)
 
 
 def users_own() -> bool:
-    """Whether the user's Terraform configuration says itself where providers come from."""
+    """Whether the user's own Terraform configuration sets the source of providers."""
     named = os.environ.get("TF_CLI_CONFIG_FILE")
     try:
         return "provider_installation" in (Path(named) if named else Path.home() / ".terraformrc").read_text("utf-8")
@@ -63,7 +63,7 @@ def users_own() -> bool:
 
 
 def mirrored() -> Path:
-    """Terraform's configuration for the provider in the cache, built when it is missing.
+    """Terraform's configuration for the provider in the cache, which is built if it is missing.
 
     Raises:
         CannotRun: it could not be built.
@@ -92,7 +92,7 @@ def mirrored() -> Path:
 
 
 def main() -> int:
-    """Return 0; 3 when the provider can neither be had nor built."""
+    """Return 0; 3 when the provider can be neither downloaded nor built."""
     if users_own() or registry_answers():
         return 0
     try:

@@ -33,7 +33,7 @@ _INIT = threading.Lock()  # a plugin cache of the user's may not be written to b
 
 
 def program() -> str:
-    """Terraform; OpenTofu only where there is no other.
+    """Terraform; OpenTofu only without a Terraform.
 
     OpenTofu's `test` refuses a run whose variable is made from the file's variable of the same name, as ours are.
     """
@@ -56,7 +56,7 @@ def terraform(folder: Path, data: str, *words: str) -> subprocess.CompletedProce
 
 @contextmanager
 def working_folder(folder: Path) -> Iterator[str]:
-    """A temporary place for what Terraform keeps about *folder*; what it pins there while it runs goes too."""
+    """A temporary folder for Terraform's data about *folder*; removes also the lock that Terraform writes meanwhile."""
     pins = folder / ".terraform.lock.hcl"
     were_there = pins.exists()
     with tempfile.TemporaryDirectory(prefix="corral-terraform-") as data:
@@ -68,7 +68,7 @@ def working_folder(folder: Path) -> Iterator[str]:
 
 
 def check(folder: Path, data: str) -> str:
-    """What is wrong with *folder* before any test runs; empty when it is fine."""
+    """Faults of *folder* before any test runs; empty without faults."""
     if not any(folder.glob("*.tf")):
         return "holds no *.tf file"
     for file in sorted(folder.rglob("*.tf")):
@@ -86,7 +86,7 @@ def check(folder: Path, data: str) -> str:
 
 
 def test(folder: Path, data: str) -> tuple[int, str]:
-    """Run the tests of *folder*, after ``check``: how many runs passed, and what is wrong (empty when nothing is)."""
+    """Run the tests of *folder*, after ``check``; return the number of passed runs, and the faults (empty without)."""
     done = terraform(folder, data, "test", "-json")
     events = [json.loads(line) for line in done.stdout.split("\n") if line.startswith('{"@')]
     summary: dict[str, Any] = next((event["test_summary"] for event in events if event["type"] == "test_summary"), {})
@@ -118,7 +118,7 @@ def visit(folder: Path, *, only: str) -> tuple[int, str]:
 
 
 def problems(root: Path, only: str) -> Iterator[str]:
-    """Visit everything below *root*, say what passed, and yield what is wrong."""
+    """Check every folder below *root*, report the passed ones, and yield the faults."""
     if only != "test":
         unformatted = subprocess.run(
             [program(), "fmt", "-no-color", "-check", "-recursive", str(root)],
@@ -141,7 +141,7 @@ def problems(root: Path, only: str) -> Iterator[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 when all is well, else 1."""
+    """Return 0 without faults, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--root", type=Path, default=ROOT, help="folder with modules/ and stacks/ (default: terraform/)"

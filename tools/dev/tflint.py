@@ -1,4 +1,4 @@
-"""tflint on every module and stack, with terraform/.tflint.hcl; built with Go into the user's cache when it is missing.
+"""tflint on every module and stack, with terraform/.tflint.hcl; built with Go into the user's cache if it is missing.
 
 tools/dev/tflint.sh [ARGUMENTS]     exit 2 where it finds something, 3 where it cannot be built
 """

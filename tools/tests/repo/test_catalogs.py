@@ -1,4 +1,4 @@
-"""The catalogs in the repository: as the operator wrote them, and as editors see them."""
+"""The catalogs in the repository satisfy corral's rules and the editors' schemas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_operator_serves_four_models():
     }
 
 
-def test_the_operators_images_say_which_version_they_are():
+def test_the_operators_images_name_their_version():
     images = catalog.load(TERRAFORM / "catalog").images
 
     assert images["llama-swap"].tagged == "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root"
@@ -46,7 +46,7 @@ def test_a_file_names_the_schema_that_it_satisfies(file):
     jsonschema.validate(yaml_reader.read(file).value, named)
 
 
-def test_the_schemas_are_what_the_classes_say():
+def test_the_schemas_follow_the_classes():
     assert schemas.drift(TERRAFORM / "catalog" / "schemas") == []
 
 
@@ -63,7 +63,7 @@ def test_the_demo_lock_is_fresh():
     assert list(lock.stale(catalog.load(TERRAFORM / "catalog-demo"))) == []
 
 
-def test_an_editor_sees_an_unknown_flag():
+def test_the_editors_schema_refuses_an_unknown_flag():
     model = json.loads(schemas.schemas()["model.schema.json"])
     wrong = yaml_reader.read(TERRAFORM / "catalog/models/qwen3-8b.yaml").value | {"args": {"port": 1}}
 

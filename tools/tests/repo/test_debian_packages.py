@@ -1,4 +1,4 @@
-"""`make test-cluster` and `make test-hosts` on a machine that lacks Debian packages: what they say, and INSTALL=1.
+"""`make test-cluster` and `make test-hosts` on a machine that lacks Debian packages: their messages, and INSTALL=1.
 
 Stand-ins for apt-get and sudo: a test installs nothing on the machine that it runs on.
 """
@@ -18,7 +18,7 @@ TOOLS = ("bash", "chmod", "dirname", "rm", "sort", "uname")
 
 @pytest.fixture
 def machine(tmp_path):
-    """A machine of root's that has bash and little else; apt-get writes down how it was called."""
+    """A machine of root's that has bash and little else; apt-get records its arguments."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in TOOLS:

@@ -1,4 +1,4 @@
-"""What documents promise: links that lead somewhere, tests that exist, commands that corral has."""
+"""The documents' links, linked tests and commands exist."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def links(document):
 
 
 def anchors(document):
-    """Those that GitHub gives the headings."""
+    """GitHub's anchors of the headings."""
     headings = re.findall(r"^#+ +(.+)$", prose(document), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -109,15 +109,15 @@ def test_there_is_a_post_mortem_and_a_runbook():
     assert RUNBOOKS
 
 
-def typed(document):
-    """What an operator is told to type that begins with corral."""
+def corral_commands(document):
+    """The corral commands of the console blocks."""
     blocks = re.findall(r"^```console\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
     return [line for block in blocks for line in re.findall(r"^\$ corral (.+)$", block, re.MULTILINE)]
 
 
 @pytest.mark.parametrize("document", RUNBOOKS, ids=ids(RUNBOOKS))
 def test_every_command_of_a_runbook_is_one_that_corral_understands(document):
-    for line in typed(document):
+    for line in corral_commands(document):
         words = shlex.split(line, comments=True)
         assert words[0] in COMMANDS, line
         build_parser(only=words[0]).parse_args(words)  # exits when it does not
@@ -133,16 +133,16 @@ def test_a_runbook_of_the_cluster_has_its_headings_in_order(name):
 
 
 @pytest.mark.parametrize("name", IN_THE_CLUSTER)
-def test_what_a_runbook_of_the_cluster_quotes_is_what_corral_says(name):
-    """Of a cluster that was recorded; what no recording has stands in the source, with names and numbers between."""
+def test_a_runbook_of_the_cluster_quotes_messages_that_corral_prints(name):
+    """Each stands in the findings of a recorded cluster, or in the source, with names and numbers between its parts."""
     recorded = [one for file in RECORDED.iterdir() for one in diagnosis.findings(cluster_faults.loaded(file))]
-    said = [f"{one.subject} {one.what}" for one in recorded]
-    said += [file.read_text() for file in sorted((ROOT / "tools/corral").glob("**/*.py"))]
+    messages = [f"{one.subject} {one.what}" for one in recorded]
+    messages += [file.read_text() for file in sorted((ROOT / "tools/corral").glob("**/*.py"))]
     rows = Runbook.read(name).rows
     assert len(rows) > 5
     for row in rows:
-        assert any(map(row.is_in, said)), row.said
+        assert any(map(row.is_in, messages)), row.quoted
 
 
 def test_there_are_commands_to_check():
-    assert sum(len(typed(document)) for document in RUNBOOKS) > 10
+    assert sum(len(corral_commands(document)) for document in RUNBOOKS) > 10

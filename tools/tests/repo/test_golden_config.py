@@ -1,4 +1,4 @@
-"""The golden file's tool sees a difference, shows it, and writes only when told to."""
+"""The golden file's tool prints a difference, and writes only with --write."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_a_difference_is_shown_and_nothing_is_written(options, tmp_path, capsys)
 
     assert main(options) == 1
 
-    told = capsys.readouterr()
-    assert '-"startPort": 5900\n+"startPort": 5800\n' in told.out
-    assert "make fix" in told.err
+    printed = capsys.readouterr()
+    assert '-"startPort": 5900\n+"startPort": 5800\n' in printed.out
+    assert "make fix" in printed.err
     assert "5900" in golden.read_text()
 
 

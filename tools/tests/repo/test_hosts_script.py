@@ -1,4 +1,4 @@
-"""`make hosts`: nothing is changed before somebody has seen what, and said yes."""
+"""`make hosts` changes nothing before the operator has confirmed the preview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Makefile: every target is phony, every target explains itself."""
+"""The Makefile: every target is phony, every target has a help text."""
 
 from __future__ import annotations
 

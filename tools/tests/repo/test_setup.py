@@ -1,4 +1,4 @@
-"""What the set-up says where Python is missing or too old, and when it installs corral's own Terraform.
+"""The set-up's refusals of a missing or old Python, and when it installs corral's own Terraform.
 
 Stand-ins: the real programs cannot be old on demand, and a virtual environment takes a minute.
 """
@@ -68,7 +68,7 @@ def test_a_python_can_be_named(machine):
     assert "Python is 3.10.2" in machine(PYTHON="old").stderr
 
 
-def test_a_python_that_was_named_and_does_not_start_is_told_so(machine):
+def test_a_named_python_that_does_not_start_is_refused_by_name(machine):
     machine.put("python3", "3.12.1")
 
     assert "PYTHON names /nowhere/python3, which does not start" in machine(PYTHON="/nowhere/python3").stderr
@@ -130,7 +130,7 @@ def test_another_pin_of_the_wheel_is_installed(installed):
     assert len(installed.pip()) == 2
 
 
-def test_a_machine_without_terraform_and_without_a_wheel_for_it_is_named_the_way_out(installed):
+def test_without_a_terraform_and_without_a_wheel_the_refusal_names_the_remedy(installed):
     done = installed(TERRAFORM="", BROKEN="1")
 
     assert done.returncode == 3

@@ -1,4 +1,4 @@
-"""READMEs of modules say what the modules say."""
+"""The READMEs' tables follow the modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make init`: what it says can be kept in a file."""
+"""`make init`: its output can be redirected into a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.tiny_stack import write_stack
 
 @pytest.fixture
 def script(tmp_path):
-    """The script in a clone whose stack wants no provider."""
+    """The script in a clone whose stack needs no provider."""
     write_stack(tmp_path / "terraform" / "stacks" / "homelab", catalog="../catalog")
     folder = tmp_path / "tools" / "dev"
     folder.mkdir(parents=True)

@@ -69,9 +69,9 @@ def test_a_failing_run_is_named_with_its_reason(tmp_path, module, capsys):
 
     assert main(["--root", str(tmp_path)]) == 1
 
-    told = capsys.readouterr().err
-    assert "tests/thing.tftest.hcl: one_is_one: fail" in told
-    assert "One is one." in told
+    errors = capsys.readouterr().err
+    assert "tests/thing.tftest.hcl: one_is_one: fail" in errors
+    assert "One is one." in errors
 
 
 def test_a_skipped_run_is_a_failure(tmp_path, module, capsys):

@@ -1,4 +1,4 @@
-"""A runbook as its reader sees it: commands under headings, and a table from what is said to what to do."""
+"""The structure of a runbook: commands under headings, and a table from corral's messages to remedies."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from corral import paths
 FOLDER = paths.REPOSITORY / "docs" / "runbooks"
 HEADINGS = ("Meaning", "Impact", "Diagnosis", "Mitigation", "Verify")
 ANY = "…"
-"""What stands in a quoted sentence for names and numbers."""
+"""Replaces names and numbers in a quoted message."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What corral says, in parts that stand in this order, and the heading where the reader goes on."""
+    """A message of corral, as its parts in order, and the link to its remedy."""
 
-    said: tuple[str, ...]
+    quoted: tuple[str, ...]
     target: str
 
     def is_in(self, text: str) -> bool:
-        """Whether *text* says it."""
-        return re.search(".*".join(map(re.escape, self.said)), text) is not None
+        """Whether *text* has the message."""
+        return re.search(".*".join(map(re.escape, self.quoted)), text) is not None
 
 
 @dataclass
@@ -31,8 +31,8 @@ class Runbook:
     """A runbook.
 
     Attributes:
-        commands: what is to be typed, under the heading it stands under, in order.
-        rows: of the table of the diagnosis, those that quote corral.
+        commands: heading → its commands, in order.
+        rows: the rows of the diagnosis' table that quote corral.
     """
 
     file: Path
@@ -51,14 +51,14 @@ class Runbook:
             elif not in_code and (found := re.match(r"#+ (.+)", line)):
                 heading = found[1]
             elif heading == "Diagnosis" and line.startswith("| ") and not line.startswith("| ---"):
-                said, target = line.strip("| ").split(" | ", 1)
+                first, target = line.strip("| ").split(" | ", 1)
                 link = re.search(r"\]\((\S+?)\)", target)
-                for quoted in re.findall(r"`([^`]+)`", said):
+                for quoted in re.findall(r"`([^`]+)`", first):
                     parts = tuple(part.strip() for part in quoted.split(ANY) if part.strip())
                     if not quoted.startswith("corral "):
                         book.rows.append(Row(parts, link[1] if link else ""))
         return book
 
     def targets(self, text: str) -> list[str]:
-        """Where a reader who is told *text* goes."""
+        """The links of the rows whose message *text* has."""
         return list(dict.fromkeys(row.target for row in self.rows if row.is_in(text)))

@@ -108,14 +108,14 @@ def registry(status: int, body: bytes, *, slow: bool = False) -> Iterator[str]:
 )
 def test_the_public_registry_counts_when_it_has_the_version(monkeypatch, status, body, answers):
     with registry(status, body) as url:
-        monkeypatch.setattr(terraform_provider, "QUESTION", url)
+        monkeypatch.setattr(terraform_provider, "VERSIONS_URL", url)
         assert terraform_provider.registry_answers() is answers
 
 
 def test_a_registry_whose_answer_does_not_end_is_given_up(monkeypatch):
-    monkeypatch.setattr(terraform_provider, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(terraform_provider, "TIMEOUT_S", 0.3)
     with registry(200, b'"3.2.1"', slow=True) as url:
-        monkeypatch.setattr(terraform_provider, "QUESTION", url)
+        monkeypatch.setattr(terraform_provider, "VERSIONS_URL", url)
         assert not terraform_provider.registry_answers()
 
 
