@@ -1,4 +1,4 @@
-"""Hosts for the tests of ansible/: booted once a module, from nothing."""
+"""Hosts for the tests of ansible/: booted once for each module."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Keep the order of the files: a host keeps what one play made of it for the next test of the file."""
+    """Keep the order of the files: the next test of a file uses the host as the previous one left it."""
     config.option.randomly_reorganize = False
 
 
 def pytest_ignore_collect(collection_path, config):
-    """The long tests run when they are asked for; otherwise they are not even collected."""
+    """Collect the long tests only with --long."""
     return True if collection_path.stem.endswith("_long") and not config.getoption("--long") else None
 
 
@@ -72,7 +72,7 @@ def vendor(room, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def virtual(room):
-    """The virtual machine, fresh for each file of tests; for what needs a kernel of its own."""
+    """The virtual machine, fresh for each file of tests; for tests that need a kernel of their own."""
     machine = VirtualMachine(room)
     try:
         machine.start()

@@ -40,7 +40,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def refused(nodes, variables):
-    """What became of every case on bare hosts, in one run."""
+    """The outcome of each case on bare hosts, in one run."""
     return play_cases("gpu_node", nodes, {case: variables | changed for case, (changed, _) in REFUSED.items()})
 
 
@@ -58,7 +58,7 @@ def test_check_mode_on_a_bare_node_changes_nothing(nodes, variables):
     assert [host.changed_files() for host in nodes] == before
 
 
-def test_a_key_of_somebody_else_is_refused_and_nothing_is_installed(nodes, variables, vendor):
+def test_a_key_with_another_fingerprint_is_refused_and_nothing_is_installed(nodes, variables, vendor):
     foreign = [{**vendor.repositories()[0], "fingerprint": "0" * 40}]
 
     played = play_role("gpu_node", nodes, variables=variables | {"gpu_node_repositories": foreign})

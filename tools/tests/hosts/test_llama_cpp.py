@@ -32,20 +32,20 @@ def installed(hosts, archives):
 
 @pytest.fixture
 def one(installed):
-    """One of them: what is refused before anything runs is refused the same way everywhere."""
+    """One of them: every host refuses in the same way before anything runs."""
     return installed[-1:]
 
 
 def serving(hosts):
-    """What the link points at, and what the program behind it says, over all hosts: one answer when they agree."""
+    """The target of the link and the program's version, over all hosts: one element when they agree."""
     return {(host.run(f"readlink {LINK}"), host.run(f"{LINK}/bin/llama-server --version")) for host in hosts}
 
 
-def said(build, text="commit b"):
+def version_line(build, text="commit b"):
     return f"version: 0.6.0-dev (build {build}, {text}{build})"
 
 
-# The tests before `installed` need bare hosts, so they come first.
+# The tests before `installed` need bare hosts, so they run first.
 
 
 REFUSED = {
@@ -64,10 +64,10 @@ WITHOUT_THEIR_MACHINE = {
 
 @pytest.fixture(scope="module")
 def refused(hosts, archives):
-    """What became of all that a bare host refuses, in one run."""
+    """The outcome of each case that a bare host refuses, in one run."""
     pinned = release(archives, 1) | {"llama_cpp_install_packages": False}
     profiles = {profile: pinned | {"llama_cpp_profile": profile} for profile in WITHOUT_THEIR_MACHINE}
-    return play_cases("llama_cpp", hosts[:1], {case: told for case, (told, _) in REFUSED.items()} | profiles)
+    return play_cases("llama_cpp", hosts[:1], {case: variables for case, (variables, _) in REFUSED.items()} | profiles)
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -88,7 +88,7 @@ def test_a_check_of_a_bare_host_fails_on_nothing_and_changes_nothing(hosts, arch
 
 
 def test_versions_stand_side_by_side_and_the_newest_serves(installed):
-    assert serving(installed) == {("b2-cpu", said(2))}
+    assert serving(installed) == {("b2-cpu", version_line(2))}
     assert {host.run("ls /opt/llama.cpp") for host in installed} == {"b1-cpu\nb2-cpu\ncurrent"}
 
 
@@ -100,13 +100,13 @@ def test_a_second_run_changes_nothing(installed, archives):
 def test_one_variable_rolls_back_and_nothing_is_compiled(installed, archives):
     back = release(archives, 2) | {"llama_cpp_rollback_to": "b1-cpu"}
     played = play_role("llama_cpp", installed, variables=back).succeeded()
-    assert serving(installed) == {("b1-cpu", said(1))}
+    assert serving(installed) == {("b1-cpu", version_line(1))}
     assert set(played.changed.values()) == {1}
 
 
 @pytest.fixture(scope="module")
 def broken(installed, archives):
-    """What became of every release that cannot be put in place, in one run; what served before it serves after it."""
+    """The outcome of each release that cannot be installed, in one run; the current version stays in use."""
     host = installed[-1:]
     before = serving(host)
     other = release(archives, 5)

@@ -34,7 +34,7 @@ def host(room):
 
 @pytest.fixture(scope="module")
 def build(host, say):
-    """Builds a profile, prints the seconds that compiling took, and returns what was proved of llama-server."""
+    """Builds a profile, prints the seconds that compiling took, and returns the findings about llama-server."""
 
     def build(profile: str, ccache: str) -> dict:
         variables = real_release() | {"llama_cpp_profile": profile, "llama_cpp_ccache": ccache != "without"}

@@ -48,14 +48,14 @@ def prepared(hosts, catalog):
 
 @pytest.fixture(scope="module")
 def served(prepared, variables):
-    """The same, serving."""
+    """The same hosts with the running service."""
     play_role("llama_server", prepared, variables=variables).succeeded()
     return prepared
 
 
 @pytest.fixture
 def one(served):
-    """One of them, for what changes how it serves; those tests come last."""
+    """One of them, for the tests that change the service; they run last."""
     return served[:1]
 
 
@@ -93,7 +93,7 @@ def test_a_check_of_a_bare_host_fails_on_nothing_and_changes_nothing(hosts, vari
 
 @pytest.fixture(scope="module")
 def refused(prepared, variables, tmp_path_factory):
-    """What became of all that cannot be served though engine and store are there, in one run."""
+    """The outcome of each case that is refused although engine and store exist, in one run."""
     stale = llama_host.write_catalog(tmp_path_factory.mktemp("stale"))
     model = stale / "models" / "slow.yaml"
     model.write_text(model.read_text().replace("512", "1024"))
@@ -106,7 +106,7 @@ def refused(prepared, variables, tmp_path_factory):
         "stale lock": {"llama_server_catalog": str(stale)},
         "other platform": {"llama_server_llama_swap": str(foreign)},
     }
-    return play_cases("llama_server", prepared[:1], {case: variables | told for case, told in cases.items()})
+    return play_cases("llama_server", prepared[:1], {case: variables | changed for case, changed in cases.items()})
 
 
 def test_what_the_catalog_does_not_have_is_refused(refused):
@@ -199,8 +199,8 @@ def test_it_comes_back_after_a_reboot(served):
 
 def test_the_unit_is_exposed_to_at_most_2_of_10(served):
     for host in served:
-        said = host.run(f"systemd-analyze security --no-pager {UNIT}")
-        assert float(EXPOSURE.search(said)[1]) <= 2.0, said
+        report = host.run(f"systemd-analyze security --no-pager {UNIT}")
+        assert float(EXPOSURE.search(report)[1]) <= 2.0, report
 
 
 def test_the_service_cannot_write_its_store(served):
@@ -213,7 +213,7 @@ def test_the_service_cannot_write_its_store(served):
 
 
 def test_only_the_named_clients_are_let_through(served):
-    """What systemd took in; a container may not load the filter itself, so nothing is dialled here."""
+    """The properties that systemd read; a container may not load the filter itself, so no client connects here."""
     for host in served:
         shown = host.run(f"systemctl show --property=IPAddressAllow,IPAddressDeny {UNIT}").splitlines()
         allowed, denied = (set(line.partition("=")[2].split()) for line in sorted(shown))
@@ -221,13 +221,13 @@ def test_only_the_named_clients_are_let_through(served):
         assert denied == {"0.0.0.0/0", "::/0"}
 
 
-def test_no_gpu_is_said_in_the_description_and_to_the_engine(served):
+def test_no_gpu_stands_in_the_description_and_in_the_engines_environment(served):
     for host in served:
         shown = host.run(f"systemctl show --property=Description,Environment {UNIT}")
         assert "llama-swap: 2 models, GPU layers none (no GPU here)" in shown
         assert "LLAMA_ARG_DEVICE=none" in shown
-        (told,) = gpu_layers.installed(host.root)
-        assert (told.program, told.serves, told.layers, told.reason) == (
+        (service,) = gpu_layers.installed(host.root)
+        assert (service.program, service.serves, service.layers, service.reason) == (
             "llama-swap",
             "2 models",
             "none",
@@ -272,7 +272,7 @@ def test_one_model_runs_without_llama_swap_by_the_very_words_of_the_lock(one, va
 
 
 def test_a_mac_gets_a_property_list_that_launchd_can_read(one, variables):
-    """launchctl is a stand-in that writes down how it was called: only a Mac has it, so nothing more is shown here."""
+    """launchctl is a stand-in that records its arguments: only a Mac has it, so the test proves nothing more."""
     for host in one:
         host.put('#!/bin/sh\necho "$@" >> /run/launchctl.log\n[ "$1" != print ]\n', LAUNCHCTL, mode="0755")
         host.run("mkdir --parents /srv/launchd")
@@ -286,5 +286,5 @@ def test_a_mac_gets_a_property_list_that_launchd_can_read(one, variables):
         assert found["EnvironmentVariables"]["LLAMA_ARG_DEVICE"] == "none"
         assert host.run("grep -c bootstrap /run/launchctl.log") == "1"
         host.run("mkdir --parents /srv/mac/Library && ln --symbolic ../../launchd /srv/mac/Library/LaunchDaemons")
-        (told,) = gpu_layers.installed(host.root / "srv/mac")
-        assert (told.layers, told.reason) == ("none", "no GPU here")
+        (service,) = gpu_layers.installed(host.root / "srv/mac")
+        assert (service.layers, service.reason) == ("none", "no GPU here")

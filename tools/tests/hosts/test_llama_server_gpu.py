@@ -1,4 +1,4 @@
-"""What the role llama_server lets the GPU take, on platforms that no test host is: its rule is asked."""
+"""The GPU layers that the role llama_server chooses for platforms that no test host is: its rule is evaluated."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def refused(hosts):
-    """What became of every case on bare hosts, in one run that changed no file."""
+    """The outcome of each case on bare hosts, in one run that changed no file."""
     before = [host.changed_files() for host in hosts]
     played = play_cases("local_store", hosts, {case: changed for case, (changed, _) in REFUSED.items()})
     assert [host.changed_files() for host in hosts] == before

@@ -1,4 +1,4 @@
-"""nfs_client_tuning on bare hosts.  test_store_machine.py mounts for real, and looks at what the kernel made of it."""
+"""nfs_client_tuning on bare hosts.  test_store_machine.py mounts, and reads the kernel's settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def refused(hosts):
-    """What became of every case on bare hosts, in one run."""
+    """The outcome of each case on bare hosts, in one run."""
     return play_cases("nfs_client_tuning", hosts, {case: changed for case, (changed, _) in REFUSED.items()})
 
 

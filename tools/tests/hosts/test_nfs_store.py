@@ -24,7 +24,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def refused(hosts):
-    """What became of every case on bare hosts, in one run."""
+    """The outcome of each case on bare hosts, in one run."""
     return play_cases("nfs_store", hosts, {case: changed for case, (changed, _) in REFUSED.items()})
 
 

@@ -1,4 +1,4 @@
-"""node_metrics: the node exporter of Debian, asked by a client that knows nothing of Ansible."""
+"""node_metrics: Debian's node exporter, verified by a client without Ansible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def refused(hosts):
-    """What became of every case on bare hosts, in one run."""
+    """The outcome of each case on bare hosts, in one run."""
     return play_cases("node_metrics", hosts, {case: changed for case, (changed, _) in REFUSED.items()})
 
 

@@ -54,12 +54,12 @@ def site(virtual, hosts, variables, vendor, tmp_path_factory):
     gpu_host.prepare(node)
     llama_host.prepare(server, catalog)
     groups = {"store": [virtual], "gpu_nodes": [node], "llama_hosts": [server]}
-    told = {
+    group_variables = {
         "store": {name: value for name, value in variables.items() if name.startswith("nfs_store_")},
         "gpu_nodes": gpu_host.variables(vendor) | {"node_metrics_address": "{{ ansible_host }}"},
         "llama_hosts": llama_host.variables(catalog),
     }
-    return lambda: play(ANSIBLE / "playbooks" / "site.yml", groups, group_variables=told, limit_s=840)
+    return lambda: play(ANSIBLE / "playbooks" / "site.yml", groups, group_variables=group_variables, limit_s=840)
 
 
 FULL = {
@@ -70,12 +70,12 @@ FULL = {
         "vgcreate --quiet vault /dev/vde && lvcreate --quiet --name keep --size 64m vault",
     ),
 }
-"""What a disk with a file system, one with partitions, and one of another's volume group are refused for."""
+"""The reasons of the refusal of a disk with a file system, with partitions, and of another volume group."""
 
 
 @pytest.fixture(scope="module")
 def refused(virtual, variables):
-    """What became of local_store on each disk that holds something, in one run that left the disks alone."""
+    """The outcome of local_store on each disk that is not empty, in one run that left the disks unchanged."""
     for _, fill in FULL.values():
         virtual.run(fill)
     look = (
@@ -201,7 +201,7 @@ def test_all_of_it_is_there_after_a_reboot(room, virtual, variables):
 
 
 def mount_and_read(virtual):
-    """Mount the store as the kubelet would, and look at what the kernel made of it."""
+    """Mount the store as the kubelet does, and return the kernel's settings of the mount."""
     virtual.run(f"mkdir -p /mnt && mount -t nfs -o ro {ADDRESS}:{PATH} /mnt")
     try:
         options = virtual.run("findmnt --noheadings --output FSTYPE,OPTIONS /mnt")

@@ -43,7 +43,7 @@ def upgraded(builders, run):
 
 
 def state(host):
-    """The version that serves, and what it answers."""
+    """The current version and its answer."""
     answer = chat(llama_host.endpoint(host), "Hello.", model="tiny-text")["message"]["content"]
     return host.run("readlink /opt/llama.cpp/current"), answer
 
@@ -59,7 +59,7 @@ def test_an_upgrade_moves_the_version_and_restarts_the_server(upgraded):
 
 
 def test_a_version_that_does_not_answer_is_taken_back_before_the_next_host(upgraded, run):
-    """Build 3 compiles and proves itself, and cannot serve."""
+    """Build 3 compiles and is verified, and cannot serve."""
     first, second = upgraded[0]
     played = run("upgrade", 3, llama_cpp_cmake_flags={"CMAKE_C_FLAGS": "-DSPOILED"})
     assert played.failed == {first.name}
