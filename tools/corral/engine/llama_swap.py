@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -23,8 +22,7 @@ from corral.errors import CannotRun, Refused
 
 _ANSWER_LIMIT_S = 5.0
 _UNLOAD_LIMIT_S = 30.0  # an engine that is busy is killed after 10 s
-_HISTORY_LIMIT_S = 3.0
-_QUIET_S = 0.3  # between the parts of a history, which is sent in one piece
+_HISTORY_LIMIT_S = 3.0  # a model that never ran has none, and llama-swap sends nothing
 
 _EXCHANGES = 500  # llama-swap keeps 1000 and gives 999 at most
 _IN_FLIGHT = re.compile(r'data: ?\{"type":"inflight","data":("(?:[^"\\]|\\.)*")\}')
@@ -133,13 +131,8 @@ class LlamaSwap:
         Raises:
             Refused: there is no such model.
         """
-        text = b""
-        end = time.monotonic() + _HISTORY_LIMIT_S  # of an engine that writes all the time
-        for chunk in self._log_stream(model, first_s=_HISTORY_LIMIT_S, quiet_s=_QUIET_S):
-            text += chunk
-            if time.monotonic() > end:
-                break
-        return text.decode(errors="replace")
+        chunks = self._log_chunks(model, limit_s=min(self._limit_s, _HISTORY_LIMIT_S))
+        return next(chunks, b"").decode(errors="replace")
 
     def follow_model_log(self, model: str) -> Iterator[str]:
         """Yield each line that *model*'s engine writes from now on, until llama-swap stops.
@@ -148,31 +141,31 @@ class LlamaSwap:
             Refused: there is no such model.
         """
         rest = b""
-        for chunk in self._log_stream(model, "?no-history"):
+        for chunk in self._log_chunks(model, "?no-history", limit_s=None):
             *lines, rest = (rest + chunk).split(b"\n")
             yield from (line.decode(errors="replace") for line in lines)
 
-    def _log_stream(
-        self, model: str, query: str = "", *, first_s: float | None = None, quiet_s: float | None = None
-    ) -> Iterator[bytes]:
-        """Read the log until *first_s* seconds pass without a first byte, or *quiet_s* without a further one.
+    def _log_chunks(self, model: str, query: str = "", *, limit_s: float | None) -> Iterator[bytes]:
+        """Yield the stream's chunks, until *limit_s* seconds pass without a byte.
 
-        llama-swap sends the headers with the first bytes, and the whole history in one piece.
+        llama-swap sends the whole history as the first chunk, and the headers with it.
         """
         address = urlsplit(self._endpoint)
-        with closing(HTTPConnection(str(address.hostname), address.port, timeout=first_s)) as connection:
+        with closing(HTTPConnection(str(address.hostname), address.port, timeout=limit_s)) as connection:
             try:
                 connection.request("GET", f"/logs/stream/{quote(model)}{query}")
             except OSError as error:
                 raise self._silent(error) from None
-            stream = connection.sock
             try:
                 answer = connection.getresponse()
                 if answer.status == HTTPStatus.BAD_REQUEST:
                     raise Refused(f"There is no model {model} in the stack.", next_step="corral status")
-                while chunk := answer.read1():
-                    stream.settimeout(quiet_s)
-                    yield chunk
+                chunk = b""
+                while part := answer.read1():
+                    chunk += part
+                    if not answer.chunk_left:
+                        yield chunk
+                        chunk = b""
             except (OSError, HTTPException):
                 return  # no more for now, or llama-swap was stopped
 

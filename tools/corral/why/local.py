@@ -169,7 +169,8 @@ class _Investigation:
             pid = facts.engine.pid if facts.engine else None
             sources["probe"] = lambda: process.probe(resident, pid, limit_s=limit_s - _IN_TIME_S)
         if facts.history.has_engine_log or facts.is_abandoned:
-            sources["the engine's log"] = lambda: evidence.engine_error(LlamaSwap(self._stack.endpoint), facts)
+            client = LlamaSwap(self._stack.endpoint, limit_s=limit_s - _IN_TIME_S)
+            sources["the engine's log"] = lambda: evidence.engine_error(client, facts)
         port = facts.command.port if facts.command else 0
         listening = self._value("the ports", {}).get(port, frozenset())
         if listening and not (facts.engine and facts.engine.pid in listening):
