@@ -44,15 +44,15 @@ def run(
 
     Raises:
         subprocess.TimeoutExpired: it took longer, and was killed with everything that it had started.
-        RuntimeError: the process that forks ended; what it said went to stderr.
+        RuntimeError: the process that forks ended; stderr has its output.
     """
     fork = _fork(tuple(sorted(settings.items())), folder)
     assert fork.stdin is not None
     assert fork.stdout is not None
-    said = [logs / "ansible.stdout", logs / "ansible.stderr"]
-    for file in said:
+    outputs = [logs / "ansible.stdout", logs / "ansible.stderr"]
+    for file in outputs:
         file.write_text("")
-    job = {"words": list(words), "environment": os.environ | dict(settings), "said": list(map(str, said))}
+    job = {"words": list(words), "environment": os.environ | dict(settings), "outputs": list(map(str, outputs))}
     with contextlib.suppress(BrokenPipeError):  # it has ended: there is no answer
         fork.stdin.write(json.dumps(job) + "\n")
         fork.stdin.flush()
@@ -62,12 +62,14 @@ def run(
             process.kill()
         fork.kill()
         fork.wait()
-        raise subprocess.TimeoutExpired(["ansible-playbook", *words], limit_s, said[0].read_text(), said[1].read_text())
+        raise subprocess.TimeoutExpired(
+            ["ansible-playbook", *words], limit_s, outputs[0].read_text(), outputs[1].read_text()
+        )
     answer = fork.stdout.readline()
     if not answer:
         _fork.cache_clear()
         raise RuntimeError(f"{Path(__file__).name} ended with exit code {fork.wait()}")
-    return subprocess.CompletedProcess(words, int(answer), said[0].read_text(), said[1].read_text())
+    return subprocess.CompletedProcess(words, int(answer), outputs[0].read_text(), outputs[1].read_text())
 
 
 @cache
@@ -99,7 +101,7 @@ def main() -> int:
         job = json.loads(line)
         pid = os.fork()
         if pid == 0:
-            _become(job["environment"], job["said"])
+            _become(job["environment"], job["outputs"])
             Path(constants.DEFAULT_LOCAL_TMP).mkdir(mode=0o700, exist_ok=True)  # the play before took it away
             return int(PlaybookCLI.cli_executor(["ansible-playbook", *job["words"]]) or 0)
         _, status = os.waitpid(pid, 0)
@@ -109,12 +111,12 @@ def main() -> int:
     return 0
 
 
-def _become(environment: Mapping[str, str], said: Sequence[str]) -> None:
+def _become(environment: Mapping[str, str], outputs: Sequence[str]) -> None:
     """Take nothing from the process that forks but what it has loaded."""
     os.environ.clear()
     os.environ.update(environment)
     files = [os.open("/dev/null", os.O_RDONLY)]
-    files += [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600) for path in said]
+    files += [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600) for path in outputs]
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)

@@ -32,7 +32,7 @@ def prepare(host: Host) -> None:
 
 
 def variables(vendor: Vendor) -> dict[str, Any]:
-    """What the role is told in every test: the catalog's card, and versions that *vendor* has."""
+    """The role's variables in every test: the catalog's card, and versions that *vendor* has."""
     return {
         "gpu_node_card": "t4",
         "gpu_node_driver_version": DRIVER,

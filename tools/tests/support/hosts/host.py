@@ -47,7 +47,7 @@ class Machine:
         """Run a shell *command* as root and return what it wrote on stdout.
 
         Raises:
-            AssertionError: it failed, and *check* is set; the message holds all that it said.
+            AssertionError: it failed, and *check* is set; the message has its output.
         """
         done = self.result(command)
         assert not check or done.returncode == 0, (

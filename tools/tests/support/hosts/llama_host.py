@@ -70,7 +70,7 @@ def prepare(host: Host, catalog: Path) -> None:
 
 
 def variables(catalog: Path) -> dict[str, Any]:
-    """What the role is told in every test: *catalog*, served to the test and to no other host."""
+    """The role's variables in every test: *catalog*, served to the test and to no other host."""
     return {
         "llama_server_catalog": str(catalog),
         "llama_server_store": STORE,

@@ -51,7 +51,7 @@ class Played:
     """What one run of ansible-playbook came to."""
 
     text: str
-    """Everything that it said, the differences included."""
+    """The complete output, including the differences."""
     returncode: int
     changed: Mapping[str, int]
     """Changed tasks of each host that took part."""
@@ -201,9 +201,9 @@ def play_cases(
 
 
 def _of_case(played: Played, machines: Mapping[str, str]) -> Played:
-    said = [failure for alias, failure in failures(played.text) if alias in machines]
+    messages = [failure for alias, failure in failures(played.text) if alias in machines]
     return Played(
-        text="\n".join(said),
+        text="\n".join(messages),
         returncode=1 if played.failed & machines.keys() else 0,
         changed={machines[alias]: changed for alias, changed in played.changed.items() if alias in machines},
         failed=frozenset(machines[alias] for alias in machines if alias in played.failed),
@@ -211,12 +211,12 @@ def _of_case(played: Played, machines: Mapping[str, str]) -> Played:
 
 
 def failures(text: str) -> list[tuple[str, str]]:
-    """The host and the message of every failed task in what Ansible said, in their order."""
+    """The host and the message of every failed task in Ansible's output, in order."""
     found = []
     for host, block in _FAILURE.findall(text):
         result = yaml.safe_load(block) or {}
-        told = [str(result.get(key, "")) for key in ("msg", "stdout", "stderr")]
-        found.append((host, "\n".join(filter(None, told))))
+        texts = [str(result.get(key, "")) for key in ("msg", "stdout", "stderr")]
+        found.append((host, "\n".join(filter(None, texts))))
     return found
 
 

@@ -28,7 +28,7 @@ def run(*words: str | Path) -> str:
     """Run a command of the room's own machine and return its output.
 
     Raises:
-        AssertionError: it failed; the message holds what it said.
+        AssertionError: it failed; the message has its output.
     """
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, words))}: exit {done.returncode}\n{done.stdout}{done.stderr}"

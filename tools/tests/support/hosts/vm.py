@@ -180,9 +180,9 @@ class VirtualMachine(Machine):
             # A prompt comes at first, and when the command is done.
             for line in ("", f"{command}\n"):
                 connection.sendall(line.encode())
-                said = b""
-                while not said.endswith(b"(qemu) "):
-                    said += connection.recv(4096)
+                received = b""
+                while not received.endswith(b"(qemu) "):
+                    received += connection.recv(4096)
 
     def _end(self) -> None:
         assert self.process is not None

@@ -30,7 +30,7 @@ def _from_cache(path, source):
             marshal.dump(code, file)
         os.rename(partial, kept)  # noqa: PTH104
     except OSError:
-        pass  # somebody who may not write there compiles again
+        pass  # a user without write access compiles again
     return code
 
 
