@@ -61,7 +61,7 @@ def _measure(args: argparse.Namespace) -> int:
     found: list[Measurement] = []
     for model_id in wanted.select(args.models):
         entry = locked.models[model_id]
-        live = LiveModel(running, model_id, wanted.models[model_id], entry, say=output.info)
+        live = LiveModel(running, model_id, wanted.models[model_id], entry, info=output.info)
         reading = live.read(args.source, reload=args.reload)
         date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         one = comparison.record(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,18 +42,15 @@ class Compared:
     @property
     def problem(self) -> str:
         """Why they do not agree, as a sentence; empty when they do."""
-        one = self.measurement
-        if self.declared is not None and one.on_card and one.measured <= self.declared:
-            return ""
+        one, deviation = self.measurement, self.deviation
         where = f"measured {mib(one.measured):,} MiB on {one.device} ({one.source}, {one.date[:10]})"
         if self.declared is not None and one.on_card:
-            return f"{one.model}: declared {mib(self.declared):,} MiB, {where}: a declared figure must cover it."
-        if self.deviation is None or abs(self.deviation) <= LIMIT:
+            declared = f"{one.model}: declared {mib(self.declared):,} MiB, {where}: a declared figure must cover it."
+            return declared if one.measured > self.declared else ""
+        if deviation is None or abs(deviation) <= LIMIT:
             return ""
-        return (
-            f"{one.model}: predicted {mib(self.predicted or 0):,} MiB, {where}: "
-            f"{abs(self.deviation):.1%} {'more' if self.deviation > 0 else 'less'}, and {LIMIT:.0%} is allowed."
-        )
+        more = f"{abs(deviation):.1%} {'more' if deviation > 0 else 'less'}"
+        return f"{one.model}: predicted {mib(self.predicted or 0):,} MiB, {where}: {more}, and {LIMIT:.0%} is allowed."
 
 
 def compare(lock: Lock, ledger: Ledger) -> tuple[list[Compared], list[Measurement]]:
@@ -62,8 +58,8 @@ def compare(lock: Lock, ledger: Ledger) -> tuple[list[Compared], list[Measuremen
     compared: list[Compared] = []
     for model_id, entry in sorted(lock.models.items()):
         for one in ledger.of(model_id, argv_sha256(entry.argv)):
-            # Without a card the engine would have to be asked again, so its answer of then stands in the record.
-            predicted = predicted_on_card(entry.predicted, one.source) if one.on_card else one.predicted
+            # Without a card the engine would have to predict anew, so its prediction of then stands in the record.
+            predicted = _predicted_on_card(entry.predicted, one.source) if one.on_card else one.predicted
             declared = entry.intent.vram.bytes if entry.intent.vram else None
             compared.append(Compared(one, predicted, declared))
     taken = [item.measurement for item in compared]
@@ -74,17 +70,22 @@ def record(model_id: str, entry: LockEntry, reading: Reading, *, catalog: Path, 
     """*reading* as the ledger keeps it, beside what the lock predicts of it.
 
     Args:
-        model_id: whose.
+        model_id: of the model.
         entry: its facts in the lock.
         reading: what was measured.
-        catalog: the catalog folder, for the headers that the engine is asked about.
+        catalog: the catalog folder, with the headers that the engine predicts from.
         engine: the build that ran.
         date: UTC, ISO 8601 with a Z.
 
     Raises:
+        LockStale: the headers of its files are not beside the lock.
         EngineCannotPredict: as ``oracle.ask``.
     """
-    gpu, host = _predicted(entry, reading, catalog)
+    prediction, gpu, host = entry.predicted, None, None
+    if prediction.host is not None and reading.device == CPU:
+        gpu, host = 0, _predicted_without_card(entry, catalog)
+    elif prediction.host is not None:
+        gpu, host = _predicted_on_card(prediction, reading.source), prediction.host.total
     return Measurement(
         model=model_id,
         argv_sha256=argv_sha256(entry.argv),
@@ -99,34 +100,20 @@ def record(model_id: str, entry: LockEntry, reading: Reading, *, catalog: Path, 
     )
 
 
-def predicted_on_card(prediction: Prediction, source: str) -> int | None:
-    """The bytes on the card that *source* should find: the driver counts all, the engine only its own buffers."""
+def _predicted_on_card(prediction: Prediction, source: str) -> int | None:
+    """The bytes on the card by *source*: the driver counts all, the engine only its own buffers."""
     if prediction.gpu is None or source == "nvidia-smi":
         return prediction.gpu_bytes
     return prediction.gpu.total + sum(rule.bytes for rule in prediction.rules if rule.name in _RESERVED_AT_LOAD)
 
 
-def _predicted(entry: LockEntry, reading: Reading, catalog: Path) -> tuple[int | None, int | None]:
-    prediction = entry.predicted
-    if prediction.host is None:
-        return None, None
-    if reading.device != CPU:
-        return predicted_on_card(prediction, reading.source), prediction.host.total
-    return 0, predicted_without_card(prediction.headers, entry.argv, catalog)
-
-
-def predicted_without_card(digests: Sequence[str], argv: Sequence[str], catalog: Path) -> int:
-    """The bytes of host memory when there is no card, as the engine predicts them.
-
-    Raises:
-        LockStale: the headers of its files are not beside the lock.
-        EngineCannotPredict: as ``oracle.ask``.
-    """
-    fixtures = [headers.read(catalog, digest) for digest in digests]
-    if None in fixtures:
+def _predicted_without_card(entry: LockEntry, catalog: Path) -> int:
+    """The bytes of host memory when there is no card, as the engine predicts them."""
+    found = [header for digest in entry.predicted.headers if (header := headers.read(catalog, digest)) is not None]
+    if len(found) != len(entry.predicted.headers):
         raise LockStale(
             f"{headers.folder(catalog)} does not hold the headers that the lock names.",
             next_step=relock_command(catalog),
         )
-    (breakdown,) = oracle.ask([header for header in fixtures if header is not None], [argv], gpu=False)
+    (breakdown,) = oracle.ask(found, [entry.argv], gpu=False)
     return breakdown.host.total

@@ -7,26 +7,19 @@ among them.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from corral.engine import log_lines
 from corral.engine.log_lines import Buffer
 from corral.errors import CannotRun
 
 
-@dataclass(frozen=True)
-class Report:
-    """The buffers of one load.
-
-    Attributes:
-        cards: bytes by card, the card by its driver's name where the engine gave it; empty on a machine without one.
-        host: bytes in host memory.
-        lines: how many buffers were named; each is rounded to 0.01 MiB.
-    """
+class Report(NamedTuple):
+    """The buffers of one load, in bytes: by card (its driver's name where the engine gave it), and in host memory."""
 
     cards: dict[str, int]
     host: int
-    lines: int
 
 
 def parse(log: str) -> Report | None:
@@ -53,7 +46,7 @@ def parse(log: str) -> Report | None:
                 f"The engine took memory of the kind {one.kind}, and corral does not know whether that is on the card.",
                 next_step="Measure with the driver's count: corral measure MODEL --source nvidia-smi",
             )
-    return Report(dict(cards), host, len(buffers))
+    return Report(dict(cards), host)
 
 
 def _without_what_was_repacked(buffers: list[Buffer], load: str) -> list[Buffer]:
@@ -62,8 +55,7 @@ def _without_what_was_repacked(buffers: list[Buffer], load: str) -> list[Buffer]
     A CPU repacks some types into a buffer of their own, and the part of the file that is mapped for the others may
     reach over those too: together they would count more than the file holds.
     """
-    weights = [one for one in buffers if one.use == "model"]
-    repacked = sum(one.size for one in weights if one.is_on_host and not one.is_mapped)
+    repacked = sum(one.size for one in buffers if one.use == "model" and one.is_on_host and not one.is_mapped)
     whole = log_lines.file_size(load)
     if not repacked or whole is None:
         return buffers

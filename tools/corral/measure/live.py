@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
@@ -22,9 +21,7 @@ from corral.measure import engine_report, nvidia_smi
 from corral.measure.engine_report import Report
 from corral.smoke.images import data_url, solid_png
 
-Say = Callable[[str], None]
-
-LOAD_LIMIT_S = 600.0
+_LOAD_LIMIT_S = 600.0
 _CONNECT_LIMIT_S = 10.0
 _UBATCH_CHARACTERS = 640  # digits, which tokenizers take one at a time or three: a whole micro-batch where it fits
 _PX_PER_TOKEN_SIDE = 64  # no vision encoder makes more of an image than a token for 28 by 28 pixels
@@ -33,13 +30,12 @@ _MOST_IMAGES = 4  # some projectors encode several at once
 _OTHER_COMMAND = "Start what is locked: corral down, then: corral up --detach"
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """What one model takes now.
 
     Attributes:
         device: the card by its driver's name, or ``ledger.CPU``.
-        source: who says so.
+        source: of the figures.
         gpu_bytes: on the card.
         host_bytes: the engine's own buffers in host memory; None when its log does not hold its load any more.
     """
@@ -54,53 +50,43 @@ class LiveModel:
     """One model of the running local stack."""
 
     def __init__(
-        self,
-        running: Running,
-        model_id: str,
-        model: Model,
-        entry: LockEntry,
-        *,
-        limit_s: float = LOAD_LIMIT_S,
-        say: Say = lambda _: None,
+        self, running: Running, model_id: str, model: Model, entry: LockEntry, *, info: Callable[[str], None]
     ) -> None:
-        self._id, self._model, self._entry = model_id, model, entry
-        self._limit_s, self._say = limit_s, say
+        self._id, self._model, self._entry, self._info = model_id, model, entry, info
         self._running, self._client = running, LlamaSwap(running.endpoint)
 
     def read(self, source: Source | None = None, *, reload: bool = False) -> Reading:
         """What it takes, loading it first when it is not resident.
 
         Args:
-            source: who is asked; by default the driver where the engine uses a card and there is an ``nvidia-smi``,
+            source: of the figures; by default the driver where the engine uses a card and there is an ``nvidia-smi``,
                 else the engine.
-            reload: unload it first (what it is answering is cut off), so that its log holds its load.
+            reload: unload it first (its responses are cut off), so that its log holds its load.
 
         Raises:
             Refused: what runs is not what the lock has.
-            Failed: it could not be loaded, or gave no answer.
-            CannotRun: nobody can say what it takes; the message has the reason, and is never a number.
+            Failed: it could not be loaded, or gave no response.
+            CannotRun: no source knows what it takes; the message has the reason, and is never a number.
         """
         self._require_locked_files()
         if reload:
             self._client.unload(self._id)
-        resident = self._loaded()
-        pid = self._pid(resident)
-        self._require_locked_command(pid, resident)
+        pid = self._locked_process(self._loaded())
         report = engine_report.parse(self._client.model_log(self._id))
-        if (source or _best_source(report)) == "nvidia-smi":
-            nvidia_smi.held_by(pid)  # nothing large is asked for an answer that nobody can give
-            # Pools and the projector grow with use: a seat must hold the largest request, not the first.
-            self._ask(largest_request(self._id, self._model), "gave no answer to its largest request")
-            held = nvidia_smi.held_by(pid)
-            return Reading(held.card, "nvidia-smi", held.size, report.host if report else None)
-        return self._as_reported(report)
+        if (source or _best_source(report)) == "engine-report":
+            return self._as_reported(report)
+        nvidia_smi.held_by(pid)  # raises before the large request where the driver does not know the process
+        # Pools and the projector grow with use: a seat must hold the largest request, not the first.
+        self._request(largest_request(self._id, self._model), "gave no answer to its largest request")
+        held = nvidia_smi.held_by(pid)
+        return Reading(held.card, "nvidia-smi", held.size, report.host if report else None)
 
     def _as_reported(self, report: Report | None) -> Reading:
         if report is None:
             raise CannotRun(
                 f"The log of {self._id} does not hold the sizes of its buffers: it was loaded too long ago, "
                 "or its `args` set a verbosity below 4.",
-                next_step=f"Load it anew (what it answers now is cut off): corral measure {self._id} --reload",
+                next_step=f"Load it anew (its responses are cut off): corral measure {self._id} --reload",
             )
         if len(report.cards) > 1:
             raise CannotRun(
@@ -111,27 +97,17 @@ class LiveModel:
         return Reading(device, "engine-report", size, report.host)
 
     def _loaded(self) -> Resident:
-        """The model's entry among the residents; asks it something first when it is not ready."""
-        if not self._is_ready():
-            self._say(f"{self._id} is not loaded: asking it for a word, so that llama-swap loads it ...")
-            self._ask(_request(self._id, "Hello."), "could not be loaded")
-        for resident in self._client.residents():
-            if resident.model == self._id and resident.state == "ready":
-                return resident
-        raise CannotRun(
-            f"{self._id} was unloaded again at once: other requests want its group.",
-            next_step=f"corral measure {self._id}",
-        )
+        """The model among the residents; sends it a first request when it is not ready."""
+        if self._ready() is None:
+            self._info(f"{self._id} is not loaded: it gets a short request, for which llama-swap loads it ...")
+            self._request(_body(self._id, "Hello."), "could not be loaded")
+        if resident := self._ready():
+            return resident
+        problem = f"{self._id} was unloaded again immediately: other requests want its group."
+        raise CannotRun(problem, next_step=f"corral measure {self._id}")
 
-    def _is_ready(self) -> bool:
-        return any(one.model == self._id and one.state == "ready" for one in self._client.residents())
-
-    def _pid(self, resident: Resident) -> int:
-        port = urlsplit(resident.proxy).port
-        for member in self._running.members():
-            if port and ports.is_listening(member.pid, port):
-                return member.pid
-        raise CannotRun(f"No process of the stack listens at {resident.proxy}.", next_step="corral status")
+    def _ready(self) -> Resident | None:
+        return next((one for one in self._client.residents() if (one.model, one.state) == (self._id, "ready")), None)
 
     def _require_locked_files(self) -> None:
         contents = self._client.contents()
@@ -140,48 +116,49 @@ class LiveModel:
         if contents[self._id] != [file.sha256 for file in self._entry.files]:
             raise Refused(f"The running stack has other files for {self._id} than the lock.", next_step=_OTHER_COMMAND)
 
-    def _require_locked_command(self, pid: int, resident: Resident) -> None:
+    def _locked_process(self, resident: Resident) -> int:
+        """The pid of the engine of *resident*, which runs the lock's command line."""
+        port = urlsplit(resident.proxy).port
+        pid = next((one.pid for one in self._running.members() if port and ports.is_listening(one.pid, port)), None)
+        if pid is None:
+            raise CannotRun(f"No process of the stack listens at {resident.proxy}.", next_step="corral status")
         try:
             words = psutil.Process(pid).cmdline()
         except psutil.Error as error:
-            raise CannotRun(
-                f"The command line of {self._id} (pid {pid}) cannot be read: {error}.", next_step="corral status"
-            ) from None
-        if not is_command(words, self._entry.argv, port=urlsplit(resident.proxy).port):
-            raise Refused(
-                f"{self._id} runs with another command line than the lock has, so nothing is learned about the lock's.",
-                next_step=_OTHER_COMMAND,
-            )
+            problem = f"The command line of {self._id} (pid {pid}) cannot be read: {error}."
+            raise CannotRun(problem, next_step="corral status") from None
+        if not is_command(words, self._entry.argv, port=port):
+            problem = f"{self._id} runs with another command line than the lock has: its measurement would not apply."
+            raise Refused(problem, next_step=_OTHER_COMMAND)
+        return pid
 
-    def _ask(self, body: dict[str, Any], failure: str) -> None:
-        limits = httpx2.Timeout(self._limit_s, connect=_CONNECT_LIMIT_S)
+    def _request(self, body: dict[str, Any], failure: str) -> None:
+        limits, step = httpx2.Timeout(_LOAD_LIMIT_S, connect=_CONNECT_LIMIT_S), f"corral why {self._id}"
         try:
             with httpx2.Client(timeout=limits, trust_env=False) as http:
-                answer = http.post(f"{self._running.endpoint}/v1/chat/completions", json=body)
+                response = http.post(f"{self._running.endpoint}/v1/chat/completions", json=body)
+        except httpx2.TimeoutException:
+            problem = f"{self._id} {failure}: no response within {_LOAD_LIMIT_S:.0f} s."
+            raise Failed(problem, next_step=step) from None
         except httpx2.HTTPError as error:
-            why = f"no answer within {self._limit_s:.0f} s" if isinstance(error, httpx2.TimeoutException) else error
-            raise Failed(f"{self._id} {failure}: {why}.", next_step=f"corral why {self._id}") from None
-        if answer.status_code != 200:
-            cause = log_lines.cause(self._client.model_log(self._id)) or answer.text[:300].strip()
-            raise Failed(
-                f"{self._id} {failure} (HTTP {answer.status_code}): {cause}", next_step=f"corral why {self._id}"
-            )
+            raise Failed(f"{self._id} {failure}: {error}.", next_step=step) from None
+        if response.status_code != 200:
+            cause = log_lines.cause(self._client.model_log(self._id)) or response.text[:300].strip()
+            raise Failed(f"{self._id} {failure} (HTTP {response.status_code}): {cause}", next_step=step)
 
 
 def largest_request(model_id: str, model: Model) -> dict[str, Any]:
-    """A question that makes an engine take all that it ever will: a whole micro-batch, and the largest images.
+    """The request, within the context of *model*, for which an engine takes all memory that it ever will.
 
-    Args:
-        model_id: who is asked.
-        model: its intent; the question fits into its context.
+    It has a whole micro-batch of text, and the largest images.
     """
     if not model.vision:
-        return _request(model_id, _digits(model.context))
+        return _body(model_id, _digits(model.context))
     side = min(_MOST_PX, _PX_PER_TOKEN_SIDE * math.isqrt(model.image_tokens - 1) + _PX_PER_TOKEN_SIDE)
     image = {"type": "image_url", "image_url": {"url": data_url(solid_png("red", side))}}
     count = max(1, min(_MOST_IMAGES, model.context * 7 // 8 // model.image_tokens))
     text = {"type": "text", "text": _digits(model.context - count * model.image_tokens)}
-    return _request(model_id, [image] * count + [text])
+    return _body(model_id, [image] * count + [text])
 
 
 def is_command(words: Sequence[str], argv: Sequence[str], *, port: int | None) -> bool:
@@ -209,5 +186,5 @@ def _digits(room: int) -> str:
     return ("3141592653" * 64)[: max(1, min(_UBATCH_CHARACTERS, room // 2))]
 
 
-def _request(model_id: str, content: Any) -> dict[str, Any]:
+def _body(model_id: str, content: Any) -> dict[str, Any]:
     return {"model": model_id, "messages": [{"role": "user", "content": content}], "max_tokens": 4}

@@ -1,7 +1,7 @@
-"""What NVIDIA's driver says a process holds on a card.
+"""What a process holds on a card, by NVIDIA's driver.
 
-The driver counts everything: the engine's buffers, its CUDA context, and pools that grew with use.  An answer that is
-not a number is an error here and never 0: "nothing is known" must not look like "nothing is used".
+The driver counts everything: the engine's buffers, its CUDA context, and pools that grew with use.  A report
+that is not a number is an error here and never 0: "nothing is known" must not look like "nothing is used".
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from corral.errors import CannotRun
 
@@ -22,21 +22,15 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in Linux' include/linux/p
 _OTHERWISE = "Take the engine's own report instead: corral measure MODEL --source engine-report"
 
 
-@dataclass(frozen=True)
-class Held:
-    """What a process holds on one card.
-
-    Attributes:
-        card: as the driver names it, ``Tesla T4``.
-        size: bytes; the driver counts in MiB.
-    """
+class Held(NamedTuple):
+    """What a process holds on one card, by its driver's name (``Tesla T4``), in bytes; the driver counts in MiB."""
 
     card: str
     size: int
 
 
 def is_installed() -> bool:
-    """Whether there is an ``nvidia-smi`` to ask; it may still have no card."""
+    """Whether there is an ``nvidia-smi``; it may still have no card."""
     return shutil.which(PROGRAM) is not None
 
 
@@ -44,11 +38,11 @@ def held_by(pid: int) -> Held:
     """What the process *pid* holds, by ``nvidia-smi --query-compute-apps``.
 
     Raises:
-        CannotRun: there is no nvidia-smi, it does not answer, does not know the process, or does not know how much it
-            holds; the message has its own words.
+        CannotRun: there is no nvidia-smi, it fails, or it does not know the process or how much it holds; the message
+            quotes it.
     """
     _require_pids_of_the_driver()
-    rows = _rows(_ask())
+    rows = _rows(_run())
     own = [row for row in rows if row[2] == str(pid)]
     if not own:
         others = f"It lists {', '.join(row[2] for row in rows)}." if rows else "It lists none at all."
@@ -65,7 +59,7 @@ def held_by(pid: int) -> Held:
     used = own[0][3]
     if not used.isdecimal() or int(used) == 0:
         raise CannotRun(
-            f"nvidia-smi does not tell how much the engine (pid {pid}) holds on the {own[0][1]}: it says {used!r}.",
+            f"nvidia-smi reports no amount that the engine (pid {pid}) holds on the {own[0][1]}, but {used!r}.",
             next_step=_OTHERWISE,
         )
     return Held(own[0][1], int(used) * _MIB)
@@ -78,7 +72,7 @@ def _require_pids_of_the_driver() -> None:
     """
     if sys.platform == "linux" and pid_namespace() != _FIRST_PID_NAMESPACE:
         raise CannotRun(
-            "nvidia-smi knows processes by their pids outside of this container, so that none can be told from here.",
+            "nvidia-smi lists processes by their pids outside of this container, which are not known inside it.",
             next_step=f"Run it outside, or in a container with --pid=host. {_OTHERWISE}",
         )
 
@@ -88,28 +82,26 @@ def pid_namespace() -> int:
     return Path("/proc/self/ns/pid").stat().st_ino
 
 
-def _ask() -> str:
+def _run() -> str:
     command = [PROGRAM, f"--query-compute-apps={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=_LIMIT_S)
     except FileNotFoundError:
         raise CannotRun("There is no nvidia-smi on PATH.", next_step=_OTHERWISE) from None
     except subprocess.TimeoutExpired:
-        raise CannotRun(f"nvidia-smi gave no answer within {_LIMIT_S:.0f} s.", next_step="Try it: nvidia-smi") from None
+        problem = f"nvidia-smi did not respond within {_LIMIT_S:.0f} s."
+        raise CannotRun(problem, next_step="Try it: nvidia-smi") from None
     except OSError as error:
         raise CannotRun(f"nvidia-smi does not start: {error.strerror}.", next_step=_OTHERWISE) from None
     if done.returncode != 0:
-        said = f"{done.stdout}\n{done.stderr}".strip()
-        raise CannotRun(
-            f"nvidia-smi failed (exit code {done.returncode}): {said or 'it says nothing'}",
-            next_step="Try it: nvidia-smi",
-        )
+        printed = f"{done.stdout}\n{done.stderr}".strip() or "it printed nothing"
+        raise CannotRun(f"nvidia-smi failed (exit code {done.returncode}): {printed}", next_step="Try it: nvidia-smi")
     return done.stdout
 
 
-def _rows(answer: str) -> list[list[str]]:
-    """The rows of *answer*, each with one word for each of ``_FIELDS``."""
-    rows = [[word.strip() for word in line.split(",")] for line in answer.splitlines() if line.strip()]
+def _rows(table: str) -> list[list[str]]:
+    """The rows of *table*, each with one word for each of ``_FIELDS``."""
+    rows = [[word.strip() for word in line.split(",")] for line in table.splitlines() if line.strip()]
     if any(len(row) != len(_FIELDS) for row in rows):
-        raise CannotRun(f"nvidia-smi does not answer as nvidia-smi does: {answer.strip()!r}.", next_step=_OTHERWISE)
+        raise CannotRun(f"nvidia-smi printed no table of processes: {table.strip()!r}.", next_step=_OTHERWISE)
     return rows

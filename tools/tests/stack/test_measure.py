@@ -104,7 +104,7 @@ def test_the_projector_is_part_of_what_is_measured(measured):
     assert vision["host_bytes"] - text["host_bytes"] > MIB
 
 
-def test_a_model_that_is_not_resident_is_loaded_first_and_it_is_said(measured, capsys):
+def test_a_model_that_is_not_resident_is_loaded_first_with_a_message(measured, capsys):
     measured("tiny-think")
     capsys.readouterr()
     assert main(["measure", "tiny-text"]) == 0  # of the same group: loading one unloads the other
@@ -152,7 +152,7 @@ def test_on_a_card_the_driver_is_asked_and_compared_with_the_whole_prediction(ca
 
 
 @pytest.mark.parametrize("used", ["[N/A]", "[Insufficient Permissions]"])
-def test_what_the_driver_does_not_tell_is_never_written_down(catalog, measured, nvidia_says, capsys, used):
+def test_what_the_driver_does_not_report_is_never_written_down(catalog, measured, nvidia_says, capsys, used):
     measured("tiny-text", "--dry-run")
     nvidia_says("tiny-text", used)
     assert main(["measure", "tiny-text", "--source", "nvidia-smi"]) == 3

@@ -1,4 +1,4 @@
-"""nvidia-smi's answers, as driver 570 gives them, from a program of that name on PATH: there is no card here."""
+"""nvidia-smi's tables, as driver 570 gives them, from a program of that name on PATH: there is no card here."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def answers(tmp_path, monkeypatch):
     monkeypatch.setattr(nvidia_smi, "pid_namespace", lambda: nvidia_smi._FIRST_PID_NAMESPACE)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    def say(out: str = "", *, err: str = "", code: int = 0) -> None:
+    def respond(out: str = "", *, err: str = "", code: int = 0) -> None:
         install(tmp_path, out, err=err, code=code)
 
-    return say
+    return respond
 
 
 def test_the_engine_is_found_among_other_tenants_by_its_pid(answers):
@@ -53,15 +53,15 @@ def test_an_answer_that_is_no_number_is_an_error_and_never_0(answers, used):
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "listed"),
     [("", "lists none at all"), (f"{UUID}, Tesla T4, 911, 10726\n", "lists 911")],
     ids=["none", "others"],
 )
-def test_a_process_that_is_not_listed_holds_nobody_knows_how_much(answers, rows, said):
+def test_a_process_that_is_not_listed_is_an_error_that_names_those_that_are(answers, rows, listed):
     answers(rows)
     with pytest.raises(CannotRun, match=f"pid {PID}") as error:
         nvidia_smi.held_by(PID)
-    assert said in error.value.message
+    assert listed in error.value.message
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,17 @@ def test_a_driver_that_fails_is_quoted(answers, out, err, code):
     answers(out, err=err, code=code)
     with pytest.raises(CannotRun, match=f"exit code {code}") as error:
         nvidia_smi.held_by(PID)
-    assert (out.strip() or "says nothing") in error.value.message
+    assert (out.strip() or "printed nothing") in error.value.message
 
 
 @pytest.mark.parametrize("out", ["No devices were found\n", f"{UUID}, Tesla T4, {PID}\n", "6996\n"])
 def test_an_answer_in_another_form_is_refused_also_with_exit_code_0(answers, out):
     answers(out)
-    with pytest.raises(CannotRun, match="does not answer as nvidia-smi does"):
+    with pytest.raises(CannotRun, match="printed no table of processes"):
         nvidia_smi.held_by(PID)
 
 
-def test_without_nvidia_smi_it_is_said(answers):
+def test_without_nvidia_smi_the_error_names_it(answers):
     assert not nvidia_smi.is_installed()
     with pytest.raises(CannotRun, match="no nvidia-smi on PATH"):
         nvidia_smi.held_by(PID)
