@@ -12,7 +12,7 @@ _TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 _NAME = rf"(?:(?:{_REGISTRY})/)?{_PART}(?:/{_PART})*"
 _DIGEST = "sha256:[0-9a-f]{64}"
 PATTERN = rf"^{_NAME}:{_TAG}(@{_DIGEST})?$"
-"""What an editor checks; ``ImageReference.parse`` says in words what is wrong."""
+"""What an editor checks; ``ImageReference.parse`` explains in words what is wrong."""
 PINNED_PATTERN = rf"^{_NAME}:{_TAG}@{_DIGEST}$"
 
 _FORM = re.compile(rf"({_NAME})(?::({_TAG}))?(?:@({_DIGEST}))?")
@@ -27,7 +27,7 @@ class ImageReference:
 
     Attributes:
         name: as it is written, e.g. ``python`` or ``ghcr.io/mostlygeek/llama-swap``.
-        tag: one that says which version it is, so never ``latest``.
+        tag: one that names a version, so never ``latest``.
         digest: ``sha256:`` and 64 hexadecimal digits; None where only a registry knows it.
     """
 

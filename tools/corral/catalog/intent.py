@@ -30,7 +30,7 @@ FORMS = {
     _SELECTOR: "a label selector like app=name",
     _CAPABILITY: 'like "7.5"',
 }
-"""What each pattern asks for, in words."""
+"""What each pattern requires, in words."""
 RESERVED_IDS = ("blobs", "sets")
 """Folders of the store: no model can be called so."""
 
@@ -108,7 +108,7 @@ class Smoke(BaseModel):
 
     model_config = _Strict
 
-    prompt: _Text | None = Field(None, description="what `corral smoke` asks; a general question when left out")
+    prompt: _Text | None = Field(None, description="what `corral smoke` sends; a general question when left out")
     expect: _Text | None = Field(None, description="the exact answer, white space at the ends aside")
 
     @model_validator(mode="after")

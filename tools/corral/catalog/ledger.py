@@ -161,7 +161,7 @@ def text_of(ledger: Ledger) -> str:
 
 
 def write(catalog: Path, ledger: Ledger) -> None:
-    """Replace the ledger of *catalog* at once; where a link stands, the file that it names.
+    """Replace the ledger of *catalog* atomically, or the file that it links to.
 
     Raises:
         Refused: the folder is not writable.

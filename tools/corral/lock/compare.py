@@ -189,7 +189,7 @@ def shown(value: Any) -> str:
 
 
 def argv_words(old: Sequence[str], new: Sequence[str]) -> str:
-    """The words of *old* that are others in *new*, each run of them beside what stands there now."""
+    """The words of *old* that are others in *new*, each run of them beside the words in its place."""
     return ", ".join(
         f"{' '.join(old[a:b]) or 'nothing'} → {' '.join(new[c:d]) or 'nothing'}"
         for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()

@@ -1,6 +1,6 @@
 """The folder ``headers/`` beside the lock: the beginnings of the locked files, without tokenizers.
 
-With them every later question about memory is answered offline.  A header is called by the sha256 of its content
+With them every later prediction of memory is offline.  A header's name is the sha256 of its content
 (uncompressed), so it never changes; `corral lock` writes what a new lock needs before the lock flips, and removes
 what no lock needs after.
 """
@@ -17,7 +17,7 @@ from corral.files import write_atomically
 from corral.lock.lock import Lock
 
 _MOST_BYTES = 64 << 20
-"""No header without its tokenizer comes near; a damaged file must not fill the memory."""
+"""Far more than any header without its tokenizer; a damaged file must not fill the memory."""
 _SUFFIX = ".gguf.gz"
 
 
@@ -32,7 +32,7 @@ def sha256_of(header: bytes) -> str:
 
 
 def read(catalog: Path, sha256: str) -> bytes | None:
-    """The header called *sha256*; None when it is not there, or its content has another digest."""
+    """The header named *sha256*; None when it is not there, or its content has another digest."""
     try:
         packed = (folder(catalog) / f"{sha256}{_SUFFIX}").read_bytes()
         header = zlib.decompressobj(wbits=31).decompress(packed, _MOST_BYTES)

@@ -254,7 +254,7 @@ def _changed_on_disk(catalog: Catalog, entry: LockEntry) -> str:
 
 
 def write(path: Path, lock: Lock) -> bool:
-    """Replace the lock at *path* at once, where a link stands the file that it names; whether it was another.
+    """Replace the lock at *path* atomically, or the file that it links to; whether its content was another.
 
     Raises:
         OSError: the folder is not writable.

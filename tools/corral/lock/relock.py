@@ -1,4 +1,4 @@
-"""Brings a lock up to its catalog: only what changed goes to hub, registry and engine again."""
+"""Brings a lock up to its catalog: only what changed is resolved and predicted again."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def relock(
 
     Raises:
         Refused: at least one model or image cannot be resolved or predicted; all of them are named.
-        CannotRun: the hub or a registry does not answer, or the engine is missing.
+        CannotRun: the hub or a registry sends no response, or the engine is missing.
     """
     relocking = _Relocking(catalog, resolver, predictor, pins or {}, upgrade, info)
     entries: dict[str, LockEntry] = {}

@@ -23,7 +23,7 @@ def schemas() -> dict[str, str]:
         "card.schema.json": _text(_plain(Card, "One physical GPU and its tenants (cards/<card>.yaml)")),
         "images.schema.json": _text(_plain(Images, "The container images of the cluster (images.yaml)")),
         "lock.schema.json": _text(_plain(Lock, "The facts that `corral lock` found (lock.json)", inputs=False)),
-        "measured.schema.json": _text(_plain(Ledger, "What `corral measure` saw (measured.json)", inputs=False)),
+        "measured.schema.json": _text(_plain(Ledger, "What `corral measure` measured (measured.json)", inputs=False)),
     }
 
 

@@ -69,8 +69,8 @@ class _Question:
     def fits(self, predicted: int) -> bool:
         return max(predicted, self.floor) <= self.limit
 
-    def answer(self) -> Largest | None:
-        """The answer without the engine: nothing fits, only a declaration is known, or the largest of all fits."""
+    def without_engine(self) -> Largest | None:
+        """The result where it takes no engine: nothing fits, only a declaration is known, or the largest context fits."""
         if self.floor > self.limit or not self.grid:
             return Largest(None, proved=True)
         if not self.known:
@@ -78,8 +78,8 @@ class _Question:
         top = self.known.get(self.grid[-1])
         return Largest(self.grid[-1], proved=True) if top is not None and self.fits(top + _ALIGNMENT) else None
 
-    def search(self, predict: Predict) -> Largest:
-        """The answer by the engine; where it is not here, or cannot, the largest rung of the ladder that fits."""
+    def by_engine(self, predict: Predict) -> Largest:
+        """The result by the engine; where it is not here, or cannot, the largest rung of the ladder that fits."""
         try:
             return Largest(search(self.grid, self.known, self.fits, predict), proved=True)
         except (CannotRun, EngineCannotPredict, UnreadableHeader):
@@ -103,11 +103,11 @@ def largest(catalog: Catalog, lock: Lock, chart: Chart, models: Iterable[str] | 
         model_id: _question(catalog.models[model_id], lock.models[model_id], chart, model_id)
         for model_id in (lock.models if models is None else models)
     }
-    found = {model_id: answer for model_id, question in questions.items() if (answer := question.answer())}
+    found = {model_id: known for model_id, question in questions.items() if (known := question.without_engine())}
 
     def search_by_engine(model_id: str) -> Largest:
         model, entry = catalog.models[model_id], lock.models[model_id]
-        return questions[model_id].search(partial(_predict, catalog.directory, model_id, model, entry))
+        return questions[model_id].by_engine(partial(_predict, catalog.directory, model_id, model, entry))
 
     if rest := [model_id for model_id in questions if model_id not in found]:
         from concurrent.futures import ThreadPoolExecutor  # slow to import
@@ -184,10 +184,10 @@ def _predict(catalog: Path, model_id: str, model: Model, entry: LockEntry, conte
     if not parsed or len(parsed) < len(kept):
         raise UnreadableHeader(f"{model_id}: its headers are not beside the lock.", next_step="corral lock")
     argvs = [llama_server_argv(model_id, at_context(model, context), entry.files) for context in contexts]
-    answers = oracle.ask(parsed, argvs, cuda="all")
+    counts = oracle.ask(parsed, argvs, cuda="all")
     return {
-        context: predict.total(answer, rules.rules(parsed, answer))
-        for context, answer in zip(contexts, answers, strict=True)
+        context: predict.total(count, rules.rules(parsed, count))
+        for context, count in zip(contexts, counts, strict=True)
     }
 
 

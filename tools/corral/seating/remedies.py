@@ -95,7 +95,7 @@ def edit(card: str, remedy: Remedy) -> str:
 
 
 def without_remedy(card: CardChart) -> str:
-    """What is left to say of a short *card* that no single change makes fit."""
+    """A sentence about a short *card* that no single change makes fit."""
     takers = {**card.tenants, **{f"group {name}": group.mib for name, group in card.groups.items()}}
     largest = sorted(takers, key=lambda name: (-takers[name], name))[:3]
     named = ", ".join(f"{name} {takers[name]:,} MiB" for name in largest)

@@ -1,7 +1,7 @@
 """The catalog and its lock as they would be with other values of some keys: changed in memory, predicted offline.
 
-The rules of the catalog and of `corral lock` apply; what the engine is asked again, it is asked over the headers that
-are kept beside the lock.  Nothing is written.
+The rules of the catalog and of `corral lock` apply; what is predicted again is predicted over the headers beside the
+lock.  Nothing is written.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Change:
 
 
 def parse(texts: Sequence[str], target: str | None, catalog: Catalog) -> list[Change]:
-    """The changes that *texts* (``KEY=VALUE``) ask for.
+    """The changes that *texts* (``KEY=VALUE``) describe.
 
     Args:
         texts: a key of a model (``context=32768``, ``args.cache-type-k=q8_0``) or of a card
             (``tenants.immich-ml.budget_mib=10726``, ``reserve_mib=0``), or a whole tenant
             (``tenants.backup={budget_mib: 2048}``), which may be a new one.
         target: the model, or the card; may be left out where only one can be meant.
-        catalog: where they are looked up.
+        catalog: of the models and cards.
 
     Raises:
         Refused: a text is no ``KEY=VALUE``, no file has such a key, or the target is unknown or missing.
@@ -74,7 +74,7 @@ def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> tuple[Ca
     """*catalog* with *changes*, and the lock that it would have, made from its present *lock*.
 
     Raises:
-        Refused: the changed catalog breaks a rule, or only the hub could answer.
+        Refused: the changed catalog breaks a rule, or its files are only known to the hub.
         EngineCannotPredict, ProgramMissing: as ``corral lock``.
     """
     values: dict[str, Any] = {}

@@ -61,14 +61,14 @@ def kept(catalog):
     return {file.name: file.read_bytes() for file in (catalog / "headers").iterdir()}
 
 
-def test_the_demo_lock_is_what_the_hub_says(catalog, hub):
+def test_the_demo_lock_is_what_the_hub_has(catalog, hub):
     assert lock(catalog) == 0
     assert (catalog / "lock.json").read_text() == (DEMO / "lock.json").read_text()
     assert kept(catalog) == kept(DEMO)
     assert len(kept(DEMO)) >= 3
 
 
-def test_check_needs_no_network_and_says_who_is_stale(catalog, hub, capsys, monkeypatch):
+def test_check_needs_no_network_and_names_what_is_stale(catalog, hub, capsys, monkeypatch):
     lock(catalog)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert lock(catalog, "--check") == 0
@@ -207,7 +207,7 @@ def test_what_was_measured_on_a_card_stands_beside_the_prediction(catalog, hub, 
 
 
 def test_a_declaration_is_shown_as_one_and_not_as_a_prediction(catalog, hub, capsys):
-    edit(catalog, "card: laptop", 'card: laptop\nvram: {declared_mib: 900, why: "seen under load"}')
+    edit(catalog, "card: laptop", 'card: laptop\nvram: {declared_mib: 900, why: "measured under load"}')
 
     lock(catalog)
 
@@ -215,7 +215,7 @@ def test_a_declaration_is_shown_as_one_and_not_as_a_prediction(catalog, hub, cap
     assert "tiny-text: added" in shown
     assert any(line.startswith("tiny-text\t") and line.endswith("\t900 declared") for line in shown.splitlines())
     entry = json.loads((catalog / "lock.json").read_text())["models"]["tiny-text"]["intent"]
-    assert entry["vram"] == {"declared_mib": 900, "why": "seen under load"}
+    assert entry["vram"] == {"declared_mib": 900, "why": "measured under load"}
 
 
 def test_a_changed_context_is_predicted_without_the_hub(catalog, hub, capsys, monkeypatch):
@@ -238,10 +238,10 @@ def test_a_context_beyond_the_trained_one_is_refused_with_the_remedy(catalog, hu
 
     assert lock(catalog) == 2
 
-    said = capsys.readouterr().err
-    assert "tiny-text: its context is 8,192, and it was trained for 4,096 tokens" in said
-    assert "tiny-text.yaml:4)" in said
-    assert "Set context to 4096 or less" in said
+    messages = capsys.readouterr().err
+    assert "tiny-text: its context is 8,192, and it was trained for 4,096 tokens" in messages
+    assert "tiny-text.yaml:4)" in messages
+    assert "Set context to 4096 or less" in messages
     assert not (catalog / "lock.json").exists()
     assert not (catalog / "headers").exists()
 
@@ -252,9 +252,9 @@ def test_every_model_that_cannot_be_predicted_is_named_at_once(catalog, hub, cap
 
     assert lock(catalog) == 2
 
-    said = capsys.readouterr().err
-    assert "tiny-text: its context is 8,192" in said
-    assert "tiny-think: The engine cannot predict" in said
+    messages = capsys.readouterr().err
+    assert "tiny-text: its context is 8,192" in messages
+    assert "tiny-think: The engine cannot predict" in messages
 
 
 def test_the_headers_of_a_removed_model_go_and_the_others_stay(catalog, hub):
@@ -406,13 +406,13 @@ def slots(catalog, hub):
 def test_an_old_key_is_refused_with_its_new_name(catalog, slots, capsys):
     assert lock(catalog) == 2
 
-    said = capsys.readouterr().err
-    assert said.count("slot is called group now") == 2
-    assert said.count(f"corral lock --rename-slots --catalog {catalog}\n") == 2
+    messages = capsys.readouterr().err
+    assert messages.count("slot is called group now") == 2
+    assert messages.count(f"corral lock --rename-slots --catalog {catalog}\n") == 2
     assert not (catalog / "lock.json").exists()
 
 
-def test_it_is_renamed_when_that_is_asked_for_and_then_locked(catalog, slots, capsys):
+def test_rename_slots_renames_it_and_then_locks(catalog, slots, capsys):
     assert lock(catalog, "--rename-slots") == 0
 
     assert {file: file.read_text() for file in slots} == slots
@@ -486,10 +486,10 @@ def test_a_tag_is_locked_at_the_digest_that_its_registry_tells(catalog, hub, reg
 
     assert lock(catalog) == 0
 
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     image = f"{registry.address}/org/swap:v1"
-    assert f"image llama-swap: added\n  {image}@{digest}\n" in told.out
-    assert f"image llama-swap: {image}\n" in told.err
+    assert f"image llama-swap: added\n  {image}@{digest}\n" in printed.out
+    assert f"image llama-swap: {image}\n" in printed.err
     assert json.loads((catalog / "lock.json").read_text())["images"]["llama-swap"] == f"{image}@{digest}"
 
 
@@ -530,8 +530,8 @@ def test_check_covers_the_images_without_network(catalog, hub, registry, capsys)
 def test_a_tag_that_is_not_there_leaves_no_lock(catalog, hub, registry, capsys):
     assert lock(catalog) == 2
 
-    assert "image llama-swap: " in (said := capsys.readouterr().err)
-    assert "has no image org/swap:v1" in said
+    assert "image llama-swap: " in (messages := capsys.readouterr().err)
+    assert "has no image org/swap:v1" in messages
     assert not (catalog / "lock.json").exists()
 
 

@@ -48,7 +48,7 @@ def repositories(tmp_path_factory):
         for name, path in content.items():
             path.parent.mkdir(exist_ok=True)
             gguf_models.write(files[name], path, tokenizer=True)
-        # 20 GB of nothing need not be hashed: nobody downloads it here.
+        # 20 GB of zeros need not be hashed: no test downloads them.
         digests = {name: hashlib.sha256(f"{repo}/{name}".encode()).hexdigest() for name in files}
         found[repo] = RepoContent(content, digests=digests)
     return found
@@ -56,7 +56,7 @@ def repositories(tmp_path_factory):
 
 @dataclass(frozen=True)
 class Locked:
-    """A catalog that was locked, what the hub heard meanwhile, and what was printed."""
+    """A catalog that was locked, the requests to the hub meanwhile, and what was printed."""
 
     folder: Path
     requests: list[Request]

@@ -27,7 +27,7 @@ def catalog(tmp_path):
 
 
 @pytest.fixture
-def seen(catalog):
+def measured(catalog):
     """Measures *part* of what the lock predicts for one model on a card."""
 
     def write(part: float, **changes) -> Measurement:
@@ -65,18 +65,18 @@ def test_nothing_measured_is_no_failure_and_is_said(catalog, capsys):
     )
 
 
-def test_a_lock_that_was_edited_by_hand_is_refused_by_name(catalog, seen, capsys):
-    seen(2.0)
+def test_a_lock_that_was_edited_is_refused_by_name(catalog, measured, capsys):
+    measured(2.0)
     text = (catalog / "lock.json").read_text()
     (catalog / "lock.json").write_text(text.replace('"2048"', '"1024"'))
-    code, _, said = check(catalog, capsys)
+    code, _, messages = check(catalog, capsys)
     assert code == 2
-    assert "lock.json was edited or merged after" in said
-    assert f"corral lock --catalog {catalog}" in said
+    assert "lock.json was edited or merged after" in messages
+    assert f"corral lock --catalog {catalog}" in messages
 
 
-def test_a_measurement_that_agrees_is_shown_beside_the_prediction(catalog, seen, capsys):
-    one = seen(1.02)
+def test_a_measurement_that_agrees_is_shown_beside_the_prediction(catalog, measured, capsys):
+    one = measured(1.02)
     code, out, _ = check(catalog, capsys)
     assert code == 0
     mib = -(-one.gpu_bytes // 2**20)
@@ -85,26 +85,26 @@ def test_a_measurement_that_agrees_is_shown_beside_the_prediction(catalog, seen,
 
 
 @pytest.mark.parametrize("part", [0.9, 1.1])
-def test_a_measurement_that_is_off_fails_and_names_the_next_command(catalog, seen, capsys, part):
-    seen(part)
-    code, _, said = check(catalog, capsys)
+def test_a_measurement_that_is_off_fails_and_names_the_next_command(catalog, measured, capsys, part):
+    measured(part)
+    code, _, messages = check(catalog, capsys)
     assert code == 1
-    assert f"{MODEL}: predicted " in said
-    assert f"corral measure MODEL --catalog {catalog}" in said
-    assert "declared_mib" in said
+    assert f"{MODEL}: predicted " in messages
+    assert f"corral measure MODEL --catalog {catalog}" in messages
+    assert "declared_mib" in messages
 
 
-def test_a_measurement_of_another_command_line_is_said_and_does_not_count(catalog, seen, capsys):
-    seen(2.0, argv_sha256="f" * 64)
-    code, out, said = check(catalog, capsys)
+def test_a_measurement_of_another_command_line_is_named_and_does_not_count(catalog, measured, capsys):
+    measured(2.0, argv_sha256="f" * 64)
+    code, out, messages = check(catalog, capsys)
     assert code == 0
     assert "Nothing was measured yet" in out
-    assert "2026-11-21" in said
-    assert "another command line" in said
+    assert "2026-11-21" in messages
+    assert "another command line" in messages
 
 
-def test_json_has_bytes_and_a_verdict_for_each(catalog, seen, capsys):
-    one = seen(1.1)
+def test_json_has_bytes_and_a_verdict_for_each(catalog, measured, capsys):
+    one = measured(1.1)
     code, out, _ = check(catalog, capsys, "--json")
     found = json.loads(out)
     assert (code, found["agree"], found["limit"]) == (1, False, 0.03)
@@ -113,8 +113,8 @@ def test_json_has_bytes_and_a_verdict_for_each(catalog, seen, capsys):
     assert item["deviation"] == pytest.approx(0.1, abs=1e-6)
 
 
-def test_without_a_lock_the_check_is_refused_and_not_passed(catalog, seen, capsys):
-    seen(2.0)
+def test_without_a_lock_the_check_is_refused_and_not_passed(catalog, measured, capsys):
+    measured(2.0)
     (catalog / "lock.json").unlink()
     code, out, shown = check(catalog, capsys)
     assert (code, out) == (2, "")
@@ -124,14 +124,14 @@ def test_without_a_lock_the_check_is_refused_and_not_passed(catalog, seen, capsy
 
 def test_a_damaged_ledger_is_refused(catalog, capsys):
     ledger.path_of(catalog).write_text("{}}")
-    code, _, said = check(catalog, capsys)
+    code, _, messages = check(catalog, capsys)
     assert code == 2
-    assert "not a ledger" in said
+    assert "not a ledger" in messages
 
 
 @pytest.mark.parametrize("words", [[MODEL], ["--reload"], ["--source", "nvidia-smi"]])
 def test_the_check_takes_nothing_that_is_for_measuring(catalog, capsys, words):
-    code, _, said = check(catalog, capsys, *words)
+    code, _, messages = check(catalog, capsys, *words)
     assert code == 2
-    assert "compares all" in said
-    assert f"corral measure --check --catalog {catalog}" in said
+    assert "compares all" in messages
+    assert f"corral measure --check --catalog {catalog}" in messages

@@ -30,7 +30,7 @@ def locked(tmp_path_factory):
 @pytest.fixture
 def catalog(locked, tmp_path, monkeypatch):
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there: nothing may ask
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # no process listens there: no request may be sent
     monkeypatch.setenv("PATH", str(tmp_path))  # neither may Terraform be started
     shutil.copytree(locked, tmp_path / "catalog")
     return tmp_path / "catalog"
@@ -220,7 +220,7 @@ def test_the_largest_context_fits_and_256_tokens_more_do_not(seat_json):
     assert seat_json("--what-if", f"context={model['largest_context'] + 256}", "qwen3-8b")[0] == 1
 
 
-def test_what_if_asks_the_engine_again_and_writes_nothing(catalog, seat, seat_json):
+def test_what_if_predicts_again_and_writes_nothing(catalog, seat, seat_json):
     before = contents(catalog)
     _, now = seat_json()
 
@@ -236,7 +236,7 @@ def test_what_if_asks_the_engine_again_and_writes_nothing(catalog, seat, seat_js
     assert contents(catalog) == before
 
 
-def test_what_if_takes_budgets_groups_and_flags_at_once(seat_json):
+def test_what_if_takes_budgets_groups_and_flags_together(seat_json):
     code, chart = seat_json(
         "--what-if", "tenants.immich-ml.budget_mib=10726",
         "--what-if", "group=chat",

@@ -56,7 +56,7 @@ def test_the_random_catalogs_have_what_can_differ(locks, charts):
     cards = [card for one in charts.values() for card in one.cards.values()]
     models = [model for one in charts.values() for model in one.models.values()]
     entries = [entry for lock in locks.values() for entry in lock.models.values()]
-    seen = {
+    kinds = {
         "short": sum(card.short_mib > 0 for card in cards),
         "full to the last MiB or nearly": sum(abs(card.free_mib) < 300 for card in cards),
         "without models": sum(not card.groups for card in cards),
@@ -69,7 +69,7 @@ def test_the_random_catalogs_have_what_can_differ(locks, charts):
         **{basis: sum(model.basis == basis for model in models) for basis in ("predicted", "declared", "measured")},
     }
 
-    assert min(seen.values()) >= 5, seen
+    assert min(kinds.values()) >= 5, kinds
     assert 200 <= LOCKS == len(locks)
 
 

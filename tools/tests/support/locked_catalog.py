@@ -1,4 +1,4 @@
-"""Catalogs with a fresh lock, for tests that begin where `corral lock` ends: no hub and no engine is asked."""
+"""Catalogs with a fresh lock, for tests that begin where `corral lock` ends: without a hub and without an engine."""
 
 from __future__ import annotations
 

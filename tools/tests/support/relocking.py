@@ -1,4 +1,4 @@
-"""Catalogs that are locked without a hub, an engine or a registry: stand-ins that remember what they were asked."""
+"""Catalogs that are locked without a hub, an engine or a registry: stand-ins that record their requests."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ VISION = "source: {repo: org/vision, quant: Q4_K_M}\ncard: t4\ncontext: 4096\nmo
 
 
 class Hub:
-    """Answers as the hub would, and remembers what it was asked: a resolver without a network."""
+    """Resolves as the hub would, without a network, and records each request."""
 
     def __init__(self):
-        self.asked = []
+        self.requests = []
         self.head = COMMIT
 
     def __call__(self, model, catalog_dir, revision):
-        self.asked.append((model.source.repo, revision))
+        self.requests.append((model.source.repo, revision))
         commit = revision or self.head
         files = [LockedFile(path="m-Q4_K_M.gguf", role="model", size=100, sha256=commit[0] * 64)]
         if model.vision:
@@ -39,14 +39,14 @@ class Hub:
 
 
 class Engine(Predictor):
-    """Answers for files that are made of nothing: 1 byte of weights, and remembers for which model it was asked."""
+    """Predicts 1 byte of weights for any files, and records the models."""
 
     def __init__(self, folder):
         super().__init__(catalog.load(folder))
-        self.asked = []
+        self.requests = []
 
     def predict(self, model_id, model, resolved, argv, known=()):
-        self.asked.append(model_id)
+        self.requests.append(model_id)
         parts = Bytes(weights=1, context=0, compute=0, projector=0)
         found = Prediction(engine=ENGINE, rules_version=RULES_VERSION, headers=(), gpu=parts, host=parts, gpu_bytes=1)
         return Predicted(found)
@@ -57,13 +57,13 @@ ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
 
 class Registry:
-    """Knows one digest, and remembers what it was asked."""
+    """Knows one digest, and records each request."""
 
     def __init__(self, digest=ONE):
-        self.digest, self.asked = digest, []
+        self.digest, self.requests = digest, []
 
     def __call__(self, image):
-        self.asked.append(image.tagged)
+        self.requests.append(image.tagged)
         return self.digest
 
 

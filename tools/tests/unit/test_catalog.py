@@ -1,6 +1,6 @@
 """Every rule of the catalog has a fixture that breaks it, named for what is wrong.
 
-Its first line says which line must be named and with which words: ``# expect LINE: TEXT``.
+Its first line has the line that must be named and the words of the message: ``# expect LINE: TEXT``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_there_are_at_least_25_ways_to_be_wrong():
 @pytest.mark.parametrize("fixture", INVALID, ids=lambda path: path.stem)
 def test_a_wrong_file_is_refused_with_file_line_and_rule(fixture, folder):
     expected = re.match(r"# expect (\d+): (.+)\n", fixture.read_text())
-    assert expected, "the fixture's first line must say what is expected"
+    assert expected, "the fixture's first line must have what is expected"
     file = place(fixture, folder)
 
     with pytest.raises(CatalogInvalid) as caught:

@@ -1,4 +1,4 @@
-"""The grammar of an image's name, and which registry is asked about it."""
+"""The grammar of an image's name, and its registry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIGEST = "sha256:" + "a" * 64
         ("registry:5000/a__b--c.d:1", "registry:5000", "a__b--c.d"),
     ],
 )
-def test_a_name_says_where_to_ask(text, registry, repository):
+def test_a_name_has_a_registry_and_a_repository(text, registry, repository):
     for reference in (ImageReference.parse(text), ImageReference.parse(f"{text}@{DIGEST}")):
         assert (reference.registry, reference.repository) == (registry, repository)
         assert reference.tagged == text
@@ -30,7 +30,7 @@ def test_a_name_says_where_to_ask(text, registry, repository):
 
 
 @pytest.mark.parametrize("name", ["localhost/a:1", "localhost:5000/a:1", "127.0.0.1:5000/a:1"])
-def test_only_loopback_is_asked_without_tls(name):
+def test_only_loopback_is_used_without_tls(name):
     assert ImageReference.parse(name).is_on_loopback
     assert not ImageReference.parse(f"x.{name}").is_on_loopback
     assert not ImageReference.parse("ghcr.io/localhost:1").is_on_loopback

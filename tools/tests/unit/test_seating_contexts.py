@@ -123,7 +123,7 @@ def test_an_image_limit_of_its_own_is_the_least_that_is_offered(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["headers", "engine"])
-def test_where_the_engine_cannot_be_asked_the_rung_of_the_ladder_is_offered_and_marked(missing, monkeypatch, tmp_path):
+def test_where_the_engine_cannot_predict_the_rung_of_the_ladder_is_offered_and_marked(missing, monkeypatch, tmp_path):
     model = intent(context=16384)
     found = locked(["qwen3-8b-q4km"], model)
     if missing == "engine":
@@ -154,17 +154,20 @@ def test_no_context_helps_where_another_model_of_the_group_is_too_large():
 
 
 def test_what_was_measured_above_the_prediction_is_added_for_every_context(monkeypatch):
-    asked = {at: (500 + at // 8) * MIB for at in range(STEP, 40961, STEP)}
-    monkeypatch.setattr(contexts, "_predict", lambda *arguments: {at: asked[at] for at in arguments[-1]})
+    needs = {at: (500 + at // 8) * MIB for at in range(STEP, 40961, STEP)}
+    monkeypatch.setattr(contexts, "_predict", lambda *arguments: {at: needs[at] for at in arguments[-1]})
     cards = {"t4": card(4000)}
-    plain = lock(cards, chat=entry(asked[16384], context=16384, ladder=GROWING))
-    more = lock(cards, chat=entry(asked[16384], context=16384, ladder=GROWING, measured=asked[16384] + 800 * MIB))
+    plain = lock(cards, chat=entry(needs[16384], context=16384, ladder=GROWING))
+    more = lock(
+        cards,
+        chat=entry(needs[16384], context=16384, ladder=GROWING, measured=needs[16384] + 800 * MIB),
+    )
 
     found = [contexts.largest(catalog_of(one), one, chart.of(one))["chat"].tokens for one in (plain, more)]
     assert found == [(8 * 3500) // STEP * STEP, (8 * 2700) // STEP * STEP]
 
 
-def test_the_search_proves_its_answer_on_300_random_models_and_asks_little():
+def test_the_search_proves_its_answer_on_300_random_models_in_few_requests():
     dice = random.Random(11549)
     questions = []
     for _ in range(300):
@@ -176,19 +179,19 @@ def test_the_search_proves_its_answer_on_300_random_models_and_asks_little():
             at: total[at] + dice.randint(-4096, 4096) for at in (2048, 4096, 8192, 16384, 32768, top) if at in total
         }
         limit = total[dice.choice(grid)] + dice.choice((-1, 0, 1, 10_000, -(1 << 33)))
-        asked = []
+        requests = []
 
-        def ask(wanted, total=total, asked=asked):
+        def predict(wanted, total=total, requests=requests):
             assert wanted, "a question without a context would never end"
-            asked.append(list(wanted))
+            requests.append(list(wanted))
             return {at: total[at] for at in wanted}
 
-        found = search(grid, known, lambda predicted, limit=limit: predicted <= limit, ask)
+        found = search(grid, known, lambda predicted, limit=limit: predicted <= limit, predict)
 
-        flat = [at for wanted in asked for at in wanted]
+        flat = [at for wanted in requests for at in wanted]
         next_one = grid[0] if found is None else next((at for at in grid if at > found), None)
         assert found is None or (found in flat and total[found] <= limit)
         assert next_one is None or (next_one in flat and total[next_one] > limit)
-        questions.append(len(asked))
+        questions.append(len(requests))
     assert sum(questions) / len(questions) < 2.5
     assert max(questions) < 10

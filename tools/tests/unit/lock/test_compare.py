@@ -110,8 +110,8 @@ def test_another_context_shows_in_argv_intent_and_seat(locked):
         ({"source": {"repo": "example/tiny-GGUF", "quant": "Q8_0"}}, ("source.quant F16 → Q8_0",)),
         ({"args": {"swa-full": True}}, ("argv nothing → --swa-full", "args.swa-full none → True")),
         (
-            {"vram": {"declared_mib": 7000, "why": "seen"}},
-            ("vram.declared_mib none → 7000", "vram.why none → seen", "seat 100 MiB → 7,000 MiB declared"),
+            {"vram": {"declared_mib": 7000, "why": "measured"}},
+            ("vram.declared_mib none → 7000", "vram.why none → measured", "seat 100 MiB → 7,000 MiB declared"),
         ),
     ],
 )

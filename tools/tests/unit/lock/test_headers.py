@@ -61,7 +61,7 @@ def test_only_headers_that_no_lock_names_are_removed(kept, tmp_path):
     other = b"other"
     headers.write(tmp_path, {headers.sha256_of(other): other})
     note = kept.parent / "note.gguf.gz"
-    note.write_text("kept by hand")
+    note.write_text("an operator's own")
 
     headers.prune(tmp_path, lock_naming(headers.sha256_of(other)))
 

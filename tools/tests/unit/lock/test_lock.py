@@ -179,20 +179,20 @@ def test_of_a_lock_that_was_not_written_by_corral_only_the_commits_are_reused(fo
         lock.require_fresh(catalog.load(folder))
     with pytest.raises(LockStale, match=r"lock\.json "):
         lock.read(folder / "lock.json")
-    hub.asked.clear()
-    engine.asked.clear()
+    hub.requests.clear()
+    engine.requests.clear()
     hub.head = NEXT
 
     locked(folder, hub, engine)
 
-    assert hub.asked == [("org/text", COMMIT), ("org/vision", COMMIT)]
-    assert engine.asked == ["text", "vision"]
+    assert hub.requests == [("org/text", COMMIT), ("org/vision", COMMIT)]
+    assert engine.requests == ["text", "vision"]
     assert (folder / "lock.json").read_bytes() == whole
     assert stale(folder) == {}
 
 
 @pytest.mark.parametrize(
-    ("harm", "asked"),
+    ("harm", "commit"),
     [
         (lambda entry: entry.update(revision="main"), None),
         (lambda entry: entry.update(revision=COMMIT[:39]), None),
@@ -212,16 +212,16 @@ def test_of_a_lock_that_was_not_written_by_corral_only_the_commits_are_reused(fo
         "no files",
     ],
 )
-def test_a_commit_of_such_a_lock_is_reused_where_it_is_the_models(folder, hub, harm, asked):
+def test_a_commit_of_such_a_lock_is_reused_where_it_is_the_models(folder, hub, harm, commit):
     locked(folder, hub)
     document = json.loads((folder / "lock.json").read_text())
     harm(document["models"]["text"])
     (folder / "lock.json").write_text(json.dumps(document))
-    hub.asked.clear()
+    hub.requests.clear()
 
     locked(folder, hub)
 
-    assert hub.asked == [("org/text", asked), ("org/vision", COMMIT)]
+    assert hub.requests == [("org/text", commit), ("org/vision", COMMIT)]
 
 
 def test_a_commit_that_the_intent_names_wins_over_one_in_a_lock_that_cannot_be_trusted(folder, hub):
@@ -231,21 +231,21 @@ def test_a_commit_that_the_intent_names_wins_over_one_in_a_lock_that_cannot_be_t
         del entry["intent"]  # version 1 had none
     (folder / "lock.json").write_text(json.dumps(document))
     edit(folder, "text", "quant: Q4_K_M", f"quant: Q4_K_M, revision: {NEXT}")
-    hub.asked.clear()
+    hub.requests.clear()
 
     locked(folder, hub)
 
-    assert hub.asked[0] == ("org/text", None)
+    assert hub.requests[0] == ("org/text", None)
 
 
 def test_upgrade_moves_on_from_a_lock_that_cannot_be_trusted_too(folder, hub):
     locked(folder, hub)
     (folder / "lock.json").write_text((folder / "lock.json").read_text() + " ")
-    hub.asked.clear()
+    hub.requests.clear()
 
     locked(folder, hub, upgrade=["text"])
 
-    assert hub.asked == [("org/text", None), ("org/vision", COMMIT)]
+    assert hub.requests == [("org/text", None), ("org/vision", COMMIT)]
 
 
 OTHERWISE = {
@@ -266,7 +266,7 @@ def test_an_entry_that_another_corral_wrote_is_stale_and_made_anew(folder, hub, 
     whole = (folder / "lock.json").read_bytes()
     harm, code, why = OTHERWISE[other]
     edit_lock(folder, lambda document: harm(document["models"]["text"]))
-    engine.asked.clear()
+    engine.requests.clear()
 
     assert codes(folder) == {"text": code}
     assert stale(folder)["text"].startswith(why)
@@ -274,7 +274,7 @@ def test_an_entry_that_another_corral_wrote_is_stale_and_made_anew(folder, hub, 
         lock.require_fresh(catalog.load(folder))
 
     locked(folder, hub, engine)
-    assert engine.asked == ([] if other == "other defaults" else ["text"])
+    assert engine.requests == ([] if other == "other defaults" else ["text"])
     assert (folder / "lock.json").read_bytes() == whole
 
 
@@ -338,9 +338,9 @@ def test_a_sealed_lock_whose_parts_do_not_fit_is_stale_with_the_offender_and_mad
     edit_lock(folder, harm)
 
     assert codes(folder) == {"lock.json": "content"}
-    for ask in (lambda: lock.read(folder / "lock.json"), lambda: lock.require_fresh(catalog.load(folder))):
+    for read in (lambda: lock.read(folder / "lock.json"), lambda: lock.require_fresh(catalog.load(folder))):
         with pytest.raises(LockStale, match=why) as caught:
-            ask()
+            read()
         assert caught.value.next_step == f"corral lock --catalog {folder}"
 
     locked(folder, hub)
@@ -433,7 +433,7 @@ def test_a_merge_of_two_locks_keeps_the_commits_of_both_ours_first(folder, hub, 
     assert merged.count("<<<<<<< ") > 3
     (folder / "lock.json").write_text(merged, newline="")
     assert codes(folder) == {"lock.json": "merge"}
-    hub.asked.clear()
+    hub.requests.clear()
     hub.head = NEXT
 
     locked(folder, hub)
@@ -456,18 +456,18 @@ def test_of_the_sides_of_a_merge_the_one_counts_that_has_the_models_repository(f
     hub.head = THEIRS
     locked(folder, hub)
     (folder / "lock.json").write_text(conflict(ours, (folder / "lock.json").read_text()))
-    hub.asked.clear()
+    hub.requests.clear()
 
     locked(folder, hub)
 
-    assert hub.asked == [("org/fork", THEIRS), ("org/vision", OURS)]
+    assert hub.requests == [("org/fork", THEIRS), ("org/vision", OURS)]
 
 
 def test_of_a_merge_of_which_one_side_is_no_json_the_other_is_used(folder, hub):
     locked(folder, hub)
     whole = (folder / "lock.json").read_text()
     (folder / "lock.json").write_text(f"<<<<<<< HEAD\n{whole[:500]}\n=======\n{whole}>>>>>>> other\n")
-    hub.asked.clear()
+    hub.requests.clear()
     hub.head = NEXT
 
     locked(folder, hub)
@@ -475,7 +475,7 @@ def test_of_a_merge_of_which_one_side_is_no_json_the_other_is_used(folder, hub):
     assert (folder / "lock.json").read_text() == whole
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="the same with markers written by hand is above")
+@pytest.mark.skipif(shutil.which("git") is None, reason="the same without git is above")
 def test_what_git_leaves_of_two_branches_that_both_locked_is_resolved(folder, hub, tmp_path):
     def git(*words, check=True):
         facts = ["user.name=a", "user.email=a@b", "commit.gpgsign=false", "init.defaultBranch=main"]

@@ -1,4 +1,4 @@
-"""The images of the cluster in the lock: at a digest, asked of the registry once."""
+"""The images of the cluster in the lock: at a digest, which is read from the registry once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_tag_is_locked_at_its_digest_and_a_digest_as_it_is(folder, hub, images
 
     document = json.loads((folder / "lock.json").read_text())
     assert document["images"] == {"fetch": f"{FETCH}@{TWO}", "llama-swap": f"{SWAP}@{ONE}"}
-    assert registry.asked == [SWAP]
+    assert registry.requests == [SWAP]
     assert (changes["llama-swap"].kind, changes["llama-swap"].details) == ("added", (f"{SWAP}@{ONE}",))
     assert changes["llama-swap"].subject == "image llama-swap"
     assert stale(folder) == {}
@@ -39,20 +39,20 @@ def test_the_agent_passes_over_the_images(folder, hub, images):
     assert list(read_lock(folder / "lock.json").models) == ["text", "vision"]
 
 
-def test_an_unchanged_image_is_not_asked_again_until_it_is_upgraded(folder, hub, images):
+def test_an_unchanged_image_is_not_requested_again_until_it_is_upgraded(folder, hub, images):
     locked(folder, hub, image_digest=Registry())
     registry = Registry(TWO)
 
     assert locked(folder, hub, image_digest=registry)["llama-swap"].kind == "unchanged"
-    assert registry.asked == []
+    assert registry.requests == []
 
     changes = locked(folder, hub, image_digest=registry, upgrade_images=["llama-swap", "fetch"])
-    assert registry.asked == [SWAP]
+    assert registry.requests == [SWAP]
     assert changes["llama-swap"].kind == "upgraded"
     assert changes["llama-swap"].details == (f"{SWAP}@{ONE} → {SWAP}@{TWO}",)
 
 
-def test_another_tag_is_stale_and_asked(folder, hub, images):
+def test_another_tag_is_stale_and_requested(folder, hub, images):
     locked(folder, hub, image_digest=Registry())
     images(swap="ghcr.io/org/swap:v2")
 
@@ -67,17 +67,17 @@ def test_another_digest_in_the_catalog_is_taken_as_it_is(folder, hub, images):
     registry = Registry()
 
     assert locked(folder, hub, image_digest=registry)["fetch"].details == (f"{FETCH}@{TWO} → {FETCH}@{ONE}",)
-    assert registry.asked == []
+    assert registry.requests == []
 
 
-def test_an_image_of_a_lock_that_cannot_be_trusted_is_asked_again(folder, hub, images):
+def test_an_image_of_a_lock_that_cannot_be_trusted_is_requested_again(folder, hub, images):
     locked(folder, hub, image_digest=Registry())
     (folder / "lock.json").write_text((folder / "lock.json").read_text() + " ")
     registry = Registry(TWO)
 
     locked(folder, hub, image_digest=registry)
 
-    assert registry.asked == [SWAP]
+    assert registry.requests == [SWAP]
 
 
 def test_images_without_an_intent_leave_the_lock(folder, hub, images):
@@ -90,11 +90,11 @@ def test_images_without_an_intent_leave_the_lock(folder, hub, images):
     assert json.loads((folder / "lock.json").read_text())["images"] == {}
 
 
-def test_an_image_without_an_answer_leaves_the_lock_as_it_was(folder, hub, images):
+def test_an_image_without_a_response_leaves_the_lock_as_it_was(folder, hub, images):
     def away(image):
-        raise CannotRun(f"The registry of {image.name} does not answer.", next_step="Check the network")
+        raise CannotRun(f"The registry of {image.name} sends no response.", next_step="Check the network")
 
-    with pytest.raises(CannotRun, match=r"  image llama-swap: The registry of ghcr\.io/org/swap does not answer"):
+    with pytest.raises(CannotRun, match=r"  image llama-swap: The registry of ghcr\.io/org/swap sends no response"):
         locked(folder, hub, image_digest=away)
 
     assert not (folder / "lock.json").exists()

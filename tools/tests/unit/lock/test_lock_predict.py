@@ -59,7 +59,7 @@ def predict(catalog, *names, known=(), **intent):
     return model, argv, Predictor(of(catalog)).predict("m", model, resolved, argv, known)
 
 
-def test_the_rows_are_what_the_engine_says_and_add_up(catalog):
+def test_the_rows_are_what_the_engine_counts_and_add_up(catalog):
     _, _, found = predict(catalog, QWEN)
     rows = found.prediction
 
@@ -82,7 +82,7 @@ def test_a_projector_has_rows_and_a_type(catalog):
     assert set(found.headers) == set(found.prediction.headers)
 
 
-def test_with_the_headers_at_hand_nothing_is_read(catalog):
+def test_with_the_headers_beside_the_lock_nothing_is_read(catalog):
     _, _, first = predict(catalog, QWEN)
     headers.write(catalog, first.headers)
     (catalog / f"{QWEN}.gguf").unlink()
@@ -196,7 +196,7 @@ def test_many_slots_of_a_trained_context_are_fine(catalog):
 
 @pytest.fixture
 def unknown(catalog):
-    """A model of an architecture that this engine has never heard of."""
+    """A model of an architecture that this engine does not know."""
     path = catalog / f"{QWEN}.gguf"
     with path.open("r+b") as file:
         data = file.read(1 << 16)
@@ -212,7 +212,7 @@ def test_what_the_engine_does_not_know_is_an_error_that_offers_a_declaration(unk
 
 
 def test_or_its_prediction_holds_the_reason_where_it_is_declared(unknown):
-    _, _, found = predict(unknown, QWEN, vram=DeclaredVram(declared_mib=7000, why="seen on a T4"))
+    _, _, found = predict(unknown, QWEN, vram=DeclaredVram(declared_mib=7000, why="measured on a T4"))
     rows = found.prediction
 
     assert (rows.gpu, rows.host, rows.rules, rows.ladder, rows.context_trained) == (None, None, (), (), None)
@@ -240,11 +240,11 @@ def test_two_roads_that_disagree_stop_the_lock_with_both_numbers(catalog, monkey
         predict(catalog, QWEN)
 
 
-def test_without_the_engine_the_error_says_where_to_lock(catalog, monkeypatch):
+def test_without_the_engine_the_error_names_where_to_lock(catalog, monkeypatch):
     """A declaration is no way round it: it is not known then that the engine cannot."""
     monkeypatch.setattr(embedded, "WHEEL_VERSION", "2026.99.1")
 
     with pytest.raises(ProgramMissing, match="cannot be predicted here: The embedded engine is xllamacpp") as caught:
-        predict(catalog, QWEN, vram=DeclaredVram(declared_mib=9000, why="seen"))
+        predict(catalog, QWEN, vram=DeclaredVram(declared_mib=9000, why="measured"))
     assert "pip install xllamacpp==2026.99.1" in caught.value.next_step
     assert "commit lock.json and headers/" in caught.value.next_step

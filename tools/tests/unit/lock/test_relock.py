@@ -1,4 +1,4 @@
-"""Relocking: only what changed is asked of hub and engine again."""
+"""Relocking: only what changed is resolved and predicted again."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from tests.support.relocking import (
 )
 
 
-def test_a_fresh_lock_asks_the_hub_nothing(folder, hub):
+def test_a_fresh_lock_sends_no_request_to_the_hub(folder, hub):
     locked(folder, hub)
-    hub.asked.clear()
+    hub.requests.clear()
 
     changes = locked(folder, hub)
 
-    assert hub.asked == []
+    assert hub.requests == []
     assert {change.kind for change in changes.values()} == {"unchanged"}
 
 
 @pytest.mark.parametrize("edited", ["models/text.yaml", "cards/t4.yaml"])
-def test_a_comment_makes_a_lock_stale_and_relocking_asks_nothing(folder, hub, engine, edited):
+def test_a_comment_makes_a_lock_stale_and_relocking_sends_no_request(folder, hub, engine, edited):
     locked(folder, hub, engine)
     (folder / edited).write_text((folder / edited).read_text() + "# the only one\n")
     assert stale(folder) == {edited: "has changed since it was locked"}
     assert codes(folder) == {edited: "changed"}
-    hub.asked.clear()
-    engine.asked.clear()
+    hub.requests.clear()
+    engine.requests.clear()
 
     changes = locked(folder, hub, engine)
 
-    assert (hub.asked, engine.asked) == ([], [])
+    assert (hub.requests, engine.requests) == ([], [])
     assert {change.kind for change in changes.values()} == {"unchanged"}
     assert stale(folder) == {}
 
 
-def test_a_longer_life_changes_the_lock_without_asking_the_hub(folder, hub):
+def test_a_longer_life_changes_the_lock_without_a_request_to_the_hub(folder, hub):
     locked(folder, hub)
     edit(folder, "text", "card: t4", "card: t4\nttl: 60")
-    hub.asked.clear()
+    hub.requests.clear()
 
     changes = locked(folder, hub)
 
-    assert hub.asked == []
+    assert hub.requests == []
     assert (changes["text"].kind, changes["text"].details) == ("changed", ("ttl 600 → 60",))
     assert stale(folder) == {}
 
@@ -68,26 +68,26 @@ def test_a_changed_context_changes_the_command_line(folder, hub):
     assert locked(folder, hub)["text"].details[0] == "argv 4096 → 8192"
 
 
-def test_only_a_changed_source_is_asked_of_the_hub_again(folder, hub):
+def test_only_a_changed_source_is_resolved_by_the_hub_again(folder, hub):
     locked(folder, hub)
-    hub.asked.clear()
+    hub.requests.clear()
     edit(folder, "text", "org/text", "org/other")
 
     changes = locked(folder, hub)
 
-    assert hub.asked == [("org/other", None)]
+    assert hub.requests == [("org/other", None)]
     assert "repo org/text → org/other" in changes["text"].details
 
 
 def test_a_model_that_begins_to_see_stays_on_its_commit(folder, hub):
     locked(folder, hub)
-    hub.asked.clear()
+    hub.requests.clear()
     hub.head = NEXT
     edit(folder, "text", "[text]", "[text, image]")
 
     locked(folder, hub)
 
-    assert hub.asked == [("org/text", COMMIT)]
+    assert hub.requests == [("org/text", COMMIT)]
 
 
 def test_a_new_commit_is_taken_only_with_upgrade(folder, hub):
@@ -116,13 +116,13 @@ def test_a_removed_model_leaves_the_lock(folder, hub):
 
 def test_what_does_not_touch_the_command_line_is_not_predicted_again(folder, hub, engine):
     locked(folder, hub, engine)
-    assert engine.asked == ["text", "vision"]
-    engine.asked.clear()
+    assert engine.requests == ["text", "vision"]
+    engine.requests.clear()
     edit(folder, "text", "card: t4", "card: t4\nttl: 60")
 
     locked(folder, hub, engine)
 
-    assert engine.asked == []
+    assert engine.requests == []
     assert stale(folder) == {}
 
 
@@ -138,37 +138,37 @@ def test_what_does_not_touch_the_command_line_is_not_predicted_again(folder, hub
 )
 def test_what_changes_what_is_taken_is_predicted_again(folder, hub, engine, old, new):
     locked(folder, hub, engine)
-    engine.asked.clear()
+    engine.requests.clear()
     hub.head = NEXT
     edit(folder, "text", old, new)
 
     locked(folder, hub, engine)
 
-    assert engine.asked == ["text"]
+    assert engine.requests == ["text"]
     assert stale(folder) == {}
 
 
 def test_files_of_a_new_commit_are_predicted_again(folder, hub, engine):
     locked(folder, hub, engine)
-    engine.asked.clear()
+    engine.requests.clear()
     hub.head = NEXT
 
     locked(folder, hub, engine, upgrade=["text"])
 
-    assert engine.asked == ["text"]
+    assert engine.requests == ["text"]
 
 
-def test_a_declaration_is_taken_over_without_asking_and_must_cover_the_prediction(folder, hub, engine):
+def test_a_declaration_is_taken_over_without_a_prediction_and_must_cover_the_prediction(folder, hub, engine):
     locked(folder, hub, engine)
-    engine.asked.clear()
-    edit(folder, "text", "card: t4", "card: t4\nvram: {declared_mib: 9, why: seen}")
+    engine.requests.clear()
+    edit(folder, "text", "card: t4", "card: t4\nvram: {declared_mib: 9, why: measured}")
 
     assert locked(folder, hub, engine)["text"].details == (
         "vram.declared_mib none → 9",
-        "vram.why none → seen",
+        "vram.why none → measured",
         "seat 1 MiB → 9 MiB declared",
     )
-    assert engine.asked == []
+    assert engine.requests == []
 
     def heavy(document):
         parts = document["models"]["text"]["predicted"]
@@ -180,19 +180,19 @@ def test_a_declaration_is_taken_over_without_asking_and_must_cover_the_predictio
         locked(folder, hub, engine)
 
 
-def test_an_unpredicted_model_whose_declaration_goes_is_asked_again(folder, hub, engine):
-    edit(folder, "text", "card: t4", "card: t4\nvram: {declared_mib: 9, why: seen}")
+def test_an_unpredicted_model_without_its_declaration_is_predicted_again(folder, hub, engine):
+    edit(folder, "text", "card: t4", "card: t4\nvram: {declared_mib: 9, why: measured}")
     locked(folder, hub, engine)
     nothing = {"gpu": None, "host": None, "gpu_bytes": None, "unmeasured": "it crashed"}
     edit_lock(folder, lambda document: document["models"]["text"]["predicted"].update(nothing))
-    engine.asked.clear()
+    engine.requests.clear()
     assert locked(folder, hub, engine)["text"].kind == "unchanged"
-    assert engine.asked == []
+    assert engine.requests == []
 
-    edit(folder, "text", "vram: {declared_mib: 9, why: seen}", "")
+    edit(folder, "text", "vram: {declared_mib: 9, why: measured}", "")
     locked(folder, hub, engine)
 
-    assert engine.asked == ["text"]
+    assert engine.requests == ["text"]
 
 
 def measurement(argv, **more):
@@ -213,12 +213,12 @@ def test_the_largest_measurement_on_a_card_for_exactly_this_argv_is_locked_offli
     )
     ledger.write(folder, Ledger(measurements=records))
     assert codes(folder) == {"measured.json": "added"}
-    hub.asked.clear()
-    engine.asked.clear()
+    hub.requests.clear()
+    engine.requests.clear()
 
     changes = locked(folder, hub, engine)
 
-    assert (hub.asked, engine.asked) == ([], [])
+    assert (hub.requests, engine.requests) == ([], [])
     facts = {"gpu_bytes": 7 << 20, "device": "Tesla P4", "source": "nvidia-smi", "engine": "b11549"}
     entries = json.loads((folder / "lock.json").read_text())["models"]
     assert entries["text"]["measured"] == facts | {"date": "2026-11-21T00:00:00Z"}
@@ -242,7 +242,7 @@ def test_a_measurement_is_taken_over_without_anything_else(folder, hub):
     assert (folder / "lock.json").read_bytes() == quick
 
 
-def test_all_models_that_cannot_be_predicted_are_named_at_once(folder, hub):
+def test_all_models_that_cannot_be_predicted_are_named_together(folder, hub):
     class Broken(Engine):
         def predict(self, model_id, model, resolved, argv, known=()):
             raise EngineCannotPredict(f"no {model_id}", next_step="declare it")
@@ -269,7 +269,7 @@ def test_one_model_that_cannot_be_resolved_leaves_the_lock_as_it_was(folder, hub
 
 def test_a_hub_that_is_away_is_not_the_catalogs_fault(folder):
     def away(model, directory, commit):
-        raise HubUnavailable("the hub does not answer")
+        raise HubUnavailable("the hub sends no response")
 
     with pytest.raises(CannotRun):
         locked(folder, away)
