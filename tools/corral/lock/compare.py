@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from corral.agent.lock_file import LockedFile
@@ -72,16 +73,14 @@ class Change:
 def compare(before: Lock | None, after: Lock | None) -> tuple[Change, ...]:
     """Every model, card and image of either lock, models first, each by name; unchanged ones too.
 
-    Args:
-        before: None stands for an empty lock.
-        after: the same.
+    None for a lock is an empty one.
     """
     empty = Lock(sources={}, images={}, cards={}, models={})
     old, new = before or empty, after or empty
     return (
         *_changes("model", old.models, new.models, _of_model),
-        *_changes("card", old.cards, new.cards, _of_card),
-        *_changes("image", old.images, new.images, _of_image),
+        *_changes("card", old.cards, new.cards, partial(_different_keys, "card")),
+        *_changes("image", old.images, new.images, partial(_different, "image", "")),
     )
 
 
@@ -125,14 +124,6 @@ def _of_model(old: LockEntry | None, new: LockEntry | None) -> Iterator[Differen
         yield Difference("prediction", "", old.predicted, new.predicted)
 
 
-def _of_card(old: Card | None, new: Card | None) -> Iterator[Difference]:
-    yield from _different_keys("card", old, new)
-
-
-def _of_image(old: str | None, new: str | None) -> Iterator[Difference]:
-    yield from _different("image", "", old, new)
-
-
 def _different_keys(field: Field, old: Model | Card | None, new: Model | Card | None) -> Iterator[Difference]:
     was, now = (_flat(one.model_dump(mode="json")) if one else {} for one in (old, new))
     for key in dict.fromkeys((*was, *now)):
@@ -158,7 +149,7 @@ def _words(one: Difference, *, whole: bool) -> str:
         case "file":
             return _file_words(before, after)
         case "revision":
-            return f"revision {_short(before)} → {_short(after)}"
+            return " → ".join([f"revision {(before or 'none')[:_SHORT]}", (after or "none")[:_SHORT]])
         case "argv":
             return f"argv {argv_words(before, after)}"
         case "seat":
@@ -175,10 +166,6 @@ def _words(one: Difference, *, whole: bool) -> str:
 
 def _seat_words(seat: Seat) -> str:
     return f"{seat.mib:,} MiB{'' if seat.basis == 'predicted' else f' {seat.basis}'}"
-
-
-def _short(revision: str | None) -> str:
-    return (revision or "none")[:_SHORT]
 
 
 def shown(value: Any) -> str:

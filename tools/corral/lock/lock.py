@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
@@ -267,19 +267,17 @@ def write(path: Path, lock: Lock) -> bool:
 
 
 def _read(path: Path) -> Lock | Stale | None:
-    text = text_of(path)
-    if text is None:
+    if (text := text_of(path)) is None:
         return None
     if "\ufffd" in text:
         return Stale("lock", path.name, "unreadable", "is not UTF-8")
     try:
-        document = parse(text)
+        document = parse(path, text)
     except ValueError as error:
         if merge_markers.present(text):
             return Stale("lock", path.name, "merge", "has the conflict markers of a merge")
         return Stale("lock", path.name, "unreadable", f"is not JSON ({error})")
     version = document.get("version") if isinstance(document, dict) else None
-    refuse_newer(path, version)
     if type(version) is not int or version != VERSION:
         has = "no version" if version is None else f"version {json.dumps(version)}"
         return Stale("lock", path.name, "version", f"has {has}, and this corral reads version {VERSION}")
@@ -322,26 +320,21 @@ def text_of(path: Path) -> str | None:
         raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {shlex.quote(str(path))}") from None
 
 
-def parse(text: str) -> object:
-    """*text* as JSON.
+def parse(path: Path, text: str) -> Any:
+    """*text*, which was read from *path*, as JSON.
 
     Raises:
         ValueError: it is not JSON, or is nested too deeply.
+        Refused: only a newer corral writes its version.
     """
     try:
-        return json.loads(text)
+        document = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-
-
-def refuse_newer(path: Path, version: object) -> None:
-    """Refuse the lock at *path* when *version* is one that only a newer corral writes.
-
-    Raises:
-        Refused: it is; the message names it.
-    """
+    version = document.get("version") if isinstance(document, dict) else None
     if type(version) is int and version > VERSION:
         raise Refused(
             f"{path} has version {version}, and this corral is older: it reads version {VERSION}.",
             next_step="Upgrade corral: update its checkout, then run there: make setup",
         )
+    return document

@@ -13,7 +13,7 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, StringConstraints,
 from corral.catalog.intent import Source
 from corral.errors import Refused
 from corral.lock import merge_markers
-from corral.lock.lock import COMMIT_PATTERN, parse, refuse_newer, relock_command, text_of
+from corral.lock.lock import COMMIT_PATTERN, parse, relock_command, text_of
 
 
 class Pin(BaseModel):
@@ -55,13 +55,11 @@ def pins(path: Path) -> dict[str, tuple[Pin, ...]]:
 
 def _documents(path: Path, text: str) -> list[dict[str, Any]]:
     """What can be read of *text*: of a merge each side that is a JSON object."""
-    found = []
+    found: list[dict[str, Any]] = []
     for side in merge_markers.sides(text):
         with contextlib.suppress(ValueError):
-            document = parse(side.removeprefix("\ufeff"))
-            if isinstance(document, dict):
-                refuse_newer(path, document.get("version"))
-                found.append(document)
+            document = parse(path, side.removeprefix("\ufeff"))
+            found += [document] if isinstance(document, dict) else []
     if found:
         return found
     folder, again = shlex.quote(str(path.parent)), relock_command(path.parent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from corral.catalog.argv import llama_server_argv
@@ -43,7 +43,7 @@ class Relocked:
 
     lock: Lock
     changes: tuple[Change, ...]
-    headers: Mapping[str, bytes] = field(default_factory=dict)
+    headers: Mapping[str, bytes]
 
 
 def relock(
@@ -108,12 +108,7 @@ def relock(
 
 
 def with_measurements(lock: Lock, catalog: Catalog) -> Lock:
-    """*lock* with what *catalog* has measured since: all else is as it was, without a request.
-
-    Args:
-        lock: fresh but for measured.json.
-        catalog: read after measured.json was written.
-    """
+    """*lock*, fresh but for measured.json, with the measurements of *catalog*; nothing is resolved or predicted."""
     entries = {
         model_id: entry.model_copy(update={"measured": catalog.measured.on_card(model_id, entry.argv)})
         for model_id, entry in lock.models.items()
@@ -149,13 +144,11 @@ class _Relocking:
         return entry, predicted.headers
 
     def _resolved(self, model_id: str, model: Model, old: LockEntry | None) -> Resolved:
-        if model_id in self.upgrade:
+        if model_id in self.upgrade or (old and old.intent.source != model.source):
             return self._resolve_anew(model_id, model, None)
         if old is None:
             own = (pin.commit for pin in self.pins.get(model_id, ()) if pin.belongs_to(model.source))
             return self._resolve_anew(model_id, model, next(own, None))
-        if old.intent.source != model.source:
-            return self._resolve_anew(model_id, model, None)
         # What is on disk may have changed under its name; a commit of the hub cannot.
         if old.has_projector == model.vision and old.repo is not None:
             return Resolved(old.repo, old.revision, old.licence, old.files)

@@ -16,12 +16,7 @@ from corral.lock.lock import Basis, Lock
 
 @dataclass(frozen=True)
 class Group:
-    """Models of which one runs at a time.
-
-    Attributes:
-        mib: MiB of the largest of them.
-        models: the seat of each in MiB, by id.
-    """
+    """Models of which one runs at a time: MiB of the largest, and the seat of each in MiB, by id."""
 
     mib: int
     models: Mapping[str, int]

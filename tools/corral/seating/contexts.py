@@ -70,7 +70,7 @@ class _Question:
         return max(predicted, self.floor) <= self.limit
 
     def without_engine(self) -> Largest | None:
-        """The result where it takes no engine: nothing fits, only a declaration is known, or the largest context fits."""
+        """The result that takes no engine: nothing fits, only a declaration is known, or the largest context fits."""
         if self.floor > self.limit or not self.grid:
             return Largest(None, proved=True)
         if not self.known:
@@ -91,13 +91,8 @@ def largest(catalog: Catalog, lock: Lock, chart: Chart, models: Iterable[str] | 
     """The largest context of each of *models* (all when None) that fits when nothing else changes.
 
     Up to the trained context, or the present one where RoPE scaling makes that larger.  What was measured above the
-    prediction is added for every context: it is not assumed to vanish with the context.
-
-    Args:
-        catalog: the intents as they are written: a default may depend on the context.
-        lock: their lock.
-        chart: its chart.
-        models: ids.
+    prediction is added for every context: it is not assumed to vanish with the context.  *catalog* has the intents as
+    they are written: a default may depend on the context.
     """
     questions = {
         model_id: _question(catalog.models[model_id], lock.models[model_id], chart, model_id)

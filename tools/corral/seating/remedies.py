@@ -53,14 +53,7 @@ class Together:
 
 
 def of(lock: Lock, chart: Chart, contexts: Mapping[str, Largest], card: str) -> list[Remedy]:
-    """The remedies of *card*; none for a card that is not short.
-
-    Args:
-        lock: the lock that *chart* is of.
-        chart: the chart.
-        contexts: the largest context that fits, at least of the models on *card*.
-        card: its name.
-    """
+    """The remedies of *card*, none for one that is not short; *contexts* has at least those of its models."""
     found = chart.cards[card]
     if found.fits:
         return []
