@@ -11,11 +11,11 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from corral.engine import embedded, llama_swap_build
+from corral.engine.go_build import Report
 from corral.errors import ProgramMissing, Refused
 
 EMBEDDED = "corral-llama-server"
@@ -26,17 +26,11 @@ _NO_BUILD = re.compile(r"\b0 \(unknown\)|build 0\b")
 
 @dataclass(frozen=True)
 class Program:
-    """The llama-server or the llama-swap to run.
+    """The llama-server or the llama-swap to run."""
 
-    Attributes:
-        path: an absolute path to an executable, which a llama-swap ``to be built`` does not have yet.
-        origin: ``LLAMA_SERVER``, ``LLAMA_SWAP``, ``PATH``, ``embedded``, ``cache`` or ``to be built``.
-        build: its version as it prints it, or as it would be built; "unknown" when its packager left that out.
-    """
-
-    path: Path
-    origin: str
-    build: str
+    path: Path  # absolute; a llama-swap "to be built" does not exist yet
+    origin: str  # LLAMA_SERVER, LLAMA_SWAP, PATH, embedded, cache or to be built
+    build: str  # its version as it prints it, or as it would be built; "unknown" when its packager left that out
 
 
 def llama_server() -> Program:
@@ -63,11 +57,8 @@ def find_llama_server() -> tuple[Path, str]:
     return path, "embedded"
 
 
-def llama_swap(report: Callable[[str], None] = lambda _: None) -> Path:
+def llama_swap(report: Report = lambda _: None) -> Path:
     """The llama-swap of this machine: ``LLAMA_SWAP=``, then PATH, then the user's cache; built there when missing.
-
-    Args:
-        report: takes a line before a build, which lasts about a minute.
 
     Raises:
         Refused: ``LLAMA_SWAP`` does not name a program that starts.
@@ -81,22 +72,21 @@ def find_llama_swap() -> Program:
     """The program of ``llama_swap``, which raises the same; builds nothing."""
     if own := _own("LLAMA_SWAP", "llama-swap"):
         path, origin = own
-        return Program(path, origin, _first_line(_version_text(path, "-version", origin)))
+        printed = _version_text(path, "-version", origin)
+        return Program(path, origin, printed.partition("\n")[0].removeprefix("version:").strip() or _UNKNOWN)
     path = llama_swap_build.cached_path()
     origin = "cache" if _is_program(path) else "to be built"
     return Program(path, origin, llama_swap_build.pinned_version())
 
 
 def _own(variable: str, name: str) -> tuple[Path, str] | None:
-    """The operator's program and whether *variable* or PATH named it; None when they have none."""
-    named = os.environ.get(variable)
-    if named:  # `LLAMA_SERVER= corral up` asks for the default
+    """The operator's program and its origin; None when they have none."""
+    if named := os.environ.get(variable):  # empty: the default
         path = Path(named).expanduser().absolute()
         if not _is_program(path):
             what = "is not executable" if path.is_file() else "is a folder" if path.is_dir() else "does not exist"
-            raise Refused(
-                f"{variable} names {named}, which {what}.", next_step=f"Correct it, or take it away: unset {variable}"
-            )
+            step = f"Correct it, or take it away: unset {variable}"
+            raise Refused(f"{variable} names {named}, which {what}.", next_step=step)
         return path, variable
     found = shutil.which(name)
     return (Path(found).absolute(), "PATH") if found else None
@@ -126,10 +116,6 @@ def _llama_cpp_build(printed: str) -> str:
     """``version: 6789 (abcdef)`` → ``6789 (abcdef)``; some packagers leave the numbers out."""
     match = re.search(r"^version:\s*(.+)$", printed, re.MULTILINE)
     return match[1].strip() if match and not _NO_BUILD.search(match[1]) else _UNKNOWN
-
-
-def _first_line(printed: str) -> str:
-    return printed.splitlines()[0].removeprefix("version:").strip() if printed else _UNKNOWN
 
 
 def _is_program(path: Path) -> bool:

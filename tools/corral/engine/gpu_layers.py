@@ -20,21 +20,13 @@ _RECORD = re.compile(r"^(?:# |<!-- )corral-service: (?P<json>\{.*\})(?: -->)?$",
 
 @dataclass(frozen=True)
 class HostService:
-    """A service that the role has installed on this machine.
+    """A service that the role has installed on this machine."""
 
-    Attributes:
-        program: ``llama-swap`` or ``llama-server``.
-        file: the unit, or the property list.
-        serves: one model's id, or how many models, as ``2 models``.
-        layers: ``all`` or ``none``.
-        reason: why, in words.
-    """
-
-    program: str
-    file: Path
-    serves: str
-    layers: str
-    reason: str
+    program: str  # llama-swap or llama-server
+    file: Path  # the systemd unit, or the property list
+    serves: str  # one model's id, or how many models, as "2 models"
+    layers: str  # all or none
+    reason: str  # why, in words
 
     @property
     def banner(self) -> str:

@@ -30,51 +30,39 @@ _IN_FLIGHT = re.compile(r'data: ?\{"type":"inflight","data":("(?:[^"\\]|\\.)*")\
 
 @dataclass(frozen=True)
 class Resident:
-    """A model that has a process.
-
-    Attributes:
-        model: its id.
-        state: ``starting``, ``ready`` or ``stopping``.
-        proxy: where its engine listens.
-        ttl: seconds without a request after which it is unloaded; 0 or less: never.
-    """
+    """A model that has a process."""
 
     model: str
-    state: str
-    proxy: str
-    ttl: int
+    state: str  # starting, ready or stopping
+    proxy: str  # the address of its engine
+    ttl: int  # seconds without a request after which it is unloaded; 0 or less: never
 
 
 @dataclass(frozen=True)
 class InFlight:
-    """A request without a complete answer, waiting or served: its model, and when it came (seconds since 1970)."""
+    """A request without a complete answer, waiting or served."""
 
     model: str
-    since: float
+    since: float  # seconds since 1970
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request that is over: its model, when it ended (seconds since 1970), and the HTTP status of the answer."""
+    """A request that is over."""
 
     model: str
-    ended: float
-    status: int
+    ended: float  # seconds since 1970
+    status: int  # of the HTTP answer
 
 
 class LlamaSwap:
-    """The llama-swap at *endpoint* (``http://host:port``).
+    """The llama-swap at *endpoint* (``http://host:port``), which has *limit_s* seconds to answer.
 
     Every method but ``is_healthy`` raises CannotRun when it does not answer, or not as llama-swap does.
-
-    Args:
-        endpoint: where it listens.
-        limit_s: seconds that an answer may take; by default enough for a busy machine.
     """
 
-    def __init__(self, endpoint: str, *, limit_s: float | None = None) -> None:
-        self._endpoint = endpoint
-        self._limit_s = limit_s or _ANSWER_LIMIT_S
+    def __init__(self, endpoint: str, *, limit_s: float = _ANSWER_LIMIT_S) -> None:
+        self._endpoint, self._limit_s = endpoint, limit_s
 
     def is_healthy(self) -> bool:
         """Whether it answers at all, whatever the state of its models."""

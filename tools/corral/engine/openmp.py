@@ -33,10 +33,9 @@ def provide() -> None:
 
 
 def load_carried() -> None:
-    """Load the carried library as ``libgomp.so.1``.
+    """Load the carried library as ``libgomp.so.1``: from memory, with that SONAME in the place of its longer one.
 
-    The dynamic linker takes a loaded library for a wanted one when its SONAME is the wanted name, so the carried file
-    is loaded from memory with its SONAME put back: the shorter name fits into the place of the longer.
+    The dynamic linker takes a loaded library for a wanted one when its SONAME is the wanted name.
 
     Raises:
         ProgramMissing: it is not there or cannot be loaded.
@@ -53,8 +52,6 @@ def load_carried() -> None:
             file.flush()
             ctypes.CDLL(f"/proc/self/fd/{memory}", mode=ctypes.RTLD_GLOBAL)
     except (IndexError, OSError) as error:
-        raise ProgramMissing(
-            f"The embedded engine needs {SONAME}: this system has none, and the one of the {CARRIER} wheel cannot be "
-            f"loaded ({error}).",
-            next_step="apt-get install libgomp1 (Debian, Ubuntu), or the package with GCC's OpenMP runtime elsewhere",
-        ) from None
+        message = f"{SONAME}: this system has none, and the one of the {CARRIER} wheel cannot be loaded ({error})."
+        step = "apt-get install libgomp1 (Debian, Ubuntu), or the package with GCC's OpenMP runtime elsewhere"
+        raise ProgramMissing(f"The embedded engine needs {message}", next_step=step) from None

@@ -31,37 +31,21 @@ _TEXTS = ("model", "reason", "program", "name")
 
 @dataclass(frozen=True)
 class Record:
-    """One line; a field that it does not have is empty, or None.
+    """One line; a field that it does not have is empty, or None."""
 
-    Attributes:
-        code: what it states; the first five of ``Code`` are decisions, of which each start of an engine has one.
-        model: the one that was to be loaded; of a ``seat`` the one that has it.
-        need_mib: what the model needs of its card, in MiB.
-        free_mib: what is free on the card, in MiB.
-        total_mib: what the card has, in MiB.
-        reason: of ``memory-unknown``: why, a code.
-        program: of ``no-engine``: the one that cannot be run.
-        refused: of the records after ``no-room``: the model whose load was refused.
-        pid: the process that holds memory, or has a seat.
-        name: of a ``holder``: a model's id, or a program.
-        held_mib: what it holds, in MiB; None where the driver does not give it.
-        seat_mib: what an engine may take, in MiB.
-        on_card: whether the engine that has the seat uses a card.
-    """
-
-    code: Code
-    model: str = ""
+    code: Code  # the first five are decisions, of which each start of an engine has one
+    model: str = ""  # the one to be loaded; of a seat the one that has it
     need_mib: int | None = None
-    free_mib: int | None = None
+    free_mib: int | None = None  # on the card, as total_mib
     total_mib: int | None = None
-    reason: str = ""
-    program: str = ""
-    refused: str = ""
-    pid: int | None = None
-    name: str = ""
-    held_mib: int | None = None
-    seat_mib: int | None = None
-    on_card: bool = False
+    reason: str = ""  # of memory-unknown: a code
+    program: str = ""  # of no-engine: the one that cannot be run
+    refused: str = ""  # after no-room: the model whose load was refused
+    pid: int | None = None  # the process that holds memory, or has a seat
+    name: str = ""  # of a holder: a model's id, or a program
+    held_mib: int | None = None  # None where the driver does not give it
+    seat_mib: int | None = None  # what an engine may take
+    on_card: bool = False  # whether the engine that has the seat uses a card
 
     @property
     def is_decision(self) -> bool:

@@ -21,17 +21,11 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True)
 class Mark:
-    """One process of one boot of the machine.
-
-    Attributes:
-        pid: its process id.
-        birth: when it was started: on Linux clock ticks since the boot, elsewhere seconds since 1970.
-        boot: which boot; empty where the system does not number its boots.
-    """
+    """One process of one boot of the machine."""
 
     pid: int
-    birth: float
-    boot: str
+    birth: float  # on Linux clock ticks since the boot, elsewhere seconds since 1970
+    boot: str  # which boot; empty where the system does not number its boots
 
 
 def mark(pid: int) -> Mark | None:

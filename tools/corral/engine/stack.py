@@ -12,13 +12,14 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from corral.engine import ports, processes
 from corral.engine.binaries import Program
+from corral.engine.go_build import Report
 from corral.engine.llama_swap import LlamaSwap
 from corral.engine.processes import Mark
 from corral.engine.stack_folder import StackFolder
@@ -41,34 +42,22 @@ _VRAM_SOURCE = "CORRAL_VRAM_SOURCE"
 _NO_CARD = "echo the embedded engine uses no NVIDIA card"
 _PRINTS_ITS_BUFFERS = "4"  # the verbosity from which llama.cpp logs the size of its buffers; never a prompt
 
-_children: dict[int, subprocess.Popen[bytes]] = {}  # child processes of this very process, which must reap them
+_children: dict[int, subprocess.Popen[bytes]] = {}  # children of this process, which must reap them
 
 
 @dataclass(frozen=True)
 class Running:
-    """A stack as it was started.
+    """A stack as it was started."""
 
-    Attributes:
-        process: llama-swap; it leads the session of all engines.
-        token: what all processes of this stack carry in their environment.
-        port: of llama-swap, on 127.0.0.1.
-        first_engine_port: of the engines; each model has the next one.
-        config_sha256: of the configuration.
-        engine: the llama-server of all models.
-        llama_swap: the llama-swap program.
-        catalog: the folder of the catalog that it serves.
-        started_at: seconds since 1970.
-    """
-
-    process: Mark
-    token: str
-    port: int
-    first_engine_port: int
+    process: Mark  # llama-swap; it leads the session of all engines
+    token: str  # all processes of this stack carry it in their environment
+    port: int  # of llama-swap, on 127.0.0.1
+    first_engine_port: int  # each model has the next one
     config_sha256: str
     engine: Program
     llama_swap: Path
     catalog: Path
-    started_at: float
+    started_at: float  # seconds since 1970
 
     @property
     def pid(self) -> int:
@@ -83,7 +72,6 @@ class Running:
     @property
     def is_alive(self) -> bool:
         """Whether llama-swap still runs."""
-        _reap(self.pid)
         return processes.is_alive(self.process)
 
     def members(self) -> list[Mark]:
@@ -93,33 +81,22 @@ class Running:
 
 @dataclass(frozen=True)
 class Stopped:
-    """How a stack ended.
-
-    Attributes:
-        stack: what was stopped.
-        was_alive: whether llama-swap still ran.
-        drained: whether it ended by itself, so that every running request got its answer or 30 s.
-        orphans: engines that had to be ended without it.
-    """
+    """How a stack ended."""
 
     stack: Running
-    was_alive: bool
-    drained: bool
-    orphans: int
+    was_alive: bool  # whether llama-swap still ran
+    drained: bool  # whether it ended by itself, so that every running request got its answer or 30 s
+    orphans: int  # engines that had to be ended without it
 
 
 def running(state: Path) -> Running | None:
-    """The stack that runs from the state folder *state*; None when there is none, or its llama-swap has died.
-
-    Raises:
-        CannotRun: the record is damaged.
-    """
+    """The stack of *state* as ``recorded``, if it is alive."""
     found = recorded(state)
     return found if found and found.is_alive else None
 
 
 def recorded(state: Path) -> Running | None:
-    """The stack that was started from *state* and not stopped, whether it is alive or not.
+    """The stack that was started from the state folder *state* and not stopped, whether it is alive or not.
 
     Raises:
         CannotRun: the record is damaged.
@@ -148,7 +125,7 @@ def start(
     engine: Program,
     llama_swap: Path,
     catalog: Path,
-    report: Callable[[str], None] = lambda _: None,
+    report: Report = lambda _: None,
 ) -> tuple[Running, bool]:
     """Start llama-swap with *config* and return when it answers: the stack, and whether this call has started it.
 
@@ -171,7 +148,7 @@ def start(
             folder.log.replace(folder.previous_log)
         write_atomically(folder.config, config, mode=0o600)
         token = secrets.token_hex(16)
-        child = _spawn(folder, llama_swap, port, _environment(token, engine))
+        child = _spawn(folder, llama_swap, port, token, engine)
         mark = processes.mark(child.pid)
         if mark is None:
             raise _did_not_start(folder, child)
@@ -211,18 +188,13 @@ def stop(
     state: Path,
     *,
     only: Running | None = None,
-    report: Callable[[str], None] = lambda _: None,
+    report: Report = lambda _: None,
     drain_s: float = DRAIN_LIMIT_S,
     hurry: Callable[[], bool] = lambda: False,
 ) -> Stopped | None:
-    """Stop the stack of *state*: let running requests finish, then end what is left; None when there is none.
+    """Stop the stack of *state*, or only *only*: let requests finish, then end what is left; None when there is none.
 
-    Args:
-        state: the state folder.
-        only: leave any stack but this one alone.
-        report: takes a line when running requests take long.
-        drain_s: seconds that requests may take to finish.
-        hurry: called again and again; once it is true, all waits are over.
+    Requests have *drain_s* seconds to finish; once *hurry* is true, all waits are over.
 
     Raises:
         CannotRun: a process runs on after SIGKILL.
@@ -237,17 +209,13 @@ def stop(
         return stopped
 
 
-def clear_leftovers(state: Path, *, report: Callable[[str], None] = lambda _: None) -> None:
-    """End the engines of a killed llama-swap; a stack that lives is left alone.
-
-    Raises:
-        CannotRun: a process runs on after SIGKILL.
-    """
+def clear_leftovers(state: Path, *, report: Report = lambda _: None) -> None:
+    """End the engines of a killed llama-swap, and raise as ``stop``; a stack that lives is left alone."""
     with StackFolder(state).exclusive_lock():
         _clear_leftovers(state, report)
 
 
-def _clear_leftovers(state: Path, report: Callable[[str], None]) -> None:
+def _clear_leftovers(state: Path, report: Report) -> None:
     present = recorded(state)
     if present is None or present.is_alive:
         return
@@ -257,11 +225,15 @@ def _clear_leftovers(state: Path, report: Callable[[str], None]) -> None:
     StackFolder(state).record.unlink()
 
 
-def _spawn(folder: StackFolder, llama_swap: Path, port: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    words = [str(llama_swap), "-config", str(folder.config), "-listen", f"{ports.HOST}:{port}"]
+def _spawn(folder: StackFolder, llama_swap: Path, port: int, token: str, engine: Program) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
+    if engine.origin == "embedded":
+        environment.setdefault(_VRAM_SOURCE, _NO_CARD)
+    environment |= {_MARKER: token, "GGML_NO_BACKTRACE": "1", "LLAMA_ARG_LOG_VERBOSITY": _PRINTS_ITS_BUFFERS}
+    # A shell, replaced before anything happens, because only a process can set its own limits: no core dumps.
+    shell = ["/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh"]
+    command = [*shell, str(llama_swap), "-config", str(folder.config), "-listen", f"{ports.HOST}:{port}"]
     with folder.log.open("ab") as log:
-        # A shell, gone before anything happens, because only a process can set its own limits: no core dumps.
-        command = ["/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh", *words]
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -271,13 +243,6 @@ def _spawn(folder: StackFolder, llama_swap: Path, port: int, environment: Mappin
             env=environment,
             start_new_session=True,
         )
-
-
-def _environment(token: str, engine: Program) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
-    if engine.origin == "embedded":
-        kept = {_VRAM_SOURCE: _NO_CARD} | kept
-    return kept | {_MARKER: token, "GGML_NO_BACKTRACE": "1", "LLAMA_ARG_LOG_VERBOSITY": _PRINTS_ITS_BUFFERS}
 
 
 def _wait_until_answering(folder: StackFolder, started: Running, child: subprocess.Popen[bytes]) -> None:
@@ -302,11 +267,7 @@ def _did_not_start(folder: StackFolder, child: subprocess.Popen[bytes]) -> Canno
 
 
 def _end(
-    present: Running,
-    *,
-    drain_s: float,
-    hurry: Callable[[], bool] = lambda: False,
-    report: Callable[[str], None] = lambda _: None,
+    present: Running, *, drain_s: float, hurry: Callable[[], bool] = lambda: False, report: Report = lambda _: None
 ) -> Stopped:
     was_alive = present.is_alive
     if was_alive:
@@ -321,17 +282,11 @@ def _end(
         processes.end(left, grace_s=0.0 if hurry() else _ENGINE_GRACE_S)
         left = present.members()
         if not left:
-            _reap(present.pid)
+            if child := _children.pop(present.pid, None):
+                child.wait()
             return Stopped(present, was_alive=was_alive, drained=drained, orphans=orphans)
     pids = " ".join(str(one.pid) for one in left)
     raise CannotRun(f"These processes run on after SIGKILL: pid {pids}.", next_step=f"ps -fp {pids}")
-
-
-def _reap(pid: int) -> None:
-    """Collect the exit code of *pid* if it is a child of this very process and has ended."""
-    child = _children.get(pid)
-    if child is not None and child.poll() is not None:
-        del _children[pid]
 
 
 def _write_record(folder: StackFolder, started: Running) -> None:

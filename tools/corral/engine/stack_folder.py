@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 from corral.files import exclusive_lock
@@ -15,31 +14,15 @@ _FOLLOW_POLL_S = 0.1
 _TAIL_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
 class StackFolder:
-    """The paths of the local stack in a state folder."""
+    """The paths of the local stack in the state folder *state*."""
 
-    state: Path
-
-    @property
-    def config(self) -> Path:
-        """The configuration that llama-swap was started with."""
-        return self.state / "run" / "llama-swap.yaml"
-
-    @property
-    def record(self) -> Path:
-        """What was started; see ``corral.engine.stack.Running``."""
-        return self.state / "run" / "stack.json"
-
-    @property
-    def log(self) -> Path:
-        """The output of llama-swap and its engines since the last start."""
-        return self.state / "logs" / "llama-swap.log"
-
-    @property
-    def previous_log(self) -> Path:
-        """The same of the start before."""
-        return self.log.with_suffix(".log.1")
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.config = state / "run" / "llama-swap.yaml"  # llama-swap was started with it
+        self.record = state / "run" / "stack.json"  # of corral.engine.stack.Running
+        self.log = state / "logs" / "llama-swap.log"  # the output of llama-swap and its engines since the last start
+        self.previous_log = self.log.with_suffix(".log.1")  # the same of the start before
 
     def log_tail(self, lines: int, *, previous: bool = False, end: int | None = None) -> str:
         """The last *lines* lines of the log (of the last MiB before byte *end*); empty when there is none."""

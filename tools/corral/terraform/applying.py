@@ -53,15 +53,9 @@ def apply(
     stays_s: float = _STAYS_S,
     every_s: float = _EVERY_S,
 ) -> Applied:
-    """Apply exactly the plan in the file *plan*.
+    """Apply exactly the plan in the file *plan*; *report* takes Terraform's progress, a line at a time.
 
-    Args:
-        terraform: in the stack that the plan is of.
-        plan: from ``terraform plan -out``.
-        guard: inspects the cluster, and ends what is waited for when Terraform is to stop.
-        report: takes Terraform's progress, a line at a time.
-        stays_s: seconds that a finding must stay before Terraform is stopped.
-        every_s: seconds between two inspections.
+    *guard* inspects the cluster every *every_s* seconds.  A finding that stays for *stays_s* seconds stops Terraform.
 
     Raises:
         ProgramMissing: Terraform does not start.

@@ -29,23 +29,14 @@ Server = Literal["starts", "restarts", "stops", "stays", "absent"]
 
 @dataclass(frozen=True)
 class Change:
-    """One thing of the catalog that is added, removed or changed.
+    """One thing of the catalog that is added, removed or changed."""
 
-    Attributes:
-        kind: ``model``, ``image``, ``card``, ``store`` or ``download``.
-        name: its id; empty for the store and the download.
-        change: what happens to it.
-        details: for people.
-        fetch_bytes: of a model: the files that may be missing from the store, which only the download inspects.
-        seat_mib: a model's seat before and after; None where there is none.
-    """
-
-    kind: str
-    name: str
+    kind: str  # model, image, card, store or download
+    name: str  # its id; empty for the store and the download
     change: Literal["added", "removed", "changed"]
     details: tuple[str, ...] = ()
-    fetch_bytes: int = 0
-    seat_mib: tuple[int | None, int | None] = (None, None)
+    fetch_bytes: int = 0  # of a model: its files that may be missing from the store, which only the download inspects
+    seat_mib: tuple[int | None, int | None] = (None, None)  # of a model: before and after
 
     def __str__(self) -> str:
         sign = {"added": "+", "removed": "-", "changed": "~"}[self.change]
@@ -69,19 +60,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """All of a plan.
+    """All of a plan."""
 
-    Attributes:
-        catalog: what changes in the catalog's own words.
-        server: what happens to the running llama-swap.
-        resources: how many of Terraform's resources are to add, change and destroy.
-        outputs: names of outputs that change.
-    """
-
-    catalog: tuple[Change, ...]
-    server: Server
-    resources: Mapping[str, int]
-    outputs: tuple[str, ...] = ()
+    catalog: tuple[Change, ...]  # in the catalog's own words
+    server: Server  # what happens to the running llama-swap
+    resources: Mapping[str, int]  # how many of Terraform's resources are to add, change and destroy
+    outputs: tuple[str, ...] = ()  # names of those that change
 
     @property
     def none(self) -> bool:
@@ -153,9 +137,8 @@ def _fetched(
 ) -> set[str]:
     """sha256 of what a finished Job has brought into the store that is used after too."""
     store = outputs.get("store", {"actions": ["no-op"]})
-    if failed or store["actions"] not in (["no-op"], ["delete"]):
-        return set()
-    if before is None or not any(one["type"] == _JOB and one["change"].get("before") for one in resources):
+    has_run = any(one["type"] == _JOB and one["change"].get("before") for one in resources)
+    if failed or before is None or not has_run or store["actions"] not in (["no-op"], ["delete"]):
         return set()
     return {file.sha256 for entry in before.models.values() for file in entry.files}
 
@@ -252,56 +235,40 @@ def _block(value: Any, *path: str) -> dict[str, Any]:
 
 def _store(moving: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
     actions = {action for one in moving if one["type"] in _CLAIMS for action in one["change"]["actions"]}
-    if not actions:
-        return
-    if actions == {"create"}:
-        yield Change("store", "", "added")
-    elif actions == {"delete"}:
+    if actions == {"delete"}:
         yield Change("store", "", "removed", ("what lies in it stays",))
-    else:
-        yield Change("store", "", "changed")
+    elif actions:
+        yield Change("store", "", "added" if actions == {"create"} else "changed")
 
 
 def _server(resources: Sequence[Mapping[str, Any]]) -> Server:
-    for one in resources:
-        if one["type"] != _DEPLOYMENT:
-            continue
-        change, actions = one["change"], one["change"]["actions"]
-        if actions == ["create"]:
-            return "starts"
-        if actions == ["delete"]:
-            return "stops"
-        if "delete" in actions or ("update" in actions and _template_changes(change)):
-            return "restarts"
-        return "stays"
-    return "absent"
-
-
-def _is_tainted(state: Any) -> bool:
-    """Whether the last download failed, as the prior state knows it, whatever else is a reason for a new one."""
-    if isinstance(state, list):
-        return any(map(_is_tainted, state))
-    if not isinstance(state, dict):
-        return False
-    if state.get("type") == _JOB:
-        return state.get("tainted") is True
-    return any(_is_tainted(state.get(key)) for key in ("values", "root_module", "child_modules", "resources"))
+    change = next((one["change"] for one in resources if one["type"] == _DEPLOYMENT), None)
+    if change is None:
+        return "absent"
+    actions = change["actions"]
+    if actions in (["create"], ["delete"]):
+        return "starts" if actions == ["create"] else "stops"
+    return "restarts" if "delete" in actions or ("update" in actions and _template_changes(change)) else "stays"
 
 
 def _template_changes(change: Mapping[str, Any]) -> bool:
     """Whether the pod would be another; a part that is not known yet counts as another."""
-    was, now, unknown = (
-        _block(change.get(side), "spec").get("template") for side in ("before", "after", "after_unknown")
-    )
-    return was != now or _any_true(unknown)
+    sides = ("before", "after", "after_unknown")
+    was, now, unknown = (_block(change.get(side), "spec").get("template") for side in sides)
+    return was != now or any(one is True for one in _values(unknown))
 
 
-def _any_true(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(_any_true(one) for one in value.values())
-    if isinstance(value, list):
-        return any(_any_true(one) for one in value)
-    return value is True
+def _is_tainted(state: Any) -> bool:
+    """Whether the last download failed, by the prior *state*; there may be other reasons for a new one."""
+    jobs = (one for one in _values(state) if isinstance(one, dict) and one.get("type") == _JOB)
+    return any(job.get("tainted") is True for job in jobs)
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """*value*, and every value inside it."""
+    yield value
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _values(one)
 
 
 def _size(size: int) -> str:

@@ -26,7 +26,11 @@ def main() -> NoReturn:
     found = importlib.util.find_spec(WHEEL)  # importing the package would load what Terraform does not need
     if found is None or not found.submodule_search_locations:
         _fail(f"the wheel {WHEEL} is not installed; run: make setup")
-    _restore_signals()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and child processes would inherit that
+        signal.signal(number, signal.SIG_DFL)
+    # Python's handler would not run before Terraform installs its own: the main thread never returns to Python.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent process ignores it, as nohup
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         library = ctypes.CDLL(str(Path(found.submodule_search_locations[0]) / f"{WHEEL}.so"))
     except OSError as error:
@@ -37,17 +41,6 @@ def main() -> NoReturn:
     words = [os.fsencode(word) for word in sys.argv[1:]]
     code = run(len(words), (ctypes.c_char_p * len(words))(*words), 1, 2)
     os._exit(code)  # as Terraform ends: nothing of Python has anything to finish
-
-
-def _restore_signals() -> None:
-    """Give every signal the disposition that a program without Python would have.
-
-    Python's handler of SIGINT would not run before Terraform installs its own: the main thread never returns to Python.
-    """
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and child processes would inherit that
-        signal.signal(number, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent process ignores it, as nohup
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _fail(reason: str) -> NoReturn:

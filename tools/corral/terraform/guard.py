@@ -53,9 +53,7 @@ class ClusterGuard:
         while late := [one for one in self._deployments(apps) if _is_late(one)]:
             if time.monotonic() > until:
                 return  # Terraform reports what is wrong
-            for deployment in late:
-                if deployment.spec.progress_deadline_seconds != _NEVER:
-                    self._patch(apps.patch_namespaced_deployment, deployment, "progressDeadlineSeconds", _NEVER)
+            self._set_deadline(apps, late, _NEVER)
             time.sleep(_EVERY_S)
 
     def inspect(self, kinds: Collection[str]) -> Sequence[Finding]:
@@ -94,13 +92,16 @@ class ClusterGuard:
                     self._patch(batch.patch_namespaced_job, job, "activeDeadlineSeconds", 1, **{ENDED_FOR: note})
         if _DEPLOYMENT in kinds:
             apps = AppsV1Api(api)
-            for deployment in self._deployments(apps):
-                if deployment.spec.progress_deadline_seconds != 1:
-                    self._patch(apps.patch_namespaced_deployment, deployment, "progressDeadlineSeconds", 1)
+            self._set_deadline(apps, self._deployments(apps), 1)
 
     def _deployments(self, apps: AppsV1Api) -> Sequence[Any]:
         found = _translated(lambda: apps.list_namespaced_deployment(self._target.namespace, label_selector=_OURS))
         return list(found.items)
+
+    def _set_deadline(self, apps: AppsV1Api, deployments: Sequence[Any], limit: int) -> None:
+        for one in deployments:
+            if one.spec.progress_deadline_seconds != limit:
+                self._patch(apps.patch_namespaced_deployment, one, "progressDeadlineSeconds", limit)
 
     def _patch(self, patch: Callable[..., Any], one: Any, deadline: str, limit: int, **notes: str) -> None:
         change = {"spec": {deadline: limit}} | ({"metadata": {"annotations": notes}} if notes else {})

@@ -7,7 +7,6 @@ TF_CLI_CONFIG_FILE.  Only TF_CLI_ARGS… is withheld here: it would change corra
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import tempfile
@@ -27,7 +26,7 @@ from corral.errors import CannotRun, CorralError, Failed, Refused
 from corral.paths import REPOSITORY
 from corral.terraform import applying, remedies
 from corral.terraform.program import ON_PATH, as_typed, find_terraform
-from corral.terraform.runner import Finished, Terraform, refused
+from corral.terraform.runner import Finished, Terraform, environment, refused
 
 if TYPE_CHECKING:
     from corral.terraform.guard import ClusterGuard
@@ -53,19 +52,12 @@ _TYPE = re.compile(r"(?:^|\.)([a-z]+_[a-z0-9_]+)(?=\.)")
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that can be applied.
+    """A plan that can be applied."""
 
-    Attributes:
-        file: Terraform's own, for ``Homelab.apply``.
-        document: ``terraform show -json`` of it.
-        text: ``terraform show`` of it, without colours.
-        target: the cluster, and the catalog.
-    """
-
-    file: Path
-    document: dict[str, Any]
-    text: str
-    target: ClusterTarget
+    file: Path  # Terraform's own
+    document: dict[str, Any]  # `terraform show -json` of it
+    text: str  # `terraform show` of it
+    target: ClusterTarget  # the cluster, and the catalog
 
     @property
     def claim(self) -> str | None:
@@ -75,13 +67,9 @@ class Plan:
 
 
 class Homelab:
-    """The stack, with the values of the command line beside terraform.tfvars.
+    """The stack in *stack* (None: of this clone), with the values of the command line beside terraform.tfvars.
 
-    Args:
-        stack: its folder; None: the one of this clone.
-        catalog: the catalog, instead of the variable's own value.
-        var_files: further files of variables, later ones first.
-        report: takes a line before anything slow, and the progress of an apply.
+    *catalog* replaces the variable's value; of *var_files* later ones win; *report* takes progress, a line at a time.
     """
 
     def __init__(
@@ -94,9 +82,7 @@ class Homelab:
     ) -> None:
         self._stack = stack or STACK
         self._catalog, self._report = catalog, report
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CLI_ARGS")}
-        environment |= {"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
-        self._terraform = Terraform(find_terraform(), self._stack, environment, self._explain)
+        self._terraform = Terraform(find_terraform(), self._stack, environment("TF_CLI_ARGS"), self._explain)
         self._inputs: dict[str, Any] = {
             "var_file": [str(file.absolute()) for file in var_files],
             "var": [f"catalog={catalog.absolute()}"] if catalog else [],
@@ -127,11 +113,7 @@ class Homelab:
             yield Plan(file, document, text, self._target(values))
 
     def apply(self, plan: Plan, *, guard: ClusterGuard) -> None:
-        """Apply exactly *plan*.
-
-        Args:
-            plan: from ``plan``, whose block has not ended.
-            guard: inspects the cluster while Terraform waits.
+        """Apply exactly *plan*, inside its block.
 
         Raises:
             Failed: the cluster could not do it: the finding's sentence, the event and the next command.
@@ -182,8 +164,9 @@ class Homelab:
                     (folder / file.name).symlink_to(file.absolute())
             values = {variable: f"${{var.{variable}}}" for variable in _TARGET_VARIABLES}
             (folder / "target.tf.json").write_text(json.dumps({"output": {"target": {"value": values}}}))
-            environment = self._terraform.environment | {"TF_DATA_DIR": str(folder / "data")}
-            terraform = Terraform(self._terraform.terraform_bin_path, folder, environment, self._explain)
+            data = {"TF_DATA_DIR": str(folder / "data")}
+            program, variables = self._terraform.terraform_bin_path, self._terraform.environment | data
+            terraform = Terraform(program, folder, variables, self._explain)
             outputs = terraform.run("apply", auto_approve=IsFlagged, **self._inputs).outputs
         return self._target(outputs["target"]["value"])
 
@@ -253,7 +236,8 @@ class Homelab:
 
     def _check_it(self) -> str:
         try:
-            alone = _kubectl(self.target(), "get", "nodes")
+            target = self.target()
+            alone = kubectl(target.context or "", target.kubeconfig, "get", "nodes")
         except CorralError:  # the variables cannot be read either
             alone = "kubectl get nodes"
         return f"Correct kube_context and kubeconfig in terraform.tfvars, or start the cluster; to check: {alone}"
@@ -291,10 +275,6 @@ class Homelab:
         return CannotRun(f"{in_use}\n{message}", next_step=step)
 
 
-def _kubectl(target: ClusterTarget, *words: str) -> str:
-    return kubectl(target.context or "", target.kubeconfig, *words)
-
-
 def _without_namespace(plan: Plan, failed: Finished) -> Refused | None:
     """With a claim that exists already the stack expects its namespace too, and only labels it."""
     if plan.claim is None:
@@ -303,7 +283,7 @@ def _without_namespace(plan: Plan, failed: Finished) -> Refused | None:
         is_label = str(one.get("address", "")).startswith("kubernetes_labels.")
         message = f"{one['summary']}: {one.get('detail', '')}"
         if found := _NO_NAMESPACE.search(message) or (is_label and _NOTHING_TO_LABEL.search(message)):
-            make = _kubectl(plan.target, "create", "namespace", found["name"])
+            make = kubectl(plan.target.context or "", plan.target.kubeconfig, "create", "namespace", found["name"])
             return Refused(
                 f"The namespace {found['name']} does not exist, or may not be read. With store.claim the stack does "
                 f"not make it: the namespace of the claim {plan.claim} and the claim itself must be there before.",

@@ -7,7 +7,6 @@ clean, and its users do not disturb each other.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from corral.errors import CannotRun, Refused
 from corral.files import exclusive_lock
 from corral.paths import REPOSITORY
 from corral.terraform.program import find_terraform
-from corral.terraform.runner import Finished, Terraform, refused
+from corral.terraform.runner import Finished, Terraform, environment, refused
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 _BUSY_LIMIT_S = 60.0
@@ -46,7 +45,7 @@ def render_local(
         preflight: the module's ``preflight.sh`` on a machine that does not have this clone; this clone's by default.
 
     Raises:
-        Refused: a rule of the modules is broken (a stale lock, …): the rule's own words.
+        Refused: a rule of the modules is broken (a stale lock, …): the rule's own sentence.
         ProgramMissing: Terraform is missing or too old.
         CannotRun: the state folder is not writable or busy, or Terraform failed for another reason.
     """
@@ -79,25 +78,17 @@ def _stack(
     with exclusive_lock(folder, timeout_s=_BUSY_LIMIT_S, remedy=_OTHER_STATE):
         file = folder / "inputs.tfvars.json"
         file.write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
-        terraform = Terraform(
-            find_terraform(), STACK, _environment(folder / "data"), lambda finished: _error(finished, catalog, folder)
-        )
+        variables = environment("TF_CLI_ARGS", "TF_VAR_", "TF_WORKSPACE", TF_DATA_DIR=str(folder / "data"))
+        terraform = Terraform(find_terraform(), STACK, variables, lambda failed: _error(failed, catalog, folder))
         terraform.run("init", reconfigure=IsFlagged, backend_config={"path": str(folder / "terraform.tfstate")})
         yield terraform, folder, {"var_file": str(file), "lock_timeout": f"{_BUSY_LIMIT_S:.0f}s"}
 
 
-def _environment(data: Path) -> dict[str, str]:
-    """The caller's, without what would change a run unnoticed, and with Terraform's folder at *data*."""
-    withheld = ("TF_CLI_ARGS", "TF_VAR_", "TF_WORKSPACE")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(withheld)}
-    return kept | {"TF_DATA_DIR": str(data), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
-
-
-def _error(finished: Finished, catalog: Path, folder: Path) -> Refused | CannotRun:
-    if (rules := finished.broken_rules) and rules == finished.errors:
+def _error(failed: Finished, catalog: Path, folder: Path) -> Refused | CannotRun:
+    if (rules := failed.broken_rules) and rules == failed.errors:
         return refused(rules, catalog)
     return CannotRun(
-        f"Terraform failed.\n{finished.message}",
+        f"Terraform failed.\n{failed.message}",
         next_step=f"Check the catalog: corral validate --catalog {shlex.quote(str(catalog))}; "
         f"when the reason is in {folder}, delete that folder: the next run makes it again",
     )

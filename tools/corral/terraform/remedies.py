@@ -65,7 +65,6 @@ def _rule(diagnostic: Mapping[str, Any]) -> str:
 
 
 def _variable(diagnostic: Mapping[str, Any]) -> str:
-    """The name of the variable whose value was refused."""
     values = (diagnostic.get("snippet") or {}).get("values") or ()
     names = (str(value.get("traversal", "")) for value in values)
     return next((name.removeprefix("var.") for name in names if name.startswith("var.")), "")

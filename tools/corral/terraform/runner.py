@@ -6,6 +6,7 @@ Its JSON lines (``-json``) become events, its errors become corral's.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,16 +75,10 @@ class Finished(NamedTuple):
 
 
 class Terraform(python_terraform.Terraform):  # type: ignore[misc]
-    """python-terraform writes the command line; this class runs it.
+    """python-terraform writes the command line of *program*, this class runs it in *stack*.
 
     The library's own way cannot set the environment of one call, reads the state file after each, and logs through
-    deprecated calls.
-
-    Args:
-        program: from ``find_terraform``.
-        stack: the folder that it runs in.
-        environment: all of it.
-        explain: makes one of corral's errors of a command that failed.
+    deprecated calls.  *explain* makes one of corral's errors of a command that failed.
     """
 
     def __init__(
@@ -129,13 +124,15 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
         return finished(done.returncode, done.stdout, done.stderr)
 
 
+def environment(*withheld: str, **added: str) -> dict[str, str]:
+    """The caller's environment with *added*, without variables that begin with *withheld*: they would change a run."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(withheld)}
+    return kept | {"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"} | added
+
+
 @contextmanager
 def starting(program: str) -> Iterator[None]:
-    """In the block *program* is started.
-
-    Raises:
-        ProgramMissing: it does not start.
-    """
+    """Raise ProgramMissing when *program* does not start in the block."""
     try:
         yield
     except OSError as error:
