@@ -67,6 +67,18 @@ def test_relative_links_and_their_anchors_lead_somewhere(document):
             assert anchor in anchors(target), f"[{text}] leads to #{anchor}, which {target.name} does not have"
 
 
+SENTENCE_END = re.compile(r"[a-z0-9)`\"*\]%][.?!][)\"*\]]* (?=[A-Z`*\[])")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids(DOCUMENTS))
+def test_a_line_of_prose_has_one_sentence(document):
+    """Tables may have several in a cell; the number of a list's item ends no sentence."""
+    for line in prose(document).splitlines():
+        if not line.startswith(("|", "#", "![")):
+            text = re.sub(r"`[^`]*`", "`code`", re.sub(r"^ *\d+\. ", "", line))
+            assert not SENTENCE_END.search(text), f"write one sentence per line: {line}"
+
+
 def test_there_are_links_to_check():
     assert sum(len(list(links(document))) for document in DOCUMENTS) > 40
 
