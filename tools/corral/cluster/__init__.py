@@ -1,1 +1,1 @@
-"""The cluster: connecting to it, looking at what runs there, and saying what is wrong with it."""
+"""The cluster: connecting to it, reading what runs there, and what is wrong with it."""

@@ -74,7 +74,7 @@ def _mismatch(claim: Object, volume: Object) -> str:
     wants = at(claim, "spec", "resources", "requests", "storage") or "0"
     has = at(volume, "spec", "capacity", "storage") or "0"
     if quantity(wants) > quantity(has):
-        return f": it asks for {wants}, the volume has {has}"
+        return f": it requests {wants}, the volume has {has}"
     if (at(claim, "spec", "storageClassName") or "") != (at(volume, "spec", "storageClassName") or ""):
         return ": their StorageClasses differ"
     if not set(listed(claim, "spec", "accessModes")) <= set(listed(volume, "spec", "accessModes")):

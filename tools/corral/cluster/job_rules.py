@@ -1,4 +1,4 @@
-"""Rules for the download: how the agent ended, by its code and fields, and what that asks of the operator."""
+"""Rules for the download: how the agent ended, by its code and fields, and what the operator has to do."""
 
 from __future__ import annotations
 

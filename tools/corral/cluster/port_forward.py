@@ -45,7 +45,7 @@ _DATA = 0  # the other channel is the error's
 def forwarded(cluster: Cluster, namespace: str, service: str = "llama-swap") -> Iterator[str]:
     """``http://127.0.0.1:PORT``, which leads to a ready pod of *service* as long as the block runs.
 
-    A connection that is made after the pod was replaced goes to the one that is ready then.
+    A connection that is made after the pod was replaced leads to the one that is ready then.
 
     Raises:
         CannotRun: there is no such Service, none of its pods is ready, or nothing listens in the pod.

@@ -75,7 +75,7 @@ def _no_room(snapshot: Snapshot, pod: Object, message: str, wanted: list[Object]
 def _no_slice(snapshot: Snapshot, node: Object, resource: str) -> str:
     name, have = name_of(node), int(_allocatable(node, resource))
     if have == 0:
-        return f"waits for {resource}: node {name} offers none (no device plugin runs there, or it sees no card)."
+        return f"waits for {resource}: node {name} offers none (no device plugin runs there, or it finds no card)."
     if "the pods of all namespaces" in snapshot.unread:
         return f"finds no free slice of {resource} on node {name}, which has {have}; their holders could not be read."
     holders = sorted(
@@ -96,7 +96,7 @@ def _scarce(snapshot: Snapshot, pod: Object, node: Object, resource: str) -> str
     if "the pods of all namespaces" not in snapshot.unread:
         has += f", of which {_amount(resource, taken)} are promised to other pods"
     wants = _amount(resource, requested(pod, resource))
-    return f"asks for more {_PLAIN[resource]} than node {name} has left: it wants {wants}, the node has {has}."
+    return f"requests more {_PLAIN[resource]} than node {name} has left: it wants {wants}, the node has {has}."
 
 
 def _amount(resource: str, amount: float) -> str:

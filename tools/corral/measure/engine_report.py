@@ -1,4 +1,4 @@
-"""The memory that an engine asked for while it loaded a model, summed from the buffers in its log.
+"""The memory that an engine requested while it loaded a model, summed from the buffers in its log.
 
 They are logged at verbosity 4 ("trace"), which the local stack gives every engine.  The CUDA context and pools are not
 among them.

@@ -1,7 +1,7 @@
 """`corral status`, `smoke` and `why` with --context: exit codes, stdout and stderr.
 
 The API server is the one of tests.support.fake_kubernetes, the llama-swap in its pod that of
-tests.support.stub_endpoint; both say why they stand in.  tests/cluster has the same commands on real ones.
+tests.support.stub_endpoint; both state why they stand in.  tests/cluster has the same commands on real ones.
 """
 
 from __future__ import annotations
@@ -86,9 +86,13 @@ def test_status_of_a_cluster_with_a_failed_model_is_exit_code_1(fake, capsys, mo
 def test_status_as_json_has_findings_with_their_cause(fake, capsys):
     pending(fake, state=NO_IMAGE)
     assert main(["status", "--context", "lab", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["running"], told["models"], told["models_unseen"]) == (False, None, "no pod of llama-swap is ready")
-    assert [(one["subject"], one["cause"], one["is_stuck"]) for one in told["findings"]] == [
+    document = json.loads(capsys.readouterr().out)
+    assert (document["running"], document["models"], document["models_unseen"]) == (
+        False,
+        None,
+        "no pod of llama-swap is ready",
+    )
+    assert [(one["subject"], one["cause"], one["is_stuck"]) for one in document["findings"]] == [
         ("pod/llama-swap-0", "image", True)
     ]
 
@@ -102,14 +106,14 @@ def test_a_pod_that_is_only_starting_is_no_finding_and_no_success(fake, capsys):
     assert "Nothing is known to be wrong; it does not serve yet." in err
 
 
-def test_what_may_not_be_seen_makes_status_fail_and_is_named(fake, capsys):
+def test_what_may_not_be_read_makes_status_fail_and_is_named(fake, capsys):
     fake.refuse["/api/v1/nodes"] = 403
     assert main(["status", "--context", "lab"]) == 1
     assert "the nodes could not be read" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--context", "prod"], 2, "has no context prod; it has: lab, expired, gone"),
         (["--context", "gone"], 3, "Connection refused"),
@@ -119,11 +123,11 @@ def test_what_may_not_be_seen_makes_status_fail_and_is_named(fake, capsys):
     ],
 )
 @pytest.mark.parametrize("command", ["status", "smoke", "why"])
-def test_a_cluster_that_cannot_be_asked_is_told_in_a_sentence(fake, catalog, capsys, command, words, code, said):
+def test_a_cluster_that_cannot_be_read_is_an_error_in_a_sentence(fake, catalog, capsys, command, words, code, message):
     more = ["--catalog", catalog] if command != "status" else []
     expected = 3 if words[0] == "--namespace" and command == "smoke" else code
     assert main([command, *words, *more]) == expected
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_context_without_a_name_is_refused(capsys):
@@ -133,12 +137,12 @@ def test_a_context_without_a_name_is_refused(capsys):
     assert "--context: it is empty" in capsys.readouterr().err
 
 
-def test_smoke_asks_through_the_api_server_and_reports_the_clusters_address(fake, catalog, capsys):
+def test_smoke_connects_through_the_api_server_and_reports_the_clusters_address(fake, catalog, capsys):
     assert main(["smoke", "--context", "lab", "--catalog", catalog, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["endpoint"] == "http://llama-swap.llama-cpp.svc.cluster.local:8080"
-    assert {one["status"] for one in told["checks"]} == {"passed"}
-    assert any(path.endswith("/portforward") for path in fake.asked)
+    document = json.loads(capsys.readouterr().out)
+    assert document["endpoint"] == "http://llama-swap.llama-cpp.svc.cluster.local:8080"
+    assert {one["status"] for one in document["checks"]} == {"passed"}
+    assert any(path.endswith("/portforward") for path in fake.paths)
 
 
 def test_a_failed_smoke_names_kubectl_and_why_and_not_the_forwarded_port(fake, stub, catalog, capsys):
@@ -154,7 +158,7 @@ def test_an_endpoint_and_a_cluster_at_once_are_refused(fake, catalog, capsys):
     assert main(["smoke", "--context", "lab", "--endpoint", "http://x", "--catalog", catalog]) == 2
 
 
-def test_why_says_what_keeps_the_pod_from_running(fake, catalog, capsys):
+def test_why_names_what_keeps_the_pod_from_running(fake, catalog, capsys):
     pending(fake, state=NO_IMAGE)
     assert main(["why", "text", "--context", "lab", "--catalog", catalog]) == 1
     out = capsys.readouterr().out
@@ -165,28 +169,28 @@ def test_why_says_what_keeps_the_pod_from_running(fake, catalog, capsys):
 def test_why_calls_a_store_without_the_file_by_its_name(fake, catalog, capsys):
     pod = pending(fake, state={"running": {}})
     pod["status"]["phase"] = "Running"
-    said = "Startup probe failed: startup: file-missing path=/models/text/model.gguf: any sentence"
+    message = "Startup probe failed: startup: file-missing path=/models/text/model.gguf: any sentence"
     about = {"kind": "Pod", "name": "llama-swap-0"}
-    event = {"involvedObject": about, "reason": "Unhealthy", "message": said, "type": "Warning", "metadata": {}}
+    event = {"involvedObject": about, "reason": "Unhealthy", "message": message, "type": "Warning", "metadata": {}}
     fake.objects["/api/v1/namespaces/llama-cpp/events"] = [event]
     assert main(["why", "text", "--context", "lab", "--catalog", catalog, "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["class"], told["culprit"]) == ("file-missing", "/models/text/model.gguf")
+    document = json.loads(capsys.readouterr().out)
+    assert (document["class"], document["culprit"]) == ("file-missing", "/models/text/model.gguf")
 
 
-def test_why_of_a_name_that_nobody_has_is_told_before_the_pod(fake, catalog, capsys):
+def test_why_of_an_unknown_name_reports_that_before_the_pod(fake, catalog, capsys):
     pending(fake, state=NO_IMAGE)
-    assert main(["why", "nobody", "--context", "lab", "--catalog", catalog]) == 1
-    assert "nobody: it is not in the catalog that is served" in capsys.readouterr().out
+    assert main(["why", "absent", "--context", "lab", "--catalog", catalog]) == 1
+    assert "absent: it is not in the catalog that is served" in capsys.readouterr().out
 
 
-def test_why_that_cannot_see_the_pods_is_unknown_and_not_healthy(fake, catalog, capsys):
+def test_why_that_cannot_read_the_pods_is_unknown_and_not_healthy(fake, catalog, capsys):
     fake.refuse["/api/v1/namespaces/llama-cpp/pods"] = 403
     assert main(["why", "text", "--context", "lab", "--catalog", catalog]) == 3
     assert "auth can-i --list" in capsys.readouterr().out
 
 
-def test_why_names_a_known_cause_though_the_nodes_may_not_be_seen(fake, catalog, capsys):
+def test_why_names_a_known_cause_though_the_nodes_may_not_be_read(fake, catalog, capsys):
     pending(fake, state=NO_IMAGE)
     fake.refuse["/api/v1/nodes"] = 403
     assert main(["why", "text", "--context", "lab", "--catalog", catalog]) == 1

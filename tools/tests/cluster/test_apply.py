@@ -63,15 +63,15 @@ def test_the_job_is_complete_and_the_pod_is_ready(lab):
     assert deployment.status.ready_replicas == 1
 
 
-def test_the_state_is_a_file_beside_the_stack_unless_told_otherwise(lab):
+def test_the_state_is_a_file_beside_the_stack_by_default(lab):
     assert (lab.stack / "terraform.tfstate").is_file()
     assert DEPLOYMENT in lab.terraform("state", "list").stdout.splitlines()
 
 
 def test_status_shows_it_on_one_screen_and_finds_nothing_wrong(lab):
-    seen = json.loads(lab.corral("status", "--json").stdout)
+    status = json.loads(lab.corral("status", "--json").stdout)
 
-    assert seen["findings"] == []
+    assert status["findings"] == []
     assert len(lab.corral("status").stdout.splitlines()) < 50
 
 
@@ -103,7 +103,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
     apply = threading.Thread(target=lab.apply)
     serving, before = lab.server_pod().metadata.name, job(lab).metadata.uid
     chat(endpoint, "Go on.", model="tiny-slow")
-    held = Hold(times=None)  # the old pod is not told to go before the crowd is there
+    held = Hold(times=None)  # the old pod does not end before the crowd is there
     lab.hub.faults.append(held)
 
     apply.start()
@@ -114,7 +114,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
         at_the_end.callback(crowd.stop)
         wait_for(lambda: crowd.answers, what="the crowd's first answer")
         held.until.set()
-        wait_for(lambda: crowd.sees(lambda: is_leaving(lab, serving)), limit_s=120, what="the end of the old pod")
+        wait_for(lambda: crowd.observes(lambda: is_leaving(lab, serving)), limit_s=120, what="the end of the old pod")
     apply.join()
     lab.hub.faults.clear()
 
@@ -125,7 +125,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
         DEPLOYMENT: ["update"],
         APPLIED: ["update"],
     }
-    whole, in_flight = crowd.asked_before_the_change()
+    whole, in_flight = crowd.begun_before_the_change()
     say(f"{in_flight} streams were in flight at the change; {sum(whole)} of {len(whole)} ended with [DONE]")
     assert in_flight
     assert all(whole)
@@ -134,7 +134,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
 
 
 def is_leaving(lab, name):
-    """Whether the pod *name* has been told to go."""
+    """Whether the pod *name* is being stopped."""
     try:
         found = client.CoreV1Api(lab.cluster.api).read_namespaced_pod(name, NAMESPACE)
     except client.ApiException as error:
@@ -143,7 +143,7 @@ def is_leaving(lab, name):
 
 
 class Crowd:
-    """*size* clients that have one streamed answer after the other, until they are told to stop.
+    """*size* clients that have one streamed answer after the other, until they are stopped.
 
     The model has one slot, so all but one of them wait for it: at no time are all of them between two answers.
     """
@@ -165,13 +165,13 @@ class Crowd:
                 text = answer.read()
             self.answers.append((begun, time.monotonic(), text.endswith(b"data: [DONE]\n\n")))
 
-    def sees(self, is_leaving):
-        """Ask whether the pod leaves, and note when it was last seen to stay."""
-        asked = time.monotonic()
+    def observes(self, is_leaving):
+        """Ask whether the pod leaves, and note when it was last observed to stay."""
+        begun = time.monotonic()
         if is_leaving():
             self._left = time.monotonic()
             return True
-        self._stayed = asked
+        self._stayed = begun
         return False
 
     def stop(self):
@@ -179,8 +179,8 @@ class Crowd:
         for one in self._clients:
             one.join()
 
-    def asked_before_the_change(self):
-        """Whether each answer is whole that was asked for while the pod stayed; how many ended as it was leaving."""
+    def begun_before_the_change(self):
+        """Whether each answer is whole that was begun while the pod stayed; how many ended as it was leaving."""
         before = [(ended, whole) for begun, ended, whole in self.answers if begun <= self._stayed]
         return [whole for _, whole in before], sum(ended >= self._left for ended, _ in before)
 

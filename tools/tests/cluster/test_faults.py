@@ -21,28 +21,28 @@ from tests.support.cluster.cluster import GPU, SLICES
 from tests.support.cluster.homelab import homelab
 from tests.support.cluster.pods import eventually, leave, pod
 
-pytestmark = pytest.mark.timeout(600)  # Terraform's own patience: 17 minutes for the server, 3 hours for the download
+pytestmark = pytest.mark.timeout(600)  # Terraform's own limits: 17 minutes for the server, 3 hours for the download
 LIMIT_S = 300.0
 NOWHERE = f"sha256:{'0' * 64}"
 
 
 @dataclass
 class Told:
-    """What an operator was told of a fault: by the apply that it ended, and by `corral status --json` afterwards."""
+    """What an operator reads of a fault: from the apply that it ended, and by `corral status --json` afterwards."""
 
     code: int
-    said: str
+    stderr: str
     first: dict
     is_unlocked: bool
 
     def assert_is(self, subject, what, event, next_step, cause):
         """All of it, with these patterns."""
-        assert (self.code, self.first["is_stuck"], self.first["cause"]) == (1, True, cause), self.said
-        for text in (self.said, f"{self.first['subject']} {self.first['what']} {self.first['event']}"):
+        assert (self.code, self.first["is_stuck"], self.first["cause"]) == (1, True, cause), self.stderr
+        for text in (self.stderr, f"{self.first['subject']} {self.first['what']} {self.first['event']}"):
             assert re.search(f"{subject} .*{what}", text), text
             assert re.search(event, text), text
         assert re.search(next_step, self.first["next_step"])
-        assert self.said.rstrip().endswith(f"→ {self.first['next_step']}")
+        assert self.stderr.rstrip().endswith(f"→ {self.first['next_step']}")
         assert self.is_unlocked
 
 
@@ -61,7 +61,7 @@ def on_node(cluster, *command):
 
 
 class Stories:
-    """Each makes one fault after the other, notes what was told of it, and mends it."""
+    """Each makes one fault after the other, keeps its reports, and repairs it."""
 
     def __init__(self, cluster, folder):
         self.cluster, self.core = cluster, client.CoreV1Api(cluster.api)
@@ -72,7 +72,7 @@ class Stories:
         folder.mkdir()
         return homelab(self.cluster, folder, f"fault-{name}", **variables)
 
-    def _mended(self, lab):
+    def _repaired(self, lab):
         """Whether the next apply, which waits for the server, succeeds; the server needs a slice."""
         assert self._slices_are_back.wait(LIMIT_S)
         return lab.corral("apply", "--yes", "--no-smoke", code=None).returncode == 0
@@ -87,88 +87,91 @@ class Stories:
         return any(one.spec.node_name for one in self.core.list_namespaced_pod(namespace).items)
 
     def slices(self):
-        told = {}
+        reports = {}
         try:
             with self._lab("slices") as lab:
                 self.core.create_namespace({"metadata": {"name": "frigate"}})
                 holder = pod("frigate", self.cluster.images["fetch"], "sleep", "600", gpus=SLICES)
                 eventually(lambda: self._made("frigate", holder), bool)
-                told["taken"] = refused(lab)
+                reports["taken"] = refused(lab)
                 self.cluster.set_gpus(0)
                 self.core.delete_namespaced_pod("frigate", "frigate", grace_period_seconds=0)
-                told["none"] = refused(lab)
-                told["screen"] = lab.corral("status", code=1).stdout
+                reports["none"] = refused(lab)
+                reports["screen"] = lab.corral("status", code=1).stdout
                 self.cluster.set_gpus(SLICES)
                 self._slices_are_back.set()
-                told["mended"] = self._mended(lab)
-                told["afterwards"] = lab.corral("status", code=None).returncode
+                reports["repaired"] = self._repaired(lab)
+                reports["afterwards"] = lab.corral("status", code=None).returncode
         finally:
             self.cluster.set_gpus(SLICES)
             self._slices_are_back.set()
             leave(self.cluster, "frigate")
-        return told
+        return reports
 
     def image_and_secret(self):
-        told = {}
+        reports = {}
         with self._lab("image") as lab:
             lab.lose_image("fetch", NOWHERE)
-            told["image"] = refused(lab)
-            lab.corral(*shlex.split(told["image"].first["next_step"])[1:])
+            reports["image"] = refused(lab)
+            lab.corral(*shlex.split(reports["image"].first["next_step"])[1:])
             lab.set(hf_token_secret="hf-token")
-            told["secret"] = refused(lab)
+            reports["secret"] = refused(lab)
             apply = threading.Thread(target=lab.apply)
             apply.start()
-            told["waiting"] = eventually(
+            reports["waiting"] = eventually(
                 lambda: json.loads(lab.corral("status", "--json", code=1).stdout)["findings"][0],
                 lambda one: one["subject"].startswith("pod/"),
             )
-            subprocess.run(shlex.split(told["secret"].first["next_step"]), input="hf_x", text=True, check=True)
+            subprocess.run(shlex.split(reports["secret"].first["next_step"]), input="hf_x", text=True, check=True)
             assert self._slices_are_back.wait(LIMIT_S)
             apply.join()
-            told["job"] = client.BatchV1Api(self.cluster.api).read_namespaced_job("download-models", lab.namespace)
-        return told
+            reports["job"] = client.BatchV1Api(self.cluster.api).read_namespaced_job("download-models", lab.namespace)
+        return reports
 
     def store(self):
-        told = {}
+        reports = {}
         with self._lab("store") as lab:
             on_node(self.cluster, "mount", "-t", "tmpfs", "-o", "size=1m,mode=777", "tmpfs", str(lab.store))
-            told["full"] = refused(lab)
+            reports["full"] = refused(lab)
             on_node(self.cluster, "umount", str(lab.store))
             memory = lab.clone / "terraform" / "modules" / "model-fetch" / "memory.tf"
             usual = memory.read_text()
             memory.write_text(usual.replace("fetch_mib = 256", "fetch_mib = 10"))
-            told["memory"] = refused(lab)
+            reports["memory"] = refused(lab)
             memory.write_text(usual)
-            told["mended"] = self._mended(lab)
-        return told
+            reports["repaired"] = self._repaired(lab)
+        return reports
 
     def claim(self):
-        told = {}
+        reports = {}
         name = "fault-claim"
         self.core.create_namespace({"metadata": {"name": name}})
         try:
             with self._lab("claim", store={"claim": "own"}) as lab:
-                told["missing"] = refused(lab)
+                reports["missing"] = refused(lab)
                 spec = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
                 wanted = {**spec, "resources": {"requests": {"storage": "1Gi"}}}
                 self.core.create_namespaced_persistent_volume_claim(name, {"metadata": {"name": "own"}, "spec": wanted})
-                told["unbound"] = refused(lab)
+                reports["unbound"] = refused(lab)
                 source = {"nfs": {"server": "nas.test", "path": "/claim"}, "capacity": {"storage": "1Gi"}}
                 assert self.cluster.nfs("/claim").is_dir()
                 held = {"claimRef": {"namespace": name, "name": "own"}, "persistentVolumeReclaimPolicy": "Retain"}
                 self.core.create_persistent_volume({"metadata": {"name": name}, "spec": spec | source | held})
-                told["mended"] = self._mended(lab)
+                reports["repaired"] = self._repaired(lab)
         finally:
             leave(self.cluster, name)
-        return told
+        return reports
 
 
 @pytest.fixture(scope="module")
 def stories(cluster, tmp_path_factory):
     """What came of each story, by its name: ask for ``result()``."""
-    told = Stories(cluster, tmp_path_factory.mktemp("faults"))
+    reports = Stories(cluster, tmp_path_factory.mktemp("faults"))
     with ThreadPoolExecutor() as pool:
-        yield {one.__name__: pool.submit(one) for one in (told.slices, told.image_and_secret, told.store, told.claim)}
+        yield {
+            one.__name__: pool.submit(one)
+            for one in (reports.slices, reports.image_and_secret, reports.store, reports.claim)
+        }
 
 
 def test_a_node_without_any_slice_of_a_card_ends_the_apply_with_the_schedulers_reason(stories, cluster):
@@ -192,11 +195,11 @@ def test_slices_that_are_all_taken_end_the_apply_with_the_names_of_those_who_hav
 
 
 def test_the_screen_has_the_sentence_the_event_and_the_next_command_in_lines_of_their_own(stories):
-    told = stories["slices"].result()
-    first = told["none"].first
+    reports = stories["slices"].result()
+    first = reports["none"].first
 
-    assert f"{first['subject']}: {first['what']}\n  {first['event']}\n  → {first['next_step']}\n" in told["screen"]
-    assert told["afterwards"] == 0
+    assert f"{first['subject']}: {first['what']}\n  {first['event']}\n  → {first['next_step']}\n" in reports["screen"]
+    assert reports["afterwards"] == 0
 
 
 def test_an_image_that_the_registry_does_not_have_ends_the_apply_and_is_named(stories):
@@ -220,11 +223,11 @@ def test_a_secret_that_is_not_there_ends_the_apply_and_the_next_command_makes_it
 
 
 def test_a_download_that_waits_for_its_secret_goes_on_by_itself_when_it_is_there(stories):
-    told = stories["image_and_secret"].result()
+    reports = stories["image_and_secret"].result()
 
-    assert "waits for the Secret hf-token" in told["waiting"]["what"]
-    assert told["job"].status.succeeded == 1
-    assert not told["job"].status.failed
+    assert "waits for the Secret hf-token" in reports["waiting"]["what"]
+    assert reports["job"].status.succeeded == 1
+    assert not reports["job"].status.failed
 
 
 def test_a_full_store_ends_the_apply_with_what_is_free_and_what_is_wanted(stories):
@@ -269,4 +272,4 @@ def test_a_claim_that_never_binds_ends_the_apply_with_the_reason(stories):
 
 @pytest.mark.parametrize("story", ["slices", "store", "claim"])
 def test_the_apply_after_the_fault_is_gone_brings_everything_up(stories, story):
-    assert stories[story].result()["mended"]
+    assert stories[story].result()["repaired"]

@@ -1,4 +1,4 @@
-"""`corral.cluster` on a real cluster: every fault of tests.support.cluster_faults gets its sentence, all at once."""
+"""`corral.cluster` on a real cluster: every fault of tests.support.cluster_faults has its finding, made together."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import secrets
 import pytest
 
 from corral.cluster.client import connect
-from tests.support.cluster_faults import FAULTS, Place, free_slices, make, remove, told
+from tests.support.cluster_faults import FAULTS, Place, findings_of, free_slices, make, remove
 
 pytestmark = pytest.mark.timeout(300)
 
 SLOW = (
     "evicted",
-)  # the kubelet looks every ten seconds, and takes its time: once a recording, and no test of every run
+)  # the kubelet checks every ten seconds, and takes its time: once a recording, and no test of every run
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def found(cluster):
     try:
         for name, place in places.items():
             make(connected, FAULTS[name], place)
-        yield told(connected, places)
+        yield findings_of(connected, places)
     finally:
         for place in places.values():
             remove(connected, place)
@@ -38,4 +38,4 @@ def found(cluster):
 @pytest.mark.parametrize("name", sorted(set(FAULTS) - set(SLOW)))
 def test_every_fault_gets_a_plain_sentence_with_the_event_and_a_next_command(found, name):
     _, findings = found[name]
-    assert FAULTS[name].is_told_by(findings), [FAULTS[name].differs(one) for one in findings]
+    assert FAULTS[name].matches(findings), [FAULTS[name].difference(one) for one in findings]

@@ -51,33 +51,33 @@ def gpus(pod):
 
 
 def test_a_pod_runs_an_image_that_was_pulled_by_digest(cluster, namespace, core):
-    phase, said = pods.run(cluster, namespace, pods.pod("one", cluster.images["fetch"], "python3", "--version"))
-    assert phase == "Succeeded", said
-    assert said.startswith("Python 3.13.")
+    phase, output = pods.run(cluster, namespace, pods.pod("one", cluster.images["fetch"], "python3", "--version"))
+    assert phase == "Succeeded", output
+    assert output.startswith("Python 3.13.")
     status = core.read_namespaced_pod("one", namespace).status.container_statuses[0]
     assert status.image_id.endswith(cluster.images["fetch"].rpartition("@")[2])
 
 
 def test_the_fetch_image_has_no_curl_as_the_public_one(cluster, namespace):
-    looks = "import shutil; print(shutil.which('curl'), shutil.which('python'))"
-    _, said = pods.run(cluster, namespace, pods.pod("one", cluster.images["fetch"], "python3", "-c", looks))
-    assert said.split() == ["None", "/usr/local/bin/python"]
+    script = "import shutil; print(shutil.which('curl'), shutil.which('python'))"
+    _, output = pods.run(cluster, namespace, pods.pod("one", cluster.images["fetch"], "python3", "-c", script))
+    assert output.split() == ["None", "/usr/local/bin/python"]
 
 
 def test_the_llama_swap_image_holds_the_real_programs_and_no_root(cluster, namespace):
-    looks = "id -u; which curl llama-swap llama-server; llama-swap -version; llama-server --version 2>&1"
-    wanted = pods.pod("one", cluster.images["llama-swap"], "sh", "-c", looks)
-    phase, said = pods.run(cluster, namespace, wanted)
-    assert phase == "Succeeded", said
-    assert said.startswith("10001\n/usr/bin/curl\n/app/llama-swap\n/app/llama-server\nversion: v")
-    assert said.count("version: ") == 2
+    script = "id -u; which curl llama-swap llama-server; llama-swap -version; llama-server --version 2>&1"
+    wanted = pods.pod("one", cluster.images["llama-swap"], "sh", "-c", script)
+    phase, output = pods.run(cluster, namespace, wanted)
+    assert phase == "Succeeded", output
+    assert output.startswith("10001\n/usr/bin/curl\n/app/llama-swap\n/app/llama-server\nversion: v")
+    assert output.count("version: ") == 2
 
 
 def test_a_digest_that_the_registry_does_not_have_is_not_pulled(cluster, namespace, core):
     wrong = cluster.images["fetch"].rpartition("@")[0] + "@sha256:" + "0" * 64
     core.create_namespaced_pod(namespace, pods.pod("one", wrong, "true"))
-    seen = pods.eventually(lambda: reason(core.read_namespaced_pod("one", namespace)), {"ErrImagePull"}.__contains__)
-    assert seen == "ErrImagePull"
+    found = pods.eventually(lambda: reason(core.read_namespaced_pod("one", namespace)), {"ErrImagePull"}.__contains__)
+    assert found == "ErrImagePull"
 
 
 # --- what a pod is allowed, and what it gets
@@ -94,7 +94,7 @@ def test_restricted_pod_security_rejects_a_pod_that_may_be_root(cluster, namespa
     assert refusal.value.status == 403
 
 
-def test_the_node_has_four_gpu_slices_and_a_fifth_pod_is_told_so(cluster, namespace, core):
+def test_the_node_has_four_gpu_slices_and_a_fifth_pod_stays_pending_for_that_reason(cluster, namespace, core):
     held = {"field_selector": f"spec.nodeName={cluster.node}"}
     pods.eventually(  # an earlier test may not have let go of its slice yet
         lambda: [pod.metadata.name for pod in core.list_pod_for_all_namespaces(**held).items if gpus(pod)],
@@ -138,12 +138,12 @@ def test_a_volume_mounts_and_only_its_writers_write(cluster, namespace, kind):
         name = pods.claim(cluster, namespace, {"local": {"path": str(folder)}}, "ReadWriteOnce", node=cluster.node)
     script = "cat /store/given; echo $? >/store/taken"
     image = cluster.images["fetch"]
-    phase, said = pods.run(cluster, namespace, pods.pod("writer", image, "sh", "-c", script, claim=name))
-    assert (phase, said, (folder / "taken").read_text()) == ("Succeeded", "on the machine", "0\n")
+    phase, output = pods.run(cluster, namespace, pods.pod("writer", image, "sh", "-c", script, claim=name))
+    assert (phase, output, (folder / "taken").read_text()) == ("Succeeded", "on the machine", "0\n")
     wanted = pods.pod("reader", image, "sh", "-c", script, claim=name, read_only=True)
-    phase, said = pods.run(cluster, namespace, wanted)
+    phase, output = pods.run(cluster, namespace, wanted)
     assert phase == "Failed"
-    assert "Read-only file system" in said
+    assert "Read-only file system" in output
     if kind == "nfs":
         mount = cluster.nfs_mounts()[-1].split()
         assert (mount[0], set(mount[2].split(","))) == (f"nas.example:/{namespace}", {"hard", "noatime"})
@@ -153,13 +153,13 @@ def test_a_volume_mounts_and_only_its_writers_write(cluster, namespace, kind):
 def test_an_export_that_the_server_does_not_have_keeps_the_pod_waiting(cluster, namespace, core):
     name = pods.claim(cluster, namespace, {"nfs": {"server": "nas.example", "path": "/nothing"}}, "ReadWriteMany")
     core.create_namespaced_pod(namespace, pods.pod("one", cluster.images["fetch"], "true", claim=name))
-    said = pods.eventually(
+    output = pods.eventually(
         lambda: [
             event.message for event in core.list_namespaced_event(namespace).items if event.reason == "FailedMount"
         ],
         lambda messages: messages,
     )
-    assert "reason given by server: No such file or directory" in said[0]
+    assert "reason given by server: No such file or directory" in output[0]
 
 
 # --- network
@@ -188,21 +188,21 @@ for attempt in range(100):
         print(error)
         time.sleep(0.1)
 """
-        phase, said = pods.run(cluster, namespace, pods.pod("one", cluster.images["fetch"], "python3", "-c", asks))
+        phase, output = pods.run(cluster, namespace, pods.pod("one", cluster.images["fetch"], "python3", "-c", asks))
         httpd.shutdown()
-    assert phase == "Succeeded", said
-    lines = said.splitlines()
-    assert (lines[0], lines[-2:]) == ("from the machine", ["200", "200"]), said
+    assert phase == "Succeeded", output
+    lines = output.splitlines()
+    assert (lines[0], lines[-2:]) == ("from the machine", ["200", "200"]), output
 
 
 def test_a_command_runs_in_a_running_pod(cluster, namespace, core):
     core.create_namespaced_pod(namespace, pods.pod("one", cluster.images["fetch"], "sleep", "1000"))
     pods.eventually(lambda: core.read_namespaced_pod("one", namespace).status.phase, {"Running"}.__contains__)
     asked = {"command": ["cat", "/proc/1/cmdline"], "stdout": True, "stderr": True, "_preload_content": False}
-    said = stream(core.connect_get_namespaced_pod_exec, "one", namespace, **asked)
-    said.run_forever(timeout=30)
-    assert said.read_all() == "sleep\x001000\x00"
-    said.sock.shutdown()  # close() does nothing once the other side has closed
+    output = stream(core.connect_get_namespaced_pod_exec, "one", namespace, **asked)
+    output.run_forever(timeout=30)
+    assert output.read_all() == "sleep\x001000\x00"
+    output.sock.shutdown()  # close() does nothing once the other side has closed
 
 
 # --- the machine

@@ -24,37 +24,37 @@ STORE = "/srv/nfs-ssd/llamacpp"
 MODEL = "qwen3-8b"
 TOKEN = ".cache/huggingface/token"
 NOWHERE = f"sha256:{'0' * 64}"
-# On the machine of the store its folder is where the runbooks say; here that machine is a name space of mounts.
+# On the machine of the store its folder is where the runbooks name it; here that machine is a name space of mounts.
 ON_THE_STORES_MACHINE = (
     f'mount -t tmpfs tmpfs /srv && mkdir -p {STORE} && mount --bind "$1" {STORE} && exec bash -c "$2"'
 )
 
 
 class Follower:
-    """Somebody who follows a runbook in a lab."""
+    """An operator who follows a runbook in a lab."""
 
     def __init__(self, lab, name):
         self.lab, self.book = lab, Runbook.read(name)
         self._left = {heading: list(commands) for heading, commands in self.book.commands.items()}
 
     def does(self, heading, **codes):
-        """Type every command under *heading*; what each said.  All succeed, but for those of ``corral <name>=code``."""
-        said = {}
+        """Type every command under *heading*; their output.  All succeed, but for those of ``corral <name>=code``."""
+        printed = {}
         for command in self._left.pop(heading):
             done = self._typed(command)
             words = command.split()
             wanted = codes.get(words[1], 0) if words[0] == "corral" else 0
             assert done.returncode == wanted, f"$ {command}: {done.returncode}\n{done.stdout}{done.stderr}"
-            said[command] = f"{done.stdout}{done.stderr}"
-        return said
+            printed[command] = f"{done.stdout}{done.stderr}"
+        return printed
 
-    def goes_on(self, said):
-        """The headings that the table names for what *said* by corral in the diagnosis."""
-        told = "\n".join(text for command, text in said.items() if command.startswith("corral "))
-        return self.book.targets(told)
+    def next_headings(self, printed):
+        """The headings that the table names for what corral *printed* in the diagnosis."""
+        text = "\n".join(text for command, text in printed.items() if command.startswith("corral "))
+        return self.book.targets(text)
 
     def assert_all_is_done(self):
-        assert self._left == {}, "commands that nobody typed"
+        assert self._left == {}, "commands that were not typed"
 
     def _typed(self, command):
         home = self.lab.clone / "home"
@@ -78,8 +78,8 @@ def lab(cluster, tmp_path_factory):
         yield lab
 
 
-def asked_anew(lab, model):
-    """The status of an answer of *model*, which is loaded for it."""
+def answer_status(lab, model):
+    """The HTTP status of a request for *model*, which is loaded for it."""
     with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE) as address:
         post(f"{address}/api/models/unload/{model}", {})
         return post(f"{address}/v1/chat/completions", question("Are you there?", model=model))[0]
@@ -92,9 +92,9 @@ def test_download_job_failed(lab):
     assert "docs/runbooks/download-job-failed.md" in plain.stderr
     operator = Follower(lab, "download-job-failed")
 
-    said = operator.does("Diagnosis", status=1)
-    assert operator.goes_on(said) == ["#the-hub-refuses-access"]
-    assert "401" in said["corral status"]
+    printed = operator.does("Diagnosis", status=1)
+    assert operator.next_headings(printed) == ["#the-hub-refuses-access"]
+    assert "401" in printed["corral status"]
     operator.does("The hub refuses access")
     lab.set(hf_token_secret="hf-token")
     lab.hub.faults.clear()
@@ -113,16 +113,16 @@ def test_pod_not_ready(lab):
 
     lab.cluster.set_gpus(0)
     pods.delete_collection_namespaced_pod(NAMESPACE, label_selector="app.kubernetes.io/name=llama-swap")
-    eventually(lambda: lab.corral("status", code=None).stdout, lambda told: "nvidia.com/gpu" in told)
-    said = operator.does("Diagnosis", status=1)
-    assert operator.goes_on(said) == ["#no-free-slice-of-the-card"]
+    eventually(lambda: lab.corral("status", code=None).stdout, lambda text: "nvidia.com/gpu" in text)
+    printed = operator.does("Diagnosis", status=1)
+    assert operator.next_headings(printed) == ["#no-free-slice-of-the-card"]
     holders = operator.does("No free slice of the card")
     assert any("llama-swap" in text for text in holders.values())
     lab.cluster.set_gpus(SLICES)
 
     lab.lose_image("llama-swap", NOWHERE)
-    told = lab.corral("apply", "--yes", code=1).stderr
-    assert operator.book.targets(told) == ["#the-image-cannot-be-pulled"]
+    text = lab.corral("apply", "--yes", code=1).stderr
+    assert operator.book.targets(text) == ["#the-image-cannot-be-pulled"]
     operator.does("The image cannot be pulled")
 
     operator.does("The store does not mount")
@@ -138,9 +138,9 @@ def test_model_fails_to_load(lab):
     whole = file.read_bytes()
 
     file.unlink()
-    assert asked_anew(lab, MODEL) >= 500
-    said = operator.does("Diagnosis", why=1, status=0)
-    assert operator.goes_on(said) == ["#a-file-is-missing-or-damaged"]
+    assert answer_status(lab, MODEL) >= 500
+    printed = operator.does("Diagnosis", why=1, status=1)
+    assert operator.next_headings(printed) == ["#a-file-is-missing-or-damaged"]
     operator.does("A file is missing or damaged")
     assert (lab.store / MODEL / "model.gguf").read_bytes() == whole
 

@@ -1,4 +1,4 @@
-"""Deployments and Jobs that cannot work, each for one reason, and what corral is to say of it.
+"""Deployments and Jobs that cannot work, each for one reason, and the finding that corral makes of it.
 
 The cluster tests make every one of them for real.  ``python -m tests.support.cluster_faults``, with KUBECONFIG set,
 makes them too and records what the API showed, for the unit tests: ``tests/unit/cluster_snapshots/<name>.jsonl``, of
@@ -66,11 +66,11 @@ class Fault:
     count: int = 1
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def is_told_by(self, found: tuple[Finding, ...]) -> bool:
-        """Whether *found* has what is to be said, and nothing else."""
-        return len(found) == self.count and any(not self.differs(one) for one in found)
+    def matches(self, found: tuple[Finding, ...]) -> bool:
+        """Whether *found* has the finding, and as many findings as there should be."""
+        return len(found) == self.count and any(not self.difference(one) for one in found)
 
-    def differs(self, one: Finding) -> str:
+    def difference(self, one: Finding) -> str:
         """In what *one* is not as it should be; empty when it is."""
         for name in ("subject", "what", "event", "next_step"):
             if not re.search(getattr(self, name), getattr(one, name)):
@@ -177,7 +177,7 @@ def claim(place: Place, **spec: Any) -> Object:
 
 
 def volume(place: Place, *, of: str = "models", **source: Any) -> Object:
-    """A volume that is reserved for the claim *of*; for nobody when that is empty."""
+    """A volume that is reserved for the claim *of*; for none when that is empty."""
     spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": "", **source}
     spec |= {"persistentVolumeReclaimPolicy": "Retain"}
     spec |= {"claimRef": {"namespace": place.namespace, "name": of}} if of else {}
@@ -293,7 +293,7 @@ FAULTS: dict[str, Fault] = {
             *_with_claim(place),
         ],
         r"^persistentvolumeclaim/models$",
-        r"it asks for 2Gi, the volume has 1Gi",
+        r"it requests 2Gi, the volume has 1Gi",
         Cause.CLAIM,
     ),
     "local-folder-missing": Fault(
@@ -388,7 +388,7 @@ FAULTS: dict[str, Fault] = {
     "no-memory": Fault(
         lambda place: server(place, resources=_asks(memory="9000Gi")),
         r"^pod/llama-swap-",
-        r"asks for more memory than node \S+ has left: it wants 9000.0 GiB, the node has \d",
+        r"requests more memory than node \S+ has left: it wants 9000.0 GiB, the node has \d",
         Cause.SCHEDULING,
     ),
     "no-such-node": Fault(
@@ -561,7 +561,7 @@ def make(cluster: Cluster, fault: Fault, place: Place) -> None:
 
 
 def free_slices(cluster: Cluster, node: Object) -> int:
-    """How many GPU slices of *node* nobody has."""
+    """How many GPU slices of *node* are free."""
     pods = cluster.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node['metadata']['name']}")
     return int(quantity(node["status"]["allocatable"].get(GPU, 0)) - sum(requested(one, GPU) for one in pods))
 
@@ -577,22 +577,22 @@ def _send(cluster: Cluster, method: str, path: str, body: Object | None = None) 
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     cluster.api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
     answer = cluster.api.call_api(method, cluster.server + path, headers, body or {})
-    said = answer.read()
-    assert answer.status < 300 or (method == "DELETE" and answer.status == 404), said
+    body = answer.read()
+    assert answer.status < 300 or (method == "DELETE" and answer.status == 404), body
 
 
-def told(
-    cluster: Cluster, places: Mapping[str, Place], patience_s: float = 90.0
+def findings_of(
+    cluster: Cluster, places: Mapping[str, Place], limit_s: float = 90.0
 ) -> dict[str, tuple[Snapshot, tuple[Finding, ...]]]:
-    """What is seen of each fault once corral says of it what it should, or when *patience_s* are over."""
-    deadline = time.monotonic() + patience_s
+    """The snapshot and findings of each fault, once they match it or after *limit_s* seconds."""
+    deadline = time.monotonic() + limit_s
     last: dict[str, tuple[Snapshot, tuple[Finding, ...]]] = {}
     waiting = list(places)
     while waiting and time.monotonic() < deadline:
         for name in list(waiting):
-            seen = collect(cluster, places[name].namespace)
-            last[name] = (seen, diagnosis.findings(seen))
-            if FAULTS[name].is_told_by(last[name][1]):
+            snapshot = collect(cluster, places[name].namespace)
+            last[name] = (snapshot, diagnosis.findings(snapshot))
+            if FAULTS[name].matches(last[name][1]):
                 waiting.remove(name)
         time.sleep(1)
     return last
@@ -629,20 +629,20 @@ def _trimmed(value: Any) -> Any:
     return {name: one if name in _AMOUNTS else _trimmed(one) for name, one in kept.items()}
 
 
-def saved(seen: Snapshot) -> str:
-    """*seen* as lines of JSON, each a list: first ``[null, {…}]`` with what is no list, then ``[kind, one]``."""
-    plain = dataclasses.asdict(dataclasses.replace(seen, logs={})) | {"kubeconfig": None}
+def saved(snapshot: Snapshot) -> str:
+    """*snapshot* as lines of JSON, each a list: first ``[null, {…}]`` with what is no list, then ``[kind, one]``."""
+    plain = dataclasses.asdict(dataclasses.replace(snapshot, logs={})) | {"kubeconfig": None}
     lists = {kind: list(value) for kind, value in plain.items() if isinstance(value, tuple)}
     head = {name: value for name, value in plain.items() if name not in (*lists, "logs")}
     head["namespace_object"] = _trimmed(head["namespace_object"])
-    namespace = seen.namespace
+    namespace = snapshot.namespace
     lists["volumes"] = [one for one in lists["volumes"] if one["metadata"]["name"].startswith(namespace)]
     lists["running"] = [
         one for one in lists["running"] if one["metadata"]["namespace"] == namespace or requested(one, GPU)
     ]
     rows: list[list[Any]] = [[None, head]]
     rows += [[kind, _trimmed(one)] for kind in sorted(lists) for one in lists[kind]]
-    rows += [["logs", [*key, text]] for key, text in seen.logs.items()]
+    rows += [["logs", [*key, text]] for key, text in snapshot.logs.items()]
     return "".join(f"{json.dumps(row, sort_keys=True, separators=(',', ':'))}\n" for row in rows)
 
 
@@ -657,7 +657,7 @@ def loaded(path: Path) -> Snapshot:
 
 
 def main(names: list[str]) -> int:
-    """Make faults, say what corral says, record those that it tells as it should; ``--trim``: only trim these."""
+    """Make faults, print their findings, record those that match; ``--trim``: only trim these."""
     if names == ["--trim"]:
         for file in RECORDED.iterdir():
             file.write_text(saved(loaded(file)), encoding="utf-8")
@@ -672,14 +672,14 @@ def main(names: list[str]) -> int:
     try:
         for name, place in places.items():
             make(cluster, FAULTS[name], place)
-        for name, (seen, found) in told(cluster, places).items():
+        for name, (snapshot, found) in findings_of(cluster, places).items():
             for one in found:
                 sys.stdout.write(f"{name}: {one.subject}: {one.what}\n    {one.event}\n    → {one.next_step}\n")
-            if FAULTS[name].is_told_by(found):
-                (RECORDED / f"{name}.jsonl").write_text(saved(seen), encoding="utf-8")
+            if FAULTS[name].matches(found):
+                (RECORDED / f"{name}.jsonl").write_text(saved(snapshot), encoding="utf-8")
             else:
                 wrong += 1
-                sys.stdout.write(f"!!! {name}: {[FAULTS[name].differs(one) for one in found]}\n")
+                sys.stdout.write(f"!!! {name}: {[FAULTS[name].difference(one) for one in found]}\n")
     finally:
         for place in places.values():
             remove(cluster, place)

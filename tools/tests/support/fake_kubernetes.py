@@ -1,4 +1,4 @@
-"""An API server that gives the objects it was told to, refuses what it was told to, and forwards ports to this machine.
+"""An API server that serves the objects of a test, refuses what the test names, and forwards ports to this machine.
 
 Why a stub, when a real Kubernetes runs in tests/cluster: an expired token, a forbidden verb, or a pod that goes away in
 the middle of a stream cannot be had there when a test wants them.  The shapes of refusals and the port-forward's frames
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,13 +26,13 @@ _LIST = re.compile(r"/apis?/(?:[a-z.]+/)?v1/(?:namespaces/[^/]+/)?[a-z]+")
 
 @dataclass
 class FakeKubernetes:
-    """What the server knows.
+    """The state of the server.
 
     Attributes:
         objects: path → what GET answers; a list of items becomes a List.
         refuse: path → HTTP status in place of it.
         ports: pod → the port of this machine that stands for its own.
-        asked: the paths of all requests.
+        paths: of all requests.
         open_forwards: how many forwarded connections there are now.
     """
 
@@ -41,10 +40,9 @@ class FakeKubernetes:
     objects: dict[str, Any] = field(default_factory=dict)
     refuse: dict[str, int] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     open_forwards: int = 0
     port: int = 0
-    scheme: str = "http"
     _cut: list[Any] = field(default_factory=list)
     _loop: Any = None
 
@@ -52,7 +50,7 @@ class FakeKubernetes:
     def kubeconfig(self) -> Path:
         """With the contexts ``lab`` (current), ``expired`` and ``gone``."""
         path = self.folder / "kubeconfig"
-        here = {"server": f"{self.scheme}://127.0.0.1:{self.port}"}
+        here = {"server": f"http://127.0.0.1:{self.port}"}
         contexts = {"lab": ("here", "me"), "expired": ("here", "old"), "gone": ("nowhere", "me")}
         document = {
             "apiVersion": "v1",
@@ -104,7 +102,7 @@ class FakeKubernetes:
         self.ports = {name: port}
 
     def deployed(self, config: str, *, namespace: str = "llama-cpp") -> None:
-        """All that `corral status` looks for, around ``pod``: a Deployment whose ConfigMap has *config*."""
+        """All that `corral status` reads, around ``pod``: a Deployment whose ConfigMap has *config*."""
         base = f"/api/v1/namespaces/{namespace}"
         self.objects[base] = {"metadata": {"name": namespace}}
         volumes = [{"name": "config", "configMap": {"name": "llama-swap"}}]
@@ -120,7 +118,7 @@ class FakeKubernetes:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = request.path
-        self.asked.append(path)
+        self.paths.append(path)
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             return _status(401, "Unauthorized")
         if status := self.refuse.get(path):
@@ -192,9 +190,9 @@ def _status(code: int, message: str) -> web.Response:
 
 
 @contextmanager
-def fake_kubernetes(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[FakeKubernetes]:
-    """A server that runs as long as the block; kubeconfig and whatever else it writes lie in *folder*."""
-    fake = FakeKubernetes(folder, scheme="https" if tls else "http")
+def fake_kubernetes(folder: Path) -> Iterator[FakeKubernetes]:
+    """A server that runs as long as the block; its kubeconfig lies in *folder*."""
+    fake = FakeKubernetes(folder)
     started, stop = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
@@ -203,7 +201,7 @@ def fake_kubernetes(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator
         app.router.add_get("/{anything:.*}", fake.answer)
         runner = web.AppRunner(app, shutdown_timeout=0.2)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         fake.port = runner.addresses[0][1]
         started.set()

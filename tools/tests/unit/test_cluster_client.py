@@ -1,4 +1,4 @@
-"""`corral.cluster.client`: every way in which a cluster cannot be asked, in words that name the way out."""
+"""`corral.cluster.client`: every way in which a cluster cannot be read, in a message with the next command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fake(tmp_path):
         yield running
 
 
-def test_a_context_that_answers_tells_its_version_and_address(fake):
+def test_a_connected_context_has_its_version_and_address(fake):
     cluster = connect(fake.kubeconfig, "lab")
     assert (cluster.version, cluster.context, cluster.server) == ("v1.34.4", "lab", f"http://127.0.0.1:{fake.port}")
 
@@ -82,7 +82,7 @@ def test_a_forbidden_list_names_the_verb_and_the_resource(fake):
     assert error.value.next_step.endswith("auth can-i --list")
 
 
-def test_a_missing_object_is_told_apart_from_a_missing_answer(fake):
+def test_a_missing_object_differs_from_a_missing_response(fake):
     cluster = connect(fake.kubeconfig)
     with pytest.raises(NotFound):
         cluster.get("/api/v1/namespaces/none")
@@ -91,13 +91,13 @@ def test_a_missing_object_is_told_apart_from_a_missing_answer(fake):
         cluster.get("/api/v1/namespaces/none")
 
 
-def test_a_server_that_is_no_kubernetes_is_said_to_be_none(fake):
+def test_a_server_that_is_no_kubernetes_is_an_error(fake):
     fake.objects["/api/v1/nodes"] = "<html>a router's login page</html>"
     with pytest.raises(CannotRun, match="returned no Kubernetes object"):
         connect(fake.kubeconfig).get("/api/v1/nodes")
 
 
-def test_the_library_is_imported_only_when_somebody_connects():
+def test_the_library_is_imported_only_by_connect():
     modules = [client.__name__, "corral.cluster.collect", "corral.cluster.diagnosis", "corral.cluster.port_forward"]
     code = f"import sys, {', '.join(modules)}, corral.cli.status, corral.cli.smoke, corral.cli.why"
     probe = f"{code}; print([name for name in ('kubernetes', 'aiohttp') if name in sys.modules])"

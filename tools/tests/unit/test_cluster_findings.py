@@ -1,4 +1,4 @@
-"""`corral.cluster.diagnosis` on what a real Kubernetes showed (tests.support.cluster_faults), and on changes of it."""
+"""`corral.cluster.diagnosis` on recordings of a real Kubernetes (tests.support.cluster_faults), and changes of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from corral.cluster.job_rules import ENDED_FOR
 from tests.support.cluster_faults import FAULTS, RECORDED, loaded, saved
 
 
-def seen(name):
+def snapshot(name):
     return loaded(RECORDED / f"{name}.jsonl")
 
 
@@ -46,9 +46,9 @@ def with_nodes(found, change):
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
-def test_every_fault_of_a_real_cluster_is_told_by_its_sentence(name):
-    found = findings(seen(name))
-    assert FAULTS[name].is_told_by(found), [FAULTS[name].differs(one) for one in found]
+def test_every_fault_of_a_real_cluster_has_its_finding(name):
+    found = findings(snapshot(name))
+    assert FAULTS[name].matches(found), [FAULTS[name].difference(one) for one in found]
 
 
 def test_every_recording_belongs_to_a_fault():
@@ -58,41 +58,41 @@ def test_every_recording_belongs_to_a_fault():
 @pytest.mark.parametrize("name", sorted(FAULTS))
 def test_a_recording_has_no_field_that_no_rule_reads(name):
     recorded = (RECORDED / f"{name}.jsonl").read_text(encoding="utf-8")
-    assert saved(seen(name)) == recorded, "Run: python -m tests.support.cluster_faults --trim"
+    assert saved(snapshot(name)) == recorded, "Run: python -m tests.support.cluster_faults --trim"
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
 def test_every_next_step_is_a_command_of_this_cluster(name):
-    for one in findings(seen(name)):
+    for one in findings(snapshot(name)):
         program, *words = one.next_step.split()
         assert program in ("kubectl", "corral", "ssh")
-        assert program != "kubectl" or words[:2] == ["--context", seen(name).context]
+        assert program != "kubectl" or words[:2] == ["--context", snapshot(name).context]
 
 
 # -- scheduling -----------------------------------------------------------------------------------------------
 
 
 def test_a_node_without_a_device_plugin_is_not_called_full():
-    found = with_nodes(seen("no-free-slice"), lambda node: node["status"]["allocatable"].pop("nvidia.com/gpu"))
+    found = with_nodes(snapshot("no-free-slice"), lambda node: node["status"]["allocatable"].pop("nvidia.com/gpu"))
     assert "offers none (no device plugin runs there" in only(found).what
 
 
-def test_who_holds_the_slices_is_said_to_be_unseen_when_it_is():
-    found = seen("no-free-slice")
+def test_holders_of_slices_that_could_not_be_read_are_reported_as_such():
+    found = snapshot("no-free-slice")
     blind = replace(found, running=(), unread={"the pods of all namespaces": "403"})
-    told = [one for one in findings(blind) if one.cause is Cause.SCHEDULING]
-    assert told[0].what.endswith("which has 4; their holders could not be read.")
+    (finding,) = [one for one in findings(blind) if one.cause is Cause.SCHEDULING]
+    assert finding.what.endswith("which has 4; their holders could not be read.")
 
 
 TAINT = "0/1 nodes are available: 1 node(s) had untolerated taint(s). no new claims to deallocate."
 
 
-def pending(found, said):
+def pending(found, message):
     def change(pod):
         if pod["metadata"]["name"].startswith("llama-swap"):
             for one in pod["status"]["conditions"]:
                 if one["type"] == "PodScheduled":
-                    one["message"] = said
+                    one["message"] = message
 
     return with_pods(found, change)
 
@@ -106,17 +106,17 @@ def pending(found, said):
     ],
 )
 def test_a_taint_is_named_and_what_may_pass_is_not_called_stuck(taint, what, is_stuck):
-    found = pending(seen("no-free-slice"), TAINT)
-    told = only(with_nodes(found, lambda node: node["spec"].update(taints=[taint])))
-    assert what in told.what
-    assert told.is_stuck is is_stuck
+    found = pending(snapshot("no-free-slice"), TAINT)
+    finding = only(with_nodes(found, lambda node: node["spec"].update(taints=[taint])))
+    assert what in finding.what
+    assert finding.is_stuck is is_stuck
 
 
 def test_a_cordoned_node_is_uncordoned_by_the_next_command():
-    found = pending(seen("no-free-slice"), TAINT)
+    found = pending(snapshot("no-free-slice"), TAINT)
     cordoned = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-    told = only(with_nodes(found, lambda node: node["spec"].update(taints=[cordoned])))
-    assert told.next_step.endswith(f"uncordon {found.nodes[0]['metadata']['name']}")
+    finding = only(with_nodes(found, lambda node: node["spec"].update(taints=[cordoned])))
+    assert finding.next_step.endswith(f"uncordon {found.nodes[0]['metadata']['name']}")
 
 
 def test_a_taint_that_the_pod_tolerates_is_not_blamed():
@@ -125,21 +125,21 @@ def test_a_taint_that_the_pod_tolerates_is_not_blamed():
     def tolerate(pod):
         pod["spec"].setdefault("tolerations", []).append({"key": "nvidia.com/gpu", "operator": "Exists"})
 
-    found = with_pods(seen("no-free-slice"), tolerate)
-    told = only(with_nodes(found, lambda node: node["spec"].update(taints=[gpu])))
-    assert "no free slice" in told.what
+    found = with_pods(snapshot("no-free-slice"), tolerate)
+    finding = only(with_nodes(found, lambda node: node["spec"].update(taints=[gpu])))
+    assert "no free slice" in finding.what
 
 
-def test_a_scheduler_that_says_something_new_is_quoted_and_not_interpreted():
-    told = only(pending(seen("no-free-slice"), "0/1 nodes are available: 1 node(s) had the wrong colour."))
-    assert told.what == "waits for a node; the reason is in the scheduler's message."
-    assert "wrong colour" in told.event
-    assert not told.is_stuck
+def test_an_unknown_message_of_the_scheduler_is_quoted_and_not_interpreted():
+    finding = only(pending(snapshot("no-free-slice"), "0/1 nodes are available: 1 node(s) had the wrong colour."))
+    assert finding.what == "waits for a node; the reason is in the scheduler's message."
+    assert "wrong colour" in finding.event
+    assert not finding.is_stuck
 
 
-def test_a_local_volume_on_another_node_is_told_as_that():
+def test_a_local_volume_on_another_node_is_named():
     words = "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity."
-    found = pending(seen("local-folder-missing"), words)
+    found = pending(snapshot("local-folder-missing"), words)
 
     def unschedule(pod):
         pod["spec"].pop("nodeName", None)
@@ -175,7 +175,7 @@ MOUNT = (
 
 
 @pytest.mark.parametrize(
-    ("said", "is_stuck"),
+    ("message", "is_stuck"),
     [
         ("mount.nfs: access denied by server while mounting 10.0.0.5:/srv/models", True),
         ("mount.nfs: mounting 10.0.0.5:/srv/models failed, reason given by server: No such file or directory", True),
@@ -185,17 +185,17 @@ MOUNT = (
         ("mount.nfs: Connection timed out", False),
     ],
 )
-def test_an_nfs_mount_that_fails_tells_what_mount_said_and_whether_waiting_helps(said, is_stuck):
-    found = seen("local-folder-missing")
+def test_a_failed_nfs_mount_has_the_message_of_mount_and_whether_waiting_helps(message, is_stuck):
+    found = snapshot("local-folder-missing")
     found = replace(found, volumes=tuple(changed(volume, nfs) for volume in found.volumes))
-    told = only(with_event(found, "FailedMount", MOUNT.format(said)))
-    assert told.what == f"cannot mount its volume nfs 10.0.0.5:/srv/models: {said}."
-    assert told.is_stuck is is_stuck
-    assert told.next_step == "ssh 10.0.0.5 ls -ldn /srv/models"
+    finding = only(with_event(found, "FailedMount", MOUNT.format(message)))
+    assert finding.what == f"cannot mount its volume nfs 10.0.0.5:/srv/models: {message}."
+    assert finding.is_stuck is is_stuck
+    assert finding.next_step == "ssh 10.0.0.5 ls -ldn /srv/models"
 
 
 def test_an_old_mount_event_of_a_pod_that_runs_is_no_finding():
-    found = seen("local-folder-missing")
+    found = snapshot("local-folder-missing")
 
     def run(pod):
         pod["status"]["phase"] = "Running"
@@ -206,20 +206,20 @@ def test_an_old_mount_event_of_a_pod_that_runs_is_no_finding():
 
 
 def test_a_volume_that_is_kept_for_an_earlier_claim_is_released_by_the_next_command():
-    found = seen("claim-of-a-foreign-volume")
+    found = snapshot("claim-of-a-foreign-volume")
 
     def release(volume):
         volume["spec"]["claimRef"].update(name="models", uid="of-an-earlier-claim")
         volume["status"]["phase"] = "Released"
 
-    told = only(replace(found, volumes=tuple(changed(one, release) for one in found.volumes)))
-    assert "belongs to an earlier claim of the same name" in told.what
-    assert " patch persistentvolume/" in told.next_step
-    assert "/spec/claimRef" in told.next_step
+    finding = only(replace(found, volumes=tuple(changed(one, release) for one in found.volumes)))
+    assert "belongs to an earlier claim of the same name" in finding.what
+    assert " patch persistentvolume/" in finding.next_step
+    assert "/spec/claimRef" in finding.next_step
 
 
 def test_a_claim_that_waits_for_its_first_pod_is_no_finding_by_itself():
-    found = seen("claim-never-binds")
+    found = snapshot("claim-never-binds")
 
     def wait(event):
         if event["involvedObject"]["kind"] == "PersistentVolumeClaim":
@@ -230,7 +230,7 @@ def test_a_claim_that_waits_for_its_first_pod_is_no_finding_by_itself():
 
 
 def test_a_claim_whose_volume_is_gone_is_lost():
-    found = seen("claim-never-binds")
+    found = snapshot("claim-never-binds")
 
     def lose(claim):
         claim["status"]["phase"] = "Lost"
@@ -246,23 +246,23 @@ def test_a_claim_whose_volume_is_gone_is_lost():
 
 
 @pytest.mark.parametrize(
-    ("said", "what", "is_stuck"),
+    ("message", "what", "is_stuck"),
     [
         ("pull access denied, repository does not exist or may require authorization", "does not give it", True),
         ("429 Too Many Requests - toomanyrequests: rate limit", "limits the rate", False),
         ("dial tcp: lookup ghcr.io: no such host", "does not reach the registry", False),
         ("no match for platform in manifest: not found", "architecture", True),
-        ("something that nobody has heard of", "the reason is in the runtime's message", False),
+        ("a message of a later release", "the reason is in the runtime's message", False),
     ],
 )
-def test_what_a_registry_says_is_sorted_and_the_unknown_is_not_called_stuck(said, what, is_stuck):
+def test_messages_of_a_registry_are_classified_and_an_unknown_one_is_not_called_stuck(message, what, is_stuck):
     def change(pod):
         for one in pod["status"]["containerStatuses"]:
-            one["state"] = {"waiting": {"reason": "ErrImagePull", "message": f"failed to pull: {said}"}}
+            one["state"] = {"waiting": {"reason": "ErrImagePull", "message": f"failed to pull: {message}"}}
 
-    told = only(with_pods(seen("image-unknown"), change))
-    assert what in told.what
-    assert told.is_stuck is is_stuck
+    finding = only(with_pods(snapshot("image-unknown"), change))
+    assert what in finding.what
+    assert finding.is_stuck is is_stuck
 
 
 def of_the_variable(found):
@@ -276,10 +276,10 @@ def of_the_variable(found):
     ("name", "locked"), [("image-unknown", "corral lock --upgrade llama-swap"), ("image-of-root", "corral lock")]
 )
 def test_an_image_that_the_lock_does_not_name_is_corrected_where_it_is_named(name, locked):
-    told, other = only(seen(name)), only(of_the_variable(seen(name)))
+    finding, other = only(snapshot(name)), only(of_the_variable(snapshot(name)))
 
-    assert told.next_step == locked
-    assert other.what == f"{told.what} It is not the lock's: correct image in terraform.tfvars."
+    assert finding.next_step == locked
+    assert other.what == f"{finding.what} It is not the lock's: correct image in terraform.tfvars."
     assert other.next_step == "corral apply"
 
 
@@ -288,8 +288,8 @@ def test_the_downloads_image_is_the_locks_wherever_the_servers_comes_from():
         for one in (*pod["spec"]["containers"], *pod["status"]["containerStatuses"]):
             one["name"] = "fetch"
 
-    told = only(with_pods(of_the_variable(seen("image-unknown")), rename))
-    assert told.next_step == "corral lock --upgrade fetch"
+    finding = only(with_pods(of_the_variable(snapshot("image-unknown")), rename))
+    assert finding.next_step == "corral lock --upgrade fetch"
 
 
 def test_a_back_off_without_a_reason_takes_it_from_the_event_of_the_attempt():
@@ -297,7 +297,7 @@ def test_a_back_off_without_a_reason_takes_it_from_the_event_of_the_attempt():
         for one in pod["status"]["containerStatuses"]:
             one["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}}
 
-    assert "there is no such image" in only(with_pods(seen("image-unknown"), change)).what
+    assert "there is no such image" in only(with_pods(snapshot("image-unknown"), change)).what
 
 
 def restarted(count, **end):
@@ -312,30 +312,30 @@ def restarted(count, **end):
 
 @pytest.mark.parametrize(("count", "is_stuck"), [(1, False), (2, False), (3, True), (9, True)])
 def test_a_crash_loop_is_stuck_from_the_third_restart_on(count, is_stuck):
-    assert only(with_pods(seen("crash"), restarted(count))).is_stuck is is_stuck
+    assert only(with_pods(snapshot("crash"), restarted(count))).is_stuck is is_stuck
 
 
-def test_a_crash_whose_log_is_gone_says_so():
-    found = replace(seen("crash"), logs={})
+def test_a_crash_whose_log_is_gone_reports_that():
+    found = replace(snapshot("crash"), logs={})
     assert "its log could not be read" in only(with_pods(found, restarted(1))).what
 
 
-def test_an_end_by_a_signal_is_told_by_its_number():
-    assert "killed by signal 11" in only(with_pods(seen("crash"), restarted(1, exitCode=139))).what
+def test_an_end_by_a_signal_has_its_number():
+    assert "killed by signal 11" in only(with_pods(snapshot("crash"), restarted(1, exitCode=139))).what
 
 
-def test_a_state_that_nobody_knows_is_a_finding_and_not_fine():
+def test_an_unknown_state_is_a_finding_and_not_fine():
     def change(pod):
         for one in pod["status"]["containerStatuses"]:
             one["state"] = {"waiting": {"reason": "BrandNewTrouble", "message": "of a later Kubernetes"}}
 
-    told = only(with_pods(seen("crash"), change))
-    assert "BrandNewTrouble" in told.what
-    assert not told.is_stuck
+    finding = only(with_pods(snapshot("crash"), change))
+    assert "BrandNewTrouble" in finding.what
+    assert not finding.is_stuck
 
 
-def test_a_ready_server_that_was_killed_lately_is_told_and_an_old_death_is_not():
-    found = seen("out-of-memory")
+def test_a_ready_server_that_was_killed_lately_is_a_finding_and_an_old_end_is_none():
+    found = snapshot("out-of-memory")
 
     def ready(pod):
         pod["status"]["phase"] = "Running"
@@ -354,54 +354,56 @@ def test_a_pod_that_is_not_ready_for_long_without_a_reason_is_a_finding():
         pod["status"]["containerStatuses"] = [{"name": "llama-swap", "restartCount": 0, "state": {"running": {}}}]
         pod["status"]["phase"] = "Running"
 
-    found = replace(with_pods(seen("probe-fails"), change), events=())
+    found = replace(with_pods(snapshot("probe-fails"), change), events=())
     late = replace(found, now=found.now + 600)
     assert findings(replace(found, now=found.now - 3600)) == ()
     assert "no object or event shows why" in only(late).what
 
 
-# -- nodes, and what could not be seen ------------------------------------------------------------------------
+# -- nodes, and sources that could not be read ----------------------------------------------------------------
 
 
-def test_a_node_that_went_silent_is_told_though_its_pod_is_called_ready():
-    found = seen("probe-fails")
+def test_a_node_that_no_longer_reports_is_a_finding_though_its_pod_is_called_ready():
+    found = snapshot("probe-fails")
 
     def silent(node):
         for one in node["status"]["conditions"]:
             if one["type"] == "Ready":
                 one.update(status="Unknown", message="Kubelet stopped posting node status.")
 
-    told = [one for one in findings(with_nodes(found, silent)) if one.subject.startswith("node/")]
-    assert told[0].what == "is not ready: its kubelet no longer reports."
-    assert told[0].event == "Kubelet stopped posting node status."
+    (finding,) = [one for one in findings(with_nodes(found, silent)) if one.subject.startswith("node/")]
+    assert finding.what == "is not ready: its kubelet no longer reports."
+    assert finding.event == "Kubelet stopped posting node status."
 
 
-def test_a_node_under_pressure_is_told():
+def test_a_node_under_pressure_is_a_finding():
     def press(node):
         for one in node["status"]["conditions"]:
             if one["type"] == "DiskPressure":
                 one.update(status="True", message="kubelet has disk pressure")
 
-    told = [one for one in findings(with_nodes(seen("probe-fails"), press)) if one.subject.startswith("node/")]
-    assert "has DiskPressure" in told[0].what
+    (finding,) = [
+        one for one in findings(with_nodes(snapshot("probe-fails"), press)) if one.subject.startswith("node/")
+    ]
+    assert "has DiskPressure" in finding.what
 
 
-def test_what_could_not_be_seen_is_a_finding_and_never_fine():
-    found = replace(seen("nothing-deployed"), unread={"the pods": 'pods is forbidden: User "me" cannot list'})
-    told = only(found)
-    assert told.cause is Cause.UNSEEN
-    assert "what is wrong there is not known" in told.what
-    assert told.next_step.endswith("auth can-i --list")
+def test_a_source_that_could_not_be_read_is_a_finding_and_never_fine():
+    found = replace(snapshot("nothing-deployed"), unread={"the pods": 'pods is forbidden: User "me" cannot list'})
+    finding = only(found)
+    assert finding.cause is Cause.UNSEEN
+    assert "what is wrong there is not known" in finding.what
+    assert finding.next_step.endswith("auth can-i --list")
 
 
 def test_a_missing_namespace_is_no_finding_that_ends_an_apply():
-    told = only(replace(seen("nothing-deployed"), namespace_object=None))
-    assert "does not exist" in told.what
-    assert not told.is_stuck
+    finding = only(replace(snapshot("nothing-deployed"), namespace_object=None))
+    assert "does not exist" in finding.what
+    assert not finding.is_stuck
 
 
-def test_a_namespace_that_is_being_deleted_is_told():
-    found = seen("nothing-deployed")
+def test_a_namespace_that_is_being_deleted_is_a_finding():
+    found = snapshot("nothing-deployed")
     going = changed(
         found.namespace_object, lambda one: one["metadata"].update(deletionTimestamp="2026-11-21T18:00:00Z")
     )
@@ -435,7 +437,7 @@ def ending(found, error):
     ],
 )
 def test_a_failed_download_is_explained_by_the_agents_code(error, what, next_step):
-    found = only(ending(seen("file-not-on-hub"), error))
+    found = only(ending(snapshot("file-not-on-hub"), error))
     assert what in found.what
     assert found.next_step.startswith(next_step)
     assert found.is_stuck
@@ -450,21 +452,21 @@ def test_a_failed_download_is_explained_by_the_agents_code(error, what, next_ste
     ],
 )
 def test_a_download_without_a_reason_is_quoted_and_not_interpreted(log, what):
-    silent = ending(seen("file-not-on-hub"), None)
+    silent = ending(snapshot("file-not-on-hub"), None)
     found = only(replace(silent, logs=dict.fromkeys(silent.logs, log)))
     assert what.removeprefix("has failed: ") in found.what
     assert found.what.startswith("has failed: ")
     assert " logs " in found.next_step or " describe " in found.next_step
 
 
-def test_a_failed_download_whose_pod_is_gone_says_that_nothing_can_be_read():
-    found = seen("store-full")
+def test_a_failed_download_whose_pod_is_gone_reports_that_the_reason_is_gone():
+    found = snapshot("store-full")
     ours = tuple(pod for pod in found.pods if pod["metadata"]["name"].startswith("llama-swap"))
     assert "the reason is gone with its pod" in only(replace(found, pods=ours, logs={})).what
 
 
 def test_a_download_that_ran_out_of_time_goes_on_with_the_next_apply():
-    found = seen("store-full")
+    found = snapshot("store-full")
 
     def late(job):
         job["spec"]["activeDeadlineSeconds"] = 3600
@@ -473,9 +475,9 @@ def test_a_download_that_ran_out_of_time_goes_on_with_the_next_apply():
         ]
 
     ours = tuple(pod for pod in found.pods if pod["metadata"]["name"].startswith("llama-swap"))
-    told = only(replace(found, pods=ours, logs={}, jobs=tuple(changed(job, late) for job in found.jobs)))
-    assert told.what == "was not done within 1 h 00 min; the reason is gone with its pod."
-    assert told.next_step == "corral apply"
+    finding = only(replace(found, pods=ours, logs={}, jobs=tuple(changed(job, late) for job in found.jobs)))
+    assert finding.what == "was not done within 1 h 00 min; the reason is gone with its pod."
+    assert finding.next_step == "corral apply"
 
 
 @pytest.mark.parametrize(
@@ -493,16 +495,16 @@ def test_a_download_that_ran_out_of_time_goes_on_with_the_next_apply():
         ),
     ],
 )
-def test_a_download_that_was_ended_with_its_apply_says_why(noted, what, next_step):
-    found = seen("store-full")
+def test_a_download_that_was_ended_with_its_apply_has_the_reason(noted, what, next_step):
+    found = snapshot("store-full")
     note = {ENDED_FOR: json.dumps(noted and noted.as_json())}
     jobs = tuple(changed(job, lambda job: job["metadata"].update(annotations=note)) for job in found.jobs)
     ours = tuple(pod for pod in found.pods if pod["metadata"]["name"].startswith("llama-swap"))
 
-    told = only(replace(found, pods=ours, logs={}, jobs=jobs))
+    finding = only(replace(found, pods=ours, logs={}, jobs=jobs))
 
-    assert (told.what, told.next_step) == (what, next_step)
-    assert told.cause is (noted.cause if noted else Cause.DOWNLOAD)
+    assert (finding.what, finding.next_step) == (what, next_step)
+    assert finding.cause is (noted.cause if noted else Cause.DOWNLOAD)
 
 
 def ended_early(found, noted, reason="DeadlineExceeded"):
@@ -516,34 +518,34 @@ def ended_early(found, noted, reason="DeadlineExceeded"):
     return replace(found, jobs=tuple(changed(job, end) for job in found.jobs))
 
 
-def test_an_apply_that_its_operator_stopped_is_told_though_a_pod_of_the_download_is_still_there():
-    told = only(ended_early(seen("store-full"), None))
+def test_an_apply_that_its_operator_stopped_is_reported_though_a_pod_of_the_download_still_exists():
+    finding = only(ended_early(snapshot("store-full"), None))
 
-    assert told.what.startswith("was ended, because its operator stopped the apply")
-    assert told.next_step == "corral apply"
+    assert finding.what.startswith("was ended, because its operator stopped the apply")
+    assert finding.next_step == "corral apply"
 
 
-def test_a_download_that_failed_while_its_apply_was_stopped_says_how():
-    assert "the store is full" in only(ended_early(seen("store-full"), None, reason="PodFailurePolicy")).what
+def test_a_download_that_failed_while_its_apply_was_stopped_has_its_own_reason():
+    assert "the store is full" in only(ended_early(snapshot("store-full"), None, reason="PodFailurePolicy")).what
 
 
 def test_the_end_of_a_pod_that_was_taken_away_is_no_reason():
     noted = Finding("pod/x", "waits.", "not found", "kubectl create", is_stuck=True, cause=Cause.IMAGE)
-    leaving = ending(seen("store-full"), Stopped())
+    leaving = ending(snapshot("store-full"), Stopped())
 
     assert "because pod/x waits." in only(ended_early(leaving, noted)).what
-    assert "the store is full" in only(ended_early(seen("store-full"), noted)).what
+    assert "the store is full" in only(ended_early(snapshot("store-full"), noted)).what
 
 
-def test_a_note_that_nobody_can_read_still_says_that_the_apply_was_stopped():
-    found = seen("store-full")
+def test_an_unreadable_note_still_reports_that_the_apply_was_stopped():
+    found = snapshot("store-full")
     jobs = tuple(changed(job, lambda job: job["metadata"].update(annotations={ENDED_FOR: "{"})) for job in found.jobs)
-    told = only(replace(found, pods=(), deployments=found.deployments, logs={}, jobs=jobs))
-    assert told.what == "was ended, because the apply that waited for it was stopped."
+    finding = only(replace(found, pods=(), deployments=found.deployments, logs={}, jobs=jobs))
+    assert finding.what == "was ended, because the apply that waited for it was stopped."
 
 
-def test_a_full_store_on_nfs_is_looked_at_where_it_is():
-    found = seen("store-full")
+def test_a_full_store_on_nfs_is_inspected_on_its_server():
+    found = snapshot("store-full")
     claim = {"metadata": {"name": "models", "labels": {}}, "spec": {"volumeName": "v"}, "status": {"phase": "Bound"}}
     volume = {"metadata": {"name": "v"}, "spec": {"nfs": {"server": "nas", "path": "/srv/models"}}}
 
@@ -555,8 +557,8 @@ def test_a_full_store_on_nfs_is_looked_at_where_it_is():
     assert only(replace(found, jobs=jobs, claims=(claim,), volumes=(volume,))).next_step == "ssh nas df -h /srv/models"
 
 
-def test_a_download_that_tries_again_is_stuck_only_when_the_agent_says_that_trying_is_no_use():
-    found = seen("download-retries")
+def test_a_download_that_tries_again_is_stuck_only_when_the_agent_exits_with_2():
+    found = snapshot("download-retries")
 
     def refused(pod):
         for one in pod["status"].get("initContainerStatuses") or ():
@@ -569,7 +571,7 @@ def test_a_download_that_tries_again_is_stuck_only_when_the_agent_says_that_tryi
 
 
 def test_an_older_failed_job_is_forgotten_once_a_newer_one_is_complete():
-    found = seen("store-full")
+    found = snapshot("store-full")
     newer = changed(
         found.jobs[0],
         lambda job: (
@@ -581,8 +583,8 @@ def test_an_older_failed_job_is_forgotten_once_a_newer_one_is_complete():
 
 
 def test_those_that_no_waiting_heals_come_first():
-    found = seen("registry-unreachable")
-    job = seen("store-full")
+    found = snapshot("registry-unreachable")
+    job = snapshot("store-full")
     pods = [pod for pod in job.pods if pod["metadata"]["name"].startswith("download-models")]
     both = replace(found, jobs=job.jobs, pods=(*found.pods, *pods), logs={**found.logs, **job.logs})
     assert [one.is_stuck for one in findings(both)] == [True, False]

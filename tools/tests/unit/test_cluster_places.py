@@ -1,4 +1,4 @@
-"""The places of the tests' throwaway clusters: only whoever holds a place's lock removes what lies there."""
+"""The places of the tests' throwaway clusters: only the holder of a place's lock removes what lies there."""
 
 from __future__ import annotations
 

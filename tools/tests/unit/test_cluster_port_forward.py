@@ -102,7 +102,7 @@ def test_the_first_event_of_a_stream_arrives_before_the_second_is_sent(cluster):
         assert b"".join(pieces) == b"data: [DONE]\n\n"
 
 
-def test_an_answer_still_comes_after_the_client_has_closed_its_half(cluster):
+def test_a_response_still_arrives_after_the_client_has_closed_its_half(cluster):
     with (
         forwarded(cluster, "llama-cpp") as root,
         socket.create_connection(("127.0.0.1", int(root.rpartition(":")[2]))) as client,
@@ -140,10 +140,10 @@ def test_after_a_pod_was_replaced_new_connections_go_to_the_new_one(cluster, fak
     with forwarded(cluster, "llama-cpp") as root:
         fake.pod("llama-swap-1", port=pod)
         assert httpx2.post(f"{root}/", content=b"hello", trust_env=False).text == "hello"
-    assert any("/pods/llama-swap-1/portforward" in path for path in fake.asked)
+    assert any("/pods/llama-swap-1/portforward" in path for path in fake.paths)
 
 
-def test_a_port_that_nobody_listens_on_resets_the_connection(cluster, fake):
+def test_a_port_without_a_listener_resets_the_connection(cluster, fake):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         fake.pod(port=closed.getsockname()[1])
@@ -174,7 +174,7 @@ def test_it_listens_on_loopback_only(cluster):
         assert root.startswith("http://127.0.0.1:")
 
 
-def test_no_ready_pod_is_told_with_what_the_pods_are(cluster, fake):
+def test_no_ready_pod_is_an_error_with_the_state_of_each_pod(cluster, fake):
     fake.pod(ready=False)
     with (
         pytest.raises(CannotRun, match="llama-swap-0 is Running, but not ready") as error,
@@ -184,7 +184,7 @@ def test_no_ready_pod_is_told_with_what_the_pods_are(cluster, fake):
     assert error.value.next_step == "corral status --context lab --namespace llama-cpp"
 
 
-def test_a_missing_service_is_told_with_those_there_are(cluster, fake):
+def test_a_missing_service_is_an_error_with_those_that_exist(cluster, fake):
     fake.objects["/api/v1/namespaces/llama-cpp/services"] = [{"metadata": {"name": "immich"}, "spec": {}}]
     with pytest.raises(CannotRun, match="no Service for llama-swap; it has: immich"), forwarded(cluster, "llama-cpp"):
         pass
@@ -196,7 +196,7 @@ def test_a_service_of_another_name_is_found_by_its_label(cluster, fake):
         assert httpx2.post(f"{root}/", content=b"hello", trust_env=False).text == "hello"
 
 
-def test_who_may_not_forward_is_told_so_before_anything_listens(cluster, fake):
+def test_a_user_who_may_not_forward_is_refused_before_anything_listens(cluster, fake):
     fake.refuse["/api/v1/namespaces/llama-cpp/pods/llama-swap-0/portforward"] = 403
     with pytest.raises(Refused, match="may not create pods/portforward"), forwarded(cluster, "llama-cpp"):
         pass

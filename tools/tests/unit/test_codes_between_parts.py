@@ -117,9 +117,9 @@ def verdicts(tmp_path, monkeypatch, capsys):
             code = main([*command, "--context", "lab", "--catalog", catalog, "--json"])
             found.append((code, json.loads(capsys.readouterr().out)))
         guard = ClusterGuard(ClusterTarget(None, "lab", snapshot.namespace))
-        seen = guard.inspect({"kubernetes_job_v1"})
-        assert seen, "an apply would not have seen it"
-        found.append([one.as_json() for one in seen])
+        reported = guard.inspect({"kubernetes_job_v1"})
+        assert reported, "an apply would not have reported it"
+        found.append([one.as_json() for one in reported])
         quoted = json.dumps(sentence.removesuffix("."), ensure_ascii=False)[1:-1]
         return json.loads(json.dumps(found, ensure_ascii=False, sort_keys=True).replace(quoted, "…"))
 

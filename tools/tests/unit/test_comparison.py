@@ -29,7 +29,7 @@ def locked(*, declared: int | None = None, unmeasured: str | None = None) -> Loc
         card="t4",
         context=1024,
         modalities=("text",),
-        vram=DeclaredVram(declared_mib=declared // MIB, why="seen") if declared else None,
+        vram=DeclaredVram(declared_mib=declared // MIB, why="measured") if declared else None,
     )
     predicted = prediction(MIB, headers=("c" * 64,), **(nothing if unmeasured else known))
     entry = locked_catalog.entry("m", model, predicted, argv=ARGV)
@@ -67,19 +67,19 @@ def test_up_to_the_limit_they_agree(factor):
 
 @pytest.mark.parametrize(("factor", "word"), [(0.96, "4.0% less"), (1.04, "4.0% more")])
 def test_beyond_the_limit_both_figures_are_named(factor, word):
-    said = problem(locked(), measured(round(MEASURED * factor)))
-    assert f"m: predicted 1,110 MiB, measured {-(-round(MEASURED * factor) // MIB):,} MiB on Tesla T4" in said
-    assert word in said
+    message = problem(locked(), measured(round(MEASURED * factor)))
+    assert f"m: predicted 1,110 MiB, measured {-(-round(MEASURED * factor) // MIB):,} MiB on Tesla T4" in message
+    assert word in message
 
 
-def test_the_driver_sees_all_rules_and_the_engine_only_those_in_its_own_buffers():
+def test_the_driver_counts_all_rules_and_the_engine_only_those_in_its_own_buffers():
     assert problem(locked(), measured(1110 * MIB)) == ""
     assert problem(locked(), measured(1010 * MIB)) != ""
     assert problem(locked(), measured(1010 * MIB, source="engine-report")) == ""
     assert problem(locked(), measured(1110 * MIB, source="engine-report")) != ""
 
 
-def test_what_the_lock_says_now_counts_and_not_what_it_said_when_it_was_measured():
+def test_the_lock_of_now_counts_and_not_the_one_of_the_measurement():
     assert problem(locked(), measured(MEASURED, predicted_gpu_bytes=9999 * MIB)) == ""
 
 
@@ -95,8 +95,8 @@ def test_a_declaration_that_covers_the_measurement_settles_it():
 
 
 def test_a_declaration_below_the_measurement_is_named():
-    said = problem(locked(unmeasured="a new architecture", declared=2000 * MIB), measured(2001 * MIB))
-    assert "declared 2,000 MiB, measured 2,001 MiB" in said
+    message = problem(locked(unmeasured="a new architecture", declared=2000 * MIB), measured(2001 * MIB))
+    assert "declared 2,000 MiB, measured 2,001 MiB" in message
 
 
 def test_a_measurement_of_another_command_line_or_model_is_left_over():

@@ -128,7 +128,7 @@ def test_only_the_last_load_counts():
     ],
     ids=["nothing", "still-loading", "start-rolled-away", "second-load-failed", "verbosity-3", "no-compute"],
 )
-def test_a_log_without_a_whole_load_says_nothing(log):
+def test_a_log_without_a_whole_load_has_no_report(log):
     assert engine_report.parse(log) is None
 
 

@@ -1,4 +1,4 @@
-"""What `corral measure` asks, and how it knows that the locked command is what runs."""
+"""The requests of `corral measure`, and how it recognises the locked command."""
 
 from __future__ import annotations
 

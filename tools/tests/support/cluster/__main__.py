@@ -1,4 +1,4 @@
-"""A test cluster by hand, as root, in tools/:
+"""A test cluster on the command line, as root, in tools/:
 
     python -m tests.support.cluster up              start one that stays, and print how to use it
     python -m tests.support.cluster list            those that stay, and the lines that choose one

@@ -72,7 +72,7 @@ class Cluster:
         return self._volume("local", name)
 
     def nfs_mounts(self) -> list[str]:
-        """What the stand-in for NFS was asked to mount so far: "SERVER:/PATH TARGET OPTIONS"."""
+        """The mounts that the stand-in for NFS received so far: "SERVER:/PATH TARGET OPTIONS"."""
         log = self.nfs("/").with_name("nfs.mounts")
         return log.read_text().splitlines() if log.exists() else []
 
@@ -82,14 +82,14 @@ class Cluster:
         status = {"capacity": {GPU: str(count)}, "allocatable": {GPU: str(count)}}
         client.CoreV1Api(self.api).patch_node_status(self.node, {"status": status})
 
-    def wait_until_ready(self, patience_s: float = 60.0) -> None:
+    def wait_until_ready(self, limit_s: float = 60.0) -> None:
         """Return when the node takes pods.
 
         Raises:
-            CannotRun: it does not within *patience_s*.
+            CannotRun: it does not within *limit_s*.
         """
         core = client.CoreV1Api(self.api)
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             ready = [
                 node.metadata.name
@@ -102,7 +102,7 @@ class Cluster:
                 return
             time.sleep(0.05)
         where = f"; its logs are in {self.folder}/log" if self.folder else ""
-        raise CannotRun(f"The node {self.node} was not ready within {patience_s:.0f} s{where}.")
+        raise CannotRun(f"The node {self.node} was not ready within {limit_s:.0f} s{where}.")
 
     def saved(self) -> str:
         """Everything that ``loaded`` needs, as JSON."""

@@ -1,6 +1,6 @@
 """The cluster that the user's current context leads to: ``CLUSTER=current make test-cluster``.
 
-What the tests cannot find out, the user says:
+What the tests cannot find out, the user states:
 
 * ``CORRAL_TEST_REGISTRY``: HOST:PORT of a registry over plain http that takes pushes and has the same name on this
   machine and on the nodes.  k3d: ``k3d cluster create --registry-create corral-registry:5005``.  kind: the script
@@ -27,7 +27,7 @@ def connect() -> Cluster:
     """The cluster of the current context, with the tests' images in its registry.
 
     Raises:
-        Refused: the user has not said enough.
+        Refused: a variable is missing.
         CannotRun: the cluster or its registry does not answer.
     """
     registry = _said("CORRAL_TEST_REGISTRY", "localhost:5005")
@@ -71,6 +71,6 @@ def _said(variable: str, example: str) -> str:
     if value := os.environ.get(variable):
         return value
     raise Refused(
-        f"CLUSTER=current needs {variable}: tests/support/cluster/current.py says what it is.",
+        f"CLUSTER=current needs {variable}: tests/support/cluster/current.py explains it.",
         next_step=f"{variable}={example} CLUSTER=current make test-cluster",
     )

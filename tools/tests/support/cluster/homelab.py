@@ -39,7 +39,7 @@ class Homelab:
 
     Attributes:
         clone: the folder of the clone; nothing of it is this repository's own.
-        variables: what terraform.tfvars says.
+        variables: of terraform.tfvars.
     """
 
     clone: Path
@@ -61,7 +61,7 @@ class Homelab:
 
     @property
     def store(self) -> Path:
-        """The store as this machine sees it: behind the stand-in for NFS."""
+        """The store on this machine: behind the stand-in for NFS."""
         return self.cluster.nfs(self.variables["store"]["nfs"]["path"])
 
     @property
@@ -116,7 +116,7 @@ class Homelab:
         return min(found.items, key=lambda one: one.metadata.deletion_timestamp is not None, default=None)
 
     def tries_to_write(self) -> str:
-        """What the server's own container says when it makes a file in the store, and when it changes one."""
+        """The output of the server's own container when it makes a file in the store, and when it changes one."""
         words = ("-n", self.namespace, "exec", "deployment/llama-swap", "--", "sh", "-c")
         return self.run("kubectl", *words, "touch /models/new; echo x >> /models/tiny-text/model.gguf; true").stderr
 

@@ -1,4 +1,4 @@
-"""The cluster's resolver: Debian's dnsmasq, told of every Service.  ``python -m tests.support.cluster.names PLACE``.
+"""The cluster's resolver: Debian's dnsmasq, which gets every Service.  ``python -m tests.support.cluster.names PLACE``.
 
 It knows <service>.<namespace>.svc.cluster.local and nothing else; the rest of the world does not exist.
 """

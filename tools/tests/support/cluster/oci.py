@@ -195,10 +195,10 @@ def _asked(
     else:
         connection.request(method, where, content, sized)
     answer = connection.getresponse()
-    said = answer.read().decode(errors="replace")
+    body = answer.read().decode(errors="replace")
     if answer.status != expected:
         raise CannotRun(
-            f"The registry {connection.host}:{connection.port} answered {answer.status} to {method} {where}: {said}",
+            f"The registry {connection.host}:{connection.port} answered {answer.status} to {method} {where}: {body}",
             next_step="Does it allow pushing?",
         )
     return answer.headers.get("Location", "")

@@ -1,7 +1,7 @@
 """The parts of a throwaway cluster: what each is started with.
 
 Runs in the room, see ``room.py``.  Most settings are there for a machine that is itself a container, or a virtual
-machine whose root may not do everything; none of them changes what a pod sees.
+machine whose root may not do everything; none of them changes what a pod finds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def registry(place: Place, port: int, store: Path) -> list[str]:
 def etcd() -> list[str]:
     """Its data lies in memory: it goes with the room.
 
-    Debian's is too old to say on request how far a watch is, and the API server would ask it for every list.
+    Debian's is too old to report on request how far a watch is, and the API server would query it for every list.
     """
     program = str(KUBERNETES.folder / "server")
     where = (f"--listen-client-urls={ETCD}", f"--advertise-client-urls={ETCD}")

@@ -102,7 +102,7 @@ class Place:
             return None
 
     def is_free(self) -> bool:
-        """Whether nobody else on this machine uses its addresses."""
+        """Whether no other process of this machine uses its addresses."""
         found = subprocess.run(
             ["ip", "-4", "route", "show", "root", f"{self.network}.0.0/16"], capture_output=True, text=True, check=True
         )
@@ -161,7 +161,7 @@ def folder() -> Path:
 
 
 def claim_one() -> tuple[Place, int]:
-    """A place that nobody uses, cleaned, and the descriptor that holds it; places of the dead are cleaned on the way.
+    """A place that is not in use, cleaned, and the descriptor that holds it; places of the dead are cleaned on the way.
 
     Raises:
         CannotRun: all are taken.

@@ -110,19 +110,19 @@ def claim(cluster: Cluster, namespace: str, source: dict[str, Any], mode: str, *
     return "store"
 
 
-def eventually(look: Callable[[], T], good: Callable[[T], Any], patience_s: float = 60.0) -> T:
-    """What *look* sees as soon as it is *good*.
+def eventually(read: Callable[[], T], good: Callable[[T], Any], limit_s: float = 60.0) -> T:
+    """What *read* returns as soon as it is *good*.
 
     Raises:
-        AssertionError: it was not within *patience_s*; the message holds what was seen last.
+        AssertionError: it was not within *limit_s*; the message holds the last value.
     """
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + limit_s
     while True:
-        seen = look()
-        if good(seen):
-            return seen
+        value = read()
+        if good(value):
+            return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"after {patience_s:.0f} s still: {seen}")
+            raise AssertionError(f"after {limit_s:.0f} s still: {value}")
         time.sleep(0.1)
 
 

@@ -41,7 +41,7 @@ class Room:
         self.logs.mkdir()
 
     def start(self, name: str, command: list[str], environment: dict[str, str] | None = None) -> None:
-        """Start a part; what it says goes to its log."""
+        """Start a part; its output goes to its log."""
         with (self.logs / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd="/"
@@ -104,7 +104,7 @@ def connect(place: Place, outside: list[str]) -> None:
 
 
 def run(place: Place, outside: list[str], port: int, store: Path, pause: str) -> None:
-    """Make the room, start everything in it, say "ready", and keep it until a part ends."""
+    """Make the room, start everything in it, print "ready", and keep it until a part ends."""
     furnish(place)
     connect(place, outside)
     place.make_cgroups()
@@ -160,7 +160,7 @@ def main() -> None:
     """Run the room that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--place", type=int, required=True)
-    parser.add_argument("--folder", help="the place's folder; only for those who look at the list of processes")
+    parser.add_argument("--folder", help="the place's folder; only for readers of the list of processes")
     parser.add_argument("--network", type=int, required=True, help="a descriptor of the machine's network name space")
     parser.add_argument("--port", type=int, required=True, help="of the registry")
     parser.add_argument("--store", type=Path, required=True, help="of the registry")

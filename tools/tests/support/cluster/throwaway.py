@@ -22,7 +22,7 @@ from tests.support.cluster.cluster import COLLECT_LATE, GPU, RUNTIME_CLASS, SLIC
 from tests.support.cluster.place import COUNT, NODE, Place, claim_one
 from tests.support.cluster.programs import KUBERNETES, PAUSE
 
-_PATIENCE_S = 90.0
+_START_LIMIT_S = 90.0
 _TOOLS = Path(__file__).resolve().parents[3]
 
 
@@ -30,7 +30,7 @@ def build() -> None:
     """Make everything that a cluster is made of, where it is missing.
 
     Raises:
-        CannotRun, subprocess.CalledProcessError: something cannot be made; the message or stderr says why.
+        CannotRun, subprocess.CalledProcessError: something cannot be made; the message or stderr has the reason.
     """
     with ThreadPoolExecutor() as pool:  # the compiler keeps the cores busy, Debian's packages the network
         debian = pool.submit(images.base().make)
@@ -46,7 +46,7 @@ def up(*, keep: bool) -> Cluster:
     """A new cluster, ready for pods; *keep*: it outlives this process, else it ends with it, however that ends.
 
     Raises:
-        CannotRun: it cannot be made or does not get ready; the message says where the logs are.
+        CannotRun: it cannot be made or does not get ready; the message names the logs.
     """
     started = time.monotonic()
     build()
@@ -76,8 +76,8 @@ def up(*, keep: bool) -> Cluster:
         _equip(cluster)
     except BaseException as error:
         down(place, remove=False)
-        if said := (place.folder / "room.log").read_text(errors="replace").strip():
-            raise CannotRun(f"The test cluster broke: {said}", next_step=f"Its logs: {place.folder}/log") from error
+        if output := (place.folder / "room.log").read_text(errors="replace").strip():
+            raise CannotRun(f"The test cluster broke: {output}", next_step=f"Its logs: {place.folder}/log") from error
         raise
     output.info(f"cluster {place.context}: ready in {time.monotonic() - started:.1f} s")
     return cluster
@@ -103,7 +103,7 @@ def down(place: Place, *, remove: bool = True) -> bool:
                 inside = shell.children()
                 for process in inside or [shell]:
                     process.kill()  # the kernel ends everything else in the room before this one is gone
-                psutil.wait_procs([shell, *inside], timeout=_PATIENCE_S)
+                psutil.wait_procs([shell, *inside], timeout=_START_LIMIT_S)
     descriptor = place.claim_after(pid) if remove else None
     if descriptor is not None:
         with os.fdopen(descriptor):
@@ -165,9 +165,9 @@ def _start(place: Place, descriptor: int, port: int, pause: str, *, keep: bool) 
     if keep:
         (place.folder / "kept").touch()
     assert process.stdout
-    with process.stdout as said:
-        answered, _, _ = select.select([said], [], [], _PATIENCE_S)
-        if not answered or said.readline() != b"ready\n":
+    with process.stdout as stdout:
+        is_readable, _, _ = select.select([stdout], [], [], _START_LIMIT_S)
+        if not is_readable or stdout.readline() != b"ready\n":
             down(place, remove=False)
             raise CannotRun(
                 f"The test cluster did not start: {log.read_text(errors='replace').strip() or 'it took too long'}",
