@@ -89,9 +89,7 @@ class Source(BaseModel):
     @field_validator("file", "path", "mmproj")
     @classmethod
     def _names_a_gguf(cls, value: str | None) -> str | None:
-        if value is None or value in ("auto", "none"):
-            return value
-        if not value.endswith(".gguf"):
+        if value is not None and value not in ("auto", "none") and not value.endswith(".gguf"):
             raise ValueError(f"must name a .gguf file, not {value!r}.")
         return value
 

@@ -62,7 +62,8 @@ class Predictor:
         packed: list[bytes] = []
         names: list[str] = []
         try:
-            packed = self._kept(resolved, known) or self._read(model_id, resolved)
+            kept = [header for sha256 in known if (header := headers.read(self._catalog.directory, sha256))]
+            packed = kept if len(kept) == len(resolved.files) else self._read(model_id, resolved)
             names = [headers.sha256_of(header) for header in packed]
             parsed = [parse(header) for header in packed]
             self._require_trained(model_id, model, parsed[0])
@@ -81,11 +82,6 @@ class Predictor:
                 "lock on such a machine and commit lock.json and headers/",
             ) from None
         return Predicted(found, dict(zip(names, packed, strict=True)))
-
-    def _kept(self, resolved: Resolved, known: Sequence[str]) -> list[bytes] | None:
-        """The headers called *known*; None unless they are all there and sound."""
-        found = [header for sha256 in known if (header := headers.read(self._catalog.directory, sha256))]
-        return found if len(found) == len(resolved.files) else None
 
     def _read(self, model_id: str, resolved: Resolved) -> list[bytes]:
         from corral.hub.gguf_range import read_headers
