@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from corral.agent.hub_client import Hub
-from corral.agent.transfer import Settings
+from corral.agent.scheduling import TransferSettings
 from corral.errors import CorralError
 from tests.support import faulty_hub as faults
 from tests.support.fetching import MIB, Shop, shop
@@ -33,16 +33,16 @@ def run_all(folder: Path, *, small: bool) -> Iterator[tuple[str, bool, float, fl
         place = folder / name.split(",")[0].replace(" ", "-")
         place.mkdir()
         with shop(place, size=8 * MIB) as one:
-            one.settings = Settings()
+            one.settings = TransferSettings()
             one.hub.faults = trouble
             yield name, *_timed(one, wait + 2)
     away = 3.0 if small else 30.0
     place = folder / "refused"
     place.mkdir()
     with shop(place, size=8 * MIB) as one, faults.Door(one.hub) as door:
-        one.settings = Settings()
+        one.settings = TransferSettings()
         threading.Timer(away, door.open).start()
-        limit = away + Settings().slowest_retry + 1
+        limit = away + TransferSettings().max_pause + 1
         yield f"connection refused for {away:g} s", *_timed(one, limit, endpoint=door.endpoint)
 
 

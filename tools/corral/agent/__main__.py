@@ -6,9 +6,9 @@
     python3 -m agent prune  --store /models --lock lock.json --grace 7d --yes
     python3 -m agent store  --store /models
 
-Progress goes to stderr as plain lines; --json writes to stdout, one object per line.  HF_TOKEN (or the file
-that HF_TOKEN_PATH names) lets it into gated repos, HF_ENDPOINT names another hub.  SIGTERM stops it within two
-seconds; the next run goes on from there.
+Progress is written to stderr as plain lines; --json writes to stdout, one object per line.  HF_TOKEN (or the file
+that HF_TOKEN_PATH names) gives access to gated repos, HF_ENDPOINT names another hub.  SIGTERM stops it within two
+seconds; the next run resumes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .clock import seconds_of
 from .errors import CorralError
 from .fetch import fetch
 from .lease import DEFAULT_LEASE_TTL
-from .listing import as_data, rows, summary
 from .lock_file import read_lock
-from .progress import Event, Lines, as_json, describe
+from .progress import Lines, Report, as_json, describe, seconds_of
 from .prune import DEFAULT_GRACE, prune
 from .stopping import stop_on_sigterm
 from .store import Store
 from .survey import survey
-from .termination import Termination, of_bug, of_error
+from .termination import of_error
 from .termination import write as write_termination
 from .verify import repair, verify
 from .warm import describe_warmth, total, warm
@@ -42,7 +40,7 @@ exit codes:
   0  done
   1  done, and something does not match the lock, is not in memory, or could not be removed
   2  wrong usage or configuration; a file that the hub does not have or give
-  3  could not be run: no network, no room, told to stop
+  3  could not be run: no network, no room, stopped
 """
 
 
@@ -53,18 +51,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         run: Callable[[argparse.Namespace], int] = args.run
         return run(args)
     except CorralError as error:
-        _say_error(args, error)
+        _write_error(args, error)
         return error.exit_code
     except Exception as bug:
-        _note(args, of_bug(bug))
+        _write_termination(args, bug)
         raise
     except KeyboardInterrupt:
-        _say(f"agent {args.command}: interrupted")
+        _info(f"agent {args.command}: interrupted")
         return 130
 
 
 def _fetch(args: argparse.Namespace) -> int:
-    report = _write_event if args.json else Lines(_say)
+    report: Report = (lambda event: _write(as_json(event))) if args.json else Lines(_info)
     with stop_on_sigterm() as stop:
         lock = read_lock(args.lock)
         done = fetch(lock, Store(args.store), models=args.models, report=report, stop=stop, lease_ttl=args.lease_ttl)
@@ -74,7 +72,7 @@ def _fetch(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    report, store, trouble = Lines(_say), Store(args.store), None
+    report, store, trouble = Lines(_info), Store(args.store), None
     with stop_on_sigterm() as stop:
         lock = read_lock(args.lock)
         checks = verify(lock, store, models=args.models, report=report, stop=stop)
@@ -84,14 +82,14 @@ def _verify(args: argparse.Namespace) -> int:
         detail = f": {check.detail}" if check.detail else ""
         _write_one(args, asdict(check), f"{check.model}/{check.file}: {check.state}{detail}")
     if trouble:
-        _say_error(args, trouble)
+        _write_error(args, trouble)
     return 0 if all(check.is_good for check in checks) else 1
 
 
 def _warm(args: argparse.Namespace) -> int:
     with stop_on_sigterm() as stop:
         lock = read_lock(args.lock)
-        warmed = warm(lock, Store(args.store), models=args.models, report=Lines(_say), stop=stop)
+        warmed = warm(lock, Store(args.store), models=args.models, report=Lines(_info), stop=stop)
     for file in (*warmed, total(warmed)):
         _write_one(args, asdict(file), describe_warmth(file))
     return 0 if all(file.is_warm for file in warmed) else 1
@@ -102,18 +100,18 @@ def _prune(args: argparse.Namespace) -> int:
     for removal in pruned.removals:
         error = f": {removal.error}" if removal.error else ""
         _write_one(args, asdict(removal), f"{removal.path}: {removal.why}{error}")
-    _say(pruned.summary())
+    _info(pruned.summary())
     return 1 if pruned.failed else 0
 
 
 def _store(args: argparse.Namespace) -> int:
-    seen = survey(Store(args.store), lease_ttl=DEFAULT_LEASE_TTL)
+    found = survey(Store(args.store))
     if args.json:
-        _write(json.dumps(as_data(seen)))
+        _write(json.dumps(asdict(found)))
     else:
-        for row in rows(seen):
+        for row in found.rows():
             _write("\t".join(row))
-        _say(summary(seen))
+        _info(found.summary())
     return 0
 
 
@@ -150,20 +148,16 @@ def _parser() -> argparse.ArgumentParser:
         help="silence after which another downloader counts as dead (default: %(default)s)",
     )
     add("verify", _verify, "hash what is there again", models="*").add_argument(
-        "--repair", action="store_true", help="fetch anew what is missing or damaged"
+        "--repair", action="store_true", help="fetch what is missing or damaged"
     )
     add("warm", _warm, "read models into this machine's page cache, and measure that they are there", models="+")
-    pruning = add("prune", _prune, "what nothing needs any more: say what it is, or remove it")
+    pruning = add("prune", _prune, "list what nothing needs any more, or remove it")
     pruning.add_argument("--yes", action="store_true", help="remove it")
     pruning.add_argument(
         "--grace", metavar="DURATION", type=seconds_of, default=DEFAULT_GRACE, help="idle for so long: 90s, 24h, 7d"
     )
-    add("store", _store, "what lies in the store")
+    add("store", _store, "list the contents of the store")
     return parser
-
-
-def _write_event(event: Event) -> None:
-    _write(as_json(event))
 
 
 def _write_one(args: argparse.Namespace, fields: dict[str, Any], line: str) -> None:
@@ -175,19 +169,19 @@ def _write(line: str) -> None:
     sys.stdout.flush()
 
 
-def _note(args: argparse.Namespace, ended: Termination) -> None:
+def _write_termination(args: argparse.Namespace, error: Exception) -> None:
     if args.termination_log:
-        write_termination(args.termination_log, ended)
+        write_termination(args.termination_log, of_error(error))
 
 
-def _say_error(args: argparse.Namespace, error: CorralError) -> None:
-    _note(args, of_error(error))
-    _say(f"agent {args.command}: {error.message}")
+def _write_error(args: argparse.Namespace, error: CorralError) -> None:
+    _write_termination(args, error)
+    _info(f"agent {args.command}: {error.message}")
     if error.next_step:
-        _say(f"  → {error.next_step}")
+        _info(f"  → {error.next_step}")
 
 
-def _say(line: str) -> None:
+def _info(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 

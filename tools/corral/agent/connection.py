@@ -1,4 +1,4 @@
-"""HTTP connections that are kept for the next request and can be broken from another thread."""
+"""HTTP connections that are kept for the next request and can be aborted from another thread."""
 
 from __future__ import annotations
 
@@ -14,36 +14,32 @@ import urllib.request
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
 
 class Origin(NamedTuple):
-    """Who is spoken to: what a connection, and a token, belongs to."""
+    """The server that a connection, and a token, belongs to."""
 
     scheme: str
     host: str
     port: int
 
     def __str__(self) -> str:
-        usual = {"http": 80, "https": 443}[self.scheme]
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == usual else f"{host}:{self.port}"
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def is_loopback(host: str) -> bool:
     """Whether *host*, a name or an address, is this machine."""
-    if host == "localhost":
-        return True
-    try:
+    with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost"
 
 
 class Connection:
     """A connection to *origin*, through the proxy that the environment names, if any.
 
-    Args:
-        origin: whom to speak to.
-        timeout: seconds without a byte, in either direction, before a ``TimeoutError``.
+    *timeout* is in seconds: so long without a byte, in either direction, is a ``TimeoutError``.
     """
 
     def __init__(self, origin: Origin, timeout: float) -> None:
@@ -55,9 +51,8 @@ class Connection:
         proxy = _proxy_for(origin)
         host, port = (proxy.hostname or "", proxy.port or 80) if proxy else (origin.host, origin.port)
         if origin.scheme == "https":
-            self._http: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, port, timeout=timeout, context=_tls()
-            )
+            tls = http.client.HTTPSConnection(host, port, timeout=timeout, context=_tls())
+            self._http: http.client.HTTPConnection = tls
         else:
             self._http = http.client.HTTPConnection(host, port, timeout=timeout)
         if proxy:
@@ -69,32 +64,31 @@ class Connection:
                 self._headers = credentials
                 self._target_prefix = f"http://{origin}"
 
-    def ask(self, method: str, target: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Send one request; the answer's head is read, its body is not.
+    def get(self, target: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        """Send one request; the head of the response is read, its body is not.
 
-        Raises:
-            OSError, http.client.HTTPException: the connection does not work (TLS included).
+        A connection that does not work (TLS included) is an ``OSError`` or an ``http.client.HTTPException``.
         """
         if self._http.sock is None:
             self._http.connect()
-            # http.client forgets the socket of an answer that ends with the connection; abort() may need it.
+            # http.client forgets the socket of a response that ends with the connection; abort() may need it.
             self._socket = self._http.sock
-        self._http.request(method, self._target_prefix + target, headers={**headers, **self._headers})
+        self._http.request("GET", self._target_prefix + target, headers={**headers, **self._headers})
         return self._http.getresponse()
 
     def abort(self) -> None:
-        """Make whatever waits for this connection fail now; from any thread."""
+        """Fail the reads and writes under way, from any thread."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._http.close()
 
 
 class Pool:
-    """Connections in use and waiting, for several threads."""
+    """Connections in use and idle ones; safe to use from several threads."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -104,11 +98,7 @@ class Pool:
         self._aborted = False
 
     def take(self, origin: Origin) -> Connection:
-        """A connection to *origin* that nobody else has.
-
-        Raises:
-            ConnectionAbortedError: after ``abort``.
-        """
+        """A connection to *origin* that no other thread has; after ``abort`` a ``ConnectionAbortedError``."""
         with self._lock:
             if self._aborted:
                 raise ConnectionAbortedError("the download was stopped")
@@ -122,7 +112,7 @@ class Pool:
             return connection
 
     def give_back(self, connection: Connection, *, reusable: bool) -> None:
-        """Done with *connection*; *reusable* says that nothing is left to read from it."""
+        """Return *connection*; it is closed unless it is *reusable*: nothing is left to read from it."""
         with self._lock:
             self._busy.discard(connection)
             if reusable and not self._aborted:
@@ -130,21 +120,15 @@ class Pool:
                 return
         connection.close()
 
-    def close(self) -> None:
-        """Close what waits."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
     def abort(self) -> None:
-        """Break what is in use, close what waits, hand out no more."""
+        """Abort the connections in use, close the idle ones, hand out no more."""
         with self._lock:
             self._aborted = True
-            busy = list(self._busy)
+            busy, idle, self._idle = list(self._busy), self._idle, []
         for connection in busy:
             connection.abort()
-        self.close()
+        for connection in idle:
+            connection.close()
 
 
 @functools.cache

@@ -1,8 +1,7 @@
 """The root of every error that a user may see, and the exit code it ends with.
 
-``CorralError`` says what is wrong with which thing, and the next command to run.  Its three branches are
-the three exit codes: ``Failed`` (1), ``Refused`` (2), ``CannotRun`` (3).  The rest of corral extends them
-in ``corral.errors``; they stand here because the agent may import nothing else.
+``CorralError`` names what is wrong with which thing, and the next command to run.  Its three branches are the exit
+codes ``Failed`` (1), ``Refused`` (2) and ``CannotRun`` (3).  ``corral.errors`` extends them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """Why the agent ended without having done its work: all that another program may conclude from."""
+    """Why the agent ended without a result; other programs read this code, and no sentence."""
 
     STORE_FULL = "store-full"
     STORE_UNUSABLE = "store-unusable"
@@ -38,12 +37,12 @@ Fields = Mapping[str, str | int]
 
 
 class CorralError(Exception):
-    """Something a user can act on: what is wrong, and the next step.
+    """Something a user can act on.
 
     Args:
         message: one or two sentences that name the offender and the rule.
-        next_step: the command or change that helps; empty when the message says it all.
-        code: the same for programs; the agent gives one to each of its errors.
+        next_step: the command or change that helps; may be empty.
+        code: the same for programs; each error of the agent has one.
         fields: the names and numbers that belong to the code.
     """
 

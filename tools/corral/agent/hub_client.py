@@ -1,8 +1,8 @@
-"""Asking a model hub for ranges of a file, over HTTP.
+"""Reads ranges of a file of a model hub, over HTTP.
 
-The hub answers ``{endpoint}/{repo}/resolve/{revision}/{path}`` with a redirect to a signed address on another
-host.  Redirects are followed by hand: the token goes to the hub alone, and not even there once another host has been
-on the way; the signed address is asked for once and used for every range, and asked for again when it has expired.
+The hub redirects ``{endpoint}/{repo}/resolve/{revision}/{path}`` to a signed address on another host.  Redirects are
+followed here, not by a library: the token is sent to the hub alone, and not even there after a redirect through another
+host.  The signed address serves every range, and is resolved again when it has expired.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.message import Message
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
-from .connection import Connection, Origin, Pool, is_loopback
+from .connection import DEFAULT_PORTS, Connection, Origin, Pool, is_loopback
 from .errors import CannotRun, Code, CorralError, Failed, Refused
-from .source import Hiccup
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 
@@ -37,29 +35,28 @@ _CONTENT_RANGE = re.compile(r"bytes[ =](\d+)-\d+(?:/(\d+|\*))?", re.IGNORECASE)
 _SAFE_IN_ADDRESSES = "%/:?#[]@!$&'()*+,;=~"
 
 
+@dataclass(eq=False)
+class RetryableError(Exception):
+    """A request failed in a way that may pass."""
+
+    reason: str  # what happened, as a clause: "the connection was reset"
+    wait: float | None = None  # seconds that the server asked for
+    becomes: type[CorralError] = CannotRun  # what is raised, with *code*, when there is no other try
+    code: Code = Code.HUB_UNREACHABLE
+
+
 @dataclass(frozen=True)
 class Hub:
-    """A hub, and how to be let in.
+    """A hub, and the access to it."""
 
-    Attributes:
-        endpoint: its address, ``https://host`` with an optional path.
-        token: sent to this address only; None for none.
-        plain_http_hosts: hosts besides loopback that may be spoken to without TLS.
-        timeout: seconds without a byte before a connection counts as stalled.
-    """
-
-    endpoint: str = DEFAULT_ENDPOINT
-    token: str | None = field(default=None, repr=False)
-    plain_http_hosts: frozenset[str] = frozenset()
-    timeout: float = 15.0
+    endpoint: str = DEFAULT_ENDPOINT  # https://host, with an optional path
+    token: str | None = field(default=None, repr=False)  # sent to the endpoint's origin only
+    plain_http_hosts: frozenset[str] = frozenset()  # besides loopback
+    timeout: float = 15.0  # seconds without a byte before a connection counts as stalled
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Hub:
-        """The hub that ``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_TOKEN_PATH`` and ``CORRAL_ALLOW_HTTP`` describe.
-
-        Raises:
-            Refused: one of them makes no sense.
-        """
+        """The hub of ``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_TOKEN_PATH`` and ``CORRAL_ALLOW_HTTP``."""
         allowed = environment.get("CORRAL_ALLOW_HTTP", "").split(",")
         hub = cls(
             endpoint=(environment.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/"),
@@ -70,11 +67,7 @@ class Hub:
         return hub
 
     def origin_of(self, url: str) -> Origin:
-        """Whom *url* leads to, once it is clear that one may speak to them.
-
-        Raises:
-            Refused: it is no web address, or plain HTTP to a host that was not allowed by name.
-        """
+        """The origin of *url*, or ``Refused`` for plain HTTP to a host that is not allowed by name."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -94,22 +87,22 @@ class Hub:
                 code=Code.HUB_ADDRESS,
                 fields={"address": f"http://{parts.netloc}"},
             )
-        return Origin(parts.scheme, host, port or {"http": 80, "https": 443}[parts.scheme])
+        return Origin(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme])
 
     def file(self, repo: str, revision: str, path: str) -> HubFile:
-        """The file *path* of *repo* at *revision*, ready to be read by ranges."""
+        """The file *path* of *repo* at *revision*."""
         return HubFile(self, f"{self.endpoint}/{quote(repo)}/resolve/{quote(revision, safe='')}/{quote(path)}")
 
 
 class _Address(NamedTuple):
-    """Where a file is, and whether the way there led past the hub alone: then the token may go along."""
+    """Where a file is; *trusted* when no other host redirected there: only then the hub may get the token."""
 
     url: str
     trusted: bool
 
 
 class HubFile:
-    """One file of a hub: a ``Source`` (see there)."""
+    """One file of a hub, read by ranges; safe to use from several threads."""
 
     def __init__(self, hub: Hub, url: str) -> None:
         self._hub = hub
@@ -121,31 +114,31 @@ class HubFile:
         self._address_worked = False
         self._fresh_refusals = 0
 
-    def open(self, start: int, end: int) -> Answer:
-        """Ask for the bytes from *start* up to *end*; see ``Source.open``."""
+    def open(self, start: int, end: int) -> RangeResponse:
+        """Request the bytes from *start* up to, without, *end*; a ``RetryableError`` where that may succeed later."""
         address = self._address
         if address is None:
-            with self._resolving:  # one thread asks the hub, the others use what it learned
+            with self._resolving:  # one thread resolves the address, the others use it
                 address = self._address
                 if address is None:
                     return self._follow(start, end)
         return self._read(address, self._get(address, start, end), start, end)
 
     def abort(self) -> None:
-        """Break all requests under way, from any thread."""
+        """Fail all requests under way with a ``RetryableError``, from any thread."""
         self._pool.abort()
 
-    def _follow(self, start: int, end: int) -> Answer:
-        """Ask the hub, go where it sends us, and remember the way."""
+    def _follow(self, start: int, end: int) -> RangeResponse:
+        """Follow the hub's redirects, and keep the last address."""
         address = _Address(self._url, trusted=True)
         for _ in range(_MAX_REDIRECTS):
-            answer = self._get(address, start, end)
-            location = answer.headers.get("Location")
-            if answer.status not in _REDIRECTS or not location:
+            response = self._get(address, start, end)
+            location = response.headers.get("Location")
+            if response.status not in _REDIRECTS or not location:
                 if address.url != self._url:
                     self._address, self._address_worked = address, False
-                return self._read(address, answer, start, end)
-            answer.close()
+                return self._read(address, response, start, end)
+            response.close()
             url = urljoin(address.url, _quoted(location))
             address = _Address(url, address.trusted and self._hub.origin_of(url) == self._home)
         raise CannotRun(
@@ -154,48 +147,42 @@ class HubFile:
             fields={"address": _shown(self._url)},
         )
 
-    def _read(self, address: _Address, answer: Answer, start: int, end: int) -> Answer:
-        """Check the head of an answer that is no redirect."""
+    def _read(self, address: _Address, response: RangeResponse, start: int, end: int) -> RangeResponse:
+        """Check the head of a response that is no redirect."""
         try:
-            self._check(address, answer, start, end)
+            self._check(address, response, start, end)
         except BaseException:
-            answer.close()
+            response.close()
             raise
         self._address_worked, self._fresh_refusals = True, 0
-        return answer
+        return response
 
-    def _check(self, address: _Address, answer: Answer, start: int, end: int) -> None:
-        status, what = answer.status, _shown(address.url)
+    def _check(self, address: _Address, response: RangeResponse, start: int, end: int) -> None:
+        status, what = response.status, _shown(address.url)
         if status == 206:
-            answer.start, answer.total = _range_of(answer, start, end, what)
+            response.start, response.total = _range_of(response, start, end, what)
         elif status == 200:
-            answer.start, answer.total = 0, answer.length
+            response.start, response.total = 0, response.left
         elif status == 416:
-            raise Hiccup(f"{what} ends before byte {start}", becomes=Failed, code=Code.CONTENT_DIFFERS)
+            raise RetryableError(f"{what} ends before byte {start}", becomes=Failed, code=Code.CONTENT_DIFFERS)
         elif status in _MAY_PASS or status >= 500:
-            raise Hiccup(f"{what} answered {status}", wait=_retry_after(answer.headers.get("Retry-After")))
+            raise RetryableError(f"{what} answered {status}", wait=_retry_after(response.headers.get("Retry-After")))
         elif address.url == self._url or status not in _EXPIRED:
-            raise self._refusal(address.url, answer)
-        else:
-            self._expired(address, answer)
-        if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise Hiccup(
-                f"{what} comes compressed, though it was asked for as it is", becomes=Failed, code=Code.HUB_ANSWER
+            raise self._refusal(address.url, response)
+        else:  # a signed address: it has expired, or, after several new ones in a row, the refusal is final
+            if self._address == address:
+                self._address = None
+                self._fresh_refusals = 0 if self._address_worked else self._fresh_refusals + 1
+            if self._fresh_refusals >= _MAX_FRESH_REFUSALS:
+                raise self._refusal(address.url, response)
+            wait = None if self._fresh_refusals else 0
+            raise RetryableError(f"{what} answered {status} to a signed address", wait=wait)
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise RetryableError(
+                f"{what} is compressed, though it was requested as it is", becomes=Failed, code=Code.HUB_ANSWER
             )
 
-    def _expired(self, address: _Address, answer: Answer) -> NoReturn:
-        """The data host refuses a signed address; it is real when it refuses several new ones in a row."""
-        if self._address == address:
-            self._address = None
-            self._fresh_refusals = 0 if self._address_worked else self._fresh_refusals + 1
-        if self._fresh_refusals >= _MAX_FRESH_REFUSALS:
-            raise self._refusal(address.url, answer)
-        raise Hiccup(
-            f"{_shown(address.url)} answered {answer.status} to a signed address",
-            wait=None if self._fresh_refusals else 0,
-        )
-
-    def _get(self, address: _Address, start: int, end: int) -> Answer:
+    def _get(self, address: _Address, start: int, end: int) -> RangeResponse:
         origin = self._hub.origin_of(address.url)
         parts = urlsplit(address.url)
         target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
@@ -206,9 +193,9 @@ class HubFile:
             try:
                 connection = self._pool.take(origin)
             except ConnectionAbortedError as error:
-                raise Hiccup(str(error)) from error
+                raise RetryableError(str(error)) from error
             try:
-                return Answer(self._pool, connection, connection.ask("GET", target, headers))
+                return RangeResponse(self._pool, connection, connection.get(target, headers))
             except ssl.SSLCertVerificationError as error:
                 self._pool.give_back(connection, reusable=False)
                 raise CannotRun(
@@ -220,12 +207,12 @@ class HubFile:
             except (OSError, http.client.HTTPException) as error:
                 self._pool.give_back(connection, reusable=False)
                 if connection.fresh:
-                    raise Hiccup(f"{origin}: {_reason(error)}") from error
-                # The server closed a connection that had waited for us: that says nothing about a new one.
+                    raise RetryableError(f"{origin}: {_reason(error)}") from error
+                # The server closed an idle connection: a new one may work.
 
-    def _refusal(self, url: str, answer: Answer) -> CorralError:
-        """The error for an answer that will not change by asking again."""
-        status, code = answer.status, answer.headers.get("X-Error-Code", "")
+    def _refusal(self, url: str, response: RangeResponse) -> CorralError:
+        """The error for a response that another request will not change."""
+        status, code = response.status, response.headers.get("X-Error-Code", "")
         what = _shown(url)
         if status == 404 or code == "RepoNotFound":
             private = ", or is private and needs a token" if code == "RepoNotFound" else ""
@@ -253,80 +240,64 @@ class HubFile:
         )
 
 
-class Answer:
-    """The answer to one request: a ``Body`` (see there) with its head."""
+class RangeResponse:
+    """The response to one request: its head, and its body in order.
+
+    ``start`` is the offset of the first byte in the file (0 when the server ignored the range), ``total`` the size of
+    the whole file as the server states it, ``left`` the bytes of the body not read yet; None where it does not.
+    """
 
     def __init__(self, pool: Pool, connection: Connection, response: http.client.HTTPResponse) -> None:
         self._pool = pool
         self._connection = connection
         self._response = response
-        self._left = response.length
+        self.status = response.status
+        self.headers = response.headers
+        self.left = response.length
         self.start = 0
         self.total: int | None = None
 
-    @property
-    def status(self) -> int:
-        """The status code."""
-        return self._response.status
-
-    @property
-    def headers(self) -> Message:
-        """The header fields."""
-        return self._response.headers
-
-    @property
-    def length(self) -> int | None:
-        """How many bytes are still to come; None when the other side did not say."""
-        return self._left
-
     def readinto(self, buffer: memoryview) -> int:
-        """Fill the front of *buffer*; see ``Body.readinto``."""
+        """Fill the front of *buffer*; the number of bytes, 0 at the end of the body, early or not."""
         try:
-            return self._readinto(buffer)
+            if self.left is None:  # chunked, or up to the end of the connection
+                return self._response.readinto(buffer)
+            if not self.left:
+                return 0
+            # Not by http.client, which waits until the buffer is full and loses what arrived when it breaks.
+            count = self._response.fp.readinto1(buffer[: self.left])
         except (OSError, http.client.HTTPException) as error:
-            raise Hiccup(f"{self._connection.origin}: {_reason(error)}") from error
-
-    def _readinto(self, buffer: memoryview) -> int:
-        if self._left is None:  # chunked, or up to the end of the connection
-            return self._response.readinto(buffer)
-        if not self._left:
-            return 0
-        # Past http.client, which waits until the buffer is full and, if something breaks meanwhile, forgets the rest.
-        count = self._response.fp.readinto1(buffer[: self._left])
-        self._left -= count
+            raise RetryableError(f"{self._connection.origin}: {_reason(error)}") from error
+        self.left -= count
         return count
 
     def close(self) -> None:
-        """Give the connection back; a short rest is read first, so that it can be used again."""
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            while self._left and self._left <= 1 << 14 and self._readinto(memoryview(bytearray(self._left))):
+        """Return the connection to the pool; a short rest is read first, so that it can be used again."""
+        with contextlib.suppress(RetryableError):
+            while self.left and self.left <= 1 << 14 and self.readinto(memoryview(bytearray(self.left))):
                 pass
-        self._pool.give_back(self._connection, reusable=self.length == 0 and not self._response.will_close)
+        self._pool.give_back(self._connection, reusable=self.left == 0 and not self._response.will_close)
         self._response.close()
 
 
-def _range_of(answer: Answer, start: int, end: int, what: str) -> tuple[int, int | None]:
-    """Where the part in *answer* begins, and the size of the whole if it is said.
-
-    Raises:
-        Hiccup: it is not the part from *start* to *end*.
-    """
-    said = answer.headers.get("Content-Range")
-    if said is None and answer.length == end - start:
-        return start, None  # against the rules, but its length says the same
-    found = _CONTENT_RANGE.fullmatch((said or "").strip())
+def _range_of(response: RangeResponse, start: int, end: int, what: str) -> tuple[int, int | None]:
+    """Where the part in *response*, which must be that from *start*, begins, and the stated size of the whole file."""
+    value = response.headers.get("Content-Range")
+    if value is None and response.left == end - start:
+        return start, None  # HTTP requires the field; the length fits
+    found = _CONTENT_RANGE.fullmatch((value or "").strip())
     if not found or int(found[1]) != start:
-        raise Hiccup(f"{what} sent another range than the one it was asked for")
+        raise RetryableError(f"{what} sent another range than the requested one")
     return start, None if found[2] in (None, "*") else int(found[2])
 
 
 def _quoted(location: str) -> str:
-    """*location*, which http.client reads as Latin-1, with all escaped that may not stand in an address."""
+    """*location*, which http.client reads as Latin-1, with all characters escaped that an address must not hold."""
     return quote(location.strip().encode("latin-1"), safe=_SAFE_IN_ADDRESSES)
 
 
 def _find_token(environment: Mapping[str, str]) -> str | None:
-    """``HF_TOKEN``, else the file that ``HF_TOKEN_PATH`` names, else what ``hf auth login`` stored."""
+    """``HF_TOKEN``, else the file that ``HF_TOKEN_PATH`` names, else the token that ``hf auth login`` stored."""
     token = environment.get("HF_TOKEN", "").strip()
     if not token:
         named = environment.get("HF_TOKEN_PATH")
@@ -342,7 +313,6 @@ def _find_token(environment: Mapping[str, str]) -> str | None:
                     code=Code.TOKEN_UNUSABLE,
                     fields={"path": str(path)},
                 ) from error
-            return None
     if not (token.isascii() and token.isprintable()):
         raise Refused(
             "The hub token holds characters that no token has.",
@@ -353,7 +323,7 @@ def _find_token(environment: Mapping[str, str]) -> str | None:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds that a ``Retry-After`` header asks for: a number, or a date."""
+    """The seconds in a ``Retry-After`` header: a number, or a date."""
     if not value:
         return None
     if value.strip().isdigit():
@@ -365,7 +335,7 @@ def _retry_after(value: str | None) -> float | None:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return "no byte came for too long"
+        return "no byte arrived in time"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, ConnectionResetError):

@@ -1,8 +1,8 @@
-"""Who is working on a blob: so that of two processes one downloads and the other waits for it.
+"""Which process works on a blob: of two processes one downloads and the other waits for it.
 
-A lease is a small file that its owner touches again and again.  It saves work and nothing else: network file
-systems lie about locks, and an owner may sleep through its own lease.  What keeps the store right is that each
-owner collects bytes in a folder of its own and publishes with one rename.
+A lease is a small file that its owner touches repeatedly.  It only saves work: locks are unreliable on network file
+systems, and an owner may be suspended for longer than its lease.  The store stays right because each owner collects
+bytes in a folder of its own and publishes with one rename.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import json
 import os
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import NamedTuple, Self
-
-from .clock import server_time
 
 DEFAULT_LEASE_TTL = 60.0
 
@@ -23,13 +22,13 @@ _SETTLE_SECONDS = 0.2
 
 
 class LeaseLost(Exception):
-    """Another process holds the lease now: it thought that we were dead."""
+    """Another process holds the lease now: it took this one for dead."""
 
 
 class Holder(NamedTuple):
     """The content of a lease file.
 
-    ``place`` tells apart machines, boots and process name spaces: within one place, ``pid`` and ``born`` say
+    ``place`` names the machine, its boot and the process name space: within one place, ``pid`` and ``born`` decide
     whether the owner is alive.
     """
 
@@ -49,12 +48,7 @@ class Holder(NamedTuple):
 
 
 class Lease:
-    """The lease at *path*.  Use it as a context manager once ``take`` returned True.
-
-    Args:
-        path: the lease file; its folder exists.
-        ttl: seconds without a sign of life after which an owner counts as dead.
-    """
+    """The lease at *path*, whose owner counts as dead after *ttl* silent seconds; once taken, a context manager."""
 
     def __init__(self, path: Path, ttl: float) -> None:
         self.owner = os.urandom(4).hex()
@@ -64,7 +58,7 @@ class Lease:
         self._heart = threading.Thread(target=self._beat, name=f"lease {path.name}", daemon=True)
 
     def take(self) -> bool:
-        """Try to become the owner; takes the place of an owner that is dead."""
+        """Try to become the owner, also in place of one that is dead."""
         content = json.dumps(Holder(self.owner, socket.gethostname(), _place(), os.getpid(), _born(os.getpid())))
         try:
             with self._path.open("x", encoding="utf-8") as file:
@@ -75,12 +69,12 @@ class Lease:
             mine = self._path.with_name(f"{self._path.name}.{self.owner}")
             mine.write_text(content, encoding="utf-8")
             mine.replace(self._path)
-            # Others may have judged the same: the last to write keeps it, the earlier ones see that here.
+            # Other processes may do the same: the last one to write keeps the lease, the others find that here.
             self._ended.wait(_SETTLE_SECONDS)
         return self.is_mine()
 
     def holder(self) -> Holder | None:
-        """Who holds the lease; None when nobody does, or it cannot be read."""
+        """The holder of the lease; None when no process holds it, or it cannot be read."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             return Holder(*json.loads(self._path.read_text(encoding="utf-8")))
         return None
@@ -91,7 +85,7 @@ class Lease:
         return holder is not None and holder.owner == self.owner
 
     def is_dead(self) -> bool:
-        """Whether whoever holds the lease is gone for certain, or has shown no sign of life for its TTL."""
+        """Whether the holder is certainly gone, or has not touched the lease for its TTL."""
         holder = self.holder()
         if holder and holder.is_gone:
             return True
@@ -101,11 +95,7 @@ class Lease:
         return False
 
     def check(self) -> None:
-        """Go on only as the owner.
-
-        Raises:
-            LeaseLost: another process holds the lease.
-        """
+        """Raise ``LeaseLost`` when another process holds the lease."""
         if not self.is_mine():
             raise LeaseLost
 
@@ -126,6 +116,19 @@ class Lease:
                     os.utime(self._path)
 
 
+def server_time(folder: Path) -> float:
+    """Now, as seconds since 1970, by the clock of the file server of *folder*; touches the file ``clock`` in it.
+
+    Ages in a store are measured by this clock alone, so a machine with a wrong clock finds the same ages as any other.
+    Where the folder cannot be written it is the time of this machine.
+    """
+    clock = folder / "clock"
+    with contextlib.suppress(OSError):
+        clock.touch()
+        return clock.stat().st_mtime
+    return time.time()
+
+
 def _place() -> str:
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
@@ -135,16 +138,10 @@ def _place() -> str:
 
 
 def _born(pid: int) -> str:
-    """When the process *pid* started, in the kernel's own count; empty when there is none."""
-    try:
+    """When the process *pid* started, in the kernel's own count; "alive" without /proc, empty when there is none."""
+    with contextlib.suppress(OSError, IndexError):
         # The program's name, in parentheses, may hold anything: fields are counted after it.
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return _alive(pid)
-
-
-def _alive(pid: int) -> str:
-    """The same without /proc: only whether there is such a process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn
 
 from .errors import Code, Refused
 
@@ -26,8 +26,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
-_STORE_FOLDERS = ("blobs", "sets")
-"""Names that the store uses beside the models' links: no model may be called so."""
+_STORE_FOLDERS = ("blobs", "sets")  # beside the models' links: no model may have such a name
 
 _TOP_KEYS = {"version", "models"}
 _TOP_KEYS_NOT_READ = {"seal", "sources", "images", "cards"}  # for Terraform and the operator's machine
@@ -40,14 +39,7 @@ _SEAL = re.compile(r'^  "seal": "[0-9a-f]*"', re.MULTILINE)
 
 @dataclass(frozen=True)
 class LockedFile:
-    """One file of a model: where it is, and what it must be.
-
-    Attributes:
-        path: inside the repo with ``/``; for a model already on disk its absolute path.
-        role: the weights, or the projector of a vision model.
-        size: in bytes.
-        sha256: of the content, 64 lower-case hexadecimal digits.
-    """
+    """One file of a model: its path in the repo (absolute for a model on disk), its size in bytes, and its sha256."""
 
     path: str
     role: Role
@@ -62,10 +54,7 @@ class LockedFile:
 
 @dataclass(frozen=True)
 class LockedModel:
-    """One model: its files, shards in their order, and where they come from.
-
-    ``repo`` and ``revision`` are None for a model that is already on disk (``path:`` in the catalog).
-    """
+    """One model with its files, shards in order; repo and revision are None where it is already on disk."""
 
     id: str
     repo: str | None
@@ -74,18 +63,13 @@ class LockedModel:
 
     @property
     def links(self) -> dict[str, LockedFile]:
-        """What each file is called where a server looks for it.
-
-        llama.cpp finds the shards of a split model by their numbers, so the links carry them.
-        """
+        """The files by the names of their links; llama.cpp finds the shards of a split model by their numbers."""
         shards = [file for file in self.files if file.role == "model"]
         names = {}
         for number, file in enumerate(shards, start=1):
             split = f"-{number:05d}-of-{len(shards):05d}" if len(shards) > 1 else ""
             names[f"model{split}.gguf"] = file
-        for file in self.files:
-            if file.role == "projector":
-                names["mmproj.gguf"] = file
+        names.update(("mmproj.gguf", file) for file in self.files if file.role == "projector")
         return names
 
 
@@ -97,11 +81,7 @@ class Lock:
     models: Mapping[str, LockedModel]
 
     def select(self, ids: Sequence[str]) -> tuple[LockedModel, ...]:
-        """The models named *ids*, in the lock's order; all of them when *ids* is empty.
-
-        Raises:
-            Refused: an id that the lock does not have.
-        """
+        """The models named *ids*, in the lock's order, all of them when *ids* is empty; refuses an unknown id."""
         unknown = sorted(set(ids) - set(self.models))
         if unknown:
             raise Refused(
@@ -169,7 +149,7 @@ def _unusable(path: Path, message: str, next_step: str = "Write it again with: c
 
 
 class _Reader:
-    """The checks; each one names the file, the place and the rule."""
+    """The checks; each refusal names the file, the place and the rule."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -180,7 +160,7 @@ class _Reader:
     def mapping(self, value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             self.refuse(f"{where} must be an object")
-        return cast("dict[str, Any]", value)
+        return value
 
     def no_other_keys(self, value: Mapping[str, Any], allowed: set[str], where: str) -> None:
         others = sorted(set(value) - allowed)
@@ -236,4 +216,4 @@ class _Reader:
             self.refuse(f"{where}.sha256 is {sha256!r}; it must be 64 hexadecimal digits in lower case")
         if on_disk:
             path = str(self.path.parent.absolute() / path)
-        return LockedFile(path=path, role=cast("Role", role), size=size, sha256=sha256)
+        return LockedFile(path=path, role=role, size=size, sha256=sha256)

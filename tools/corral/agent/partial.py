@@ -1,12 +1,11 @@
-"""A file that is being collected: its bytes, and a journal of which of them are safely on disk.
+"""A partly downloaded file: its bytes, and a journal of which of them are durable.
 
 ``<folder>/<sha256>.partial`` has its full length from the start; holes are what is missing.
-``<folder>/<sha256>.journal`` has a first line that says which file this is, then a line ``<start> <end>`` for
-each range, written only after the range was flushed.  A process may die at any moment: what the journal names
-is there.
+``<folder>/<sha256>.journal`` has a first line that names the file, then a line ``<start> <end>`` for each range,
+written only after the range was flushed.  A process may die at any moment: what the journal names is on disk.
 
-Bytes take three steps: ``write`` hands them to the kernel, ``arrived`` lets them be hashed, ``flush`` makes them
-durable and says so in the journal.
+Bytes take three steps: ``write`` passes them to the kernel, ``arrived`` lets them be hashed, ``flush`` makes them
+durable and records them in the journal.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from .lock_file import LockedFile
+from .page_cache import start_writing
 from .store import sync_folder
-from .writeback import start_writing
 
 Span = tuple[int, int]
 """Bytes from the first offset up to, without, the second."""
@@ -40,55 +39,50 @@ def add_span(spans: list[Span], new: Span) -> list[Span]:
 
 
 def gaps(spans: list[Span], size: int) -> list[Span]:
-    """What *spans* leave out of ``(0, size)``."""
+    """The parts of ``(0, size)`` that *spans* leave out."""
     edges = [0, *(offset for span in spans for offset in span), size]
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
 
 
 class Partial:
-    """The collected part of one file; safe to use from several threads.
-
-    Args:
-        folder: exists, and belongs to this process alone.
-        file: what is being collected.
-    """
+    """The partial *file* in *folder*, which belongs to this process alone; safe to use from several threads."""
 
     def __init__(self, folder: Path, file: LockedFile) -> None:
         self.path = folder / f"{file.sha256}.partial"
         self._file = file
         self._flushing = threading.Lock()
-        self._changed = threading.Condition()  # guards the spans
+        self._changed = threading.Condition()  # guards the spans; reentrant
         kept = read_journal(folder, file)
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         self._journal = os.open(folder / f"{file.sha256}.journal", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self._there: list[Span] = kept or []  # may be read again
-        self._unflushed: list[Span] = []  # of these, what a power failure would lose
+        self._arrived: list[Span] = kept or []  # may be read
+        self._unflushed: list[Span] = []  # the part of it that a power failure would lose
         if kept is None:
             self.clear()
             sync_folder(folder)
 
     @property
     def done(self) -> int:
-        """How many bytes are on disk."""
+        """How many bytes are durable."""
         with self._changed:
-            return length(self._there) - length(self._unflushed)
+            return length(self._arrived) - length(self._unflushed)
 
     @property
     def unflushed(self) -> int:
-        """How many bytes have arrived and are not yet on disk."""
+        """How many bytes have arrived and are not yet durable."""
         with self._changed:
             return length(self._unflushed)
 
     @property
     def frontier(self) -> int:
-        """Up to where all bytes from the start on have arrived."""
+        """The offset up to which all bytes have arrived."""
         with self._changed:
-            return self._frontier()
+            return self._arrived[0][1] if self._arrived and self._arrived[0][0] == 0 else 0
 
     def missing(self) -> list[Span]:
         """What has not arrived yet, in order."""
         with self._changed:
-            return gaps(self._there, self._file.size)
+            return gaps(self._arrived, self._file.size)
 
     def write(self, offset: int, data: memoryview) -> None:
         """Put *data* at *offset*; it counts only after ``arrived``."""
@@ -97,92 +91,73 @@ class Partial:
             offset, data = offset + count, data[count:]
 
     def arrived(self, start: int, end: int) -> None:
-        """The bytes from *start* to *end* were written: they may be hashed, and are to be flushed."""
+        """Count the bytes from *start* to *end*, which were written: they may be hashed, and need a flush."""
         if start >= end:
             return
         block_end = end - end % _BLOCK_BYTES
         if block_end > start:
             start_writing(self._descriptor, block_end - _BLOCK_BYTES, block_end)
         with self._changed:
-            self._there = add_span(self._there, (start, end))
+            self._arrived = add_span(self._arrived, (start, end))
             self._unflushed = add_span(self._unflushed, (start, end))
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Make what has arrived durable, then say so in the journal."""
+        """Make what has arrived durable, then record it in the journal."""
         with self._flushing:
             with self._changed:
                 spans = self._unflushed
             if not spans:
                 return
             os.fdatasync(self._descriptor)
-            # The line end comes first, so that a line which a crash cut short does not swallow the next one;
-            # cut short itself, a line names no byte that is not there.
+            # Each line begins with its line end, so that a line cut short by a crash does not merge with the next one;
+            # a line cut short names no byte that is missing.
             os.write(self._journal, "".join(f"\n{start} {end}" for start, end in spans).encode())
             with self._changed:
                 self._unflushed = [rest for span in self._unflushed for rest in _without(span, spans)]
                 self._changed.notify_all()
 
-    def wait_for_frontier(self, beyond: int, seconds: float) -> int:
-        """The frontier, once it is *beyond* that or *seconds* are over."""
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Wait until *condition* of this object's figures holds, or for *seconds*."""
         with self._changed:
-            self._changed.wait_for(lambda: self._frontier() > beyond, seconds)
-            return self._frontier()
-
-    def wait_for_unflushed(self, least: int, seconds: float) -> bool:
-        """Until so many bytes wait to be flushed, or *seconds* are over; whether they do."""
-        with self._changed:
-            return self._changed.wait_for(lambda: length(self._unflushed) >= least, seconds)
-
-    def wait_for_flushed(self, most: int, seconds: float) -> bool:
-        """Until at most so many bytes wait to be flushed, or *seconds* are over; whether that is so."""
-        with self._changed:
-            return self._changed.wait_for(lambda: length(self._unflushed) <= most, seconds)
+            self._changed.wait_for(condition, seconds)
 
     def read(self, offset: int, buffer: memoryview) -> int:
-        """Fill the front of *buffer* from *offset* on; how many bytes that were.
-
-        Raises:
-            OSError: the file cannot be read, or has become shorter.
-        """
+        """Fill the front of *buffer* from *offset* on; the number of bytes.  A shorter file is an ``OSError``."""
         count = os.preadv(self._descriptor, [buffer], offset)
         if buffer and not count:
             raise OSError(errno.EIO, f"the file ends before byte {offset}")
         return count
 
     def clear(self) -> None:
-        """Begin anew: nothing is there."""
+        """Forget all bytes."""
         with self._flushing, self._changed:
-            # The journal goes first, so that it never names bytes that are gone.
+            # The journal is emptied first, so that it never names bytes that are gone.
             os.ftruncate(self._journal, 0)
             os.fsync(self._journal)
             os.ftruncate(self._descriptor, 0)
-            # A hole of the right size.  Reserving its blocks would write every one of them where the file system knows
-            # no fallocate (older NFS); free space was summed up before, and this shows by blocks what has arrived.
+            # A hole of the right size.  Reserving its blocks would write every one of them where the file system has no
+            # fallocate (older NFS); free space was compared before, and the allocated blocks show what has arrived.
             os.ftruncate(self._descriptor, self._file.size)
             os.fsync(self._descriptor)
             os.write(self._journal, _header(self._file).encode())
             os.fsync(self._journal)
-            self._there, self._unflushed = [], []
+            self._arrived, self._unflushed = [], []
 
     def sync(self) -> None:
         """Make content and length durable."""
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Let go of both files; what is there stays."""
+        """Close both files."""
         os.close(self._descriptor)
         os.close(self._journal)
-
-    def _frontier(self) -> int:
-        return self._there[0][1] if self._there and self._there[0][0] == 0 else 0
 
 
 def read_journal(folder: Path, file: LockedFile) -> list[Span] | None:
     """The ranges of *file* that an earlier process left in *folder*, sorted and apart from each other.
 
-    Returns:
-        None when there is nothing, it is about another file, or the bytes are not there.
+    None when there is no journal, it is of another file, or the bytes are missing.
     """
     try:
         text = (folder / f"{file.sha256}.journal").read_bytes().decode(errors="replace")
@@ -208,16 +183,12 @@ def length(spans: Iterable[Span]) -> int:
 
 
 def _without(span: Span, others: list[Span]) -> list[Span]:
-    """What of *span* lies in none of *others* (sorted, apart from each other)."""
+    """The parts of *span* that lie in none of *others* (sorted, apart from each other)."""
     start, end = span
-    rest = []
-    for other_start, other_end in others:
-        if other_start >= end:
-            break
-        if other_end > start:
-            rest.append((start, other_start))
-            start = other_end
-    return [(start, end) for start, end in [*rest, (start, end)] if start < end]
+    inside = [
+        (max(start, left) - start, min(end, right) - start) for left, right in others if left < end and right > start
+    ]
+    return [(start + left, start + right) for left, right in gaps(inside, end - start)]
 
 
 def _header(file: LockedFile) -> str:

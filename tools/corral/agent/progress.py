@@ -1,6 +1,6 @@
-"""What the work reports while it runs: frozen events, and two ways to write them as lines of text.
+"""Events that work reports while it runs, and two ways to write them as lines of text.
 
-The work calls ``report(event)`` from the thread that was asked to do it, never from two at a time.
+``report(event)`` is called from the thread that started the work, never from two at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Event:
-    """Something worth telling; the subclasses are all there is."""
+    """The base of all events."""
 
 
 Report = Callable[[Event], None]
@@ -22,7 +22,7 @@ Report = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Planned(Event):
-    """Sizes were summed, before the first byte moved."""
+    """The sizes were summed, before the first byte was requested."""
 
     files: int
     bytes_total: int
@@ -50,7 +50,7 @@ class Warming(Event):
 
 @dataclass(frozen=True)
 class Cramped(Event):
-    """What is to be cached, *size* bytes, is more than *limit*, which *where* allows: it will not stay."""
+    """The *size* bytes to cache are more than *limit*, which *where* allows: they will not stay."""
 
     where: str
     limit: int
@@ -59,7 +59,7 @@ class Cramped(Event):
 
 @dataclass(frozen=True)
 class Downloading(Event):
-    """*done* bytes of *size* are on disk; *moved* of them came over the network in this run."""
+    """*done* bytes of *size* are on disk; *moved* of them were received in this run."""
 
     name: str
     sha256: str
@@ -70,7 +70,7 @@ class Downloading(Event):
 
 @dataclass(frozen=True)
 class Retrying(Event):
-    """A request failed in a way that may pass; unless bytes come, trying ends in *patience_seconds* (None: unknown)."""
+    """A request failed in a way that may pass; without new bytes the last try is in *patience_seconds*, if known."""
 
     name: str
     reason: str
@@ -88,7 +88,7 @@ class Waiting(Event):
 
 @dataclass(frozen=True)
 class StartedOver(Event):
-    """All bytes arrived and are wrong; the file is fetched once more, from nothing."""
+    """All bytes arrived and are wrong; the file is fetched once more, from the start."""
 
     name: str
     expected: str
@@ -97,7 +97,7 @@ class StartedOver(Event):
 
 @dataclass(frozen=True)
 class FoundDamaged(Event):
-    """What lies in the store is not what the lock says; a good copy will take its place."""
+    """The file in the store does not match the lock; a good copy will replace it."""
 
     name: str
 
@@ -115,7 +115,7 @@ class Published(Event):
 
 @dataclass(frozen=True)
 class Linked(Event):
-    """A model's link points to the set that the lock names; *changed* says whether it did so before."""
+    """A model's link points to the set that the lock names; *changed* when it pointed elsewhere before."""
 
     model: str
     set_name: str
@@ -124,7 +124,7 @@ class Linked(Event):
 
 @dataclass(frozen=True)
 class Finished(Event):
-    """All is done.  ``bytes_total`` counts each file once, however many models share it."""
+    """The end of a fetch.  ``bytes_total`` counts each file once, however many models share it."""
 
     models: int
     files: int
@@ -134,7 +134,7 @@ class Finished(Event):
 
     @property
     def reused(self) -> float:
-        """The part of all bytes that did not have to move, 0 to 1."""
+        """The part of all bytes that was not received again, 0 to 1."""
         return max(0.0, 1 - self.bytes_moved / self.bytes_total) if self.bytes_total else 1.0
 
 
@@ -147,8 +147,11 @@ def as_json(event: Event) -> str:
     return json.dumps({"event": kind, **fields}, ensure_ascii=False)
 
 
+_LINE_SECONDS = 5.0  # between two lines about a file's progress
+
+
 class Overall:
-    """How much of everything that was missing has arrived, whatever arrived twice counted once."""
+    """How many of all missing bytes have arrived; bytes that arrived twice count once."""
 
     def __init__(self) -> None:
         self.missing = 0
@@ -160,8 +163,8 @@ class Overall:
         """Bytes."""
         return sum(self._arrived.values())
 
-    def note(self, event: Event) -> None:
-        """Learn from *event*; to be called with all of them."""
+    def update(self, event: Event) -> None:
+        """Count *event*; to be called with every event."""
         if isinstance(event, Planned):
             self.missing = event.bytes_missing
         elif isinstance(event, Downloading):
@@ -169,59 +172,51 @@ class Overall:
             self._arrived[event.name] = max(0, event.done - kept)
 
 
-class Troubles:
-    """Several connections meet the same trouble at once; for each try it is worth one sentence."""
+class RetryFilter:
+    """Reduces the retries of several connections for the same reason to one for each pause."""
 
     def __init__(self) -> None:
-        self._told_until: dict[tuple[str, str], float] = {}
+        self._silent_until: dict[tuple[str, str], float] = {}
 
-    def are_news(self, event: Retrying) -> bool:
-        """Whether nothing like *event* was told since the last try."""
-        now, trouble = time.monotonic(), (event.name, event.reason)
-        if now < self._told_until.get(trouble, 0.0):
+    def passes(self, event: Retrying) -> bool:
+        """Whether *event* is the first with its reason since the last pause ended."""
+        now, key = time.monotonic(), (event.name, event.reason)
+        if now < self._silent_until.get(key, 0.0):
             return False
-        self._told_until[trouble] = now + event.wait_seconds
+        self._silent_until[key] = now + event.wait_seconds
         return True
 
 
 class Lines:
-    """Turns events into plain lines: one every few seconds while bytes move, one for each thing that happens.
+    """Writes events as plain lines: one every few seconds while bytes move, and one for each event of another kind.
 
-    While nothing moves there is no progress to tell; what is in the way has a line of its own.  ``Finished`` is
-    passed over: whoever asked for the work has it as the result.
-
-    Args:
-        write: gets each line, without its end.
-        every: seconds between two lines about the same file's progress.
+    *write* gets each line, without its end.  ``Finished`` has no line: it is the result of the work.
     """
 
-    def __init__(self, write: Callable[[str], None], *, every: float = 5.0) -> None:
+    def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
-        self._every = every
         self._overall = Overall()
-        self._troubles = Troubles()
+        self._retries = RetryFilter()
         self._name = ""
         self._since = 0.0
         self._from = 0
-        self._told = 0
+        self._reported = 0
         self._next = 0.0
 
     def __call__(self, event: Event) -> None:
-        self._overall.note(event)
+        self._overall.update(event)
         if isinstance(event, Hashing | Downloading | Warming):
             self._progress(event)
-        elif isinstance(event, Retrying) and not self._troubles.are_news(event):
+        elif isinstance(event, Finished) or (isinstance(event, Retrying) and not self._retries.passes(event)):
             return
-        elif not isinstance(event, Finished):
-            line = describe(event)
-            if line:
-                self._write(line)
+        elif line := describe(event):
+            self._write(line)
 
     def _progress(self, event: Hashing | Downloading | Warming) -> None:
         now = time.monotonic()
         if event.name != self._name or event.done < self._from:
-            self._name, self._since, self._next = event.name, now, now + self._every
-            self._from = self._told = event.done
+            self._name, self._since, self._next = event.name, now, now + _LINE_SECONDS
+            self._from = self._reported = event.done
             if isinstance(event, Downloading):
                 kept = event.done - event.moved
                 found = f", {human(kept)} of it are here already" if kept > 0 else ""
@@ -229,10 +224,10 @@ class Lines:
             return
         if now < self._next or event.done >= event.size:
             return
-        self._next = now + self._every
-        if event.done == self._told:
+        self._next = now + _LINE_SECONDS
+        if event.done == self._reported:
             return
-        self._told = event.done
+        self._reported = event.done
         rate = (event.done - self._from) / (now - self._since)
         verb = {Hashing: "checking", Downloading: "fetching", Warming: "reading"}[type(event)]
         line = f"{event.name}: {verb}, {100 * event.done // event.size} %, {human(rate)}/s"
@@ -245,7 +240,7 @@ class Lines:
 
 
 def describe(event: Event) -> str:
-    """One sentence for *event*; empty for what goes by too often to have one."""
+    """One sentence for *event*; empty for progress, which is too frequent."""
     match event:
         case Planned():
             found = f"{count(event.files, 'file')}, {human(event.bytes_total)}"
@@ -254,7 +249,7 @@ def describe(event: Event) -> str:
             return f"{found}; {human(event.bytes_missing)} to fetch, {human(event.bytes_free)} free"
         case Retrying():
             patience = event.patience_seconds
-            limit = "" if patience is None else f"; giving up in {duration(max(0.0, patience))} unless bytes come"
+            limit = "" if patience is None else f"; giving up in {duration(max(0.0, patience))} unless bytes arrive"
             return f"{event.name}: {event.reason}; again in {event.wait_seconds:.1f} s{limit}"
         case Cramped():
             return (
@@ -266,10 +261,10 @@ def describe(event: Event) -> str:
         case StartedOver():
             return (
                 f"{event.name}: what arrived has sha256 {event.actual}, "
-                f"the lock says {event.expected}; once more, from the start"
+                f"{event.expected} in the lock; once more, from the start"
             )
         case FoundDamaged():
-            return f"{event.name}: what lies in the store is damaged; a good copy takes its place"
+            return f"{event.name}: the file in the store is damaged; a good copy replaces it"
         case Published():
             return f"{event.name}: verified, {human(event.moved)} in {duration(event.seconds)}"
         case Linked():
@@ -306,3 +301,11 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def seconds_of(text: str) -> float:
+    """The seconds in a duration such as ``90s``, ``15m``, ``24h`` or ``7d``; any other text is a ``ValueError``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([smhd]?)", text.strip())
+    if not found:
+        raise ValueError(f"{text!r} is no duration")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]

@@ -1,4 +1,4 @@
-"""Being told to stop: SIGTERM sets an event, the work notices and ends with ``Stopped``."""
+"""Stopping work: SIGTERM sets an event, on which the work ends with ``Stopped``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .errors import CannotRun, Code
 
 
 class Stopped(CannotRun):
-    """The work was told to stop; what has arrived is kept."""
+    """The work was stopped before its end; what has arrived is kept."""
 
     def __init__(self) -> None:
         super().__init__(
             "Stopped before the end; what has arrived is kept.",
-            next_step="Run the same command again: it goes on where this one stopped.",
+            next_step="Run the same command again: it resumes where this one stopped.",
             code=Code.STOPPED,
         )
 

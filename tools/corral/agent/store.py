@@ -4,12 +4,13 @@
 
     <store>/blobs/<sha256>/<name>                    content, verified before it appears here, never written to
     <store>/sets/<model>@<digest>/model.gguf …       links to blobs: the files of a model at one version
-    <store>/<model> -> sets/<model>@<digest>         what servers follow; the only thing that ever flips
-    <store>/.corral/                                 downloads under way, leases, what was verified when, and the
-                                                     damaged files that good ones have taken the place of
+    <store>/<model> -> sets/<model>@<digest>         what servers follow; the only thing that ever switches
+    <store>/.corral/partials|leases                  downloads under way, and which process works on which blob
+    <store>/.corral/verified                         what was verified when, one small file for each blob
+    <store>/.corral/replaced                         damaged files that were replaced; servers may have them open
 
-Everything appears by a rename or a link made in one step, so a reader sees the old state or the new one.
-Nothing here relies on locks: two processes that do the same at once end with the same result.
+Everything appears by a rename or a link made in one step, so a reader finds the old state or the new one.
+Nothing here relies on locks: two processes that do the same concurrently end with the same result.
 """
 
 from __future__ import annotations
@@ -20,51 +21,45 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import CannotRun, Code, Refused
 from .lock_file import LockedFile, LockedModel
+from .progress import Hashing, Report
+from .stopping import Stopped
 
 _READ_BYTES = 128 << 10
-"""Small enough to be hashed out of a core's own cache, where it was just copied to."""
+"""Small enough to be hashed in a core's own cache, where it was just copied to."""
 
-_TELL_BYTES = 8 << 20
+_REPORT_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
 class Store:
-    """A model store; making the object touches nothing."""
+    """The model store in the folder *root*; making the object touches nothing."""
 
     root: Path
 
     @property
     def partials(self) -> Path:
-        """Where downloads under way are kept."""
         return self.root / ".corral" / "partials"
 
     @property
     def leases(self) -> Path:
-        """Where processes say which blob they are working on."""
         return self.root / ".corral" / "leases"
 
     @property
     def records(self) -> Path:
-        """What was verified when, one small file for each blob."""
         return self.root / ".corral" / "verified"
 
     @property
     def replaced(self) -> Path:
-        """Damaged files that good ones have taken the place of; servers may still have them open."""
         return self.root / ".corral" / "replaced"
 
     def require(self) -> None:
-        """Go on only where there is a store.
-
-        Raises:
-            Refused: there is none.
-        """
+        """Raise ``Refused`` where there is no store."""
         if not (self.root / "blobs").is_dir():
             raise Refused(
                 f"There is no store at {self.root}.",
@@ -74,11 +69,7 @@ class Store:
             )
 
     def prepare(self) -> None:
-        """Make the folders.
-
-        Raises:
-            CannotRun: the store cannot be written.
-        """
+        """Make the folders, or raise ``CannotRun`` where the store cannot be written."""
         try:
             for folder in (self.root / "blobs", self.root / "sets", self.partials, self.leases, self.records):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -91,21 +82,19 @@ class Store:
             ) from error
 
     def free_bytes(self) -> int:
-        """What the file system under the store can still take, for this user."""
+        """Free space of the file system under the store, for this user."""
         return shutil.disk_usage(self.root).free
 
-    # -- one file -----------------------------------------------------------------------------------------
-
     def location(self, model: LockedModel, file: LockedFile) -> Path:
-        """Where the bytes of *file* belong: a blob, or its own place when the model is already on disk."""
+        """The path of *file*: a blob, or its own path when the model is already on disk."""
         if model.repo is None:
             return Path(file.path)
         return self.root / "blobs" / file.sha256 / file.name
 
     def recorded(self, path: Path, file: LockedFile) -> bool:
-        """Whether *path* was verified as *file* and has not been touched since (size, time and inode agree).
+        """Whether *path* was verified as *file*, and size, time and inode are still the same.
 
-        A change that keeps all three is for ``verify`` to find.
+        ``verify`` finds a change that keeps all three.
         """
         try:
             return self.verified(path, file) == fingerprint(path)
@@ -121,55 +110,49 @@ class Store:
         return record if isinstance(record, dict) else None
 
     def keep(self, path: Path, file: LockedFile) -> None:
-        """Say that *path* is wanted now: ``prune`` counts its grace period from here."""
+        """Start the grace period of *path*, after which ``prune`` may remove it, anew."""
         with contextlib.suppress(OSError):  # nothing prunes where nothing can be written
             os.utime(self._record(path, file))
 
     def record(self, path: Path, file: LockedFile) -> None:
-        """Remember that *path* was just verified as *file*."""
+        """Record that *path* was just verified as *file*."""
         target = self._record(path, file)
         written = target.with_name(f"{target.name}.{os.getpid()}")
         written.write_text(json.dumps(fingerprint(path)), encoding="utf-8")
         written.replace(target)
 
     def forget(self, path: Path, file: LockedFile) -> None:
-        """Trust the record of *path* no more: the next fetch reads it again."""
+        """Remove the record of *path*: the next fetch reads the file again."""
         with contextlib.suppress(OSError):  # verify may run where the store is read-only
             self._record(path, file).unlink(missing_ok=True)
 
     def publish(self, partial: Path, file: LockedFile) -> Path:
         """Move the verified, durable *partial* to its place among the blobs.
 
-        A good file that is there already stays.  A damaged one goes by the same rename, and is kept aside for
-        servers that have it open, until ``prune`` removes it.
-
-        Raises:
-            FileNotFoundError: *partial* has been taken over by another process.
+        A good file that is there already stays.  The same rename replaces a damaged one, which is kept for servers that
+        have it open, until ``prune`` removes it.  A ``FileNotFoundError``: another process took *partial* over.
         """
         target = self.root / "blobs" / file.sha256 / file.name
         target.parent.mkdir(exist_ok=True)
-        if target.is_symlink():  # the name that another repo has for it; both are mended
+        if target.is_symlink():  # another repo's name for it; both are repaired
             target = target.parent / target.readlink().name
         if self.recorded(target, file):
             partial.unlink()
             return target
-        self._set_aside(target, file)
+        if target.exists():
+            # A second name keeps the bytes: on a network file system, a file that is replaced under a server is gone.
+            folder = self.replaced / f"{file.sha256}.{os.urandom(4).hex()}"
+            folder.mkdir(parents=True)
+            with contextlib.suppress(OSError):  # some file systems have no second names
+                os.link(target, folder / target.name)
         partial.rename(target)
         sync_folder(target.parent)
         sync_folder(target.parent.parent)
         self.record(target, file)
         return target
 
-    def _set_aside(self, path: Path, file: LockedFile) -> None:
-        # A second name keeps the bytes: on a network file system, a file that is replaced under a server is gone.
-        folder = self.replaced / f"{file.sha256}.{os.urandom(4).hex()}"
-        if path.exists():
-            folder.mkdir(parents=True)
-            with contextlib.suppress(OSError):  # some file systems have no second names
-                os.link(path, folder / path.name)
-
     def reuse_under_other_name(self, file: LockedFile) -> None:
-        """Give a blob that another repo calls otherwise the name of *file* too: a link beside it, no second copy."""
+        """Give a blob that has another repo's file name the name of *file* too: a link beside it, no second copy."""
         target = self.root / "blobs" / file.sha256 / file.name
         if target.exists() or not target.parent.is_dir():
             return
@@ -183,8 +166,6 @@ class Store:
         where = "" if path.is_relative_to(self.root / "blobs") else ".in-place"
         return self.records / f"{file.sha256}{where}.json"
 
-    # -- one model ----------------------------------------------------------------------------------------
-
     def set_name(self, model: LockedModel) -> str:
         """``<model>@<12 hex digits>``: the same for the same content under the same names."""
         described = [
@@ -194,11 +175,7 @@ class Store:
         return f"{model.id}@{digest[:12]}"
 
     def linked_set(self, model_id: str) -> str | None:
-        """The name of the set that servers see for *model_id* now; None when there is none.
-
-        Raises:
-            Refused: something that corral did not make stands in the link's place.
-        """
+        """The set to which the link *model_id* leads, None without one; refuses what corral did not make."""
         link = self.root / model_id
         if link.is_symlink():
             return link.readlink().name
@@ -212,14 +189,9 @@ class Store:
         return None
 
     def link(self, model: LockedModel) -> bool:
-        """Make the set of *model* and point the model's link to it; every file must be in its place.
+        """Make the set of *model* and point the model's link to it; whether it pointed elsewhere before.
 
-        Returns:
-            Whether the link pointed elsewhere before.
-
-        Raises:
-            FileNotFoundError: a file of the set is missing.
-            Refused: something that corral did not make stands in the link's place.
+        A missing file is a ``FileNotFoundError``; anything in the link's place that corral did not make is refused.
         """
         name = self.set_name(model)
         folder = self.root / "sets" / name
@@ -237,17 +209,15 @@ class Store:
         sync_folder(self.root)
         return True
 
-    # -- downloads under way ------------------------------------------------------------------------------
-
     def partials_of(self, sha256: str) -> list[Path]:
-        """The folders that hold a part of this blob, the fullest journal first."""
+        """The folders that hold a part of this blob, the longest journal first."""
         found = [folder for folder in self.partials.iterdir() if folder.name.startswith(f"{sha256}.")]
         return sorted(found, key=_journal_size, reverse=True)
 
     def adopt_partial(self, sha256: str, owner: str) -> Path:
         """A folder for *owner* to collect this blob in, with what earlier owners left.
 
-        One rename hands over bytes and journal together; of two who try, one gets them.
+        One rename moves bytes and journal together; of two processes that try, one gets them.
         """
         mine = self.partials / f"{sha256}.{owner}"
         for folder in self.partials_of(sha256):
@@ -261,24 +231,25 @@ class Store:
         return mine
 
     def drop_partials(self, sha256: str) -> None:
-        """Remove what is left of the download of a blob that is complete."""
+        """Remove the partial files of a blob that is complete."""
         for folder in self.partials_of(sha256):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def hash_file(path: Path, *, on_read: Callable[[int], None] | None = None) -> str:
-    """The sha256 of the file at *path*; *on_read* gets the bytes done so far, every few MiB and at the end."""
+def hash_file(path: Path, size: int, name: str, report: Report, stop: threading.Event | None) -> str:
+    """The sha256 of the file at *path*, of *size* bytes; reports progress as *name*, raises ``Stopped`` on *stop*."""
     digest = hashlib.sha256()
-    done = told = 0
+    buffer = memoryview(bytearray(_READ_BYTES))
+    done = reported = 0
     with path.open("rb", buffering=0) as file:
-        for piece in _pieces(file.readinto):
-            digest.update(piece)
-            done += len(piece)
-            if on_read and done - told >= _TELL_BYTES:
-                told = done
-                on_read(done)
-    if on_read:
-        on_read(done)
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+            done += count
+            if done - reported >= _REPORT_BYTES or done == size:
+                reported = done
+                if stop and stop.is_set():
+                    raise Stopped
+                report(Hashing(name, done, size))
     return digest.hexdigest()
 
 
@@ -294,14 +265,25 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _pieces(readinto: Callable[[memoryview], int | None]) -> Iterator[memoryview]:
-    view = memoryview(bytearray(_READ_BYTES))
-    while count := readinto(view):
-        yield view[:count]
+def disk_error(error: OSError, path: Path) -> CannotRun:
+    """The error for a disk that is full or fails at *path*."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CannotRun(
+            f"There is no room left on the file system of {path}; what has arrived is kept.",
+            next_step="Make room there, then run the same command again: it resumes from here.",
+            code=Code.STORE_FULL,
+            fields={"path": str(path)},
+        )
+    return CannotRun(
+        f"{path} cannot be read or written: {error}.",
+        next_step="Check the file system under the store, and the rights of this user there",
+        code=Code.STORE_UNUSABLE,
+        fields={"path": str(path)},
+    )
 
 
 def fingerprint(path: Path) -> dict[str, int]:
-    """What changes when the file at *path* is written to in the usual ways."""
+    """Size, time and inode of the file at *path*: a write changes one of them."""
     found = path.stat()
     return {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
 
@@ -314,8 +296,8 @@ def _point(link: Path, target: str, *, scratch: Path | None = None) -> None:
     """Make *link* point to *target* in one step, whatever link stood there before."""
     scratch = scratch or link.with_name(f".{link.name}.new")
     for _ in range(100):
-        # Another process may be at the same link through the same scratch name: then a step fails here,
-        # and the next look at the link tells what is left to do.
+        # Another process may change the same link through the same scratch name: then a step fails here, and the
+        # next round does what is left.
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             if link.is_symlink() and str(link.readlink()) == target:
                 return
@@ -323,7 +305,7 @@ def _point(link: Path, target: str, *, scratch: Path | None = None) -> None:
             scratch.symlink_to(target)
             scratch.rename(link)
     raise CannotRun(
-        f"{link} is being changed by something else without end.",
+        f"{link} is changed by another program all the time.",
         next_step="Find what else writes there.",
         code=Code.STORE_OCCUPIED,
         fields={"path": str(link)},

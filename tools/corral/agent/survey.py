@@ -1,6 +1,6 @@
-"""What lies in a store: models, sets, blobs, downloads, and what is left over.  Reads, and changes nothing.
+"""The contents of a store: models, sets, blobs, downloads, and leftovers.  Reads, and changes nothing.
 
-What cannot have been made by corral is not judged: it is passed over, or marked as foreign.
+What corral cannot have made is passed over, or marked as foreign.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .lease import Lease
+from .lease import DEFAULT_LEASE_TTL, Lease
 from .lock_file import LockedFile
 from .partial import length, read_journal
+from .progress import count, human
 from .store import Store
+
+COLUMNS = ("what", "path", "size", "since", "detail")
 
 _SET = re.compile(r"(?P<model>[a-z0-9][a-z0-9.-]*)@[0-9a-f]{12}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -26,78 +30,48 @@ _TRIES = 10
 
 @dataclass(frozen=True)
 class ModelSet:
-    """The files of a model at one version.
+    """The files of a model at one version; size in bytes, time in seconds since 1970."""
 
-    Attributes:
-        name: ``<model>@<digest>``.
-        model: the model's id.
-        files: what servers call the files.
-        missing: those of them that lead nowhere.
-        size: bytes of all files.
-        blobs: sha256 of the blobs that it leads to; none for a model that lies elsewhere on this machine.
-        linked_by: the models whose link leads here, usually its own; empty when no server finds it.
-        since: when its model's link was pointed here, or when it was pointed elsewhere.
-        foreign: whether there is something in it that corral did not make.
-    """
-
-    name: str
+    name: str  # <model>@<digest>
     model: str
-    files: tuple[str, ...]
-    missing: tuple[str, ...]
+    files: tuple[str, ...]  # as servers call them
+    missing: tuple[str, ...]  # those of them that lead nowhere
     size: int
-    blobs: tuple[str, ...]
-    linked_by: tuple[str, ...]
-    since: float
-    foreign: bool
+    blobs: tuple[str, ...]  # their sha256; none for a model that lies elsewhere on this machine
+    linked_by: tuple[str, ...]  # the models whose link leads here, usually its own
+    since: float  # when its model's link was pointed here, or was pointed elsewhere
+    foreign: bool  # there is something in it that corral did not make
 
 
 @dataclass(frozen=True)
 class Blob:
-    """Verified content.
-
-    Attributes:
-        sha256: of the content.
-        names: what its repositories call it.
-        size: bytes.
-        used_by: the sets that lead to it.
-        since: when it was fetched, or last wanted by a fetch.
-    """
+    """Verified content."""
 
     sha256: str
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # as its repositories call it
     size: int
-    used_by: tuple[str, ...]
-    since: float
+    used_by: tuple[str, ...]  # the sets that lead to it
+    since: float  # when it was fetched, or last used by a fetch
 
 
 @dataclass(frozen=True)
 class Download:
-    """A part of a file, collected by a process that is at work, or was.
+    """A part of a file, collected by a process that works on it or has ended."""
 
-    Attributes:
-        folder: in the store's partials.
-        sha256: of the whole file.
-        done: bytes that have arrived and are safe.
-        size: bytes of the whole file; 0 when that was not written down yet.
-        on_disk: bytes that it takes up.
-        owner: who is at work on this file, as words; empty when nobody is.
-        since: when something last arrived.
-    """
-
-    folder: str
-    sha256: str
-    done: int
-    size: int
+    folder: str  # in the store's partials
+    sha256: str  # of the whole file
+    done: int  # durable bytes
+    size: int  # of the whole file; 0 when it is not recorded yet
     on_disk: int
-    owner: str
-    since: float
+    owner: str  # the process that works on it, as words; empty without one
+    since: float  # when the last byte arrived
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something that a process that died left behind, or that was replaced; ``path`` is relative to the store."""
+    """What a dead process left behind, or what was replaced; ``path`` is relative to the store."""
 
-    path: Path
+    path: str
     what: str
     size: int
     since: float
@@ -105,44 +79,67 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Survey:
-    """All of a store.
-
-    Attributes:
-        sets: the models' files, version by version, linked or not.
-        blobs: the content.
-        downloads: what is under way, or was.
-        leftovers: what is of no use.
-        at_work: sha256 of what a process that is alive says to be working on.
-        total: bytes of the file system that the store is on.
-        free: bytes of it that can still be written.
-    """
+    """The contents of a store, and the bytes of its file system."""
 
     sets: tuple[ModelSet, ...]
     blobs: tuple[Blob, ...]
     downloads: tuple[Download, ...]
     leftovers: tuple[Leftover, ...]
-    at_work: tuple[str, ...]
+    at_work: tuple[str, ...]  # sha256 of the files for which a live process has a lease
     total: int
     free: int
 
+    def rows(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """One row, by ``COLUMNS``, for each model, and for each thing that no model needs."""
+        for one in self.sets:
+            for link in one.linked_by:
+                yield "model", link, human(one.size), _date(one.since), f"{one.name}: {_files(one)}"
+        for one in self.sets:
+            if not one.linked_by:
+                why = "holds what corral did not make" if one.foreign else f"no link leads to it: {_files(one)}"
+                yield "set", f"sets/{one.name}", human(one.size), _date(one.since), why
+        for blob in self.blobs:
+            if not blob.used_by:
+                why = f"no set leads to it: {', '.join(blob.names)}" if blob.names else "empty"
+                yield "blob", f"blobs/{blob.sha256}", human(blob.size), _date(blob.since), why
+        for part in self.downloads:
+            share = f"{100 * part.done // part.size} % of {human(part.size)}" if part.size else "nothing yet"
+            state = f"{part.owner} works on it" if part.owner else "a fetch resumes it"
+            path = f".corral/partials/{part.folder}"
+            yield "part", path, human(part.on_disk), _date(part.since), f"{share}; {state}"
+        for left in self.leftovers:
+            yield "left over", left.path, human(left.size), _date(left.since), left.what
 
-def survey(store: Store, *, lease_ttl: float) -> Survey:
-    """Look at everything in *store*; a lease that is silent for *lease_ttl* seconds counts as left over.
+    def summary(self) -> str:
+        """The sums, in one sentence."""
+        linked = {sha256 for one in self.sets if one.linked_by for sha256 in one.blobs}
+        held = sum(blob.size for blob in self.blobs)
+        idle = sum(blob.size for blob in self.blobs if blob.sha256 not in linked)
+        spare = f", {human(idle)} of it linked to by no model" if idle else ""
+        blobs = count(len(self.blobs), "blob")
+        return f"{blobs}, {human(held)}{spare}; {human(self.free)} free of {human(self.total)}"
 
-    Raises:
-        Refused: there is no store.
-        OSError: it cannot be read.
-    """
+
+def _files(one: ModelSet) -> str:
+    return ", ".join(f"{name} (missing)" if name in one.missing else name for name in one.files) or "empty"
+
+
+def _date(since: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(since))
+
+
+def survey(store: Store) -> Survey:
+    """List everything in *store*, which must exist; a lease that was not renewed for its TTL counts as left over."""
     store.require()
     for _ in range(_TRIES):
-        with contextlib.suppress(FileNotFoundError):  # the store is alive: something went while it was looked at
-            return _look(store, lease_ttl)
-    return _look(store, lease_ttl)
+        with contextlib.suppress(FileNotFoundError):  # a process removed something meanwhile
+            return _read(store)
+    return _read(store)
 
 
-def _look(store: Store, lease_ttl: float) -> Survey:
+def _read(store: Store) -> Survey:
     root = store.root
-    owners = {path.name: _owner(path, lease_ttl) for path in _entries(store.leases) if path.name != "clock"}
+    owners = {path.name: _owner(path) for path in _entries(store.leases) if path.name != "clock"}
     links = {path.name: _end_of(path) for path in root.iterdir() if path.is_symlink()}
     flipped = root.stat().st_mtime
     sets = tuple(_set(store, folder, links, flipped) for folder in _folders(root / "sets"))
@@ -166,7 +163,7 @@ def _set(store: Store, folder: Path, links: dict[str, Path], flipped: float) -> 
     targets = {_end_of(path) for path in files}
     blobs, here = _end_of(store.root) / "blobs", _end_of(folder)
     linked_by = tuple(sorted(name for name, target in links.items() if target.is_relative_to(here)))
-    # A model's link tells when it last changed; one that is gone went when the folder around it changed, or before.
+    # The time of a link is that of its last change; one that is gone was removed when the folder changed, or before.
     since = (store.root / model).lstat().st_mtime if model in links else flipped
     return ModelSet(
         name=folder.name,
@@ -201,9 +198,9 @@ def _blob(store: Store, folder: Path, sets: tuple[ModelSet, ...], links: dict[st
     )
 
 
-def _owner(lease: Path, ttl: float) -> str:
-    """Who holds *lease*; empty when it is dead, or no lease."""
-    held = Lease(lease, ttl)
+def _owner(lease: Path) -> str:
+    """The holder of *lease*; empty when it is dead, or no lease."""
+    held = Lease(lease, DEFAULT_LEASE_TTL)
     if not _SHA256.fullmatch(lease.name) or held.is_dead():
         return ""
     return str(held.holder() or "another process")
@@ -230,7 +227,7 @@ def _download(folder: Path, owners: dict[str, str]) -> Download:
 
 def _leftovers(store: Store, owners: dict[str, str]) -> Iterator[Leftover]:
     def left(path: Path, what: str, *, size: int = 0) -> Leftover:
-        return Leftover(path.relative_to(store.root), what, size, path.lstat().st_mtime)
+        return Leftover(str(path.relative_to(store.root)), what, size, path.lstat().st_mtime)
 
     for name, owner in owners.items():
         if not owner:
@@ -252,7 +249,7 @@ def _leftovers(store: Store, owners: dict[str, str]) -> Iterator[Leftover]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What is in *folder*, by name; nothing when there is no such folder."""
+    """The entries of *folder*, by name; none when there is no such folder."""
     try:
         return sorted(folder.iterdir())
     except FileNotFoundError:
@@ -264,7 +261,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _end_of(path: Path) -> Path:
-    """Where *path* leads in the end, there or not; links in a circle lead to one of themselves."""
+    """The path at the end of all links, present or not; of links in a circle one of themselves."""
     return Path(os.path.realpath(path))
 
 

@@ -15,33 +15,24 @@ from .errors import Code, CorralError, Fields
 
 LIMIT = 4096
 """Bytes that Kubernetes keeps."""
-_SENTENCE = 1000  # characters: four bytes each at most, when JSON writes them as they are
+_SENTENCE = 1000  # characters of at most four bytes each
 _VALUE = 200
 
 
 @dataclass(frozen=True)
 class Termination:
-    """Why the agent ended.
+    """Why the agent ended."""
 
-    Attributes:
-        code: what it is; ``Code.OTHER`` also for a code of another version of the agent.
-        fields: the names and numbers that belong to the code.
-        sentence: the same for people; no program reads it.
-    """
-
-    code: Code
-    fields: Fields
-    sentence: str
+    code: Code  # OTHER also for a code of another version of the agent
+    fields: Fields  # the names and numbers that belong to the code
+    sentence: str  # the same for people; no program reads it
 
 
-def of_error(error: CorralError) -> Termination:
-    """What *error* says, without the advice for those who run the agent by hand."""
-    return Termination(error.code, error.fields, error.message)
-
-
-def of_bug(bug: Exception) -> Termination:
-    """An exception that no code stands for."""
-    return Termination(Code.OTHER, {"exception": type(bug).__name__}, f"{type(bug).__name__}: {bug}")
+def of_error(error: Exception) -> Termination:
+    """The reason of *error*, without its next step, which is for a terminal; OTHER for a bug."""
+    if isinstance(error, CorralError):
+        return Termination(error.code, error.fields, error.message)
+    return Termination(Code.OTHER, {"exception": type(error).__name__}, f"{type(error).__name__}: {error}")
 
 
 def as_text(ended: Termination) -> str:
@@ -56,13 +47,13 @@ def as_text(ended: Termination) -> str:
 
 
 def write(path: Path, ended: Termination) -> None:
-    """Write *ended* to *path*; where that cannot be written the exit code alone has to do."""
+    """Write *ended* to *path*; where that fails only the exit code remains."""
     with contextlib.suppress(OSError):
         path.write_text(as_text(ended), encoding="utf-8", errors="replace")
 
 
 def read(text: str) -> Termination | None:
-    """What ``write`` wrote; None for anything else."""
+    """The reason that ``write`` wrote as *text*; None for anything else."""
     try:
         plain = json.loads(text)
         code, fields, sentence = plain["code"], plain["fields"], plain["sentence"]

@@ -1,4 +1,4 @@
-"""Reading what lies in the store again, to see whether every byte is still what the lock says; mending what is not."""
+"""Reads the store's files again and compares them with the lock; repairs what is missing or damaged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .errors import CorralError
 from .fetch import fetch
 from .hub_client import Hub
 from .lock_file import Lock, LockedFile, LockedModel
-from .patience import Settings
-from .progress import Hashing, Report
+from .progress import Report
+from .scheduling import TransferSettings
 from .stopping import Stopped
 from .store import Store, fingerprint, hash_file
 
@@ -23,25 +23,17 @@ State = Literal["ok", "repaired", "missing", "damaged"]
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What is true of one file of one model.
-
-    Attributes:
-        model: the model's id.
-        file: what servers call it: ``model.gguf``.
-        state: ``missing`` also says that the model's link does not lead to it.
-        detail: what is wrong, as a clause; empty when nothing is.
-        size: bytes, by the lock.
-    """
+    """The state of one file of one model."""
 
     model: str
-    file: str
-    state: State
-    detail: str
-    size: int
+    file: str  # as servers call it: model.gguf
+    state: State  # missing: also when the model's link does not lead to it
+    detail: str  # what is wrong, as a clause
+    size: int  # bytes, by the lock
 
     @property
     def is_good(self) -> bool:
-        """Whether a server gets now what the lock says."""
+        """Whether a server gets now the file of the lock."""
         return self.state in ("ok", "repaired")
 
 
@@ -55,7 +47,7 @@ def verify(
 ) -> tuple[FileCheck, ...]:
     """Check the links and hash the content of *models* (all of *lock* when empty); changes no content.
 
-    A file that is damaged is no longer trusted: the next fetch brings it anew.  One that is good is put on record.
+    The record of a damaged file is removed, so that the next fetch replaces it; a good file gets one.
 
     Raises:
         Refused: an unknown model, or foreign things in the store.
@@ -83,26 +75,12 @@ def repair(
     hub: Hub | None = None,
     report: Report = lambda _event: None,
     stop: threading.Event | None = None,
-    settings: Settings | None = None,
+    settings: TransferSettings | None = None,
 ) -> tuple[tuple[FileCheck, ...], CorralError | None]:
-    """Fetch anew what *checks* found missing or damaged, then read it once more.
+    """Fetch what *checks*, the result of ``verify``, found missing or damaged, then read it once more.
 
-    A server that has a damaged file open keeps it: the good one takes its name, not its place on disk.
-
-    Args:
-        lock: what must be there.
-        store: where.
-        checks: the answer of ``verify``.
-        hub: where good copies come from; by default what the environment says.
-        report: called with each event, from this thread.
-        stop: end soon, with ``Stopped``.
-        settings: how hard to try.
-
-    Returns:
-        *checks* as they are now, and what kept the rest from being repaired.
-
-    Raises:
-        Stopped: *stop* was set.
+    A server that has a damaged file open keeps it: the good one takes its name, not its place on disk.  For the other
+    arguments see ``fetch``.  Returns *checks* as they are now, and the error of the fetch, if any; raises ``Stopped``.
     """
     bad = {check.model for check in checks if not check.is_good}
     if not bad:
@@ -114,14 +92,14 @@ def repair(
         raise
     except CorralError as error:
         trouble = error
-    again = {
-        (check.model, check.file): check for check in verify(lock, store, models=sorted(bad), report=report, stop=stop)
-    }
-    return tuple(_now(check, again.get((check.model, check.file), check)) for check in checks), trouble
+    verified = verify(lock, store, models=sorted(bad), report=report, stop=stop)
+    again = {(check.model, check.file): check for check in verified}
 
+    def now(before: FileCheck) -> FileCheck:
+        after = again.get((before.model, before.file), before)
+        return replace(before, state="repaired") if after.is_good and not before.is_good else after
 
-def _now(before: FileCheck, after: FileCheck) -> FileCheck:
-    return replace(before, state="repaired") if after.is_good and not before.is_good else after
+    return tuple(now(check) for check in checks), trouble
 
 
 def _content(
@@ -135,40 +113,28 @@ def _content(
         return "missing", f"{path} cannot be read: {error.strerror}"
     if size != file.size:
         store.forget(path, file)
-        return "damaged", f"{size} bytes, the lock says {file.size}"
-
-    def on_read(done: int) -> None:
-        if stop and stop.is_set():
-            raise Stopped
-        report(Hashing(name, done, size))
-
+        return "damaged", f"{size} bytes, {file.size} in the lock"
     try:
         before = fingerprint(path)
-        actual = hash_file(path, on_read=on_read)
+        actual = hash_file(path, size, name, report, stop)
     except OSError as error:
         return "damaged", f"{path} cannot be read: {error.strerror}"
     if actual != file.sha256:
         store.forget(path, file)
-        return "damaged", f"sha256 {actual}, the lock says {file.sha256}"
-    _put_on_record(store, path, file, before)
-    return "ok", ""
-
-
-def _put_on_record(store: Store, path: Path, file: LockedFile, read: dict[str, int]) -> None:
-    """Remember that *path*, which had the fingerprint *read* before it was read, is good."""
+        return "damaged", f"sha256 {actual}, {file.sha256} in the lock"
     with contextlib.suppress(OSError):  # verify may run where the store is read-only
-        # What is on record already stays as it is: prune goes by its age.
-        if not store.recorded(path, file) and fingerprint(path) == read:
+        # A valid record stays as it is, because prune uses its age; a file that changed while it was read gets none.
+        if not store.recorded(path, file) and fingerprint(path) == before:
             store.record(path, file)
+    return "ok", ""
 
 
 def _reachable(store: Store, model: LockedModel, link: str, path: Path) -> tuple[State, str]:
     """Whether a server that follows the model's link gets the file at *path*."""
     if store.linked_set(model.id) != store.set_name(model):
         return "missing", f"{store.root / model.id} does not lead to the set of this lock"
-    seen = store.root / model.id / link
-    try:
-        reached = seen.samefile(path)
-    except OSError:
-        reached = False
-    return ("ok", "") if reached else ("missing", f"{seen} does not lead to {path}")
+    served = store.root / model.id / link
+    with contextlib.suppress(OSError):
+        if served.samefile(path):
+            return "ok", ""
+    return "missing", f"{served} does not lead to {path}"

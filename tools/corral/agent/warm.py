@@ -1,8 +1,8 @@
-"""Bringing models into the page cache of this machine, and measuring whether they are there.
+"""Reads models into the page cache of this machine, and measures how much of them is there.
 
-A model that a server has to read over the network while it starts is slow to its first answer.  Reading the files
-beforehand, on the machine that serves and inside the server's own memory limit, takes that out of the way.  What
-counts is what the kernel says is in memory afterwards: it may have dropped the beginning while it read the end.
+A server that reads its model over the network while it starts is slow to its first answer.  So the files are read
+before, on the machine that serves and inside the server's own memory limit.  The kernel may drop the beginning while it
+reads the end: the result is what it reports as in memory afterwards.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import CannotRun, Code, Refused
+from .errors import Code, Refused
 from .lock_file import Lock, LockedModel
-from .memory_limit import memory_limit
+from .page_cache import cached_bytes, memory_limit
 from .progress import Cramped, Report, Warming, duration, human
-from .residency import cached_bytes
 from .stopping import Stopped
-from .store import Store
+from .store import Store, disk_error
 
 ENOUGH = 0.99
 """The part of a file that must be in memory for it to count as warm."""
@@ -33,29 +32,19 @@ _SAMPLE_READS = 32
 
 @dataclass(frozen=True)
 class WarmedFile:
-    """One file, read into the page cache.
-
-    Attributes:
-        model: the model's id.
-        file: what servers call it: ``model.gguf``.
-        size: in bytes.
-        cached_before: bytes of it that were in memory before it was read.
-        cached: bytes of it that are in memory after all files were read.
-        seconds: how long reading it took.
-        again_seconds: how long it takes from memory, told by a sample of at most 128 MiB; None when it is not there.
-    """
+    """One file, read into the page cache; sizes in bytes."""
 
     model: str
-    file: str
+    file: str  # as servers call it: model.gguf
     size: int
-    cached_before: int
-    cached: int
-    seconds: float
-    again_seconds: float | None
+    cached_before: int  # in memory before it was read
+    cached: int  # in memory after all files were read
+    seconds: float  # for reading it
+    again_seconds: float | None  # for reading it from memory, by a sample of at most 128 MiB; None when it is not there
 
     @property
     def is_warm(self) -> bool:
-        """Whether a server finds it in memory."""
+        """Whether it is in memory."""
         return self.cached >= ENOUGH * self.size
 
 
@@ -71,7 +60,7 @@ def warm(
 
     Raises:
         Refused: an unknown model, or one that is not in the store.
-        CannotRun: a file cannot be read, or this user is not told what is in memory; or ``Stopped``.
+        CannotRun: a file cannot be read, the kernel does not report to this user what is in memory, or ``Stopped``.
     """
     paths = {path: model for model in lock.select(models) for path in _files(store, model)}
     sizes = {path: path.stat().st_size for path in paths}
@@ -79,7 +68,7 @@ def warm(
     total = sum(sizes.values())
     if limit and total > limit.size:
         report(Cramped(limit.where, limit.size, total))
-    before = {path: _cached(path) for path in paths}
+    before = {path: cached_bytes(path) for path in paths}
     seconds = {}
     for path, model in paths.items():
         began = time.monotonic()
@@ -87,14 +76,14 @@ def warm(
         seconds[path] = time.monotonic() - began
     found = []
     for path, model in paths.items():
-        size, cached = sizes[path], _cached(path)
+        size, cached = sizes[path], cached_bytes(path)
         again = _seconds_from_memory(path, size) if cached >= ENOUGH * size else None
         found.append(WarmedFile(model.id, path.name, size, before[path], cached, seconds[path], again))
     return tuple(found)
 
 
 def _files(store: Store, model: LockedModel) -> list[Path]:
-    """What a server that follows the model's link can open, whichever version that is."""
+    """The files to which the model's link leads, of whichever version."""
     link = store.root / model.id
     files = sorted(link.glob("*.gguf")) if store.linked_set(model.id) and link.is_dir() else []
     gone = [path for path in files if not path.is_file()]
@@ -122,28 +111,11 @@ def _read(path: Path, name: str, size: int, report: Report, stop: threading.Even
                 if stop and stop.is_set():
                     raise Stopped
     except OSError as error:
-        raise CannotRun(
-            f"{path} cannot be read: {error.strerror}.",
-            next_step="corral verify says more",
-            code=Code.STORE_UNUSABLE,
-            fields={"path": str(path)},
-        ) from error
-
-
-def _cached(path: Path) -> int:
-    try:
-        return cached_bytes(path)
-    except OSError as error:
-        raise CannotRun(
-            f"What of {path} is in memory cannot be measured: {error.strerror}.",
-            next_step="Run this on the Linux machine that serves the model",
-            code=Code.CACHE_UNREADABLE,
-            fields={"path": str(path)},
-        ) from error
+        raise disk_error(error, path) from error
 
 
 def _seconds_from_memory(path: Path, size: int) -> float:
-    """How long reading *size* bytes from memory takes, judged by reads spread over the file."""
+    """The time for reading *size* bytes from memory, by reads spread over the file."""
     buffer = bytearray(_READ_BYTES)
     step = max(_READ_BYTES, size // _SAMPLE_READS)
     done = 0

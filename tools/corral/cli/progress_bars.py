@@ -28,8 +28,8 @@ from corral.agent.progress import (
     Overall,
     Planned,
     Report,
+    RetryFilter,
     Retrying,
-    Troubles,
     Warming,
     describe,
 )
@@ -62,7 +62,7 @@ class ProgressBars:
         )
         self._tasks: dict[str, TaskID] = {}
         self._overall = Overall()
-        self._troubles = Troubles()
+        self._retries = RetryFilter()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -73,7 +73,7 @@ class ProgressBars:
 
     def __call__(self, event: Event) -> None:
         """Show *event*."""
-        self._overall.note(event)
+        self._overall.update(event)
         match event:
             case Planned():
                 if event.bytes_missing:
@@ -86,7 +86,7 @@ class ProgressBars:
             case Warming():
                 self._show(f"{event.name}: reading", event.done, event.size)
             case Retrying():
-                if not self._troubles.are_news(event):
+                if not self._retries.passes(event):
                     return
             case Finished():
                 return

@@ -19,8 +19,7 @@ import argparse
 from dataclasses import asdict
 
 from corral import output
-from corral.agent.clock import seconds_of
-from corral.agent.progress import count, duration, human
+from corral.agent.progress import count, duration, human, seconds_of
 from corral.agent.prune import DEFAULT_GRACE, prune
 from corral.cli import options
 from corral.errors import ExitCode

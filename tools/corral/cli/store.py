@@ -9,12 +9,11 @@ What nothing needs any more is removed by: corral prune
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from corral import output
-from corral.agent import listing
-from corral.agent.lease import DEFAULT_LEASE_TTL
 from corral.agent.store import Store
-from corral.agent.survey import survey
+from corral.agent.survey import COLUMNS, survey
 from corral.cli import options
 from corral.errors import ExitCode
 
@@ -25,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     store = Store(options.store_dir(args))
-    found = survey(store, lease_ttl=DEFAULT_LEASE_TTL)
-    document = {"store": str(store.root), **listing.as_data(found)}
-    output.result(document, listing.COLUMNS, listing.rows(found), as_json=args.json)
+    found = survey(store)
+    document = {"store": str(store.root), **asdict(found)}
+    output.result(document, COLUMNS, list(found.rows()), as_json=args.json)
     if not args.json:
-        output.info(listing.summary(found))
+        output.info(found.summary())
     return ExitCode.OK

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corral.agent.hub_client import Hub
+from corral.agent.hub_client import Hub, HubFile, RangeResponse, RetryableError
 from corral.agent.lock_file import LockedFile
-from corral.agent.patience import Patience, Settings
-from corral.agent.source import Body, Hiccup, Source
+from corral.agent.scheduling import RetryBudget, TransferSettings
 from corral.errors import CorralError, Failed, HubUnavailable, HubUnreachable, Refused, UnreadableHeader
 from corral.hub.resolved import Resolved
 from corral.vram.gguf_header import GgufHeader, HeaderIncomplete, parse
@@ -34,7 +33,12 @@ _MB = 1_000_000
 
 
 def read_headers(
-    model_id: str, resolved: Resolved, catalog: Path, *, say: Callable[[str], None], settings: Settings | None = None
+    model_id: str,
+    resolved: Resolved,
+    catalog: Path,
+    *,
+    say: Callable[[str], None],
+    settings: TransferSettings | None = None,
 ) -> list[GgufHeader]:
     """The headers of all files of a model, in their order.
 
@@ -42,14 +46,14 @@ def read_headers(
         model_id: for messages.
         resolved: the files, and the commit of the hub that they are from.
         catalog: what the path of a file on disk starts from.
-        say: receives a line for each file and each hiccup.
-        settings: how long to retry; only ``patience`` and the pauses count.
+        say: receives a line for each file and each retry.
+        settings: how long to retry; only the times count.
 
     Raises:
         UnreadableHeader: a file is no GGUF that this corral reads, or its header is absurdly long.
         Refused: a file has another size than the locked one, or the hub does not give it.
         HubUnreachable: no connection to the hub, or to the host that it redirects to.
-        HubUnavailable: the hub did not send the header within the patience of *settings*.
+        HubUnavailable: the hub did not send the header within the time limits of *settings*.
     """
     if resolved.repo is None or resolved.revision is None:
         return [_on_disk(catalog / file.path, file) for file in resolved.files]
@@ -59,7 +63,7 @@ def read_headers(
         name = f"{model_id}: {file.name}"
         say(f"{name}: reading the header")
         source = hub.file(resolved.repo, resolved.revision, file.path)
-        front = _Front(hub.endpoint, source, file, name, say, Patience(settings or Settings()))
+        front = _Front(hub.endpoint, source, file, name, say, RetryBudget(settings or TransferSettings()))
         try:
             headers.append(_grow(front.up_to, file, name))
         finally:
@@ -113,13 +117,13 @@ class _Front:
     """The front of a file of the hub, as far as it was requested."""
 
     endpoint: str
-    source: Source
+    source: HubFile
     file: LockedFile
     name: str
     say: Callable[[str], None]
-    patience: Patience
+    budget: RetryBudget
     data: bytearray = field(default_factory=bytearray)
-    _body: Body | None = None
+    _body: RangeResponse | None = None
     _at: int = 0  # where the body is in the file
 
     def up_to(self, end: int) -> bytearray:
@@ -129,10 +133,10 @@ class _Front:
             before = len(self.data)
             try:
                 self._receive(end)
-            except Hiccup as hiccup:
+            except RetryableError as error:
                 self.close()
                 failures = 1 if len(self.data) > before else failures + 1
-                self._pause(hiccup, failures)
+                self._pause(error, failures)
         return self.data
 
     def close(self) -> None:
@@ -148,14 +152,14 @@ class _Front:
         while len(self.data) < end:
             count = body.readinto(buffer[: end - self._at])
             if not count:
-                raise Hiccup("the connection ended early")
+                raise RetryableError("the connection ended early")
             self.data += buffer[max(0, len(self.data) - self._at) : count]
             self._at += count
-            self.patience.renew()
+            self.budget.renew()
         if body.start == start:  # else the hub ignores ranges, and this body goes on to the end of the file
             self.close()
 
-    def _open(self, start: int, end: int) -> Body:
+    def _open(self, start: int, end: int) -> RangeResponse:
         self._body = body = self.source.open(start, end)
         self._at = body.start
         if body.total is not None and body.total != self.file.size:
@@ -165,11 +169,11 @@ class _Front:
             )
         return body
 
-    def _pause(self, hiccup: Hiccup, failures: int) -> None:
-        if not self.data and isinstance(hiccup.__cause__, socket.gaierror | ConnectionRefusedError):
-            raise HubUnreachable(self.endpoint, hiccup.reason) from None
+    def _pause(self, failure: RetryableError, failures: int) -> None:
+        if not self.data and isinstance(failure.__cause__, socket.gaierror | ConnectionRefusedError):
+            raise HubUnreachable(self.endpoint, failure.reason) from None
         try:
-            wait = self.patience.pause_after(hiccup, failures)
+            wait = self.budget.pause_after(failure, failures)
         except Failed as error:
             raise Refused(f"{self.name}: {error.message}.", next_step="corral lock --upgrade") from None
         except CorralError as error:
@@ -178,5 +182,5 @@ class _Front:
                 next_step="Check the network and HF_ENDPOINT, then: corral lock",
             ) from None
         if wait:
-            self.say(f"{self.name}: {hiccup.reason}; trying again in {wait:.1f} s")
+            self.say(f"{self.name}: {failure.reason}; trying again in {wait:.1f} s")
             time.sleep(wait)

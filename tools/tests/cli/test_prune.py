@@ -34,7 +34,7 @@ def test_without_yes_it_lists_what_would_be_removed_and_the_command(one, capsys)
     assert rows[0] == ["path", "size", "idle", "what"]
     assert [row[0].split("/")[0] for row in rows[1:]] == ["sets", "blobs"]
     assert rows[2][1] == "100.0 kB"
-    assert "2 things, 100.0 kB, would go; nothing was removed." in err
+    assert "2 things, 100.0 kB, would be removed; nothing was." in err
     assert "Remove it with: corral prune --yes" in err
     assert blobs(one) == 2
 

@@ -59,7 +59,7 @@ def test_a_download_that_was_stopped_is_listed_with_how_far_it_is(one, capsys):
     assert one.kill_after(4 * MIB, by=signal.SIGTERM) == 3
     rows, _ = listed(one, capsys)
     (part,) = (row for row in rows if row[0] == "part")
-    assert part[3].endswith(" % of 8.4 MB; a fetch goes on from here")
+    assert part[3].endswith(" % of 8.4 MB; a fetch resumes it")
     assert 10 < int(part[3].split(" %")[0]) < 100
 
 

@@ -16,14 +16,14 @@ from corral.agent import hub_client
 from corral.agent.fetch import fetch
 from corral.agent.lock_file import read_lock
 from corral.agent.progress import Event, Finished
+from corral.agent.scheduling import TransferSettings
 from corral.agent.store import Store
-from corral.agent.transfer import Settings
 from tests.support.faulty_hub import FaultyHub, Quota, RepoContent
 from tests.support.locks import hub_model, write_lock
 
 REPO = "org/name"
 MIB = 1 << 20
-IMPATIENT = Settings(patience=1.5, slowest_retry=0.1)
+IMPATIENT = TransferSettings(give_up_after=1.5, max_pause=0.1)
 
 
 def weights(size: int, seed: int = 1) -> bytes:
@@ -42,7 +42,7 @@ class Shop:
     hub: FaultyHub
     folder: Path
     content: bytes
-    settings: Settings = field(default_factory=lambda: Settings(patience=60, slowest_retry=0.1))
+    settings: TransferSettings = field(default_factory=lambda: TransferSettings(give_up_after=60, max_pause=0.1))
     events: list[Event] = field(default_factory=list)
 
     @property

@@ -20,7 +20,7 @@ _SENTENCE = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}|[a-z]{3,} $|^ [a-z]{3,}|[a-z]{
 _MAIN = """
 import functools, sys
 from agent import __main__ as program, fetch
-fetch.Settings = functools.partial(fetch.Settings, patience=0.5, slowest_retry=0.1)
+fetch.TransferSettings = functools.partial(fetch.TransferSettings, give_up_after=0.5, max_pause=0.1)
 sys.exit(program.main())
 """
 

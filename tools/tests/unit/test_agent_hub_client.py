@@ -130,10 +130,10 @@ def test_an_untrusted_certificate_fails_at_once_with_the_way_out(tmp_path, monke
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_message = "self-signed certificate"
 
-    def ask(*_args, **_kw):
+    def fail(*_args, **_kw):
         raise error
 
-    monkeypatch.setattr(Connection, "ask", ask)
+    monkeypatch.setattr(Connection, "get", fail)
     with shop(tmp_path) as one, pytest.raises(CannotRun, match="is not trusted: self-signed certificate") as caught:
         one.fetch()
     assert "SSL_CERT_FILE" in caught.value.next_step

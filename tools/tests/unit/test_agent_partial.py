@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from corral.agent import writeback
+from corral.agent import page_cache
 from corral.agent.lock_file import LockedFile
 from corral.agent.partial import Partial, add_span, gaps, length, read_journal
 
@@ -97,7 +97,7 @@ def test_a_file_that_lost_its_end_is_an_error_and_no_endless_wait(tmp_path):
 
 
 def test_where_the_kernel_knows_no_early_write_back_nothing_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(writeback, "_sync_file_range", None)
+    monkeypatch.setattr(page_cache, "_sync_file_range", None)
     large = LockedFile("x.gguf", "model", 9 << 20, "a" * 64)
     with closing(Partial(tmp_path, large)) as partial:
         finish(partial, 0, large.size)

@@ -24,7 +24,7 @@ def test_every_event_is_json_under_its_own_name():
 def test_progress_is_a_line_every_few_seconds_with_rate_and_time_left(monkeypatch):
     now, lines = [100.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    report = Lines(lines.append, every=5)
+    report = Lines(lines.append)
     for second in range(13):
         report(Downloading("m/x", "a" * 64, 2_000_000_000 + second * 100_000_000, 10_000_000_000, second * 100_000_000))
         now[0] += 1
@@ -38,7 +38,7 @@ def test_progress_is_a_line_every_few_seconds_with_rate_and_time_left(monkeypatc
 def test_with_several_files_a_line_also_tells_how_far_all_of_it_is(monkeypatch):
     now, lines = [100.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    report = Lines(lines.append, every=5)
+    report = Lines(lines.append)
     report(Planned(files=2, bytes_total=4_000_000_000, bytes_missing=4_000_000_000, bytes_free=9e9))
     for second in range(6):
         report(Downloading("m/x", "a" * 64, second * 100_000_000, 1_000_000_000, second * 100_000_000))
@@ -49,7 +49,7 @@ def test_with_several_files_a_line_also_tells_how_far_all_of_it_is(monkeypatch):
 def test_while_nothing_arrives_the_trouble_is_told_once_a_try_and_no_progress(monkeypatch):
     now, lines = [100.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    report = Lines(lines.append, every=5)
+    report = Lines(lines.append)
     for tick in range(60):
         report(Downloading("m/x", "a" * 64, 0, 1_000_000_000, 0))
         if tick % 20 == 0:
@@ -58,9 +58,9 @@ def test_while_nothing_arrives_the_trouble_is_told_once_a_try_and_no_progress(mo
         now[0] += 0.5
     assert lines == [
         "m/x: 1.0 GB to fetch",
-        "m/x: hub: connection refused; again in 4.0 s; giving up in 1 min 00 s unless bytes come",
-        "m/x: hub: connection refused; again in 4.0 s; giving up in 40 s unless bytes come",
-        "m/x: hub: connection refused; again in 4.0 s; giving up in 20 s unless bytes come",
+        "m/x: hub: connection refused; again in 4.0 s; giving up in 1 min 00 s unless bytes arrive",
+        "m/x: hub: connection refused; again in 4.0 s; giving up in 40 s unless bytes arrive",
+        "m/x: hub: connection refused; again in 4.0 s; giving up in 20 s unless bytes arrive",
     ]
 
 
@@ -72,7 +72,7 @@ def test_room_is_told_with_what_needs_it():
 def test_hashing_says_so_only_when_it_takes_a_while(monkeypatch):
     now, lines = [0.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    report = Lines(lines.append, every=5)
+    report = Lines(lines.append)
     for second in range(6):
         report(Hashing("m/x", (second + 1) * 1_000_000_000, 10_000_000_000))
         now[0] += 1.5

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from corral.agent.clock import seconds_of
 from corral.agent.fetch import fetch
 from corral.agent.lease import Lease
 from corral.agent.lock_file import Lock, read_lock
+from corral.agent.progress import seconds_of
 from corral.agent.prune import prune
 from corral.agent.store import Store
 from corral.demo.hub import RepoContent

@@ -39,7 +39,9 @@ def test_a_disk_that_fills_up_on_the_way_keeps_what_arrived_and_says_so(one, tmp
             if isinstance(event, Downloading) and event.moved > MIB and not fillers:
                 fillers.append(fill(disk))
 
-        with pytest.raises(CannotRun, match=r"There is no room left for .*; what has arrived is kept"):
+        with pytest.raises(
+            CannotRun, match=r"There is no room left on the file system of .*; what has arrived is kept"
+        ):
             fetch(read_lock(one.lock), Store(disk), hub=one.client, report=watch)
         assert not (disk / "m").is_symlink()
         fillers[0].unlink()
@@ -62,5 +64,5 @@ def test_a_full_disk_stops_every_writer_with_the_same_sentence(one, tmp_path):
         for record in store.records.iterdir():
             record.unlink()
         fill(disk)
-        with pytest.raises(CannotRun, match="There is no room left in"):
+        with pytest.raises(CannotRun, match="There is no room left on"):
             fetch(read_lock(one.lock), store, hub=one.client, stop=threading.Event())

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from corral.agent import hub_client, patience
+from corral.agent import hub_client, scheduling
 from corral.agent.partial import Partial
 from corral.agent.progress import Downloading, Planned, Retrying, StartedOver
 from corral.agent.stopping import Stopped
@@ -91,8 +91,8 @@ def test_all_connections_wait_when_the_server_asks_for_it(tmp_path):
 
 def test_a_connection_that_waits_for_another_try_does_not_hold_up_the_end(one, monkeypatch):
     """The one whose first answer was cut would try again in a day at the earliest."""
-    monkeypatch.setattr(patience, "_FIRST_PAUSE_SECONDS", 1e5)
-    one.settings = replace(one.settings, slowest_retry=2e5, patience=1e6)
+    monkeypatch.setattr(scheduling, "_FIRST_PAUSE_SECONDS", 1e5)
+    one.settings = replace(one.settings, max_pause=2e5, give_up_after=1e6)
     one.hub.faults = [faults.Cut(after=0)]
     one.fetch()
     assert one.hub.faults[0].times == 0
@@ -127,7 +127,7 @@ def test_a_hub_that_was_away_for_a_while_is_waited_for(one):
             opened.set()
             door.open()
 
-    one.settings = replace(one.settings, patience=1e6)
+    one.settings = replace(one.settings, give_up_after=1e6)
     with faults.Door(one.hub) as door:
         one.fetch(hub=hub_client.Hub(door.endpoint), on_event=open_door)
     assert opened.is_set()
@@ -143,7 +143,7 @@ def test_bodies_that_are_empty_for_ever_are_never_published(one):
 
 def test_a_server_that_compresses_everything_fails_with_the_reason(one):
     one.hub.faults = [faults.Compressed(times=None)]
-    with pytest.raises(Failed, match="comes compressed, though it was asked for as it is"):
+    with pytest.raises(Failed, match="is compressed, though it was requested as it is"):
         one.fetch()
     assert not one.published.exists()
 
@@ -178,8 +178,8 @@ def test_a_bit_that_is_always_flipped_is_fetched_twice_and_never_published(one):
 
 def test_a_file_that_is_shorter_than_the_lock_says_fails_with_both_sizes(one):
     one.hub.faults = [faults.Header(name="Content-Range", value="bytes 0-9/10", times=None)]
-    one.settings = replace(one.settings, connections=1, patience=1e6)
-    with pytest.raises(Failed, match="has 10 bytes, the lock says 4194304"):
+    one.settings = replace(one.settings, connections=1, give_up_after=1e6)
+    with pytest.raises(Failed, match="has 10 bytes of it, the lock 4194304"):
         one.fetch()
     assert not one.published.exists()
 
@@ -216,7 +216,7 @@ def test_a_full_disk_keeps_what_has_arrived(one, monkeypatch):
         write(partial, offset, data)
 
     monkeypatch.setattr(Partial, "write", write_while_there_is_room)
-    with pytest.raises(CannotRun, match=r"There is no room left for .*; what has arrived is kept"):
+    with pytest.raises(CannotRun, match=r"There is no room left on the file system of .*; what has arrived is kept"):
         one.fetch()
     monkeypatch.undo()
     assert not one.published.exists()
@@ -235,7 +235,7 @@ def test_bytes_that_the_disk_refuses_at_the_last_moment_are_not_published(one, m
 
     monkeypatch.setattr(os, "fdatasync", fail_late)
     monkeypatch.setattr(Partial, "sync", lambda _partial: went_on.set())
-    with pytest.raises(CannotRun, match=r"cannot be written: .*Input/output error"):
+    with pytest.raises(CannotRun, match=r"cannot be read or written: .*Input/output error"):
         one.fetch()
     assert not one.published.exists()
 

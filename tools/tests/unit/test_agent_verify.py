@@ -93,7 +93,7 @@ def test_damage_with_size_and_time_kept_is_found_and_then_mended_by_fetch(one):
 
 def test_a_truncated_blob_is_damaged(one):
     os.truncate(one.published.resolve(), 50_000)
-    assert (check(one).state, check(one).detail) == ("damaged", "50000 bytes, the lock says 100000")
+    assert (check(one).state, check(one).detail) == ("damaged", "50000 bytes, 100000 in the lock")
 
 
 def test_a_blob_that_is_gone_is_missing(one):

@@ -9,9 +9,8 @@ import threading
 import pytest
 
 from corral.agent.lock_file import read_lock
-from corral.agent.memory_limit import Limit, memory_limit
+from corral.agent.page_cache import Limit, cached_bytes, memory_limit
 from corral.agent.progress import Cramped, Warming
-from corral.agent.residency import cached_bytes
 from corral.agent.stopping import Stopped
 from corral.agent.warm import warm
 from corral.errors import CannotRun, Refused
@@ -98,8 +97,10 @@ def test_told_to_stop_it_stops(one):
 def test_a_user_whom_the_kernel_does_not_tell_the_truth_is_told_so(one, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
     monkeypatch.setattr(os, "access", lambda *_args: False)
-    monkeypatch.setattr("corral.agent.residency._effective_capabilities", lambda: 0)
-    with pytest.raises(CannotRun, match="is told to its owner, and to who may write it; user 65534 is neither"):
+    monkeypatch.setattr("corral.agent.page_cache._effective_capabilities", lambda: 0)
+    with pytest.raises(
+        CannotRun, match="is in memory to its owner, and to users who may write it; user 65534 is neither"
+    ):
         warmed(one)
 
 

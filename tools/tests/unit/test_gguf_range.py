@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from corral.agent.lock_file import LockedFile
-from corral.agent.patience import Settings
+from corral.agent.scheduling import TransferSettings
 from corral.demo.hub import RepoContent
 from corral.errors import HubUnavailable, HubUnreachable, Refused, UnreadableHeader
 from corral.hub import gguf_range
@@ -32,8 +32,8 @@ from tests.support.faulty_hub import (
 )
 
 REPO = "org/model-GGUF"
-PATIENT = Settings(patience=60, slowest_retry=0.05)
-IMPATIENT = Settings(patience=1.0, slowest_retry=0.05)
+PATIENT = TransferSettings(give_up_after=60, max_pause=0.05)
+IMPATIENT = TransferSettings(give_up_after=1.0, max_pause=0.05)
 MODEL, PROJECTOR = "qwen3-0.6b-q8", "mmproj-qwen3vl-8b-f16"
 
 

@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from corral.agent.patience import Patience, Settings
-from corral.agent.source import Hiccup
-from corral.agent.worklist import Pace, Worklist
+from corral.agent.hub_client import RetryableError
+from corral.agent.scheduling import RetryBudget, TransferSettings, Worklist, part_size
 from corral.errors import CannotRun, Failed
 
 MIB = 1 << 20
@@ -64,50 +63,38 @@ def test_no_more_workers_than_there_is_work():
     assert Worklist([(0, 100 * MIB)], 8).workers == 8
 
 
-def test_a_slow_round_trip_makes_for_larger_parts(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-
-    def after(round_trip, seconds, count):
-        pace = Pace()
-        pace.asked()
-        now[0] += round_trip
-        pace.answered()
-        now[0] += seconds
-        pace.received(count)
-        return pace.part
-
-    assert after(0.001, 0.1, 4 * MIB) == 4 * MIB
-    assert after(0.05, 0.2, 4 * MIB) == pytest.approx(20 * MIB, abs=1)
-    assert after(2.0, 0.1, 4 * MIB) == 64 * MIB
+def test_a_slow_round_trip_makes_for_larger_parts():
+    assert part_size(0.001, 4 * MIB, 0.1) == 4 * MIB
+    assert part_size(0.05, 4 * MIB, 0.2) == pytest.approx(20 * MIB, abs=1)
+    assert part_size(2.0, 4 * MIB, 0.1) == 64 * MIB
 
 
 def test_patience_ends_without_news_and_lasts_with_it(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    patience = Patience(Settings(patience=30, slowest_retry=1))
+    budget = RetryBudget(TransferSettings(give_up_after=30, max_pause=1))
     for _ in range(4):
         now[0] += 10
-        assert patience.pause_after(Hiccup("cut"), 9) <= 1
-        patience.renew()
+        assert budget.pause_after(RetryableError("cut"), 9) <= 1
+        budget.renew()
     now[0] += 30
     with pytest.raises(CannotRun, match="cut"):
-        patience.pause_after(Hiccup("cut"), 9)
+        budget.pause_after(RetryableError("cut"), 9)
 
 
 def test_a_pause_that_the_server_asks_for_does_not_cost_patience(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    patience = Patience(Settings(patience=1, obedience=100))
-    assert patience.pause_after(Hiccup("busy", wait=50), 1) == 50
-    assert patience.hold() == 50
+    budget = RetryBudget(TransferSettings(give_up_after=1, max_server_wait=100))
+    assert budget.pause_after(RetryableError("busy", wait=50), 1) == 50
+    assert budget.server_wait() == 50
     with pytest.raises(CannotRun):
-        patience.pause_after(Hiccup("busy", wait=200), 1)
+        budget.pause_after(RetryableError("busy", wait=200), 1)
 
 
 def test_contradictions_end_soon_whatever_the_patience():
-    patience = Patience(Settings(patience=1000))
-    trouble = Hiccup("too short", becomes=Failed)
+    budget = RetryBudget(TransferSettings(give_up_after=1000))
+    trouble = RetryableError("too short", becomes=Failed)
     for _ in range(7):
-        patience.pause_after(trouble, 1)
+        budget.pause_after(trouble, 1)
     with pytest.raises(Failed, match="too short"):
-        patience.pause_after(trouble, 1)
+        budget.pause_after(trouble, 1)
