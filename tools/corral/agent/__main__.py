@@ -72,17 +72,17 @@ def _fetch(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    report, store, trouble = Lines(_info), Store(args.store), None
+    report, store, failure = Lines(_info), Store(args.store), None
     with stop_on_sigterm() as stop:
         lock = read_lock(args.lock)
         checks = verify(lock, store, models=args.models, report=report, stop=stop)
         if args.repair:
-            checks, trouble = repair(lock, store, checks, report=report, stop=stop)
+            checks, failure = repair(lock, store, checks, report=report, stop=stop)
     for check in checks:
         detail = f": {check.detail}" if check.detail else ""
         _write_one(args, asdict(check), f"{check.model}/{check.file}: {check.state}{detail}")
-    if trouble:
-        _write_error(args, trouble)
+    if failure:
+        _write_error(args, failure)
     return 0 if all(check.is_good for check in checks) else 1
 
 

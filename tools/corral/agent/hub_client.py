@@ -224,7 +224,9 @@ class HubFile:
             )
         if status in (401, 403):
             rule = (
-                "the token in HF_TOKEN is not let in" if self._hub.token else "it needs a token, and HF_TOKEN has none"
+                "the token in HF_TOKEN is not accepted"
+                if self._hub.token
+                else "it needs a token, and HF_TOKEN has none"
             )
             return Refused(
                 f"The hub answered {status} for {what}: {rule}.",

@@ -110,7 +110,7 @@ class Store:
         return record if isinstance(record, dict) else None
 
     def keep(self, path: Path, file: LockedFile) -> None:
-        """Start the grace period of *path*, after which ``prune`` may remove it, anew."""
+        """Restart the grace period of *path*, after which ``prune`` may remove it."""
         with contextlib.suppress(OSError):  # nothing prunes where nothing can be written
             os.utime(self._record(path, file))
 

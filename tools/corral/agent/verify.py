@@ -85,13 +85,13 @@ def repair(
     bad = {check.model for check in checks if not check.is_good}
     if not bad:
         return tuple(checks), None
-    trouble = None
+    failure = None
     try:
         fetch(lock, store, models=sorted(bad), hub=hub, report=report, stop=stop, settings=settings)
     except Stopped:
         raise
     except CorralError as error:
-        trouble = error
+        failure = error
     verified = verify(lock, store, models=sorted(bad), report=report, stop=stop)
     again = {(check.model, check.file): check for check in verified}
 
@@ -99,7 +99,7 @@ def repair(
         after = again.get((before.model, before.file), before)
         return replace(before, state="repaired") if after.is_good and not before.is_good else after
 
-    return tuple(now(check) for check in checks), trouble
+    return tuple(now(check) for check in checks), failure
 
 
 def _content(

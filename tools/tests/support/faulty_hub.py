@@ -1,4 +1,4 @@
-"""The demo hub with faults: each one is switched on for the requests it matches, as often as it says."""
+"""The demo hub with faults: each one is switched on for the requests that it matches, and for how many of them."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Fault:
     ignores_range: ClassVar[bool] = False
 
     def answer(self, answer: Answer) -> Answer:
-        """Change what is said."""
+        """Change the answer."""
         return answer
 
     def send(self, wire: Wire, answer: Answer, *, body: bool) -> None:
-        """Change how it is said."""
+        """Change how it is sent."""
         wire.send(answer, body=body)
 
 
@@ -64,7 +64,7 @@ class Cut(Fault):
 
 @dataclass
 class HangUp(Fault):
-    """All is well, but the connection is closed afterwards, without a word."""
+    """The answer is sound, but the connection is closed afterwards, without notice."""
 
     times: int | None = None
 
@@ -95,7 +95,7 @@ class Flip(Fault):
 
 @dataclass
 class Stall(Fault):
-    """Nothing comes after *after* bytes of the body, for *seconds* or until *until* is set."""
+    """Nothing is sent after *after* bytes of the body, for *seconds* or until *until* is set."""
 
     after: int = 1000
     seconds: float = 60.0
@@ -135,13 +135,13 @@ class Slow(Fault):
                 wire.send_piece(part)
 
     def pause(self, part):
-        """What comes before *part* is sent."""
+        """Wait before *part* is sent."""
         time.sleep(len(part) / self.rate)
 
 
 @dataclass
 class Quota(Slow):
-    """The same, and *size* bytes over all connections: then ``used_up`` is set, and nothing comes before *until* is."""
+    """The same, and *size* bytes in all: then ``used_up`` is set, and nothing is sent until *until* is set."""
 
     rate: float = 3e6
     size: int = MIB
@@ -203,8 +203,8 @@ class RangeForm(Fault):
 
     def answer(self, answer):
         start, end, size = re.split(r"[-/]", answer.headers["Content-Range"].removeprefix("bytes "))
-        said = self.form.format(start=start, end=end, size=size)
-        return replace(answer, headers={**answer.headers, "Content-Range": said})
+        value = self.form.format(start=start, end=end, size=size)
+        return replace(answer, headers={**answer.headers, "Content-Range": value})
 
 
 @dataclass
@@ -250,7 +250,7 @@ class Lengthless(Fault):
 
 @dataclass
 class Compressed(Fault):
-    """Compressed, though nobody asked for that."""
+    """Compressed, though the request excludes that."""
 
     def answer(self, answer):
         body = gzip.compress(b"".join(answer.pieces()), compresslevel=1)
@@ -261,7 +261,7 @@ class Compressed(Fault):
 
 @dataclass
 class IgnoreRange(Fault):
-    """The whole file instead of the range that was asked for."""
+    """The whole file instead of the requested range."""
 
     ignores_range = True
 
@@ -350,7 +350,7 @@ class Door:
         self._inside = int(hub.endpoint.rpartition(":")[2])
         self._host = f"[{host}]" if ":" in host else host
         self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        self._socket.bind((host, 0))  # bound, but nobody listens: the port is taken and refuses
+        self._socket.bind((host, 0))  # bound, but not listening: the port is taken and refuses
         self._threads: list[threading.Thread] = []
 
     @property

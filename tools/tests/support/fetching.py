@@ -33,10 +33,10 @@ def weights(size: int, seed: int = 1) -> bytes:
 
 @dataclass
 class Shop:
-    """The model ``m`` (a.gguf of org/name), where it comes from and where it goes.
+    """The model ``m`` (a.gguf of org/name), its hub and its store.
 
-    Its settings retry soon and give up late, so that trouble that passes is survived on a busy machine too; a test of
-    endless trouble takes ``IMPATIENT``.
+    Its settings retry soon and give up late, so that a fault that passes is survived on a busy machine too; a test of
+    an endless fault takes ``IMPATIENT``.
     """
 
     hub: FaultyHub
@@ -47,7 +47,7 @@ class Shop:
 
     @property
     def store(self) -> Store:
-        """Where it goes."""
+        """Of the fetches."""
         return Store(self.folder / "store")
 
     @property
@@ -66,7 +66,7 @@ class Shop:
         return write_lock(self.folder, m=hub_model(self.hub, REPO, "a.gguf"))
 
     def fetch(self, *, on_event: Callable[[Event], None] = lambda _event: None, **how: object) -> Finished:
-        """Fetch in this process; *how* goes to ``fetch``, ``token`` and ``timeout`` to the hub's client."""
+        """Fetch in this process; *how* is passed to ``fetch``, ``token`` and ``timeout`` to the hub's client."""
         client = {key: how.pop(key) for key in ("token", "timeout") if key in how}
 
         def report(event: Event) -> None:

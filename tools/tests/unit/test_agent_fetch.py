@@ -1,4 +1,4 @@
-"""Fetching: what is there is kept, what is missing comes once, and a server never sees anything half done."""
+"""Fetching: what is there is kept, what is missing is fetched once, and a server never gets a part of a set."""
 
 import json
 import os
@@ -32,12 +32,12 @@ def one(tmp_path):
 # -- what is there ---------------------------------------------------------------------------------------------
 
 
-def test_a_second_run_moves_nothing_and_asks_nobody(one):
+def test_a_second_run_moves_nothing_and_sends_no_request(one):
     one.fetch()
-    asked = len(one.hub.log)
+    requests = len(one.hub.log)
     done = one.fetch()
     assert (done.bytes_moved, done.reused) == (0, 1.0)
-    assert len(one.hub.log) == asked
+    assert len(one.hub.log) == requests
 
 
 def test_a_second_run_does_not_read_what_it_has_a_record_of(one, monkeypatch):
@@ -207,7 +207,7 @@ def test_the_link_does_not_flip_before_the_last_file_is_there(one, tmp_path):
     assert (store.root / "see" / "mmproj.gguf").read_bytes() == weights(1000, 2)
 
 
-def test_one_models_trouble_does_not_stop_the_next(one, tmp_path):
+def test_one_models_error_does_not_stop_the_next(one, tmp_path):
     bad = hub_model(one.hub, REPO, "a.gguf")
     bad["files"][0]["path"] = "gone.gguf"
     bad["files"][0]["sha256"] = "a" * 64
@@ -226,7 +226,7 @@ def disk_use(folder):
 
 @pytest.fixture
 def steady_folder(tmp_path):
-    """In memory where that can be: how long a busy disk takes to flush says nothing about what a kill loses."""
+    """In memory where that can be: how long a busy disk takes to flush does not change what a kill loses."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
         yield Path(folder)
@@ -256,39 +256,39 @@ def test_a_process_that_died_between_publishing_and_cleaning_up_is_cleaned_up_af
     assert one.leftovers() == []
 
 
-def test_two_processes_at_once_fetch_every_byte_once(one):
+def test_two_concurrent_processes_fetch_every_byte_once(one):
     one.hub.faults = [faults.Slow(rate=3e6)]
     processes = [one.start() for _ in range(2)]
-    talk = [process.communicate(timeout=60) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], talk
+    output = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], output
     assert one.published.read_bytes() == one.content
     assert one.hub.data_sent <= 1.05 * len(one.content)
     assert one.leftovers() == []
 
 
-def test_whoever_waits_says_for_whom(one):
+def test_a_process_that_waits_names_the_holder(one):
     held = faults.Quota(size=0)
     one.hub.faults = [held]
     first = threading.Thread(target=one.fetch)
     first.start()
     assert held.used_up.wait(60)
-    seen = []
+    events = []
 
     def report(event):
-        seen.append(event)
+        events.append(event)
         if isinstance(event, Waiting):
             held.until.set()
 
     fetch(read_lock(one.lock), one.store, hub=Hub(one.hub.endpoint), report=report)
     first.join()
-    waiting = [event for event in seen if isinstance(event, Waiting)]
+    waiting = [event for event in events if isinstance(event, Waiting)]
     assert len(waiting) == 1
     assert "process " in waiting[0].holder
-    assert not any(isinstance(event, Downloading) for event in seen)
+    assert not any(isinstance(event, Downloading) for event in events)
 
 
-def test_an_owner_that_lost_its_lease_starts_nothing_over_and_ends_well(one):
-    """The work is handed to another owner under its nose; it waits for that one, then finds the file published."""
+def test_an_owner_that_lost_its_lease_starts_nothing_over_and_succeeds(one):
+    """The work is handed to another owner while it works; it waits for that one, then finds the file published."""
     taken = []
 
     def take_over(event):
@@ -310,7 +310,7 @@ def test_an_owner_that_lost_its_lease_starts_nothing_over_and_ends_well(one):
     assert one.hub.data_sent < 1.5 * len(one.content)
 
 
-def test_every_event_is_told_from_the_thread_that_asked(one):
+def test_every_event_is_reported_from_the_calling_thread(one):
     threads = set()
     one.fetch(on_event=lambda _event: threads.add(threading.current_thread()))
     assert threads == {threading.current_thread()}

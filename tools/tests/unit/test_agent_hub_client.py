@@ -1,4 +1,4 @@
-"""The hub's client: whom it speaks to, and what it tells them."""
+"""The hub's client: which servers it contacts, and what it sends them."""
 
 import ssl
 
@@ -15,11 +15,11 @@ from tests.support.fetching import REPO, shop
 TOKEN = "hf_secret"
 
 
-def test_the_token_goes_to_the_hub_and_never_to_the_data_host(tmp_path):
+def test_the_token_is_sent_to_the_hub_and_never_to_the_data_host(tmp_path):
     with shop(tmp_path, token=TOKEN) as one:
         one.fetch(token=TOKEN)
-        said = {(entry.host, entry.headers.get("authorization")) for entry in one.hub.log}
-    assert said == {("127.0.0.1", f"Bearer {TOKEN}"), ("localhost", None)}
+        sent = {(entry.host, entry.headers.get("authorization")) for entry in one.hub.log}
+    assert sent == {("127.0.0.1", f"Bearer {TOKEN}"), ("localhost", None)}
 
 
 def test_the_token_does_not_follow_a_redirect_to_another_port(tmp_path):
@@ -34,12 +34,15 @@ def test_the_token_does_not_follow_a_redirect_to_another_port(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("token", "said"),
-    [(None, "answered 401 .*: it needs a token"), ("hf_wrong", "answered 403 .*: the token in HF_TOKEN is not let in")],
+    ("token", "expected"),
+    [
+        (None, "answered 401 .*: it needs a token"),
+        ("hf_wrong", "answered 403 .*: the token in HF_TOKEN is not accepted"),
+    ],
     ids=["without-token", "with-a-bad-one"],
 )
-def test_a_gated_repo_says_what_it_needs(tmp_path, token, said):
-    with shop(tmp_path, token=TOKEN) as one, pytest.raises(Refused, match=said) as caught:
+def test_the_refusal_of_a_gated_repo_names_what_it_needs(tmp_path, token, expected):
+    with shop(tmp_path, token=TOKEN) as one, pytest.raises(Refused, match=expected) as caught:
         one.fetch(token=token)
     assert "HF_TOKEN" in caught.value.next_step
     assert "hf_" not in caught.value.message
@@ -80,7 +83,7 @@ def test_plain_http_is_refused_unless_allowed_by_name(endpoint):
 @pytest.mark.parametrize(
     "endpoint", ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "https://x.example"]
 )
-def test_loopback_and_https_are_spoken_to(endpoint):
+def test_loopback_and_https_are_allowed(endpoint):
     assert Hub.from_environment({"HF_ENDPOINT": f"{endpoint}/"}).endpoint == endpoint
 
 
@@ -95,7 +98,7 @@ def test_loopback_is_an_address_or_its_name():
     assert not any(is_loopback(host) for host in ("127.0.0.1.example", "10.0.0.1", "local", ""))
 
 
-def test_the_token_comes_from_the_variable_then_the_file_then_the_login(tmp_path):
+def test_the_token_is_read_from_the_variable_then_the_file_then_the_login(tmp_path):
     (tmp_path / "named").write_text("hf_named\n")
     (tmp_path / "token").write_text("hf_login\n")
     environment = {"HF_HOME": str(tmp_path)}
@@ -126,7 +129,7 @@ def test_certificates_are_checked():
     assert context.check_hostname
 
 
-def test_an_untrusted_certificate_fails_at_once_with_the_way_out(tmp_path, monkeypatch):
+def test_an_untrusted_certificate_fails_without_retries_and_names_the_remedy(tmp_path, monkeypatch):
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_message = "self-signed certificate"
 

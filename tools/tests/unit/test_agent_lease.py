@@ -1,4 +1,4 @@
-"""Leases: one of two works, the dead are replaced, the living are not."""
+"""Leases: one of two processes works; a dead holder is replaced, a live one is not."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def test_one_of_two_gets_it_until_it_is_released(tmp_path):
     assert second.take()
 
 
-def test_the_lease_of_a_dead_process_on_this_machine_is_taken_at_once(tmp_path):
+def test_the_lease_of_a_dead_process_on_this_machine_is_taken_without_waiting(tmp_path):
     take_and_die = "import sys, pathlib, corral.agent.lease as l; assert l.Lease(pathlib.Path(sys.argv[1]), 9e9).take()"
     subprocess.run([sys.executable, "-c", take_and_die, str(tmp_path / "x")], check=True)
     assert Lease(tmp_path / "x", 9e9).take()

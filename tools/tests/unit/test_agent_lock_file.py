@@ -1,4 +1,4 @@
-"""Reading lock.json: what is understood is read, everything else is refused by name."""
+"""Reading lock.json: valid locks are read, all others are refused by name."""
 
 import copy
 import json
@@ -122,7 +122,7 @@ def test_a_model_on_disk_may_be_relative_to_the_lock(tmp_path):
     assert file.path == str(tmp_path / "weights" / "x.gguf")
 
 
-def test_selecting_keeps_the_locks_order_and_refuses_strangers(tmp_path):
+def test_selecting_keeps_the_locks_order_and_refuses_unknown_ids(tmp_path):
     lock = read_lock(write(tmp_path, lock_of(b=MODEL, a=MODEL)))
     assert [model.id for model in lock.select([])] == ["a", "b"]
     assert [model.id for model in lock.select(["b"])] == ["b"]
@@ -131,7 +131,7 @@ def test_selecting_keeps_the_locks_order_and_refuses_strangers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "expected"),
     [
         pytest.param("{", "is not JSON", id="broken"),
         pytest.param("[" * 100_000, "nested too deeply", id="nested"),
@@ -171,8 +171,8 @@ def test_selecting_keeps_the_locks_order_and_refuses_strangers(tmp_path):
         pytest.param(changed_file(sha256="A" * 64), "must be 64 hexadecimal digits", id="sha256-upper-case"),
     ],
 )
-def test_what_is_not_understood_is_refused(tmp_path, document, said):
-    with pytest.raises(Refused, match=said) as caught:
+def test_an_invalid_value_is_refused(tmp_path, document, expected):
+    with pytest.raises(Refused, match=expected) as caught:
         read_lock(write(tmp_path, document))
     assert str(tmp_path / "lock.json") in caught.value.message
     assert "corral lock" in caught.value.next_step

@@ -28,17 +28,17 @@ def imports(file):
 
 
 def test_every_import_is_the_standard_library_or_a_sibling():
-    seen = 0
+    checked = 0
     for file in FILES:
         for level, module in imports(file):
-            seen += 1
+            checked += 1
             if level:
                 assert level == 1, f"{file.name} reaches out of the package: {module}"
                 assert (file.parent / f"{module}.py").is_file(), f"{file.name}: no sibling {module}"
             else:
                 assert module.split(".")[0] in sys.stdlib_module_names, f"{file.name} imports {module}"
     assert len(FILES) > 10
-    assert seen > 50
+    assert checked > 50
 
 
 def test_the_package_is_flat_and_fits_a_config_map():
@@ -84,7 +84,7 @@ def test_it_fetches_and_verifies_with_nothing_but_its_files(bare, tmp_path):
 def test_it_needs_no_rights_and_writes_nowhere_but_in_the_store():
     """As a container runs it: a user without rights, a root that is read-only, and the store."""
     with TemporaryDirectory() as made, Hub({"org/name": RepoContent({"a.gguf": b"weights" * 1000})}) as hub:
-        folder = Path(made)  # pytest's own folders let nobody else in
+        folder = Path(made)  # pytest's own folders admit no other user
         folder.chmod(0o755)
         for name in ("mounted/agent", "python", "store"):
             (folder / name).mkdir(parents=True)

@@ -35,7 +35,7 @@ def test_progress_is_a_line_every_few_seconds_with_rate_and_time_left(monkeypatc
     ]
 
 
-def test_with_several_files_a_line_also_tells_how_far_all_of_it_is(monkeypatch):
+def test_with_several_files_a_line_also_has_the_progress_of_all(monkeypatch):
     now, lines = [100.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     report = Lines(lines.append)
@@ -46,7 +46,7 @@ def test_with_several_files_a_line_also_tells_how_far_all_of_it_is(monkeypatch):
     assert lines[-1] == "m/x: fetching, 50 %, 100.0 MB/s, 5.0 s left; of all, 12 %, 35 s left"
 
 
-def test_while_nothing_arrives_the_trouble_is_told_once_a_try_and_no_progress(monkeypatch):
+def test_while_nothing_arrives_the_reason_is_written_once_for_each_try_and_no_progress(monkeypatch):
     now, lines = [100.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     report = Lines(lines.append)
@@ -64,12 +64,12 @@ def test_while_nothing_arrives_the_trouble_is_told_once_a_try_and_no_progress(mo
     ]
 
 
-def test_room_is_told_with_what_needs_it():
+def test_the_plan_names_free_space_and_what_needs_it():
     planned = Planned(files=2, bytes_total=7_000_000_000, bytes_missing=5_000_000_000, bytes_free=70_000_000_000)
     assert describe(planned) == "2 files, 7.0 GB; 5.0 GB to fetch, 70.0 GB free"
 
 
-def test_hashing_says_so_only_when_it_takes_a_while(monkeypatch):
+def test_hashing_is_reported_only_when_it_takes_a_while(monkeypatch):
     now, lines = [0.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     report = Lines(lines.append)
@@ -79,21 +79,21 @@ def test_hashing_says_so_only_when_it_takes_a_while(monkeypatch):
     assert lines == ["m/x: checking, 50 %, 666.7 MB/s, 7.5 s left"]
 
 
-def test_nothing_to_do_is_said_in_words():
+def test_nothing_to_do_has_a_sentence():
     assert describe(Planned(files=1, bytes_total=5, bytes_missing=0, bytes_free=9)) == "1 file, 5 B; nothing to fetch"
     assert Finished(models=0, files=0, bytes_total=0, bytes_moved=0, seconds=0).reused == 1.0
     assert Finished(models=1, files=1, bytes_total=10, bytes_moved=20, seconds=0).reused == 0.0
 
 
 @pytest.mark.parametrize(
-    ("size", "said"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (4.7e9, "4.7 GB"), (2e12, "2.0 TB")]
+    ("size", "expected"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (4.7e9, "4.7 GB"), (2e12, "2.0 TB")]
 )
-def test_sizes_read_well(size, said):
-    assert progress.human(size) == said
+def test_sizes_read_well(size, expected):
+    assert progress.human(size) == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0.44, "0.4 s"), (12.4, "12 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
+    ("seconds", "expected"), [(0.44, "0.4 s"), (12.4, "12 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
 )
-def test_durations_read_well(seconds, said):
-    assert progress.duration(seconds) == said
+def test_durations_read_well(seconds, expected):
+    assert progress.duration(seconds) == expected

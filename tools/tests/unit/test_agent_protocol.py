@@ -1,4 +1,4 @@
-"""Hubs that are not ours: whatever HTTP allows, and some of what it does not, brings the same file."""
+"""Other hubs: every form that HTTP allows, and some that it does not, brings the same file."""
 
 import socket
 import time
@@ -44,7 +44,7 @@ FORMS = {
     "no-linked-size-and-etag": faults.Change(
         on=faults.RESOLVE, times=None, without=("X-Linked-Etag", "X-Linked-Size", "X-Repo-Commit")
     ),
-    "encoding-said-to-be-none": faults.Change(times=None, fields={"Content-Encoding": "identity"}),
+    "encoding-identity": faults.Change(times=None, fields={"Content-Encoding": "identity"}),
     "connection-closed-each-time": faults.Change(times=None, fields={"Connection": "close"}),
     **{
         f"redirect-{status}": faults.Change(on=faults.RESOLVE, times=None, status=status)
@@ -60,7 +60,7 @@ def test_a_form_of_the_protocol_brings_the_same_file(one, form):
     assert one.hub.data_sent <= 1.1 * len(one.content) or form is FORMS["no-content-length"]
 
 
-def test_only_get_is_ever_asked_so_that_a_hub_may_refuse_head(one):
+def test_every_request_is_a_get_so_that_a_hub_may_refuse_head(one):
     one.fetch()
     assert {entry.method for entry in one.hub.log} == {"GET"}
 
@@ -71,7 +71,7 @@ def test_a_relative_redirect_stays_on_the_hub(one):
     assert {entry.host for entry in one.hub.log} == {"127.0.0.1"}
 
 
-def test_a_redirect_without_a_scheme_goes_to_the_other_host(one):
+def test_a_redirect_without_a_scheme_leads_to_the_other_host(one):
     port = one.hub.endpoint.rpartition(":")[2]
     elsewhere = f"//localhost:{port}{data_path(one)}"
     one.hub.faults = [faults.Header(on=faults.RESOLVE, name="Location", value=elsewhere, times=None)]
@@ -93,7 +93,7 @@ def test_several_redirects_are_followed_once_for_all_ranges(one):
 
 def test_the_query_of_a_signed_address_arrives_as_it_was_given(tmp_path):
     signature = "A/b+c==&X-Expires=%2B3600&name=a b ü"
-    seen = set()
+    received = set()
 
     class Strict(FaultyHub):
         def signed_address(self, file):
@@ -101,16 +101,16 @@ def test_the_query_of_a_signed_address_arrives_as_it_was_given(tmp_path):
 
         def serve(self, request, wire):
             if faults.DATA in request.path:
-                seen.add((*request.query["Sig"], *request.query["X-Expires"], *request.query["name"]))
+                received.add((*request.query["Sig"], *request.query["X-Expires"], *request.query["name"]))
             super().serve(request, wire)
 
     with shop(tmp_path) as plain, Strict({REPO: RepoContent({"a.gguf": plain.content})}) as strict:
         plain.hub = strict
         assert fetched_whole(plain)
-    assert seen == {("A/b c==", "+3600", "a b ü")}  # a plus is a blank in a query, an escaped one is a plus
+    assert received == {("A/b c==", "+3600", "a b ü")}  # a plus is a blank in a query, an escaped one is a plus
 
 
-def test_the_token_goes_nowhere_else_over_several_redirects_and_not_back_either(one):
+def test_the_token_is_sent_nowhere_else_over_several_redirects_and_not_back_either(one):
     with FaultyHub({}) as other:
         one.hub.faults = [
             faults.Header(on=faults.RESOLVE, name="Location", value=f"{other.endpoint}/first", times=None),
@@ -123,8 +123,8 @@ def test_the_token_goes_nowhere_else_over_several_redirects_and_not_back_either(
         ]
         assert fetched_whole(one, token=TOKEN)
         assert [entry.headers.get("authorization") for entry in other.log] == [None, None]
-    said = {(entry.is_data, entry.headers.get("authorization")) for entry in one.hub.log}
-    assert said == {(False, f"Bearer {TOKEN}"), (True, None)}
+    sent = {(entry.is_data, entry.headers.get("authorization")) for entry in one.hub.log}
+    assert sent == {(False, f"Bearer {TOKEN}"), (True, None)}
 
 
 def test_the_token_stays_with_the_hub_over_its_own_redirects(tmp_path):
@@ -132,8 +132,8 @@ def test_the_token_stays_with_the_hub_over_its_own_redirects(tmp_path):
         renamed = "/org/name/resolve/main/a.gguf?renamed"
         one.hub.faults = [faults.Change(on=faults.RESOLVE, status=307, fields={"Location": renamed})]
         assert fetched_whole(one, token=TOKEN)
-        said = {(entry.host, entry.headers.get("authorization")) for entry in one.hub.log}
-        assert said == {("127.0.0.1", f"Bearer {TOKEN}"), ("localhost", None)}
+        sent = {(entry.host, entry.headers.get("authorization")) for entry in one.hub.log}
+        assert sent == {("127.0.0.1", f"Bearer {TOKEN}"), ("localhost", None)}
 
 
 def _loopback_hosts():
@@ -146,7 +146,7 @@ def _loopback_hosts():
 
 
 @pytest.mark.parametrize("host", _loopback_hosts())
-def test_a_hub_at_any_loopback_address_is_spoken_to(one, host):
+def test_a_hub_at_any_loopback_address_is_allowed(one, host):
     with faults.Door(one.hub, host) as door:
         door.open()
         assert fetched_whole(one, hub=hub_client.Hub(door.endpoint))

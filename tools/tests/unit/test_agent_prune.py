@@ -1,4 +1,4 @@
-"""Prune: what nothing needs goes, and nothing else."""
+"""Prune: what nothing needs is removed, and nothing else."""
 
 import errno
 import json
@@ -64,7 +64,7 @@ def test_a_store_without_waste_loses_nothing(one):
     assert everything(one.store.root) == before
 
 
-def test_the_old_version_goes_after_an_update_and_the_new_one_stays(one):
+def test_the_old_version_is_removed_after_an_update_and_the_new_one_stays(one):
     old = one.published.resolve()
     update(one)
     one.fetch()
@@ -78,14 +78,14 @@ def test_the_old_version_goes_after_an_update_and_the_new_one_stays(one):
     assert len(list(one.store.records.iterdir())) == 1
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(one):
+def test_a_dry_run_lists_the_same_and_changes_nothing(one):
     update(one)
     one.fetch()
     before = everything(one.store.root)
-    said = pruned(one, delete=False)
-    assert paths(said) == ["sets", "blobs"]
+    listed = pruned(one, delete=False)
+    assert paths(listed) == ["sets", "blobs"]
     assert everything(one.store.root) == before
-    assert said.removals[0].path == pruned(one).removals[0].path
+    assert listed.removals[0].path == pruned(one).removals[0].path
 
 
 def test_what_was_flipped_away_from_within_the_grace_period_stays_however_old_it_is(one):
@@ -116,7 +116,7 @@ def test_a_set_that_is_linked_is_safe_from_a_lock_that_knows_nothing_of_it(one):
     age(one)
     assert pruned(one, lock=empty).removals == ()
     (one.store.root / "m").unlink()
-    assert paths(pruned(one, lock=empty, grace=DAY)) == [], "the link has just gone"
+    assert paths(pruned(one, lock=empty, grace=DAY)) == [], "the link was removed just now"
     assert paths(pruned(one, lock=empty)) == ["sets", "blobs"]
 
 
@@ -165,14 +165,14 @@ def half_a_download(one, sha256, *, owner="dead"):
     return folder
 
 
-def test_a_download_that_nobody_wants_any_more_goes(one):
+def test_a_download_that_the_lock_does_not_name_is_removed(one):
     stale = half_a_download(one, "a" * 64)
     assert paths(pruned(one, grace=DAY)) == []
     assert paths(pruned(one)) == [".corral"]
     assert not stale.exists()
 
 
-def test_a_download_that_the_lock_still_wants_stays(one):
+def test_a_download_that_the_lock_names_stays(one):
     update(one)
     sha256 = read_lock(one.lock).models["m"].files[0].sha256
     begun = half_a_download(one, sha256)
@@ -181,7 +181,7 @@ def test_a_download_that_the_lock_still_wants_stays(one):
     assert begun.exists()
 
 
-def test_what_a_process_is_at_work_on_stays(one):
+def test_what_a_live_process_works_on_stays(one):
     begun = half_a_download(one, "a" * 64)
     blob = one.store.root / "blobs" / ("a" * 64)
     blob.mkdir()
@@ -193,7 +193,7 @@ def test_what_a_process_is_at_work_on_stays(one):
     assert sorted(removal.path[:12] for removal in pruned(one).removals) == [".corral/part", "blobs/aaaaaa"]
 
 
-def test_what_processes_that_died_left_behind_goes(one):
+def test_what_processes_that_died_left_behind_is_removed(one):
     corral = one.store.root / ".corral"
     blob = one.published.resolve().parent
     left = [
@@ -234,7 +234,7 @@ def test_what_corral_did_not_make_stays_and_keeps_what_it_uses(one):
     assert (one.store.root / "blobs" / "readme").is_dir()
 
 
-def test_what_cannot_be_removed_is_told_and_the_rest_goes(one, monkeypatch):
+def test_what_cannot_be_removed_is_reported_and_the_rest_is_removed(one, monkeypatch):
     update(one)
     one.fetch()
 

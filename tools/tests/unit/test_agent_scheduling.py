@@ -1,4 +1,4 @@
-"""What is asked for next, and when to try again."""
+"""Which part is requested next, and when a failed request is sent again."""
 
 import time
 
@@ -37,7 +37,7 @@ def test_parts_shrink_towards_the_end_so_that_all_are_done_together():
     assert max(sizes[-8:]) == MIB
 
 
-def test_what_is_given_back_is_claimed_next():
+def test_what_is_released_is_claimed_next():
     worklist = Worklist([(0, 100 * MIB)], 2)
     first, second = worklist.claim(4 * MIB), worklist.claim(4 * MIB)
     worklist.release([(1 * MIB, 2 * MIB)])
@@ -69,7 +69,7 @@ def test_a_slow_round_trip_makes_for_larger_parts():
     assert part_size(2.0, 4 * MIB, 0.1) == 64 * MIB
 
 
-def test_patience_ends_without_news_and_lasts_with_it(monkeypatch):
+def test_retries_end_without_new_bytes_and_continue_with_them(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     budget = RetryBudget(TransferSettings(give_up_after=30, max_pause=1))
@@ -82,7 +82,7 @@ def test_patience_ends_without_news_and_lasts_with_it(monkeypatch):
         budget.pause_after(RetryableError("cut"), 9)
 
 
-def test_a_pause_that_the_server_asks_for_does_not_cost_patience(monkeypatch):
+def test_a_pause_that_the_server_demands_does_not_count_as_time_without_bytes(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     budget = RetryBudget(TransferSettings(give_up_after=1, max_server_wait=100))
     assert budget.pause_after(RetryableError("busy", wait=50), 1) == 50
@@ -91,10 +91,10 @@ def test_a_pause_that_the_server_asks_for_does_not_cost_patience(monkeypatch):
         budget.pause_after(RetryableError("busy", wait=200), 1)
 
 
-def test_contradictions_end_soon_whatever_the_patience():
+def test_contradictions_end_soon_whatever_the_time_limit():
     budget = RetryBudget(TransferSettings(give_up_after=1000))
-    trouble = RetryableError("too short", becomes=Failed)
+    contradiction = RetryableError("too short", becomes=Failed)
     for _ in range(7):
-        budget.pause_after(trouble, 1)
+        budget.pause_after(contradiction, 1)
     with pytest.raises(Failed, match="too short"):
-        budget.pause_after(trouble, 1)
+        budget.pause_after(contradiction, 1)

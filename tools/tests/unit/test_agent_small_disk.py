@@ -23,14 +23,14 @@ def one(tmp_path):
 def test_too_small_a_disk_is_refused_before_the_first_byte(one, tmp_path):
     with small_disk(tmp_path / "disk", 2 * MIB) as disk:
         with one.start("--store", str(disk)) as process:
-            _, said = process.communicate(timeout=30)
+            _, error = process.communicate(timeout=30)
         assert process.returncode == 3
-        assert "has 2.1 MB free; 4.2 MB are to be fetched" in said
+        assert "has 2.1 MB free; 4.2 MB are to be fetched" in error
         assert one.hub.log == []
         assert not list(disk.glob("blobs/*/*"))
 
 
-def test_a_disk_that_fills_up_on_the_way_keeps_what_arrived_and_says_so(one, tmp_path):
+def test_a_disk_that_fills_up_on_the_way_keeps_what_arrived_and_names_the_reason(one, tmp_path):
     one.hub.faults = [faults.Slow(rate=1e6)]
     with small_disk(tmp_path / "disk", 8 * MIB) as disk:
         fillers = []
@@ -46,8 +46,7 @@ def test_a_disk_that_fills_up_on_the_way_keeps_what_arrived_and_says_so(one, tmp
         assert not (disk / "m").is_symlink()
         fillers[0].unlink()
         one.hub.faults = []
-        seen = []
-        again = fetch(read_lock(one.lock), Store(disk), hub=one.client, report=seen.append)
+        again = fetch(read_lock(one.lock), Store(disk), hub=one.client)
         kept = len(one.content) - again.bytes_moved
         assert kept > MIB // 2
         assert (disk / "m" / "model.gguf").read_bytes() == one.content

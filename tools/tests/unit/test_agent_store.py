@@ -80,7 +80,7 @@ def test_a_folder_in_the_links_place_is_left_alone(store):
 
 READER = """
 import json, os, sys
-link, seen, problems, rounds = sys.argv[1], set(), [], 0
+link, pairs, problems, rounds = sys.argv[1], set(), [], 0
 print("reading", flush=True)
 os.set_blocking(0, False)
 while sys.stdin.buffer.raw.read(1) is None and not problems:
@@ -94,10 +94,10 @@ while sys.stdin.buffer.raw.read(1) is None and not problems:
             with open(f"{link}/{name}") as file:
                 file.read()
         os.close(folder)
-        seen.add(letters)
+        pairs.add(letters)
     except OSError as error:
         problems.append(str(error))
-print(json.dumps([sorted(seen), problems, rounds]))
+print(json.dumps([sorted(pairs), problems, rounds]))
 """
 
 
@@ -121,13 +121,13 @@ def test_ten_thousand_flips_show_no_reader_a_gap_or_a_model_with_the_projector_o
         for _ in range(5000):
             assert store.link(second)
             assert store.link(first)
-        seen, problems, rounds = json.loads(reader.communicate()[0])
+        pairs, problems, rounds = json.loads(reader.communicate()[0])
     assert problems == []
-    assert seen == ["aa", "bb"]
+    assert pairs == ["aa", "bb"]
     assert rounds > 1000
 
 
-def test_two_flippers_at_once_both_end_well(store):
+def test_two_concurrent_flippers_both_succeed(store):
     first, second = model_of(store, "a"), model_of(store, "b")
     errors = []
 
@@ -195,7 +195,7 @@ def test_a_good_blob_that_another_process_published_first_stays(store):
     assert not late.exists()
 
 
-def test_a_damaged_blob_is_replaced_in_one_step_and_kept_for_who_has_it_open(store):
+def test_a_damaged_blob_is_replaced_in_one_step_and_kept_for_servers_that_have_it_open(store):
     file = model_of(store, "a").files[0]
     place = store.root / "blobs" / file.sha256 / file.name
     good = place.read_bytes()
@@ -211,7 +211,7 @@ def test_a_damaged_blob_is_replaced_in_one_step_and_kept_for_who_has_it_open(sto
         assert os.fstat(mapped.fileno()).st_ino == aside.stat().st_ino
 
 
-def test_a_damaged_blob_with_two_names_is_mended_under_both(store):
+def test_a_damaged_blob_with_two_names_is_repaired_under_both(store):
     file = model_of(store, "a").files[0]
     place = store.root / "blobs" / file.sha256 / file.name
     good = place.read_bytes()

@@ -1,4 +1,4 @@
-"""HTTPS with a real server: a certificate counts when an authority that is trusted here vouches for this very host."""
+"""HTTPS with a real server: a certificate is accepted when a trusted authority signed it for this host."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.support.locks import hub_model, write_lock
 
 
 def certificate(folder, name):
-    """A certificate for *name* that vouches for itself, and its key, in one file."""
+    """A certificate for *name* that is self-signed, and its key, in one file."""
     path = folder / "hub.pem"
     words = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=hub -addext {name}"
     made = subprocess.run([*words.split(), "-keyout", "-"], check=True, capture_output=True)
@@ -22,7 +22,7 @@ def certificate(folder, name):
 
 @pytest.fixture
 def attempt(tmp_path):
-    """Fetch from a hub with a certificate for *name*; the process's code and words, what arrived, what was asked."""
+    """Fetch from a hub with a certificate for *name*; the ended process, whether the file arrived, and the requests."""
 
     def run(name, *, trusted):
         pem = certificate(tmp_path, name)
@@ -45,26 +45,26 @@ def attempt(tmp_path):
 LOCAL = "subjectAltName=DNS:localhost,IP:127.0.0.1"
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused_at_once(attempt):
-    done, arrived, asked = attempt(LOCAL, trusted=False)
+def test_a_certificate_without_an_authority_is_refused_without_retries(attempt):
+    done, arrived, requests = attempt(LOCAL, trusted=False)
     assert done.returncode == 3
     assert "The certificate of 127.0.0.1:" in done.stderr
     assert "SSL_CERT_FILE" in done.stderr
     assert not arrived
-    assert asked == []  # not even the token was said
+    assert requests == []  # not even the token was sent
 
 
 def test_a_certificate_that_ssl_cert_file_names_is_trusted(attempt):
-    done, arrived, asked = attempt(LOCAL, trusted=True)
+    done, arrived, requests = attempt(LOCAL, trusted=True)
     assert (done.returncode, arrived) == (0, True), done.stderr
-    assert {(entry.host, entry.headers.get("authorization")) for entry in asked} == {
+    assert {(entry.host, entry.headers.get("authorization")) for entry in requests} == {
         ("127.0.0.1", "Bearer hf_secret"),
         ("localhost", None),
     }
 
 
 def test_a_trusted_certificate_of_another_host_is_refused(attempt):
-    done, arrived, asked = attempt("subjectAltName=DNS:hub.example", trusted=True)
+    done, arrived, requests = attempt("subjectAltName=DNS:hub.example", trusted=True)
     assert done.returncode == 3
     assert "is not trusted" in done.stderr
-    assert (arrived, asked) == (False, [])
+    assert (arrived, requests) == (False, [])

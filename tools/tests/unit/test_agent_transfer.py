@@ -1,4 +1,4 @@
-"""The engine against a hub that misbehaves: what can be survived is, and nothing corrupt is ever published."""
+"""The engine against a hub that misbehaves: faults that pass are survived, and nothing corrupt is ever published."""
 
 import errno
 import os
@@ -76,14 +76,14 @@ def test_a_server_that_knows_no_ranges_sends_everything_once_more_at_most(one):
     assert one.fetch().bytes_moved <= 2 * len(one.content)
 
 
-def test_a_connection_that_was_closed_while_it_waited_is_no_trouble(one):
+def test_a_connection_that_was_closed_while_it_was_idle_is_no_error(one):
     one.settings = replace(one.settings, connections=1)
     one.hub.faults = [faults.HangUp()]
     one.fetch()
     assert [event for event in one.events if isinstance(event, Retrying)] == []
 
 
-def test_all_connections_wait_when_the_server_asks_for_it(tmp_path):
+def test_all_connections_wait_when_the_server_demands_it(tmp_path):
     with shop(tmp_path, size=8 * MIB) as one:
         one.hub.faults = [faults.Status(status=429, retry_after="1")]
         assert one.fetch().seconds >= 1
@@ -176,7 +176,7 @@ def test_a_bit_that_is_always_flipped_is_fetched_twice_and_never_published(one):
     assert one.leftovers() == []
 
 
-def test_a_file_that_is_shorter_than_the_lock_says_fails_with_both_sizes(one):
+def test_a_file_that_is_shorter_than_in_the_lock_fails_with_both_sizes(one):
     one.hub.faults = [faults.Header(name="Content-Range", value="bytes 0-9/10", times=None)]
     one.settings = replace(one.settings, connections=1, give_up_after=1e6)
     with pytest.raises(Failed, match="has 10 bytes of it, the lock 4194304"):
@@ -185,21 +185,21 @@ def test_a_file_that_is_shorter_than_the_lock_says_fails_with_both_sizes(one):
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "expected"),
     [(404, "does not exist"), (401, "needs a token"), (403, "needs a token")],
 )
 @pytest.mark.parametrize("where", [faults.RESOLVE, faults.DATA])
-def test_a_real_refusal_is_final_once_two_fresh_signed_addresses_are_refused_too(one, status, said, where):
+def test_a_real_refusal_is_final_once_two_fresh_signed_addresses_are_refused_too(one, status, expected, where):
     one.settings = replace(one.settings, connections=1)
     one.hub.faults = [faults.Status(on=where, status=status, times=None)]
-    with pytest.raises(Refused, match=said) as caught:
+    with pytest.raises(Refused, match=expected) as caught:
         one.fetch()
     assert sum(isinstance(event, Retrying) for event in one.events) == (2 if where == faults.DATA else 0)
     assert str(status) in caught.value.message
     assert caught.value.next_step
 
 
-def test_a_server_that_asks_for_more_patience_than_there_is_is_not_waited_for(one):
+def test_a_server_that_demands_a_longer_pause_than_the_limit_is_not_waited_for(one):
     one.hub.faults = [faults.Status(status=429, retry_after="100000", times=None)]
     with pytest.raises(CannotRun, match="answered 429"):
         one.fetch()
@@ -240,7 +240,7 @@ def test_bytes_that_the_disk_refuses_at_the_last_moment_are_not_published(one, m
     assert not one.published.exists()
 
 
-def test_stopping_is_prompt_and_the_next_run_goes_on(one):
+def test_stopping_is_prompt_and_the_next_run_resumes(one):
     one.hub.faults = [faults.Slow(rate=300_000)]
     stop = threading.Event()
     arrived = []

@@ -1,4 +1,4 @@
-"""Two processes at one store, and the leases of the dead."""
+"""Two processes at one store, and the leases of dead processes."""
 
 import json
 import multiprocessing
@@ -27,20 +27,20 @@ def fetch_at(when: float, lock: Path, store: Path, endpoint: str) -> int:
 
 
 class Watcher(threading.Thread):
-    """Looks at *path* all the time; counts how often it was gone after it had been there."""
+    """Polls *path*; counts how often it was missing after it had been present."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(daemon=True)
         self.path = path
-        self.seen = self.gone = 0
+        self.present = self.gone = 0
         self.ended = threading.Event()
         self.start()
 
     def run(self) -> None:
         while not self.ended.wait(0.0005):
             if self.path.exists():
-                self.seen += 1
-            elif self.seen:
+                self.present += 1
+            elif self.present:
                 self.gone += 1
 
     def end(self) -> None:
@@ -82,13 +82,13 @@ def test_the_lease_of_a_host_that_died_is_waited_for_and_then_taken_over(tmp_pat
         with one.start("--lease-ttl", "60") as process:
             waits = next(line for line in process.stderr if "waiting for process 1 on elsewhere" in line)
             os.utime(lease, (time.time() - 61,) * 2)
-            _, said = process.communicate(timeout=30)
-        assert process.returncode == 0, waits + said
+            _, error = process.communicate(timeout=30)
+        assert process.returncode == 0, waits + error
         assert one.leftovers() == []
 
 
 @pytest.mark.parametrize("holder", ["", "nonsense"])
-def test_a_lease_that_says_nothing_is_waited_for_no_longer(tmp_path, holder):
+def test_a_lease_without_a_holder_is_waited_for_no_longer(tmp_path, holder):
     with shop(tmp_path, size=SIZE) as one:
         sha256 = json.loads(one.lock.read_text())["models"]["m"]["files"][0]["sha256"]
         one.store.prepare()

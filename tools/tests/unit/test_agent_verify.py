@@ -1,4 +1,4 @@
-"""Verify: every byte is read, and what is reported is what a server would get."""
+"""Verify: every byte is read, and the report is what a server would get."""
 
 import os
 import threading
@@ -34,11 +34,11 @@ def damage(one):
     return blob
 
 
-def mend(one, **how):
+def repaired(one, **how):
     lock = read_lock(one.lock)
     how.setdefault("hub", one.client)
-    (found,), trouble = repair(lock, one.store, verify(lock, one.store), **how)
-    return found, trouble
+    (found,), error = repair(lock, one.store, verify(lock, one.store), **how)
+    return found, error
 
 
 def check(one):
@@ -81,7 +81,7 @@ def test_a_store_that_cannot_be_written_can_be_verified(one):
     assert check(one).state == "ok"
 
 
-def test_damage_with_size_and_time_kept_is_found_and_then_mended_by_fetch(one):
+def test_damage_with_size_and_time_kept_is_found_and_then_repaired_by_fetch(one):
     damage(one)
     assert one.fetch().bytes_moved == 0, "the record alone cannot tell"
     found = check(one)
@@ -132,11 +132,11 @@ def test_it_changes_nothing_where_all_is_well(one):
 # -- repair ----------------------------------------------------------------------------------------------------
 
 
-def test_damage_is_repaired_from_the_hub_and_whoever_has_the_old_file_open_keeps_it(one):
+def test_damage_is_repaired_from_the_hub_and_a_server_that_has_the_old_file_open_keeps_it(one):
     blob = damage(one)
     with blob.open("rb") as mapped:
-        found, trouble = mend(one)
-        assert (found.state, found.is_good, trouble) == ("repaired", True, None)
+        found, error = repaired(one)
+        assert (found.state, found.is_good, error) == ("repaired", True, None)
         assert found.detail.startswith("sha256 ")
         assert one.published.read_bytes() == one.content
         assert mapped.read() != one.content
@@ -149,7 +149,7 @@ def test_damage_is_repaired_from_the_hub_and_whoever_has_the_old_file_open_keeps
 def test_the_name_is_never_without_a_file_while_it_is_repaired(one):
     damage(one)
     gone = []
-    mend(one, report=lambda _event: None if one.published.exists() else gone.append(1))
+    repaired(one, report=lambda _event: None if one.published.exists() else gone.append(1))
     assert gone == []
 
 
@@ -162,34 +162,34 @@ def test_what_is_missing_is_repaired(one, gone):
     else:
         one.published.unlink()
     sent = one.hub.data_sent
-    found, trouble = mend(one)
-    assert (found.state, trouble) == ("repaired", None)
+    found, error = repaired(one)
+    assert (found.state, error) == ("repaired", None)
     assert one.published.read_bytes() == one.content
     assert one.hub.data_sent - sent == (len(one.content) if gone == "blob" else 0)
 
 
-def test_repairing_what_is_good_asks_nobody_and_changes_nothing(one):
-    asked = len(one.hub.log)
-    found, trouble = mend(one)
-    assert (found.state, trouble) == ("ok", None)
-    assert len(one.hub.log) == asked
+def test_repairing_what_is_good_sends_no_request_and_changes_nothing(one):
+    requests = len(one.hub.log)
+    found, error = repaired(one)
+    assert (found.state, error) == ("ok", None)
+    assert len(one.hub.log) == requests
 
 
 def test_what_the_hub_will_not_give_stays_damaged_with_the_reason(one):
     damage(one)
     before = one.published.read_bytes()
     one.hub.faults = [faults.Status(on=faults.RESOLVE, status=404, times=None)]
-    found, trouble = mend(one)
+    found, error = repaired(one)
     assert found.state == "damaged"
-    assert "does not exist" in trouble.message
+    assert "does not exist" in error.message
     assert one.published.read_bytes() == before, "the old file is all there is"
 
 
-def test_no_network_is_a_reason_too(one):
+def test_no_network_is_an_error_too(one):
     damage(one)
-    found, trouble = mend(one, hub=Hub("http://127.0.0.1:9"), settings=one.settings)
+    found, error = repaired(one, hub=Hub("http://127.0.0.1:9"), settings=one.settings)
     assert found.state == "damaged"
-    assert isinstance(trouble, CannotRun)
+    assert isinstance(error, CannotRun)
 
 
 def test_a_model_on_disk_cannot_be_repaired_and_is_not_touched(tmp_path, one):
@@ -197,13 +197,13 @@ def test_a_model_on_disk_cannot_be_repaired_and_is_not_touched(tmp_path, one):
     mine.write_bytes(b"my own")
     entry = {"repo": None, "revision": None, "licence": None, "argv": [], "files": [locked_file(str(mine), b"my owN")]}
     lock = read_lock(write_lock(tmp_path / "own", mine=entry))
-    (found,), trouble = repair(lock, one.store, verify(lock, one.store), hub=one.client)
+    (found,), error = repair(lock, one.store, verify(lock, one.store), hub=one.client)
     assert found.state == "damaged"
-    assert isinstance(trouble, Failed)
+    assert isinstance(error, Failed)
     assert mine.read_bytes() == b"my own"
 
 
-def test_repair_that_is_told_to_stop_stops(one):
+def test_repair_ends_when_it_is_stopped(one):
     damage(one)
     lock = read_lock(one.lock)
     checks = verify(lock, one.store)

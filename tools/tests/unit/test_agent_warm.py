@@ -1,4 +1,4 @@
-"""Warm: what is said to be in memory is there, measured; and what stands in the way is told before."""
+"""Warm: what is reported as in memory is measured; a limit that is too small is reported before."""
 
 import json
 import os
@@ -79,22 +79,22 @@ def test_what_no_server_could_open_is_refused(one):
         warmed(one)
 
 
-def test_progress_is_told_while_it_reads(one):
-    seen = []
-    warmed(one, report=seen.append)
-    told = [event for event in seen if isinstance(event, Warming)]
-    assert len(told) > 4
-    assert (told[-1].name, told[-1].done) == ("m/model.gguf", SIZE)
+def test_progress_is_reported_while_it_reads(one):
+    events = []
+    warmed(one, report=events.append)
+    progress = [event for event in events if isinstance(event, Warming)]
+    assert len(progress) > 4
+    assert (progress[-1].name, progress[-1].done) == ("m/model.gguf", SIZE)
 
 
-def test_told_to_stop_it_stops(one):
+def test_it_ends_when_it_is_stopped(one):
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
         warmed(one, stop=stop)
 
 
-def test_a_user_whom_the_kernel_does_not_tell_the_truth_is_told_so(one, monkeypatch):
+def test_a_user_to_whom_the_kernel_reports_no_residency_is_refused(one, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
     monkeypatch.setattr(os, "access", lambda *_args: False)
     monkeypatch.setattr("corral.agent.page_cache._effective_capabilities", lambda: 0)
@@ -109,7 +109,7 @@ def run_warm(one, *before):
     return subprocess.run([*before, *command, "--json", "m"], capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_a_memory_cgroup_that_is_too_small_is_told_before_and_measured_after(one):
+def test_a_memory_cgroup_that_is_too_small_is_reported_before_and_measured_after(one):
     forget_cached(one.published)
     with memory_cgroup(20 * MIB) as inside:
         done = run_warm(one, *inside)
@@ -121,7 +121,7 @@ def test_a_memory_cgroup_that_is_too_small_is_told_before_and_measured_after(one
         assert found["again_seconds"] is None
 
 
-def test_a_memory_cgroup_that_is_large_enough_is_no_trouble(one):
+def test_a_memory_cgroup_that_is_large_enough_is_no_error(one):
     forget_cached(one.published)
     with memory_cgroup(200 * MIB) as inside:
         done = run_warm(one, *inside)
@@ -186,7 +186,7 @@ NONE_V1 = "9223372036854771712\n"
                 "sys/fs/cgroup/memory/memory.stat": "cache 1\nhierarchical_memory_limit 1000\n",
             },
             "a memory cgroup around {root}/sys/fs/cgroup/memory",
-            id="v1-one-that-cannot-be-seen",
+            id="v1-one-that-is-not-visible",
         ),
         pytest.param(
             "0::/kubepods/pod1/c1\n",
@@ -226,9 +226,9 @@ def test_without_a_cgroup_the_machine_is_the_limit(tmp_path):
     assert limit.where == "this machine's memory"
 
 
-def test_a_limit_that_is_too_small_is_told_once_before_reading(one, monkeypatch):
+def test_a_limit_that_is_too_small_is_reported_once_before_reading(one, monkeypatch):
     monkeypatch.setattr("corral.agent.warm.memory_limit", lambda: Limit(1000, "a test"))
-    seen = []
-    warmed(one, report=seen.append)
-    assert isinstance(seen[0], Cramped)
-    assert [event.limit for event in seen if isinstance(event, Cramped)] == [1000]
+    events = []
+    warmed(one, report=events.append)
+    assert isinstance(events[0], Cramped)
+    assert [event.limit for event in events if isinstance(event, Cramped)] == [1000]
