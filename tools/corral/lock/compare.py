@@ -44,19 +44,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Change:
-    """A model, card or image in two locks.
+    """A model, card or image in two locks, by its id or key.
 
-    Attributes:
-        about: which of the three.
-        name: its id or key.
-        kind: ``upgraded`` is another commit of the same repository, or another digest of the same tag.
-        differences: of its fields, in reading order; of an added or removed one what it is made of.
+    ``upgraded`` is another commit of the same repository, or another digest of the same tag.  The differences of its
+    fields are in reading order; an added or removed one has all of its fields.
     """
 
     about: About
     name: str
     kind: Kind
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[Difference, ...]
 
     @property
     def subject(self) -> str:

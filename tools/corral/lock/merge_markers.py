@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _MARKER = re.compile(r"([<|=>])\1{6}(?: .*)?")
-_OURS, _BASE, _THEIRS, _BOTH = "<", "|", "=", ">"
-"""The first character of a marker, and what stands below it."""
+_OURS, _THEIRS, _BOTH = "<", "=", ">"
+"""The first character of a marker, and the text below it."""
 
 
 def present(text: str) -> bool:
@@ -16,16 +17,13 @@ def present(text: str) -> bool:
 
 def sides(text: str) -> tuple[str, ...]:
     """*text* with all conflicts decided for ours, then for theirs; *text* alone where it has no conflict."""
-    if not present(text):
-        return (text,)
-    ours, theirs = [], []
+    return tuple("".join(_side(text, side)) for side in (_OURS, _THEIRS)) if present(text) else (text,)
+
+
+def _side(text: str, side: str) -> Iterator[str]:
     within = _BOTH
     for line in text.splitlines(keepends=True):
         if found := _MARKER.fullmatch(line.rstrip("\r\n")):
             within = found[1]
-            continue
-        if within in (_OURS, _BOTH):
-            ours.append(line)
-        if within in (_THEIRS, _BOTH):
-            theirs.append(line)
-    return "".join(ours), "".join(theirs)
+        elif within in (side, _BOTH):
+            yield line
