@@ -1,4 +1,4 @@
-"""The cluster of the tests: a throwaway one of their own, unless CLUSTER=current or CLUSTER=kept says otherwise."""
+"""The cluster of the tests: a throwaway one of their own, unless CLUSTER is current or kept."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def cluster():
         found = _begin()
     except CorralError as error:
         why = f"{error.message} {error.next_step}".strip()
-        if "PYTEST_XDIST_WORKER" in os.environ:  # there, an exit is an internal error that says nothing
+        if "PYTEST_XDIST_WORKER" in os.environ:  # there, an exit is an internal error without a message
             pytest.fail(why, pytrace=False)
         pytest.exit(why, returncode=1)
     yield found

@@ -32,9 +32,9 @@ def test_by_choice_the_state_is_in_postgresql_and_is_locked_there(lab, monkeypat
         assert tables(address) == ["states"]
 
         words = (find_terraform(), "apply", "-destroy", "-no-color")  # asks, and holds the lock meanwhile
-        said = tmp_path / "first"
-        with said.open("wb") as out, asking(words, lab, out) as first:
-            wait_for(lambda: "Enter a value:" in said.read_text(), limit_s=60, what="the question of the first apply")
+        log = tmp_path / "first"
+        with log.open("wb") as out, asking(words, lab, out) as first:
+            wait_for(lambda: "Enter a value:" in log.read_text(), limit_s=60, what="the question of the first apply")
             second = lab.terraform("apply", "-auto-approve", "-input=false", "-no-color", code=1)
             planned = lab.corral("plan", code=3)
             first.communicate(b"no\n")

@@ -97,7 +97,7 @@ def base() -> Layer:
 
 
 def _slim() -> Layer:
-    """What makes Debian's Python look like the official image's."""
+    """Debian's Python at the paths of the official image's, and no curl."""
     entries: list[File | Link] = [
         File("/usr/bin/.wh.curl", b""),
         Link("/usr/local/bin/python", "/usr/bin/python3"),
