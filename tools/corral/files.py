@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from corral.errors import CannotRun
+from corral.errors import CannotRun, Refused
 
 _POLL_SECONDS = 0.05
 
@@ -32,6 +32,19 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o644) -> 
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def refuse_unwritable(path: Path, *, next_step: str) -> Iterator[None]:
+    """Refuse *path* when the block cannot write it.
+
+    Raises:
+        Refused: the block raised an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"{path} cannot be written: {error.strerror}.", next_step=next_step) from None
 
 
 @contextmanager

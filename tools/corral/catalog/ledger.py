@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from corral.catalog import invalid_values
 from corral.catalog.intent import ID_PATTERN
 from corral.errors import Refused
-from corral.files import write_atomically
+from corral.files import refuse_unwritable, write_atomically
 
 FILE_NAME = "measured.json"
 CPU: Literal["CPU"] = "CPU"
@@ -167,10 +167,8 @@ def write(catalog: Path, ledger: Ledger) -> None:
         Refused: the folder is not writable.
     """
     path = path_of(catalog)
-    try:
+    with refuse_unwritable(path, next_step=f"Check who owns {catalog}"):
         write_atomically(path.resolve(), text_of(ledger))
-    except OSError as error:
-        raise Refused(f"{path} cannot be written: {error.strerror}.", next_step=f"Check who owns {catalog}") from None
 
 
 def _unreadable(catalog: Path, why: str) -> Refused:

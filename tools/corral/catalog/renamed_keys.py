@@ -7,8 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from corral.errors import Refused
-from corral.files import write_atomically
+from corral.files import refuse_unwritable, write_atomically
 
 RENAMED = {"slot": "group"}
 """Old name to new name, of keys at the top of ``models/<id>.yaml``."""
@@ -28,12 +27,8 @@ def rename(file: Path) -> None:
     text = _renamed(_text(file))
     if text is None:
         return
-    try:
+    with refuse_unwritable(file, next_step=f"ls -l {shlex.quote(str(file))}"):
         write_atomically(file.resolve(), text)
-    except OSError as error:
-        raise Refused(
-            f"{file} cannot be written: {error.strerror}.", next_step=f"ls -l {shlex.quote(str(file))}"
-        ) from None
 
 
 def _text(file: Path) -> str:
