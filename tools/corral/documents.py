@@ -1,4 +1,4 @@
-"""Documents made from the catalog and its lock: the model tables and the LiteLLM list."""
+"""Documents made from a catalog and its lock: the model tables, the LiteLLM list, the demo's seating chart."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from corral import paths, templates
-from corral.catalog.catalog import Catalog
+from corral.catalog.catalog import Catalog, load
 from corral.catalog.intent import DeclaredVram, Model, Smoke, Source
-from corral.lock.lock import Lock, LockEntry
+from corral.lock.lock import Lock, LockEntry, require_fresh
+from corral.seating import chart, svg
 
 GENERATED = "Written by `corral render` from the catalog and its lock: do not edit."
 IN_CLUSTER = "http://llama-swap.llama-cpp.svc.cluster.local:8080/v1"
@@ -42,6 +43,12 @@ def repository_documents(catalog: Catalog, lock: Lock | None, root: Path = paths
         Document(root / "docs" / "clients.md", clients_page()),
         Document(root / "docs" / "litellm.yaml", litellm(catalog, IN_CLUSTER)),
     ]
+
+
+def seating_picture() -> Document:
+    """The seating chart of the demo, as the README shows it."""
+    demo = load(paths.REPOSITORY / "terraform" / "catalog-demo")
+    return Document(paths.REPOSITORY / "docs" / "seating-demo.svg", svg.draw(chart.of(require_fresh(demo))))
 
 
 def models_table(catalog: Catalog, lock: Lock | None) -> str:

@@ -58,6 +58,17 @@ def result(
         table(columns, rows, title=title)
 
 
+def styled(pieces: Sequence[tuple[str, str]]) -> None:
+    """Print *pieces*, each a text and its style, to stdout: coloured on a terminal, plain when piped."""
+    if not sys.stdout.isatty():
+        data("".join(text for text, _ in pieces))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(highlight=False).print(Text.assemble(*pieces), soft_wrap=True)
+
+
 def info(text: str) -> None:
     """Print *text* to stderr: progress, notes, questions."""
     sys.stderr.write(f"{text}\n")

@@ -16,19 +16,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from corral import output
 from corral.cli import options
-from corral.cli import plan as plans
+from corral.cli.plan import add_homelab, planned, show
 from corral.errors import ExitCode, Refused
-
-if TYPE_CHECKING:
-    from corral.cluster.target import ClusterTarget
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    plans.add_homelab(parser)
+    add_homelab(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--no-smoke", action="store_true", help="do not smoke the models afterwards")
 
@@ -39,31 +35,26 @@ def run(args: argparse.Namespace) -> int:
             "There is no terminal for the question, and --yes was not given.",
             next_step="Read the plan first: corral plan; then: corral apply --yes",
         )
-    from corral.terraform import changes
     from corral.terraform.guard import ClusterGuard
 
-    lab = plans.homelab(args)
-    with plans.refusing_unfit(lab, args.catalog), lab.plan() as plan:
-        meaning = changes.of_plan(plan.document)
-        plans.show(plan, meaning)
-        if not meaning.none:
-            if not (args.yes or _agreed(meaning.lines())):
+    with planned(args) as (lab, plan, changes):
+        show(plan, changes)
+        if not changes.none:
+            if not (args.yes or _agreed(changes.lines())):
                 output.info("Nothing was changed.")
                 return ExitCode.FAILED
             lab.apply(plan, guard=ClusterGuard(plan.target))
             output.info("Applied.")
-    return ExitCode.OK if args.no_smoke else _smoke(plan.target)
-
-
-def _agreed(changes: Sequence[str]) -> bool:
-    """Ask, and print the changes once more: Terraform's output may have filled the screen."""
-    output.info("\n".join(["", *changes]))
-    output.info("Apply this plan? Only yes applies it.")
-    return sys.stdin.readline().strip() == "yes"
-
-
-def _smoke(target: ClusterTarget) -> int:
+    if args.no_smoke:
+        return ExitCode.OK
     from corral.cli.main import build_parser
 
-    args = build_parser(only="smoke").parse_args(["smoke", *options.target_words(target)])
-    return int(args.run(args))
+    smoke = build_parser(only="smoke").parse_args(["smoke", *options.target_words(plan.target)])
+    return int(smoke.run(smoke))
+
+
+def _agreed(lines: Sequence[str]) -> bool:
+    """Ask, and print *lines*, the changes, once more: Terraform's output may have filled the screen."""
+    output.info("\n".join(["", *lines]))
+    output.info("Apply this plan? Only yes applies it.")
+    return sys.stdin.readline().strip() == "yes"

@@ -11,15 +11,13 @@ import argparse
 import shtab
 
 from corral import output
-from corral.errors import ExitCode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="whose script to print")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from corral.cli.main import build_parser
 
     output.data(shtab.complete(build_parser(only="*"), shell=args.shell))
-    return ExitCode.OK

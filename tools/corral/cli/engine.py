@@ -1,4 +1,4 @@
-"""Which llama-server and llama-swap `corral up` would use, and which builds they are.
+"""Show which llama-server and llama-swap `corral up` would use, and which builds they are.
 
 llama-server: LLAMA_SERVER=, then PATH, then the embedded engine (llama.cpp from a Python wheel, on the CPU).
 llama-swap: LLAMA_SWAP=, then PATH, then the cache, where it is built from the pinned version when it is missing.
@@ -15,7 +15,6 @@ import argparse
 from corral import output
 from corral.cli import options
 from corral.engine import binaries
-from corral.errors import ExitCode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--build", action="store_true", help="build llama-swap if it has to be built")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     if args.build:
         binaries.llama_swap(output.info)
     engine, supervisor = binaries.llama_server(), binaries.find_llama_swap()
@@ -35,4 +34,3 @@ def run(args: argparse.Namespace) -> int:
     document = {name: dict(zip(columns, facts, strict=True)) for name, facts in programs.items()}
     rows = [(name, *facts) for name, facts in programs.items()]
     output.result(document, ("program", *columns), rows, as_json=args.json)
-    return ExitCode.OK

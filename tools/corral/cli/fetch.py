@@ -1,14 +1,15 @@
 """Bring the store to the lock: download what is missing, check every byte, link it.
 
-Each file is checked against its sha256 before a server can open it.  A model's link flips once all of its files
-are there.  Stopped or killed, it continues from there the next time; with everything in place it moves nothing.
+Each file is checked against its sha256 before a server can open it.  A model's link flips once all of its files are
+there.  Stopped or killed, it continues from there the next time; with everything in place it moves nothing.
 
+HF_TOKEN opens gated repositories, HF_ENDPOINT names another hub.  Plain HTTP is refused unless the hub is on this
+machine or named: CORRAL_ALLOW_HTTP=host,host
+
+examples:
   corral fetch                  all models of the lock
   corral fetch qwen3-8b         this one
   corral fetch --json           events, one JSON object per line
-
-HF_TOKEN lets it into gated repositories, HF_ENDPOINT names another hub.  Plain HTTP is refused unless the hub is
-on this machine or named: CORRAL_ALLOW_HTTP=host,host
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from corral.agent.progress import as_json, describe
 from corral.agent.stopping import stop_on_sigterm
 from corral.cli import options
 from corral.cli.progress_bars import progress_on_stderr
-from corral.errors import ExitCode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,11 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     lock, store = options.lock_and_store(args)
     events = nullcontext(lambda event: output.data(as_json(event))) if args.json else progress_on_stderr()
     with stop_on_sigterm() as stop, events as report:
         done = fetch(lock, store, models=args.models, report=report, stop=stop, lease_ttl=args.lease_ttl)
     if not args.json:
         output.data(describe(done))
-    return ExitCode.OK

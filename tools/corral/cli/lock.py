@@ -1,20 +1,19 @@
 """Write lock.json: everything that is downstream of the catalog, with the commit, files and sha256 of each model.
 
-The engine itself predicts what each command line takes on the card, in bytes, without weights and without a GPU.
-Only what changed is asked of the hub again, and a pinned commit stays where it is until --upgrade moves it.  Of a GGUF
-on the hub only its header is read, once: another context, cache type or number of slots is predicted offline.  A
-file on this disk (source.path) is hashed every time: it may have changed under its name.
-An image's tag is asked at its registry, once, without a password; a digest in images.yaml is taken as it is.
-HF_ENDPOINT names another hub, HF_TOKEN opens gated repositories.  When one model or image cannot be resolved or
-predicted, nothing is written.
-Any edit of the catalog, a comment too, makes the lock stale; where neither files nor images change, this needs no
-network.  Of a lock that was edited, merged or written by an older corral only the commits are reused.
+The engine itself predicts what each command line takes on the card, in bytes, without weights and without a GPU.  Only
+what changed is requested from the hub again, and a pinned commit stays where it is until --upgrade moves it.  Of a GGUF
+on the hub only its header is read, once: another context, cache type or number of slots is predicted offline.  A file
+on this disk (source.path) is hashed every time: it may have changed under its name.  An image's tag is resolved at its
+registry, once, without a password; a digest in images.yaml is taken as it is. HF_ENDPOINT names another hub, HF_TOKEN
+opens gated repositories.  When one model or image cannot be resolved or predicted, nothing is written.  Any edit of the
+catalog, a comment too, makes the lock stale; where neither files nor images change, this needs no network.  Of a lock
+that was edited, merged or written by an older corral only the commits are reused.
 
 examples:
   corral lock                      lock what is new or changed
   corral lock --upgrade            move every model to the newest commit of its revision
   corral lock --upgrade qwen3-8b   move one, and show what changed upstream
-  corral lock --upgrade llama-swap ask again which digest the tag of an image has
+  corral lock --upgrade llama-swap resolve again which digest the tag of an image has
   corral lock --check              exit 1 when the lock is stale; no network, nothing written
   corral lock --rename-slots       rename the key slot to group in the models' files first
 """
@@ -30,6 +29,7 @@ from corral import output
 from corral.catalog import catalog, renamed_keys
 from corral.cli import options, vram_table
 from corral.errors import CatalogInvalid, ExitCode, LockStale, Refused
+from corral.files import refuse_unwritable
 from corral.lock import headers, lock, pins
 
 
@@ -56,27 +56,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _load(directory: Path, *, rename: bool) -> catalog.Catalog:
-    """The catalog, once keys that have another name now are renamed: unasked with *rename*, else by consent."""
-    if rename:
-        _rename(directory)
+    """The catalog, after old keys are renamed: without a question with *rename*, else by consent."""
     try:
-        return catalog.load(directory)
+        if not rename:
+            return catalog.load(directory)
     except CatalogInvalid as error:
-        old = [] if rename else renamed_keys.files(directory)
+        old = renamed_keys.files(directory)
         if not (old and sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         output.info(error.message)
         output.info(f"Rename slot to group in {len(old)} of these files? Comments stay. [y/N]")
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise Refused("Nothing was renamed.", next_step=error.next_step) from None
-    _rename(directory)
-    return catalog.load(directory)
-
-
-def _rename(directory: Path) -> None:
     for file in renamed_keys.files(directory):
         renamed_keys.rename(file)
         output.info(f"{file}: slot is group now")
+    return catalog.load(directory)
 
 
 def _check(wanted: catalog.Catalog, *, json: bool) -> int:
@@ -87,16 +82,10 @@ def _check(wanted: catalog.Catalog, *, json: bool) -> int:
             for model_id, sha256 in headers.missing(wanted.directory, present).items()
         ]
     if json:
-        output.data_json(
-            {
-                "lock": str(wanted.lock_file),
-                "fresh": not stale,
-                "stale": [{item.about: item.name, "code": item.code, "reason": item.reason} for item in stale],
-            }
-        )
+        reasons = [{item.about: item.name, "code": item.code, "reason": item.reason} for item in stale]
+        output.data_json({"lock": str(wanted.lock_file), "fresh": not stale, "stale": reasons})
     elif stale:
-        for item in stale:
-            output.data(str(item))
+        output.data("\n".join(map(str, stale)))
         output.info(f"The lock is {lock.state(stale)}. Run: {lock.relock_command(wanted.directory)}")
     else:
         output.data(f"{wanted.lock_file} is fresh")
@@ -107,32 +96,21 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
     from corral.lock.predict import Predictor
     from corral.lock.relock import relock, resolve_on_hub
 
-    moved, asked = _to_upgrade(wanted, upgrade)
+    moved, images = _to_upgrade(wanted, upgrade)
     present, kept = None, {}
     try:
         present = lock.read(wanted.lock_file)
     except LockStale as error:
         kept = pins.pins(wanted.lock_file)
         output.info(f"{error.message} Only its commits are reused.")
+    predictor = Predictor(wanted, output.info)
     result = relock(
-        wanted,
-        present,
-        resolve_on_hub,
-        Predictor(wanted, output.info),
-        pins=kept,
-        upgrade=moved,
-        upgrade_images=asked,
-        info=output.info,
+        wanted, present, resolve_on_hub, predictor, pins=kept, upgrade=moved, upgrade_images=images, info=output.info
     )
-    try:
+    with refuse_unwritable(wanted.directory, next_step=f"Check who owns {wanted.directory}"):
         headers.write(wanted.directory, result.headers)
         written = lock.write(wanted.lock_file, result.lock)
         headers.prune(wanted.directory, result.lock)
-    except OSError as error:
-        raise Refused(
-            f"{error.filename or wanted.lock_file} cannot be written: {error.strerror}.",
-            next_step=f"Check who owns {wanted.directory}",
-        ) from None
     if json:
         changes = [{item.about: item.name, "change": item.kind, "details": item.details} for item in result.changes]
         rows = {model_id: vram_table.as_json(entry) for model_id, entry in result.lock.models.items()}
@@ -152,8 +130,7 @@ def _to_upgrade(wanted: catalog.Catalog, names: list[str] | None) -> tuple[Seque
     """Ids of models and keys of images among *names*; all of both when it is empty, nothing when it is None."""
     if names is None:
         return (), ()
+    if not names:
+        return wanted.select([]), list(wanted.images)
     models = [name for name in names if name in wanted.models or name not in wanted.images]
-    return (
-        () if names and not models else wanted.select(models),
-        [name for name in wanted.images if name in names or not names],
-    )
+    return wanted.select(models) if models else (), [name for name in wanted.images if name in names]

@@ -1,10 +1,10 @@
-"""What the local stack says: llama-swap and all engines, or the engine of one model.
+"""Show the log of the local stack: llama-swap and all engines, or the engine of one model.
 
-The common log is a file and stays readable when the stack has died.  The log of one model is kept by llama-swap, so
-it needs a running stack.
+The common log is a file and stays readable when the stack has died.  The log of one model is kept by llama-swap, so it
+needs a running stack.
 
 examples:
-  corral logs --follow            everything, as it comes
+  corral logs --follow            everything, line by line as it is written
   corral logs qwen3-8b -n 30      why a model did not load
   corral logs --previous          the start before the last one
 """
@@ -15,23 +15,24 @@ import argparse
 from pathlib import Path
 
 from corral import output, paths
+from corral.cli import options
 from corral.engine import stack
 from corral.engine.llama_swap import LlamaSwap
-from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
-from corral.errors import CannotRun, ExitCode, Refused
+from corral.errors import CannotRun, Refused
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="only what this model's engine says")
-    parser.add_argument("-n", "--lines", type=_count, default=200, metavar="N", help="how many lines (default: 200)")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="only the log of this model's engine")
+    parser.add_argument(
+        "-n", "--lines", type=options.whole_number(1), default=200, metavar="N", help="how many lines (default: 200)"
+    )
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("-f", "--follow", action="store_true", help="go on until the stack ends, or Ctrl-C")
+    way.add_argument("-f", "--follow", action="store_true", help="follow until the stack ends, or Ctrl-C")
     way.add_argument("--previous", action="store_true", help="of the start before the last one")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the log."""
+def run(args: argparse.Namespace) -> None:
     state = paths.state_dir()
     if args.model and args.previous:
         raise Refused("llama-swap keeps a model's log only while it runs.", next_step="corral logs --previous")
@@ -39,7 +40,6 @@ def run(args: argparse.Namespace) -> int:
         _model_log(state, args.model, args.lines, follow=args.follow)
     else:
         _common_log(state, args.lines, follow=args.follow, previous=args.previous)
-    return ExitCode.OK
 
 
 def _common_log(state: Path, lines: int, *, follow: bool, previous: bool) -> None:
@@ -47,11 +47,10 @@ def _common_log(state: Path, lines: int, *, follow: bool, previous: bool) -> Non
     log = folder.previous_log if previous else folder.log
     if not log.exists():
         raise CannotRun(f"There is no {log}: nothing was started yet.", next_step="corral up --detach")
-    # Asked before anything is shown: whoever sees the first line may stop the stack, and wants the last words too.
+    # Read before anything is printed: a reader of the first line may stop the stack, and needs the last lines too.
     running = stack.running(state) if follow and not previous else None
     shown = log.stat().st_size
-    tail = folder.log_tail(lines, previous=previous, end=shown)
-    if tail:
+    if tail := folder.log_tail(lines, previous=previous, end=shown):
         output.data(tail)
     if running:
         for line in folder.follow_log(lambda: running.is_alive, start=shown):
@@ -59,21 +58,17 @@ def _common_log(state: Path, lines: int, *, follow: bool, previous: bool) -> Non
 
 
 def _model_log(state: Path, model: str, lines: int, *, follow: bool) -> None:
-    running: Running | None = stack.running(state)
+    running = stack.running(state)
     if running is None:
         raise CannotRun(
             f"The log of {model} was kept by llama-swap, and no llama-swap is running.",
-            next_step="Its last words are in the common log: corral logs",
+            next_step="Its last lines are in the common log: corral logs",
         )
     client = LlamaSwap(running.endpoint)
-    said = client.model_log(model).splitlines()[-lines:]
-    output.data("\n".join(said)) if said else output.info(f"{model} has not been loaded yet.")
+    if tail := client.model_log(model).splitlines()[-lines:]:
+        output.data("\n".join(tail))
+    else:
+        output.info(f"{model} has not been loaded yet.")
     if follow:
         for line in client.follow_model_log(model):
             output.data(line)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines above 0")
-    return int(text)

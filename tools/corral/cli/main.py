@@ -8,18 +8,20 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from corral import __version__
 from corral.cli import options
 from corral.errors import CorralError, ExitCode
 
-EXIT_CODES = """\
+_EXIT_CODES = """\
 exit codes, the same for every command:
   0  done; all checks passed
   1  done, and something failed
   2  wrong usage or configuration
   3  could not be run: no network, no room, a missing program
 """
+_HELP: dict[str, Any] = {"epilog": _EXIT_CODES, "formatter_class": argparse.RawDescriptionHelpFormatter}
 
 COMMANDS = {
     "validate": "check the catalog; needs no network",
@@ -52,8 +54,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="corral",
         description="Serve GGUF models on a GPU that other things use too, and know the truth about it.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **_HELP,
     )
     parser.add_argument("--version", action="version", version=f"corral {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -63,13 +64,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             commands.add_parser(name, help=summary, add_help=False)
             continue
         module = importlib.import_module(f"corral.cli.{name}")
-        command = commands.add_parser(
-            name,
-            help=summary,
-            description=module.__doc__,
-            epilog=EXIT_CODES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        command = commands.add_parser(name, help=summary, description=module.__doc__, **_HELP)
         module.add_arguments(command)
         with contextlib.suppress(argparse.ArgumentError):  # a script may give --catalog to every command
             command.add_argument(
@@ -80,7 +75,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
+    """Run one command and return its exit code, 0 when the command returns none.
 
     A ``CorralError`` becomes its message, its next step and its code.  Anything else is a bug: it keeps
     its traceback, and Python's exit code 1.
@@ -93,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command is None:
             parser.print_help(sys.stderr)
             return ExitCode.REFUSED
-        return int(args.run(args))
+        return int(args.run(args) or ExitCode.OK)
     except CorralError as error:
         if args.debug:
             raise

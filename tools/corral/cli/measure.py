@@ -3,17 +3,17 @@
 The model is measured in the running local stack, with the lock's own command line; it is loaded first when it is not
 resident (which unloads the other models of its group).  Without MODEL all models are measured, one after the other.
 
-Where the engine uses a card, NVIDIA's driver is asked (nvidia-smi): it counts buffers, CUDA context and pools.  A large
-request is sent before, because pools and projectors grow with use.  Elsewhere the engine's own report is read, the
-buffers that it names while it loads.  What cannot be determined is an error, never 0.
+Where the engine uses a card, NVIDIA's driver counts (nvidia-smi): buffers, CUDA context and pools.  A large request is
+sent before, because pools and projectors grow with use.  Elsewhere the engine's own report is read, the buffers that it
+names while it loads.  What cannot be determined is an error, never 0.
 
-The lock takes the measurement over at once, and the model's seat is the larger of prediction and measurement.  A
-measurement belongs to one command line: when that changes, it counts no more.  One without a card shows whether
-predictions hold on such a machine; no seat depends on it.
+The measurement is written to the lock immediately, and the model's seat is the larger of prediction and measurement. It
+belongs to one command line: when that changes, it counts no more.  One without a card shows whether predictions hold on
+such a machine; no seat depends on it.
 
 examples:
-  corral measure qwen3-8b               measure, and write it down
-  corral measure qwen3-8b --reload      load it anew first; what it is answering is cut off
+  corral measure qwen3-8b               measure, and write it to the ledger
+  corral measure qwen3-8b --reload      load it anew first; requests that it works on are cut off
   corral measure --check                exit 1 when a measurement is more than 3 % off; needs no stack
 """
 
@@ -21,18 +21,20 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from corral import output, paths
 from corral.catalog import catalog, ledger
 from corral.catalog.ledger import Measurement, Source
 from corral.cli import options
 from corral.engine import stack
-from corral.engine.stack import Running
 from corral.errors import CannotRun, ExitCode, Refused
+from corral.files import refuse_unwritable
 from corral.lock import lock
 from corral.vram.prediction import mib
+
+if TYPE_CHECKING:
+    from corral.measure.comparison import Compared
 
 _COLUMNS = ("model", "device", "source", "predicted MiB", "measured MiB", "difference")
 
@@ -47,54 +49,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, or compare."""
     return _check(args) if args.check else _measure(args)
 
 
 def _measure(args: argparse.Namespace) -> int:
+    from corral.lock.relock import with_measurements
     from corral.measure import comparison
     from corral.measure.live import LiveModel
 
-    running = _require_running(args)
-    wanted = catalog.load(options.catalog_dir(args, running))
-    locked = lock.require_fresh(wanted)
+    running = stack.running(paths.state_dir())
+    if running is None:
+        raise CannotRun(
+            "A model is measured where it runs, and no local stack is running.",
+            next_step=options.again(args, "up", "--detach"),
+        )
+    wanted, locked = options.locked_catalog(options.catalog_dir(args, running))
+    home, build = wanted.directory, running.engine.build
     found: list[Measurement] = []
     for model_id in wanted.select(args.models):
         entry = locked.models[model_id]
         live = LiveModel(running, model_id, wanted.models[model_id], entry, info=output.info)
         reading = live.read(args.source, reload=args.reload)
         date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        one = comparison.record(
-            model_id, entry, reading, catalog=wanted.directory, engine=running.engine.build, date=date
-        )
+        one = comparison.record(model_id, entry, reading, catalog=home, engine=build, date=date)
         found.append(one)
         if not args.dry_run:  # one by one: the next model may fail
-            ledger.write(wanted.directory, ledger.read(wanted.directory).with_newest(one))
-            _relock(wanted.directory, locked)
-    return _show(found, wanted, written=not args.dry_run, json=args.json)
-
-
-def _relock(directory: Path, locked: lock.Lock) -> None:
-    """Take what was measured into the lock."""
-    from corral.lock.relock import with_measurements
-
-    changed = catalog.load(directory)
-    try:
-        lock.write(changed.lock_file, with_measurements(locked, changed))
-    except OSError as error:
-        raise Refused(
-            f"{changed.lock_file} cannot be written: {error.strerror}.", next_step=lock.relock_command(directory)
-        ) from None
-
-
-def _show(found: list[Measurement], wanted: catalog.Catalog, *, written: bool, json: bool) -> int:
-    path = ledger.path_of(wanted.directory)
-    if json:
-        records = [one.model_dump() | {"deviation": one.deviation} for one in found]
-        output.data_json({"ledger": str(path), "written": written, "measurements": records})
-    else:
-        output.table(_COLUMNS, [_row(one, one.predicted, one.deviation) for one in found])
-        output.info(f"{path} written" if written else f"{path} is unchanged (--dry-run)")
+            ledger.write(home, ledger.read(home).with_newest(one))
+            changed = catalog.load(home)
+            with refuse_unwritable(changed.lock_file, next_step=lock.relock_command(home)):
+                lock.write(changed.lock_file, with_measurements(locked, changed))
+    path = ledger.path_of(home)
+    records = [one.model_dump() | {"deviation": one.deviation} for one in found]
+    document = {"ledger": str(path), "written": not args.dry_run, "measurements": records}
+    rows = [_row(one, one.predicted, one.deviation) for one in found]
+    output.result(document, _COLUMNS, rows, as_json=args.json)
+    if not args.json:
+        output.info(f"{path} is unchanged (--dry-run)" if args.dry_run else f"{path} written")
     return ExitCode.OK
 
 
@@ -103,49 +93,35 @@ def _check(args: argparse.Namespace) -> int:
 
     if args.models or args.source or args.reload:
         raise Refused("--check compares all that was measured.", next_step=options.again(args, "measure", "--check"))
-    wanted = catalog.load(options.catalog_dir(args))
     # With a lock of another argv its measurements would be passed over, and with them what contradicts it.
-    present = lock.require_fresh(wanted)
-    path = ledger.path_of(wanted.directory)
-    compared, outdated = comparison.compare(present, ledger.read(wanted.directory))
+    wanted, locked = options.locked_catalog(options.catalog_dir(args))
+    compared, outdated = comparison.compare(locked, ledger.read(wanted.directory))
     problems = [item.problem for item in compared if item.problem]
+    code = ExitCode.FAILED if problems else ExitCode.OK
     if args.json:
-        output.data_json(
-            {
-                "ledger": str(path),
-                "limit": comparison.LIMIT,
-                "agree": not problems,
-                "measurements": [_plain(item) for item in compared],
-                "outdated": [one.model_dump() for one in outdated],
-            }
-        )
-        return ExitCode.FAILED if problems else ExitCode.OK
+        document = {
+            "ledger": str(ledger.path_of(wanted.directory)),
+            "limit": comparison.LIMIT,
+            "agree": not problems,
+            "measurements": [_plain(item) for item in compared],
+            "outdated": [one.model_dump() for one in outdated],
+        }
+        output.data_json(document)
+        return code
     if compared:
         output.table(_COLUMNS, [_row(item.measurement, item.predicted, item.deviation) for item in compared])
     else:
-        output.data(
-            f"Nothing was measured yet for what {wanted.lock_file} has. Measure with: {options.again(args, 'measure')}"
-        )
+        command = options.again(args, "measure")
+        output.data(f"Nothing was measured yet for what {wanted.lock_file} has. Measure with: {command}")
     for one in outdated:
         output.info(f"{one.model}: the measurement of {one.date[:10]} on {one.device} is for another command line.")
-    for problem in problems:
-        output.info(problem)
     if problems:
+        output.info("\n".join(problems))
         output.info(
             f"  → Measure again: {options.again(args, 'measure', 'MODEL')}. If it takes more for good, declare that in "
             "the model's file: vram: {declared_mib: N, why: …}"
         )
-    return ExitCode.FAILED if problems else ExitCode.OK
-
-
-def _require_running(args: argparse.Namespace) -> Running:
-    running = stack.running(paths.state_dir())
-    if running is None:
-        raise CannotRun(
-            "A model is measured where it runs, and no local stack is running.",
-            next_step=options.again(args, "up", "--detach"),
-        )
-    return running
+    return code
 
 
 def _row(one: Measurement, predicted: int | None, deviation: float | None) -> tuple[str, ...]:
@@ -154,16 +130,11 @@ def _row(one: Measurement, predicted: int | None, deviation: float | None) -> tu
     return one.model, one.device, one.source, shown, f"{mib(one.measured):,}", difference
 
 
-def _plain(item: Any) -> dict[str, Any]:
-    one: Measurement = item.measurement
-    return {
-        "model": one.model,
-        "device": one.device,
-        "source": one.source,
-        "date": one.date,
+def _plain(item: Compared) -> dict[str, Any]:
+    return item.measurement.model_dump(include={"model", "device", "source", "date"}) | {
         "predicted_bytes": item.predicted,
         "declared_bytes": item.declared,
-        "measured_bytes": one.measured,
+        "measured_bytes": item.measurement.measured,
         "deviation": item.deviation,
         "agrees": not item.problem,
     }

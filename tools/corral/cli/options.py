@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +21,8 @@ if TYPE_CHECKING:  # `corral --help` imports this module: keep it light
 
 _SHARED: Mapping[str, Mapping[str, Any]] = {
     "models": {"nargs": "*", "metavar": "MODEL", "help": "ids of models (default: all)"},
-    "--catalog": {
-        "metavar": "DIR",
-        "type": Path,
-        "help": "the catalog folder (default: terraform/catalog, here or in a folder above)",
-    },
-    "--store": {
-        "metavar": "DIR",
-        "type": Path,
-        "help": "the model store (default: store/ in the state folder, see CORRAL_STATE)",
-    },
+    "--catalog": {"metavar": "DIR", "type": Path, "help": "the catalog (default: terraform/catalog, here or above)"},
+    "--store": {"metavar": "DIR", "type": Path, "help": "the model store (default: store/ in CORRAL_STATE)"},
     "--json": {"action": "store_true", "help": "print JSON to stdout instead of a table"},
 }
 _BARE_LOCK = re.compile(r"\bcorral lock\b(?![^\n;&]*--catalog)")
@@ -46,18 +38,22 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     """``--context NAME``, ``--namespace NS``, ``--kubeconfig FILE``."""
     group = parser.add_argument_group("in a cluster, instead of the local stack")
     group.add_argument("--context", metavar="NAME", type=_name, help="a context of the kubeconfig")
-    group.add_argument(
-        "--namespace",
-        metavar="NS",
-        type=_name,
-        help="where llama-swap is (default: the homelab stack's, if it means that context; else llama-cpp)",
-    )
-    group.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        type=Path,
-        help="the kubeconfig (default: the applied stack's, else KUBECONFIG, else ~/.kube/config)",
-    )
+    namespace = "where llama-swap is (default: the homelab stack's, if it means that context; else llama-cpp)"
+    group.add_argument("--namespace", metavar="NS", type=_name, help=namespace)
+    kubeconfig = "the kubeconfig (default: the applied stack's, else KUBECONFIG, else ~/.kube/config)"
+    group.add_argument("--kubeconfig", metavar="FILE", type=Path, help=kubeconfig)
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """The type of an option that takes a number from *least* to *most*."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least or (most and int(text) > most):
+            limits = f"from {least} to {most}" if most else f"of {least} or more"
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number {limits}")
+        return int(text)
+
+    return parse
 
 
 def cluster(args: argparse.Namespace) -> ClusterTarget | None:
@@ -78,16 +74,12 @@ def applied() -> ClusterTarget | None:
 
 def target_words(target: ClusterTarget) -> list[str]:
     """The options that name *target* and its catalog."""
-    return _words(
-        context=target.context, namespace=target.namespace, kubeconfig=target.kubeconfig, catalog=target.catalog
-    )
+    return _words(target, "context", "namespace", "kubeconfig", "catalog")
 
 
 def again(args: argparse.Namespace, *command: str) -> str:
     """``corral`` *command* for the catalog and the store that *args* name: a next step to be typed as it is."""
-    return shlex.join(
-        ["corral", *command, *_words(catalog=getattr(args, "catalog", None), store=getattr(args, "store", None))]
-    )
+    return shlex.join(["corral", *command, *_words(args, "catalog", "store")])
 
 
 def for_catalog(step: str, args: argparse.Namespace) -> str:
@@ -111,8 +103,7 @@ def locked_catalog(directory: Path) -> tuple[Catalog, Lock]:
     """The catalog in *directory*, and its lock, which is fresh.
 
     Raises:
-        CatalogInvalid: a file of the catalog breaks a rule.
-        LockStale: the lock is missing, or does not belong to the catalog.
+        CatalogInvalid, LockStale: the catalog breaks a rule, or the lock is missing or not of this catalog.
     """
     from corral.catalog import catalog
     from corral.lock import lock
@@ -145,5 +136,6 @@ def _name(text: str) -> str:
     return text
 
 
-def _words(**values: object) -> list[str]:
-    return [word for name, value in values.items() if value for word in (f"--{name}", str(value))]
+def _words(source: object, *names: str) -> list[str]:
+    values = ((f"--{name}", getattr(source, name, None)) for name in names)
+    return [word for option, value in values if value for word in (option, str(value))]

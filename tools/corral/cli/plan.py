@@ -16,14 +16,14 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output, paths
 from corral.cli import options
 from corral.cli.seating_help import seating_help
-from corral.errors import CorralError, ExitCode, Refused
+from corral.errors import CorralError, Refused
 
 if TYPE_CHECKING:
     from corral.terraform.changes import Changes
@@ -55,61 +55,43 @@ def add_homelab(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     if args.local:
-        return _local(args)
+        _local(args)
+        return
     if args.store:
         raise Refused(
             "--store is for --local: the homelab's store is its variable store.",
             next_step="Leave --store out, or run: corral plan --local",
         )
-    from corral.terraform import changes
-
-    lab = homelab(args)
-    with refusing_unfit(lab, args.catalog), lab.plan() as plan:
-        meaning = changes.of_plan(plan.document)
+    with planned(args) as (_, plan, changes):
         if args.json:
-            output.data_json(meaning.as_json())
+            output.data_json(changes.as_json())
         else:
-            show(plan, meaning)
-    return ExitCode.OK
+            show(plan, changes)
 
 
-def homelab(args: argparse.Namespace) -> Homelab:
-    """The homelab's stack that *args* define.
+@contextmanager
+def planned(args: argparse.Namespace) -> Iterator[tuple[Homelab, Plan, Changes]]:
+    """The homelab's stack that *args* define, its plan, and the changes; in the block a refusal gets remedies.
 
     Raises:
-        Refused: a file of variables is not there.
+        Refused: a file of variables is not there, or Terraform refuses the plan.
+        CatalogInvalid, LockStale: the catalog breaks a rule, or its lock is not fresh; Terraform is not started.
     """
+    from corral.terraform import changes
     from corral.terraform.homelab import Homelab
 
     for file in args.var_file:
         if not file.is_file():
             raise Refused(f"There is no file {file}.", next_step="Correct: --var-file FILE")
-    return Homelab(catalog=args.catalog, var_files=args.var_file, report=output.info)
-
-
-@contextmanager
-def refusing_unfit(lab: Homelab, named: Path | None) -> Iterator[None]:
-    """Check the lock before Terraform is prepared; in the block, put remedies beneath a refusal.
-
-    Args:
-        lab: the stack.
-        named: the catalog on the command line; None: the one in the stack's variables.
-
-    Raises:
-        LockStale: the lock is missing, or does not belong to the catalog.
-        CatalogInvalid: a file of the catalog breaks a rule.
-    """
-    folder = named
+    lab = Homelab(catalog=args.catalog, var_files=args.var_file, report=output.info)
+    folder = args.catalog
     if folder is None:
         with suppress(CorralError):  # a plan explains what is wrong with the variables
             folder = lab.target().catalog
-    if folder is None:
-        yield
-        return
-    with seating_help(*options.locked_catalog(folder)):
-        yield
+    with seating_help(*options.locked_catalog(folder)) if folder else nullcontext(), lab.plan() as plan:
+        yield lab, plan, changes.of_plan(plan.document)
 
 
 def show(plan: Plan, changes: Changes) -> None:
@@ -123,8 +105,7 @@ def _in_one_line(file: re.Match[str]) -> str:
     return f"{file['begin']} … {file['lines'].count(chr(10))} lines …{file['end'].strip()}"
 
 
-def _local(args: argparse.Namespace) -> int:
-    from corral.cli.up import PORT
+def _local(args: argparse.Namespace) -> None:
     from corral.engine import binaries, ports, stack
     from corral.terraform import local
 
@@ -135,8 +116,6 @@ def _local(args: argparse.Namespace) -> int:
     engine = binaries.llama_server()
     store, state = options.store_dir(args), paths.state_dir()
     running = stack.running(state)
-    port = running.first_engine_port if running else ports.for_engines(len(wanted.models), PORT)
+    port = running.first_engine_port if running else ports.for_engines(len(wanted.models), ports.LLAMA_SWAP)
     with seating_help(wanted, locked):
-        planned = local.plan_local(wanted.directory, store, engine.path, state=state, start_port=port)
-    output.data(planned)
-    return ExitCode.OK
+        output.data(local.plan_local(wanted.directory, store, engine.path, state=state, start_port=port))

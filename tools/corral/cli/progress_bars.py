@@ -1,4 +1,4 @@
-"""Showing the progress of work that reports ``corral.agent.progress`` events, on stderr."""
+"""Shows the progress of work that reports ``corral.agent.progress`` events, on stderr."""
 
 from __future__ import annotations
 
@@ -7,62 +7,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from corral import output
-from corral.agent.progress import (
-    Downloading,
-    Event,
-    Finished,
-    Hashing,
-    Lines,
-    Overall,
-    Planned,
-    Report,
-    RetryFilter,
-    Retrying,
-    Warming,
-    describe,
-)
+from corral.agent import progress
+from corral.agent.progress import Event, Report
 
 _TOTAL = "all of it"
 
 
 @contextmanager
 def progress_on_stderr() -> Iterator[Report]:
-    """What to report to: bars on a terminal, plain lines elsewhere."""
+    """Receives the events: bars on a terminal, plain lines elsewhere."""
     if sys.stderr.isatty():
         with ProgressBars() as bars:
             yield bars
     else:
-        yield Lines(output.info)
+        yield progress.Lines(output.info)
 
 
 class ProgressBars:
     """One bar for each file and one for all; what has a sentence of its own stands above them."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
+        self._progress = rich_progress.Progress(
+            rich_progress.TextColumn("{task.description}", markup=False),
+            rich_progress.BarColumn(),
+            rich_progress.DownloadColumn(),
+            rich_progress.TransferSpeedColumn(),
+            rich_progress.TimeRemainingColumn(),
             console=console or Console(stderr=True),
             transient=True,
         )
-        self._tasks: dict[str, TaskID] = {}
-        self._overall = Overall()
-        self._retries = RetryFilter()
+        self._tasks: dict[str, rich_progress.TaskID] = {}
+        self._overall = progress.Overall()
+        self._retries = progress.RetryFilter()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -72,26 +52,24 @@ class ProgressBars:
         self._progress.stop()
 
     def __call__(self, event: Event) -> None:
-        """Show *event*."""
         self._overall.update(event)
         match event:
-            case Planned():
+            case progress.Planned():
                 if event.bytes_missing:
                     self._show(_TOTAL, 0, event.bytes_missing)
-            case Downloading():
+            case progress.Downloading():
                 self._show(event.name, event.done, event.size)
                 self._show(_TOTAL, self._overall.arrived, None)
-            case Hashing():
+            case progress.Hashing():
                 self._show(f"{event.name}: checking", event.done, event.size)
-            case Warming():
+            case progress.Warming():
                 self._show(f"{event.name}: reading", event.done, event.size)
-            case Retrying():
+            case progress.Retrying():
                 if not self._retries.passes(event):
                     return
-            case Finished():
+            case progress.Finished():
                 return
-        line = describe(event)
-        if line:
+        if line := progress.describe(event):
             self._progress.console.print(line, markup=False, highlight=False)
 
     def _show(self, name: str, done: int, size: int | None) -> None:

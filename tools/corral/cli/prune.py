@@ -1,14 +1,15 @@
 """Remove from the store what nothing needs any more; without --yes, only list it.
 
-A file stays as long as a model's link leads to it, the lock names it (so an update that is fetched and not linked
-yet is safe), or a process is downloading it.  Everything else is removed once it was idle for the grace period: a
-server that was started before an update may have the old files open, and over NFS it loses them when they are
-removed.  Restart such servers first, or leave them the time.
+A file stays as long as a model's link leads to it, the lock names it (so an update that is fetched and not linked yet
+is safe), or a process is downloading it.  Everything else is removed once it was idle for the grace period: a server
+that was started before an update may have the old files open, and over NFS it loses them when they are removed. Restart
+such servers first, or wait for as long.
 
-Files of a `path:` model are never touched.  A model that left the catalog keeps its link, and so its files: remove
-the link, then prune.
+Files of a `path:` model are never touched.  A model that left the catalog keeps its link, and so its files: remove the
+link, then prune.
 
-  corral prune                      what would be removed
+examples:
+  corral prune                      list what would be removed
   corral prune --yes                remove it
   corral prune --yes --grace 7d     only what has been idle for a week
 """

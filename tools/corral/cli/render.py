@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "--catalog", "--store")
     parser.add_argument("--api-base", metavar="URL", default=documents.IN_CLUSTER, help="endpoint in the LiteLLM list")
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--check", action="store_true", help="only say which files are stale; exit 1 when one is")
+    way.add_argument("--check", action="store_true", help="only list which files are stale; exit 1 when one is")
     way.add_argument(
         "--print", choices=("models", "litellm", "llama-swap"), dest="show", help="print this one to stdout"
     )
@@ -42,24 +42,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Render, then write, compare or print."""
     wanted = catalog.load(options.catalog_dir(args))
     present = lock.read(wanted.lock_file)
-    if args.show == "models":
-        output.data(documents.models_table(wanted, present))
-        return ExitCode.OK
-    if args.show == "litellm":
-        output.data(documents.litellm(wanted, args.api_base))
-        return ExitCode.OK
-    if args.show == "llama-swap":
-        output.data(_llama_swap(args, wanted))
+    if args.show:
+        shown = {
+            "models": lambda: documents.models_table(wanted, present),
+            "litellm": lambda: documents.litellm(wanted, args.api_base),
+            "llama-swap": lambda: _llama_swap(args, wanted),
+        }
+        output.data(shown[args.show]())
         return ExitCode.OK
     if wanted.directory.resolve() != paths.REPOSITORY / "terraform" / "catalog":
         raise Refused(
             f"The documents of the repository are about its own catalog, not about {wanted.directory}.",
             next_step="For another catalog: corral render --print models",
         )
-    rendered = [*documents.repository_documents(wanted, present), _seating_picture()]
+    rendered = [*documents.repository_documents(wanted, present), documents.seating_picture()]
     stale = [item for item in rendered if item.stale]
     for item in stale:
         output.data(f"{item.path} {'is stale' if args.check else 'written'}")
@@ -71,15 +69,6 @@ def run(args: argparse.Namespace) -> int:
     if not stale:
         output.info("All rendered files are fresh.")
     return ExitCode.OK
-
-
-def _seating_picture() -> documents.Document:
-    """The seating chart of the demo, as the README shows it."""
-    from corral.seating import chart, svg
-
-    demo = catalog.load(paths.REPOSITORY / "terraform" / "catalog-demo")
-    drawn = svg.draw(chart.of(lock.require_fresh(demo)))
-    return documents.Document(paths.REPOSITORY / "docs" / "seating-demo.svg", drawn)
 
 
 def _llama_swap(args: argparse.Namespace, wanted: catalog.Catalog) -> str:

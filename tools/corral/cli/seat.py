@@ -16,7 +16,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,12 +23,11 @@ from typing import TYPE_CHECKING
 from corral import output
 from corral.cli import options
 from corral.errors import ExitCode, Refused
-from corral.files import write_atomically
+from corral.files import refuse_unwritable, write_atomically
 from corral.seating import advice, remedies, report
 from corral.seating.report import Report
 
 if TYPE_CHECKING:
-    from corral.seating.terminal import Styled
     from corral.seating.what_if import Change
 
 
@@ -65,7 +63,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(found: Report, changes: Sequence[Change], args: argparse.Namespace, *, home: Path) -> None:
     if args.svg:
-        _write_svg(args.svg, found)
+        from corral.seating import svg
+
+        with refuse_unwritable(args.svg, next_step="Name another file with: --svg FILE"):
+            write_atomically(args.svg, svg.draw(found.chart))
+        output.info(f"{args.svg} written")
     for one in found.advice:
         output.warn(advice.sentence(one))
     if args.json:
@@ -75,7 +77,7 @@ def _show(found: Report, changes: Sequence[Change], args: argparse.Namespace, *,
 
     for change in changes:
         output.info(f"what if {change}")
-    _print(terminal.draw(found.chart))
+    output.styled(terminal.draw(found.chart))
     output.data("")
     output.table(report.MODEL_COLUMNS, list(found.model_rows()))
     for name, card in found.chart.cards.items():
@@ -83,25 +85,3 @@ def _show(found: Report, changes: Sequence[Change], args: argparse.Namespace, *,
             output.info("\n".join(["", *found.remedy_lines(name, hypothetical=bool(changes))]))
             if found.remedies(name) and not changes:
                 output.info(f"  → {remedies.afterwards(home)}")
-
-
-def _write_svg(file: Path, found: Report) -> None:
-    from corral.seating import svg
-
-    try:
-        write_atomically(file, svg.draw(found.chart))
-    except OSError as error:
-        raise Refused(
-            f"{file} cannot be written: {error.strerror}.", next_step="Name another file with: --svg FILE"
-        ) from None
-    output.info(f"{file} written")
-
-
-def _print(drawn: Sequence[Styled]) -> None:
-    if not sys.stdout.isatty():
-        output.data("".join(text for text, _ in drawn))
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    Console(highlight=False).print(Text.assemble(*drawn), soft_wrap=True)

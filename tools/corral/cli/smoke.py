@@ -1,17 +1,15 @@
 """Prove that every model answers, and answers right: not a status, an answer.
 
-A text model must give an answer (exactly `smoke.expect` where the catalog has one), a vision model must name two
-images in order, both ways round, and a stream must be complete.  Resident models are checked first, and each model is
-loaded at most once.  /health of llama-swap only shows that llama-swap lives; /v1/models must equal the catalog.
+A text model must give an answer (exactly `smoke.expect` where the catalog has one), a vision model must name two images
+in order, both ways round, and a stream must be complete.  Resident models are checked first, and each model is loaded
+at most once.  /health of llama-swap only shows that llama-swap lives; /v1/models must equal the catalog.
 
 Without --endpoint it checks the local stack, by default against the catalog that the stack was started with.  With
 --context it checks the llama-swap in that cluster, through a forwarded port: neither kubectl nor a route into the
 cluster is needed.  With neither, and no local stack, it is the cluster that terraform/stacks/homelab was applied to.
 
-An API key is taken from CORRAL_API_KEY, never from the command line.
-
-With --resident-only, models that are not in memory are skipped, and nothing is loaded or evicted.  When nothing at all
-is resident there is no answer to judge: that is no pass but exit code 3.
+An API key is taken from CORRAL_API_KEY, never from the command line.  With --resident-only, models that are not in
+memory are skipped, and nothing is loaded or evicted; with none resident, nothing is proved: exit code 3.
 
 examples:
   corral smoke qwen3-8b --endpoint http://llama-swap.lan:8080 --junit smoke.xml
@@ -25,11 +23,11 @@ import asyncio
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from corral import output, paths
 from corral.catalog import catalog
@@ -49,24 +47,14 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "models", "--catalog", "--json")
     parser.add_argument(
-        "--endpoint",
-        metavar="URL",
-        help="a llama-swap or another OpenAI endpoint, with or without /v1 (default: local)",
+        "--endpoint", metavar="URL", help="any OpenAI endpoint, with or without /v1 (default: the local llama-swap)"
     )
+    seconds: dict[str, Any] = {"metavar": "SECONDS", "type": _seconds}
+    silence = "a model that is loaded and sends no byte for so long has failed (default: 60)"
     parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=_seconds,
-        default=300.0,
-        help="time limit of each check, loading included (default: 300)",
+        "--timeout", **seconds, default=300.0, help="limit of each check, loading included (default: 300)"
     )
-    parser.add_argument(
-        "--silence",
-        metavar="SECONDS",
-        type=_seconds,
-        default=SILENCE_LIMIT_S,
-        help="a model that is loaded and sends no byte for so long has failed (default: 60)",
-    )
+    parser.add_argument("--silence", **seconds, default=SILENCE_LIMIT_S, help=silence)
     parser.add_argument(
         "--resident-only", action="store_true", help="skip models that are not in memory; never cause a load"
     )
@@ -78,9 +66,8 @@ def run(args: argparse.Namespace) -> int:
     """Check, print each result to stderr when it is known, and report."""
     junit: Path | None = args.junit
     if junit and not junit.parent.is_dir():
-        raise Refused(
-            f"There is no folder {junit.parent} to write {junit.name} to.", next_step=f"mkdir -p {junit.parent}"
-        )
+        missing = f"There is no folder {junit.parent} to write {junit.name} to."
+        raise Refused(missing, next_step=f"mkdir -p {junit.parent}")
     target = options.cluster(args)
     if target and args.endpoint:
         raise Refused("--endpoint and a cluster were both named.", next_step="Leave out one of them")
@@ -112,23 +99,13 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The endpoint that is checked.
-
-    Attributes:
-        root: its address, here and now.
-        url: its address in the report.
-        logs: gives the command that shows a model's log; None: the endpoint's own.
-        why: the command that explains a failure; empty when there is none.
-        is_local: whether it is the local stack.
-    """
+class _Place(NamedTuple):
+    """The endpoint: its address now and in the report, and the commands for its log and for a failure."""
 
     root: str
     url: str
-    logs: Callable[[str], str] | None = None
+    logs: str = ""
     why: str = ""
-    is_local: bool = False
 
 
 @contextmanager
@@ -137,13 +114,12 @@ def _place(args: argparse.Namespace, local: stack.Running | None, target: Cluste
         address = args.endpoint or (local.endpoint if local else "")
         if not address:
             raise CannotRun(
-                "No local stack is running, nothing was applied to a cluster from this clone, and no --endpoint was "
-                "given.",
+                "No local stack is running, nothing was applied to a cluster from this clone, no --endpoint was given.",
                 next_step="corral up --detach here, corral apply in the cluster of terraform/stacks/homelab, "
                 "or name one: corral smoke --endpoint URL",
             )
         root = root_of(address)
-        yield _Place(root, root, is_local=not args.endpoint)
+        yield _Place(root, root)
         return
     from corral.cluster import client, port_forward
 
@@ -152,7 +128,7 @@ def _place(args: argparse.Namespace, local: stack.Running | None, target: Cluste
     named = options.target_words(replace(target, context=cluster.context, catalog=args.catalog))
     with port_forward.forwarded(cluster, target.namespace, target.service) as root:
         output.info(f"{target.url} of context {cluster.context}, through {root}")
-        yield _Place(root, target.url, logs=lambda _model: logs, why=shlex.join(["corral", "why", *named]))
+        yield _Place(root, target.url, logs=logs, why=shlex.join(["corral", "why", *named]))
 
 
 async def _check(
@@ -164,7 +140,7 @@ async def _check(
             args.timeout,
             silence_s=args.silence,
             resident_only=args.resident_only,
-            is_local=place.is_local,
+            is_local=not (args.endpoint or place.logs),
             say=output.info,
             logs=place.logs,
             why_not_loaded=(lambda _model: "") if args.endpoint else lambda model: _logged_cause(place.root, model),

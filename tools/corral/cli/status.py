@@ -1,9 +1,9 @@
-"""What runs, and what is wrong: in the local stack, or in a cluster.
+"""Show what runs, and what is wrong: in the local stack, or in a cluster.
 
 Of the local stack: each model's state, its process, and why the last load failed if it did.  Of a service that the
 Ansible role llama_server has installed here: whether it runs, how many layers the GPU takes, and why.  Of a cluster:
-the store, the download, the pod, the models, the card, and for everything that is wrong a sentence, what Kubernetes
-said, and the command to type next.  Without options it is the first of the three that there is; the cluster is the one
+the store, the download, the pod, the models, the card, and for everything that is wrong a sentence, the event in
+Kubernetes, and the next command.  Without options it is the first of the three that there is; the cluster is the one
 that terraform/stacks/homelab was applied to.
 
 It only reads: no model is loaded by it, and none is kept loaded.  Exit code 1 when nothing runs, a model has failed, or
@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from corral import output, paths
@@ -36,7 +37,6 @@ from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, ExitCode, Failed
 
 if TYPE_CHECKING:
-    from corral.cluster.finding import Finding
     from corral.cluster.target import ClusterTarget
 
 _LOG_LINES = 20_000  # enough to find a model's last failure
@@ -48,10 +48,10 @@ class ModelStatus:
 
     model: str
     state: str
-    pid: int | None
-    proxy: str | None
-    ttl: int | None
-    reason: str
+    pid: int | None = None
+    proxy: str | None = None
+    ttl: int | None = None
+    reason: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,37 +61,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show it; exit 1 when there is nothing, it is dead, or a model has failed."""
-    state = paths.state_dir()
-    where = options.cluster(args)
-    if where is None and stack.recorded(state) is None:
+    state, target = paths.state_dir(), options.cluster(args)
+    if target is None and stack.recorded(state) is None:
         if services := gpu_layers.installed():
-            return _on_this_host(args, services)
-        where = options.applied()
-    if where:
-        return _in_cluster(args, where)
+            return _host(args, services)
+        target = options.applied()
+    return _cluster(args, target) if target else _local_stack(args, state)
+
+
+def _local_stack(args: argparse.Namespace, state: Path) -> int:
     try:
         running = _require_running(state)
         models = _models(running, state)
     except Failed as error:
-        if args.json:
-            output.data_json({"running": False, "reason": error.message, "next_step": error.next_step})
-            return ExitCode.FAILED
-        raise
+        if not args.json:
+            raise
+        output.data_json({"running": False, "reason": error.message, "next_step": error.next_step})
+        return ExitCode.FAILED
     code = ExitCode.FAILED if any(one.state == "failed" for one in models) else ExitCode.OK
-    if args.json:
-        output.data_json(_plain(running, models))
-        return code
-    engine = running.engine
-    output.info(f"{running.endpoint}  up {duration(time.time() - running.started_at)}  llama-swap pid {running.pid}")
-    output.info(f"engine: {engine.path} ({engine.origin}), build {engine.build}")
+    engine, uptime = running.engine, time.time() - running.started_at
+    document = {
+        "running": True,
+        "endpoint": running.endpoint,
+        "pid": running.pid,
+        "uptime_seconds": round(uptime, 1),
+        "engine": {"path": str(engine.path), "origin": engine.origin, "build": engine.build},
+        "models": [asdict(one) for one in models],
+    }
+    if not args.json:
+        output.info(f"{running.endpoint}  up {duration(uptime)}  llama-swap pid {running.pid}")
+        output.info(f"engine: {engine.path} ({engine.origin}), build {engine.build}")
     rows = [(one.model, one.state, str(one.pid or "-"), one.proxy or "-", one.reason) for one in models]
-    output.table(("model", "state", "pid", "engine at", "reason"), rows)
-    if code != ExitCode.OK:
+    output.result(document, ("model", "state", "pid", "engine at", "reason"), rows, as_json=args.json)
+    if code and not args.json:
         output.info("What is behind it, and what to do: corral why MODEL")
     return code
 
 
-def _on_this_host(args: argparse.Namespace, services: tuple[HostService, ...]) -> int:
+def _host(args: argparse.Namespace, services: tuple[HostService, ...]) -> int:
     states = {service: service.state() for service in services}
     runs = all(state == "active" for state in states.values())
     if args.json:
@@ -105,32 +112,29 @@ def _on_this_host(args: argparse.Namespace, services: tuple[HostService, ...]) -
     return ExitCode.OK if runs else ExitCode.FAILED
 
 
-def _in_cluster(args: argparse.Namespace, where: ClusterTarget) -> int:
+def _cluster(args: argparse.Namespace, target: ClusterTarget) -> int:
     from corral.cluster import client, summary
 
-    cluster = client.connect(where.kubeconfig, where.context)
-    found = summary.summary(cluster, where)
+    cluster = client.connect(target.kubeconfig, target.context)
+    found = summary.summary(cluster, target)
+    code = ExitCode.OK if found.is_well else ExitCode.FAILED
     if args.json:
-        output.data_json(found.as_json(cluster, where))
-        return ExitCode.OK if found.is_well else ExitCode.FAILED
-    output.info(f"{where.url}  context {cluster.context}, Kubernetes {cluster.version} at {cluster.server}")
-    if where.trouble:
-        output.warn(f"The seating chart is not known: {where.trouble}")
+        output.data_json(found.as_json(cluster, target))
+        return code
+    output.info(f"{target.url}  context {cluster.context}, Kubernetes {cluster.version} at {cluster.server}")
+    if target.trouble:
+        output.warn(f"The seating chart is not known: {target.trouble}")
     output.table(("what", "name", "state", "details"), summary.rows(found))
     if found.models_unseen:
         output.info(f"The models could not be read: {found.models_unseen}")
-    if found.findings:
-        output.data("\n".join(line for finding in found.findings for line in _lines(finding)))
-    elif not found.is_serving:
+    for one in found.findings:
+        event = f"\n  {one.event}" if one.event else ""
+        output.data(f"{one.subject}: {one.what}{event}\n  → {one.next_step}")
+    if not (found.findings or found.is_serving):
         output.info("Nothing is known to be wrong; it does not serve yet.")
     if found.has_failed_model:
         output.info(f"What is behind a failed model: corral why MODEL --context {cluster.context}")
-    return ExitCode.OK if found.is_well else ExitCode.FAILED
-
-
-def _lines(finding: Finding) -> list[str]:
-    event = [f"  {finding.event}"] if finding.event else []
-    return [f"{finding.subject}: {finding.what}", *event, f"  → {finding.next_step}"]
+    return code
 
 
 def _require_running(state: Path) -> Running:
@@ -145,7 +149,7 @@ def _require_running(state: Path) -> Running:
         holding = f" {left} of its engines live on and hold memory." if left else ""
         raise Failed(
             f"llama-swap (pid {recorded.pid}) has died without being stopped.{holding}",
-            next_step="corral logs shows its last words; corral up starts anew, corral down only cleans up",
+            next_step="corral logs shows its last lines; corral up starts anew, corral down only cleans up",
         )
     return recorded
 
@@ -162,42 +166,17 @@ def _models(running: Running, state: Path) -> list[ModelStatus]:
         ) from None
     failures = log_lines.failures(StackFolder(state).log_tail(_LOG_LINES))
     members = running.members()
-    found = []
-    for model in ids:
-        resident = residents.get(model)
-        if resident:
-            pid = _engine_pid(resident, members)
-            found.append(ModelStatus(model, resident.state, pid, resident.proxy, resident.ttl, ""))
-        elif model in failures:
-            cause = log_lines.cause(client.model_log(model)) or "it ended without an error of its own: was it killed?"
-            found.append(ModelStatus(model, "failed", None, None, None, f"{failures[model]}: {cause}"))
-        else:
-            found.append(ModelStatus(model, "unloaded", None, None, None, ""))
-    return found
+    return [_model(one, residents.get(one), failures.get(one), members, client) for one in ids]
 
 
-def _engine_pid(resident: Resident, members: list[Mark]) -> int | None:
-    port = urlsplit(resident.proxy).port
-    return next((one.pid for one in members if port and ports.is_listening(one.pid, port)), None)
-
-
-def _plain(running: Running, models: list[ModelStatus]) -> dict[str, Any]:
-    engine = running.engine
-    return {
-        "running": True,
-        "endpoint": running.endpoint,
-        "pid": running.pid,
-        "uptime_seconds": round(time.time() - running.started_at, 1),
-        "engine": {"path": str(engine.path), "origin": engine.origin, "build": engine.build},
-        "models": [
-            {
-                "model": one.model,
-                "state": one.state,
-                "pid": one.pid,
-                "proxy": one.proxy,
-                "ttl": one.ttl,
-                "reason": one.reason,
-            }
-            for one in models
-        ],
-    }
+def _model(
+    model: str, resident: Resident | None, failure: str | None, members: Sequence[Mark], client: LlamaSwap
+) -> ModelStatus:
+    if resident:
+        port = urlsplit(resident.proxy).port
+        pid = next((one.pid for one in members if port and ports.is_listening(one.pid, port)), None)
+        return ModelStatus(model, resident.state, pid, resident.proxy, resident.ttl)
+    if failure:
+        cause = log_lines.cause(client.model_log(model)) or "it ended without an error of its own: was it killed?"
+        return ModelStatus(model, "failed", reason=f"{failure}: {cause}")
+    return ModelStatus(model, "unloaded")

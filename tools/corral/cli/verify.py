@@ -1,14 +1,15 @@
 """Read every byte in the store again and compare it with the lock.
 
-It also checks that each model's link leads to the files of the lock: the report is about what a server would
-read.  With --repair, what is missing or damaged is fetched anew and read once more.  A server that has a damaged
-file open keeps it until it is restarted; so the old bytes stay in the store until `corral prune` removes them.
+It also checks that each model's link leads to the files of the lock: the report is about what a server would read. With
+--repair, what is missing or damaged is fetched anew and read once more.  A server that has a damaged file open keeps it
+until it is restarted; so the old bytes stay in the store until `corral prune` removes them.
 
+Exit code 1: a file differs from the lock, and was not repaired.
+
+examples:
   corral verify                 all models of the lock
   corral verify qwen3-8b        this one
   corral verify --repair        and repair what is wrong
-
-Exit code 1: a file differs from the lock, and was not repaired.
 """
 
 from __future__ import annotations

@@ -16,12 +16,10 @@ def show(lock: Lock) -> None:
 
     The seat is rounded up; the parts of its prediction are rounded to the nearest MiB.
     """
-    columns = ["model", *_PARTS, "rules", "seat"]
-    lines = [[model_id, *_cells(entry)] for model_id, entry in lock.models.items()]
-    if any(entry.measured for entry in lock.models.values()):
-        columns.append("measured on a card")
-        lines = [[*line, _measured(lock.models[line[0]])] for line in lines]
-    output.table(columns, lines, title="VRAM in MiB")
+    is_measured = any(entry.measured for entry in lock.models.values())
+    columns = ["model", *_PARTS, "rules", "seat", *(["measured on a card"] if is_measured else [])]
+    rows = [[model_id, *_cells(entry)] for model_id, entry in lock.models.items()]
+    output.table(columns, [row[: len(columns)] for row in rows], title="VRAM in MiB")
 
 
 def as_json(entry: LockEntry) -> dict[str, Any]:
@@ -44,11 +42,9 @@ def _cells(entry: LockEntry) -> list[str]:
     if predicted.gpu is not None:
         amounts = [*(getattr(predicted.gpu, part) for part in _PARTS), sum(rule.bytes for rule in predicted.rules)]
         parts = [f"{round(amount / MIB):,}" for amount in amounts]
-    return [*parts, f"{seat.mib:,}{'' if seat.basis == 'predicted' else f' {seat.basis}'}"]
-
-
-def _measured(entry: LockEntry) -> str:
-    if entry.measured is None:
-        return "-"
-    measured, predicted = entry.measured.gpu_bytes, entry.predicted.gpu_bytes
-    return f"{mib(measured):,}" + (f" ({(measured - predicted) / predicted:+.1%})" if predicted else "")
+    taken = f"{seat.mib:,}{'' if seat.basis == 'predicted' else f' {seat.basis}'}"
+    measured = entry.measured.gpu_bytes if entry.measured else None
+    if measured is None:
+        return [*parts, taken, "-"]
+    expected = predicted.gpu_bytes
+    return [*parts, taken, f"{mib(measured):,}" + (f" ({(measured - expected) / expected:+.1%})" if expected else "")]

@@ -4,6 +4,7 @@ Run it on the machine that serves, inside the server's own memory limit: cached 
 reads them first, and dropped when that limit is reached.  The measurement is the kernel's (mincore), taken after all is
 read; less than 99 % of any file is exit code 1.
 
+examples:
   corral warm qwen3-8b
   corral warm qwen3-8b qwen3vl-4b --json
 """

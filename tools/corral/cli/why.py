@@ -6,10 +6,8 @@ catalog, the worst first.
 
 The class is one of: healthy not-in-catalog stack-down engine-missing file-missing file-damaged bad-argument
 out-of-memory port-in-use load-timeout crashed hung over-concurrency unknown.  "unknown" is a result too: no evidence
-explains a failure, or some evidence is missing.
-
-What is true now comes first.  A model whose engine died and was loaded again, or whose file was damaged and is whole
-again, is "healthy": the next request works.  The evidence states what failed, when, and that it is over.
+explains a failure, or some evidence is missing.  What is true now comes first.  A model whose engine died and was
+loaded again, or whose file was damaged and is whole again, is "healthy": the evidence states what failed, and when.
 
 With --json: {"model", "class", "culprit", "evidence": [...], "next": [...]}; without MODEL the worst of them, and all
 under "answers".  "next" holds commands that can be typed as they are.
@@ -18,17 +16,18 @@ With --context it diagnoses the llama-swap in that cluster (without, and without
 terraform/stacks/homelab was applied to): the state of the pod in Kubernetes, llama-swap's state and log, and the
 engine's log.  No process, port or file can be read there; where that leaves a question open, the class is "unknown".
 
+Exit code 0: healthy.  1: a reason was found.  3: unknown.
+
 examples:
   corral why qwen3-8b
   corral why qwen3-8b --context homelab
   corral why --json | jq -r '.answers[] | [.model, .class] | @tsv'
-
-Exit code 0: healthy.  1: a reason was found.  3: unknown.
 """
 
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,15 +115,12 @@ def _scope(args: argparse.Namespace) -> local.Scope:
 
 
 def _default_catalog() -> Path | None:
-    try:
+    with suppress(Refused):
         return paths.find_catalog()
-    except Refused:
-        return None
+    return None
 
 
 def _text(verdict: Verdict) -> str:
     culprit = f" ({verdict.culprit})" if verdict.culprit else ""
-    lines = [f"{one_line(verdict.model)}: {_SENTENCES[verdict.reason]}{culprit}."]
-    lines += [f"  {line}" for line in verdict.evidence]
-    lines += [f"  → {line}" for line in verdict.next_steps]
-    return "\n".join(lines)
+    details = [*verdict.evidence, *(f"→ {step}" for step in verdict.next_steps)]
+    return "\n  ".join([f"{one_line(verdict.model)}: {_SENTENCES[verdict.reason]}{culprit}.", *details])

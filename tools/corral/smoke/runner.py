@@ -54,7 +54,7 @@ class Runner:
         resident_only: check only models that are in memory, so that nothing is loaded and nothing evicted.
         is_local: the endpoint is the local stack, so ``corral logs`` shows its logs.
         say: receives a line for each step.
-        logs: gives the command that shows a model's log, where the endpoint's own address is not for the operator.
+        logs: the command that shows the logs, where the endpoint's own address is not for the operator; else empty.
         why_not_loaded: gives, in a thread, the reason in an engine's log when its model failed to load; may be empty.
     """
 
@@ -64,7 +64,7 @@ class Runner:
     resident_only: bool = False
     is_local: bool = False
     say: Callable[[str], None] = lambda _line: None
-    logs: Callable[[str], str] | None = None
+    logs: str = ""
     why_not_loaded: Callable[[str], str] = lambda _model: ""
     _is_llama_swap: bool = field(default=True, init=False)
     _results: list[CheckResult] = field(default_factory=list, init=False)
@@ -221,7 +221,7 @@ class Runner:
 
     def _logs(self, model: str) -> str:
         if self.logs:
-            return self.logs(model)
+            return self.logs
         if self.is_local:
             return f"corral logs {model}".rstrip()
         if self._is_llama_swap:
