@@ -27,8 +27,7 @@ from .transfer import Damaged, transfer
 
 _FIRST_POLL_SECONDS = 0.05
 _LONGEST_POLL_SECONDS = 0.5
-_RESERVED_SHARE = 0.01
-"""Of what is fetched: a file system needs room for its own books."""
+_RESERVED_SHARE = 0.01  # of what is fetched: a file system needs room for its metadata
 
 
 def fetch(

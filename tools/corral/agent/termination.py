@@ -13,8 +13,7 @@ from pathlib import Path
 
 from .errors import Code, CorralError, Fields
 
-LIMIT = 4096
-"""Bytes that Kubernetes keeps."""
+LIMIT = 4096  # bytes that Kubernetes keeps
 _SENTENCE = 1000  # characters of at most four bytes each
 _VALUE = 200
 

@@ -22,8 +22,7 @@ from .progress import Cramped, Report, Warming, duration, human
 from .stopping import Stopped
 from .store import Store, disk_error
 
-ENOUGH = 0.99
-"""The part of a file that must be in memory for it to count as warm."""
+ENOUGH = 0.99  # the part of a file that must be in memory for it to count as warm
 
 _MIB = 1 << 20
 _READ_BYTES = 4 * _MIB
