@@ -158,7 +158,7 @@ def test_it_works_without_a_home_folder(stack):
     assert terraform(stack, "output", "-raw", "first", env=nothing).stdout == "one"
 
 
-def test_several_at_once_do_not_disturb_each_other(stack, tmp_path):
+def test_several_processes_do_not_disturb_each_other(stack, tmp_path):
     folders = [Path(shutil.copytree(stack, tmp_path / str(number))) for number in range(4)]
     words = [EMBEDDED, "apply", "-auto-approve", "-no-color"]
     applies = [subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL) for folder in folders]

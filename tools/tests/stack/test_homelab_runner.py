@@ -42,15 +42,15 @@ def impatient(monkeypatch):
 
 
 class Guard:
-    """Sees what it is told to see, and remembers what it had to end."""
+    """Returns the findings of *inspect*, and records what it had to end."""
 
-    def __init__(self, look=tuple, end=None):
-        self.asked, self.ended = [], []
-        self._look, self._end = look, end or (lambda: None)
+    def __init__(self, inspect=tuple, end=None):
+        self.inspected, self.ended = [], []
+        self._inspect, self._end = inspect, end or (lambda: None)
 
     def inspect(self, kinds):
-        self.asked.append(set(kinds))
-        return self._look() if kinds else ()  # nothing is wrong with what Terraform has not begun
+        self.inspected.append(set(kinds))
+        return self._inspect() if kinds else ()  # nothing is wrong with what Terraform has not begun
 
     def end(self, kinds):
         self.ended.append(set(kinds))
@@ -68,12 +68,12 @@ def terraform(stack, *words):
 
 
 def test_a_stack_is_initialised_when_it_has_to_be_and_only_then(stack):
-    said: list[str] = []
+    reported: list[str] = []
     for _ in range(2):
-        with Homelab(stack, report=said.append).plan() as plan:
+        with Homelab(stack, report=reported.append).plan() as plan:
             assert "terraform_data.thing will be created" in plan.text
 
-    assert said == [f"terraform init in {stack}"]
+    assert reported == [f"terraform init in {stack}"]
 
 
 def test_terraform_and_corral_share_the_stack(stack):
@@ -90,7 +90,7 @@ def test_a_stack_that_was_never_applied_has_no_outputs(stack):
     assert Homelab(stack).outputs() == {}
 
 
-def test_what_terraform_complains_of_comes_without_colours(stack):
+def test_errors_of_terraform_have_no_colours(stack):
     apply(stack)
     (stack / "terraform.tfstate").write_text("{")
 
@@ -122,7 +122,7 @@ def test_a_state_that_would_move_is_left_to_the_operator(stack):
     assert not (stack / "own" / "state").exists()
 
 
-def test_what_the_command_line_says_comes_last(stack, tmp_path):
+def test_values_of_the_command_line_win(stack, tmp_path):
     (tmp_path / "more.tfvars").write_text('note = "third"\ncatalog = "elsewhere"\n')
 
     with Homelab(stack, catalog=tmp_path / "mine", var_files=[tmp_path / "more.tfvars"]).plan() as plan:
@@ -222,7 +222,7 @@ def test_variables_without_a_value_are_named_with_the_file_to_write(stack):
     assert caught.value.next_step == f"cp {stack}/terraform.tfvars.example {stack}/terraform.tfvars, then edit it"
 
 
-def test_a_broken_rule_is_told_in_its_own_words(stack, tmp_path, monkeypatch):
+def test_a_broken_rule_is_refused_in_its_own_words(stack, tmp_path, monkeypatch):
     monkeypatch.setitem(remedies.RULES, "thing", ("corral", "lock"))
     set_variables(stack, catalog="c", note="broken")
 
@@ -249,7 +249,7 @@ class held:  # noqa: N801
         self.stream.close()
 
 
-def test_a_state_that_is_locked_says_by_whom_and_how_to_go_on(stack):
+def test_a_locked_state_names_its_holder_and_the_next_step(stack):
     apply(stack)
 
     with (
@@ -278,7 +278,7 @@ def test_variables_that_cannot_be_read_are_named_with_file_and_line(stack):
         apply(stack)
 
 
-def test_a_state_in_postgresql_that_nobody_says_the_place_of_asks_for_it(stack, monkeypatch):
+def test_a_state_in_postgresql_without_a_place_is_refused(stack, monkeypatch):
     monkeypatch.delenv("PG_CONN_STR", raising=False)
     (stack / "backend_override.tf").write_text(
         'terraform {\n  backend "pg" {\n    conn_str = "postgres://127.0.0.1:1/x"\n  }\n}\n'
@@ -300,7 +300,7 @@ def test_a_failure_names_the_runbook_of_its_resource(stack, monkeypatch):
     assert caught.value.next_step == "corral status, docs/runbooks/thing.md"
 
 
-def test_a_plan_that_somebody_else_overtook_says_so_and_how_to_go_on(stack):
+def test_a_plan_that_another_apply_overtook_is_refused_with_the_next_step(stack):
     lab = Homelab(stack)
     with lab.plan() as plan:
         apply(stack)
@@ -319,13 +319,13 @@ def test_exactly_the_plan_is_applied(stack):
     assert Homelab(stack).outputs() == {"note": "first"}
 
 
-def test_progress_is_said_as_it_comes(stack):
-    said: list[str] = []
-    apply(stack, report=said.append)
+def test_progress_is_reported_line_by_line(stack):
+    reported: list[str] = []
+    apply(stack, report=reported.append)
 
-    assert "terraform_data.thing: Creating..." in said
-    assert any(line.startswith("terraform_data.thing: Creation complete") for line in said)
-    assert said[-1] == "Apply complete! Resources: 1 added, 0 changed, 0 destroyed."
+    assert "terraform_data.thing: Creating..." in reported
+    assert any(line.startswith("terraform_data.thing: Creation complete") for line in reported)
+    assert reported[-1] == "Apply complete! Resources: 1 added, 0 changed, 0 destroyed."
 
 
 def test_what_cannot_heal_ends_terraform_and_is_the_error(stack, impatient):
@@ -335,7 +335,7 @@ def test_what_cannot_heal_ends_terraform_and_is_the_error(stack, impatient):
     with pytest.raises(Failed) as caught:
         apply(stack, guard)
 
-    assert {"terraform_data"} in guard.asked
+    assert {"terraform_data"} in guard.inspected
     assert guard.ended == [{"terraform_data"}]
     assert caught.value.message.splitlines() == [
         "pod/llama-swap gets no card: none is free.",
@@ -350,46 +350,46 @@ def test_what_cannot_heal_ends_terraform_and_is_the_error(stack, impatient):
 
 
 def test_what_heals_in_time_ends_nothing(stack, tmp_path, impatient):
-    """The finding comes, goes, and comes again: never for long enough at a stretch."""
+    """The finding appears, disappears, and appears again: never for long enough."""
     set_variables(stack, catalog="c", command=f"until [ -e {tmp_path}/healed ]; do sleep 0.05; done")
-    looks = iter([(Found(),), (), *[(Found(),)] * 2, (Found("another"),), ()])
+    findings = iter([(Found(),), (), *[(Found(),)] * 2, (Found("another"),), ()])
 
-    def look():
-        found = next(looks, None)
+    def inspect():
+        found = next(findings, None)
         if found is None:
             (tmp_path / "healed").touch()
         return found or ()
 
-    apply(stack, Guard(look))
+    apply(stack, Guard(inspect))
 
     assert Homelab(stack).outputs() == {"note": "first"}
 
 
-def test_a_cluster_that_cannot_be_seen_ends_nothing(stack, tmp_path, impatient):
-    set_variables(stack, catalog="c", command=f"until [ -e {tmp_path}/seen ]; do sleep 0.05; done")
-    looks = [0]
+def test_a_cluster_that_cannot_be_read_ends_nothing(stack, tmp_path, impatient):
+    set_variables(stack, catalog="c", command=f"until [ -e {tmp_path}/inspected ]; do sleep 0.05; done")
+    findings = [0]
 
-    def look():
-        looks[0] += 1
-        if looks[0] > 30:
-            (tmp_path / "seen").touch()
+    def inspect():
+        findings[0] += 1
+        if findings[0] > 30:
+            (tmp_path / "inspected").touch()
         raise CannotRun("away")
 
-    apply(stack, Guard(look))
+    apply(stack, Guard(inspect))
 
 
 def test_a_bug_of_the_watcher_is_raised_when_terraform_has_ended(stack):
-    looked = threading.Event()
+    inspected = threading.Event()
 
-    def look():
-        looked.set()
+    def inspect():
+        inspected.set()
         raise ZeroDivisionError
 
     set_variables(stack, catalog="c", command="sleep 2")
     with pytest.raises(ZeroDivisionError):
-        apply(stack, Guard(look))
+        apply(stack, Guard(inspect))
 
-    assert looked.is_set()
+    assert inspected.is_set()
     assert Homelab(stack).outputs() == {"note": "first"}
 
 
@@ -400,14 +400,14 @@ def test_a_failure_of_terraform_is_explained_by_what_the_cluster_shows(stack):
     with pytest.raises(Failed, match=r"^pod/llama-swap gets no card: none is free\.") as caught:
         apply(stack, guard)
 
-    assert guard.asked[-1] == {"terraform_data"}
+    assert guard.inspected[-1] == {"terraform_data"}
 
     assert "local-exec provisioner error" in caught.value.message
 
 
 @pytest.fixture
 def deaf(tmp_path, monkeypatch):
-    """The real Terraform, which does not hear that it is to stop: the Kubernetes provider goes on waiting like that."""
+    """The real Terraform, which ignores SIGINT as the Kubernetes provider does."""
     program = tmp_path / "bin" / "terraform"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\ntrap '' INT\n{find_terraform()} \"$@\"\n")
@@ -458,10 +458,10 @@ with lab.plan() as plan:
         while not began.exists():
             assert running.poll() is None
         os.killpg(running.pid, number)  # as a terminal does
-        said = running.communicate(timeout=60)[1]
+        reported = running.communicate(timeout=60)[1]
 
     assert over.exists()
-    assert running.returncode == (143 if number == signal.SIGTERM else -signal.SIGINT), said
+    assert running.returncode == (143 if number == signal.SIGTERM else -signal.SIGINT), reported
     with pytest.raises(ProcessLookupError):
         os.kill(int(began.read_text()), 0)
     assert not (stack / ".terraform.tfstate.lock.info").exists()

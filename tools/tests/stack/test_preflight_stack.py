@@ -75,13 +75,13 @@ def nvidia_smi(tmp_path, monkeypatch):
     monkeypatch.setenv("CORRAL_VRAM_SOURCE", "")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
-    def say(card: str, *processes: str) -> None:
+    def report(card: str, *processes: str) -> None:
         program = tmp_path / "nvidia-smi"
         rows = "; ".join(f"echo {shlex.quote(row)}" for row in processes)
         program.write_text(f"#!/bin/sh\ncase $1 in --query-gpu=*) echo '{card}' ;; *) {rows} ;; esac\n")
         program.chmod(0o755)
 
-    return say
+    return report
 
 
 def test_a_load_that_the_card_has_no_room_for_is_refused_and_the_records_name_who_is_seated(

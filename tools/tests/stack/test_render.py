@@ -256,7 +256,7 @@ def test_a_damaged_state_names_the_folder_to_delete(catalog, tmp_path):
     assert local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
-def test_what_the_shell_says_to_terraform_does_not_matter(catalog, tmp_path, monkeypatch):
+def test_settings_of_the_shell_for_terraform_do_not_matter(catalog, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CLI_ARGS_apply", "-destroy")
     monkeypatch.setenv("TF_WORKSPACE", "elsewhere")
     monkeypatch.setenv("TF_VAR_start_port", "7000")

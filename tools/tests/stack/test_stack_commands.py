@@ -124,7 +124,7 @@ def test_smoke_asks_the_running_stack_about_its_own_catalog(up, tmp_path, monkey
     assert checks[("*", "catalog")] == checks[("good", "answer")] == "passed"
 
 
-def test_smoke_says_why_a_model_failed_to_load(up, tmp_path, capsys):
+def test_smoke_reports_why_a_model_failed_to_load(up, tmp_path, capsys):
     (tmp_path / "broken.gguf").unlink()
 
     assert main(["smoke", "broken"]) == 1
@@ -136,9 +136,9 @@ def test_up_refuses_a_stale_lock_before_it_touches_anything(catalog, port, capsy
     intent = catalog / "models" / "good.yaml"
     intent.write_text(intent.read_text().replace("1024", "2048"))
     assert main(["up", "--detach", "--catalog", str(catalog), "--port", str(port)]) == 2
-    said = capsys.readouterr().err
-    assert "good" in said
-    assert "corral lock" in said
+    stderr = capsys.readouterr().err
+    assert "good" in stderr
+    assert "corral lock" in stderr
     assert not paths.default_store().exists()
 
 
@@ -181,8 +181,8 @@ def test_a_llama_swap_that_hangs_is_no_success(up, capsys, monkeypatch):
 
 
 def test_the_log_of_a_model_needs_a_known_model(up, capsys):
-    assert main(["logs", "nobody"]) == 2
-    assert "nobody" in capsys.readouterr().err
+    assert main(["logs", "absent"]) == 2
+    assert "absent" in capsys.readouterr().err
 
 
 class Foreground:
@@ -280,15 +280,15 @@ def test_following_a_models_log_shows_what_is_new(up, tmp_path, capsys):
         command = [sys.executable, "-m", "corral.cli.main", "logs", "good", "--follow"]
         follower = subprocess.Popen(command, stdout=stream, stderr=subprocess.DEVNULL)
     try:
-        wait_for(lambda: out.stat().st_size, what="what was said before")
+        wait_for(lambda: out.stat().st_size, what="the earlier lines")
         before = out.stat().st_size
 
-        # Whether the follower listens yet cannot be seen, so the model speaks until it is heard.
-        def heard() -> bool:
+        # Whether the follower listens yet is not visible, so the model answers until its line arrives.
+        def received() -> bool:
             chat(endpoint, "Hello.", model="good")
             return out.stat().st_size > before
 
-        wait_for(heard, what="the model's words")
+        wait_for(received, what="the model's words")
         assert main(["down"]) == 0
         assert follower.wait() == 0
     finally:

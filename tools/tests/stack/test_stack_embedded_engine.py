@@ -1,4 +1,4 @@
-"""The embedded engine with the tiny models: what llama-server promises, asked of a real process."""
+"""The embedded engine with the tiny models: what llama-server promises, in a real process."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_thinking_model_reasons_apart_from_its_answer(tiny, tmp_path):
         assert (cut["message"]["content"], cut["finish_reason"]) == ("", "length")
 
 
-def test_reasoning_off_answers_at_once(tiny, tmp_path):
+def test_reasoning_off_answers_immediately(tiny, tmp_path):
     with engine(tmp_path, "-m", tiny.thinking, "--reasoning", "off") as running:
         running.wait_until_ready()
         message = chat(running.root, "Think.")["message"]
@@ -88,11 +88,11 @@ def test_reasoning_off_answers_at_once(tiny, tmp_path):
 def test_a_json_schema_is_obeyed_with_the_known_answer(vision):
     schema = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-    said = chat(vision, "Which?", "red", "blue", response_format=form, temperature=0)["message"]["content"]
-    assert json.loads(said) == {"colour": "red, blue"}
+    answer = chat(vision, "Which?", "red", "blue", response_format=form, temperature=0)["message"]["content"]
+    assert json.loads(answer) == {"colour": "red, blue"}
 
 
-def test_without_an_end_exactly_the_tokens_asked_for_come(text):
+def test_without_an_end_exactly_the_requested_tokens_arrive(text):
     choice = chat(text, "Go on.", ignore_eos=True, max_tokens=50)
     assert choice["finish_reason"] == "length"
 
@@ -119,7 +119,7 @@ def test_terminated_while_loading_it_dies_by_the_signal(slow, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_idle_server_ends_well_when_asked(tiny, tmp_path, number):
+def test_an_idle_server_ends_well_on_a_signal(tiny, tmp_path, number):
     with engine(tmp_path, "-m", tiny.text) as running:
         running.wait_until_ready()
         # It answers a moment before it listens to signals; until then it dies by them, as while loading.
@@ -128,7 +128,7 @@ def test_an_idle_server_ends_well_when_asked(tiny, tmp_path, number):
         assert running.process.wait(10) == 0
 
 
-def test_terminated_while_answering_it_ends_at_once(slow, tmp_path):
+def test_terminated_while_answering_it_ends_immediately(slow, tmp_path):
     with engine(tmp_path, "-m", slow) as running:
         running.wait_until_ready()
         body = json.dumps(question("Go on.", stream=True, ignore_eos=True, max_tokens=1500)).encode()

@@ -130,7 +130,7 @@ def test_another_port_is_refused_while_one_runs(up):
         up("text", port=free_port())
 
 
-def test_two_starts_at_once_make_one_stack(up):
+def test_two_concurrent_starts_make_one_stack(up):
     found = []
     threads = [threading.Thread(target=lambda: found.append(up("text"))) for _ in range(2)]
     for thread in threads:
@@ -141,7 +141,7 @@ def test_two_starts_at_once_make_one_stack(up):
     assert found[0] == found[1]
 
 
-def test_a_port_in_use_names_who_holds_it(up):
+def test_a_port_in_use_names_its_holder(up):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()
@@ -161,10 +161,10 @@ def test_killed_llama_swap_leaves_an_engine_that_the_next_start_ends(up):
     kill(running)
     assert processes.is_alive(orphan)  # there is no parent-death signal: this is the fault
     assert ports.is_listening(orphan.pid, engine_port)
-    heard = []
-    again = up("text", report=heard.append)
+    reported = []
+    again = up("text", report=reported.append)
     assert not processes.is_alive(orphan)
-    assert any("left behind" in line for line in heard), heard
+    assert any("left behind" in line for line in reported), reported
     assert chat(again.endpoint, "Hello.", model="text")["message"]["content"] == "OK"
 
 
@@ -199,7 +199,7 @@ def test_a_stranger_with_the_recorded_pid_is_not_touched(up):
     stack.stop(up.state)
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     try:
-        # What the record would say if the stranger had got the dead llama-swap's pid.
+        # The record as it would be if the stranger had got the dead llama-swap's pid.
         reused = replace(running, process=replace(running.process, pid=stranger.pid))
         assert not reused.is_alive
         stack._write_record(StackFolder(up.state), reused)
@@ -235,7 +235,7 @@ def test_a_supervisor_that_never_listens_is_ended(up, monkeypatch, tmp_path):
     assert stack.recorded(up.state) is None
 
 
-def test_a_model_that_cannot_load_says_why(up):
+def test_a_model_that_cannot_load_reports_why(up):
     running = up("text", "bad")
     status, body = post(f"{running.endpoint}/v1/chat/completions", question("Hello.", model="bad"))
     assert status == 500
@@ -277,8 +277,8 @@ def test_reading_the_state_loads_nothing(up):
 
 
 def test_the_log_of_an_unknown_model_is_refused(up):
-    with pytest.raises(Refused, match="no model nobody"):
-        LlamaSwap(up("text").endpoint).model_log("nobody")
+    with pytest.raises(Refused, match="no model absent"):
+        LlamaSwap(up("text").endpoint).model_log("absent")
 
 
 def test_the_log_of_a_model_is_whole_when_llama_swap_is_slow_to_send_it(up):
@@ -300,8 +300,8 @@ def test_stopping_lets_a_running_stream_finish(up):
     os.kill(engine, signal.SIGSTOP)  # so that the answer cannot end before it is waited for
     waited_for = []
 
-    def go_on(said: str) -> None:
-        waited_for.append(said)
+    def go_on(line: str) -> None:
+        waited_for.append(line)
         os.kill(engine, signal.SIGCONT)
 
     stopped = stack.stop(up.state, report=go_on, drain_s=120)

@@ -23,7 +23,7 @@ PLAIN_FLAGS = ("-c", "2048", "-fit", "off", "--cache-ram", "0", "--offline", "--
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
+    """A loopback port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -39,7 +39,7 @@ def wait_for(condition, *, limit_s: float = 60.0, what: str = "it"):
 
 
 def get(url: str) -> tuple[int, str]:
-    """Status and body; status 0 when nobody listens or the connection breaks."""
+    """Status and body; status 0 when no process listens or the connection breaks."""
     return _open(urllib.request.Request(url))
 
 

@@ -47,7 +47,7 @@ class Side:
         return replace(self, **changes)
 
     def files(self) -> set[Any]:
-        """What the download Job is asked for."""
+        """The files that the download Job fetches."""
         return {(name, model.revision, model.files) for name, model in self.models.items()}
 
     def with_model(self, name: str, model: Model) -> Side:

@@ -28,12 +28,12 @@ def programs() -> Path:
 def postgres() -> Iterator[str]:
     """A server with an empty database; its connection string."""
     bin_folder, port = programs(), free_port()
-    with tempfile.TemporaryDirectory(prefix="corral-postgres-") as data:  # not tmp_path: others may not look into that
+    with tempfile.TemporaryDirectory(prefix="corral-postgres-") as data:  # not tmp_path: other users may not read that
         account = {}
         if os.geteuid() == 0:
-            nobody = pwd.getpwnam(_UNPRIVILEGED)
-            account = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-            shutil.chown(data, nobody.pw_uid, nobody.pw_gid)
+            account_entry = pwd.getpwnam(_UNPRIVILEGED)
+            account = {"user": account_entry.pw_uid, "group": account_entry.pw_gid, "extra_groups": []}
+            shutil.chown(data, account_entry.pw_uid, account_entry.pw_gid)
 
         def run(program: str, *words: str) -> None:
             command = [bin_folder / program, *words, "--pgdata", data]

@@ -1,6 +1,6 @@
 """Write the locks of the catalogs that the tests of Terraform's modules and stacks read.
 
-Their YAML is written by hand; a lock must have the seal and the digests that belong to it, or those that do not.
+Their YAML is not generated; a lock must have the seal and the digests that belong to it, or those that do not.
 
     python -m tests.support.terraform_catalogs            name the locks that are out of date; exit 1 when there are any
     python -m tests.support.terraform_catalogs --write    bring them up to date

@@ -11,9 +11,9 @@ from corral.engine import binaries, embedded, llama_swap_build
 from corral.errors import ProgramMissing, Refused
 
 
-def program(path: Path, *, says: str = "version: 1 (abc)", code: int = 0) -> Path:
+def program(path: Path, *, prints: str = "version: 1 (abc)", code: int = 0) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {code}\n")
+    path.write_text(f"#!/bin/sh\necho '{prints}' >&2\nexit {code}\n")
     path.chmod(0o755)
     return path
 
@@ -28,7 +28,7 @@ def own_machine(tmp_path, monkeypatch):
 
 
 def test_the_variable_beats_path(tmp_path, monkeypatch):
-    mine = program(tmp_path / "mine" / "llama-server", says="version: 6789 (abcdef)")
+    mine = program(tmp_path / "mine" / "llama-server", prints="version: 6789 (abcdef)")
     program(tmp_path / "bin" / "llama-server")
     monkeypatch.setenv("LLAMA_SERVER", str(mine))
     assert binaries.llama_server() == binaries.Program(mine, "LLAMA_SERVER", "6789 (abcdef)")
@@ -65,7 +65,7 @@ def test_a_relative_name_in_the_variable_becomes_absolute(tmp_path, monkeypatch)
         (lambda path: None, "does not exist"),
         (lambda path: path.mkdir(), "is a folder"),
         (lambda path: path.write_text("text"), "is not executable"),
-        (lambda path: program(path, says="no libllama.so", code=127), "exit code 127: no libllama.so"),
+        (lambda path: program(path, prints="no libllama.so", code=127), "exit code 127: no libllama.so"),
     ],
     ids=["missing", "folder", "not-executable", "does-not-start"],
 )
@@ -82,14 +82,14 @@ def test_a_variable_that_is_set_and_wrong_is_never_skipped(tmp_path, monkeypatch
 
 
 def test_a_broken_program_on_path_is_never_skipped(tmp_path):
-    broken = program(tmp_path / "bin" / "llama-server", says="illegal instruction", code=132)
+    broken = program(tmp_path / "bin" / "llama-server", prints="illegal instruction", code=132)
     with pytest.raises(ProgramMissing, match="illegal instruction") as error:
         binaries.llama_server()
     assert str(broken) in error.value.next_step
 
 
 @pytest.mark.parametrize(
-    ("said", "build"),
+    ("printed", "build"),
     [
         ("version: 6789 (abcdef)\nbuilt with GNU for Linux", "6789 (abcdef)"),
         ("ggml_cuda_init: found 1 devices\nversion: 6789 (abcdef)", "6789 (abcdef)"),
@@ -99,8 +99,8 @@ def test_a_broken_program_on_path_is_never_skipped(tmp_path):
         ("hello", "unknown"),
     ],
 )
-def test_a_build_is_what_the_engine_says_or_unknown(tmp_path, said, build):
-    program(tmp_path / "bin" / "llama-server", says=said)
+def test_a_build_is_what_the_engine_prints_or_unknown(tmp_path, printed, build):
+    program(tmp_path / "bin" / "llama-server", prints=printed)
     assert binaries.llama_server().build == build
 
 
@@ -120,7 +120,7 @@ def test_another_wheel_than_the_pinned_is_refused(monkeypatch):
         binaries.llama_server()
 
 
-def test_a_cpu_without_avx2_is_told_before_anything_crashes(monkeypatch):
+def test_a_cpu_without_avx2_is_refused_before_a_crash(monkeypatch):
     monkeypatch.setattr(embedded, "_has_avx2", lambda: False)
     with pytest.raises(ProgramMissing, match="AVX2"):
         binaries.llama_server()
@@ -146,5 +146,5 @@ def test_llama_swap_is_taken_from_path_then_from_the_cache(tmp_path):
     cached = program(llama_swap_build.cached_path())
     assert binaries.find_llama_swap() == binaries.Program(cached, "cache", llama_swap_build.pinned_version())
     assert binaries.llama_swap() == cached
-    mine = program(tmp_path / "bin" / "llama-swap", says="version: 9 (abc), built at now")
+    mine = program(tmp_path / "bin" / "llama-swap", prints="version: 9 (abc), built at now")
     assert binaries.find_llama_swap() == binaries.Program(mine, "PATH", "9 (abc), built at now")

@@ -40,7 +40,7 @@ def test_the_first_apply_adds_everything():
     ]
 
 
-def test_a_new_model_says_what_it_fetches_and_where_it_sits():
+def test_a_new_model_has_its_fetch_and_its_seat():
     assert lines(RUNNING, RUNNING.with_model("b", SMALL).but(checksum="two")) == [
         "+ model b: fetch 3.5 MiB, seat 900 MiB",
         "server restarts: yes",
@@ -53,7 +53,7 @@ def test_files_that_the_store_has_are_not_fetched_again():
     assert "+ model b: nothing to fetch, seat 4193 MiB" in lines(RUNNING, RUNNING.with_model("b", twin))
 
 
-def test_a_model_that_goes_says_what_stays():
+def test_a_removed_model_leaves_its_files():
     both = RUNNING.with_model("b", SMALL)
 
     assert lines(both, both.without("b").but(checksum="two")) == [
@@ -72,7 +72,7 @@ def test_a_larger_context_takes_a_larger_seat():
     ]
 
 
-def test_a_new_revision_says_which_and_what_it_fetches():
+def test_a_new_revision_is_named_with_its_fetch():
     newer = RUNNING.with_model("a", Model(revision="abc123" + "0" * 34, files=(("dd", 2_684_354_560),)))
 
     assert lines(RUNNING, newer) == [
@@ -81,24 +81,24 @@ def test_a_new_revision_says_which_and_what_it_fetches():
     ]
 
 
-def test_other_files_of_the_same_revision_are_told():
+def test_other_files_of_the_same_revision_are_listed():
     other = RUNNING.with_model("a", Model(files=(("dd", 1 << 30),)))
 
     assert "~ model a: other files, fetch 1.0 GiB" in lines(RUNNING, other)
 
 
-def test_what_only_the_command_line_shows_is_told():
+def test_a_change_of_only_the_command_line_is_listed():
     assert lines(RUNNING, RUNNING.with_model("a", Model(args="-fa on")).but(checksum="two")) == [
         "~ model a: command line nothing → -fa on",
         "server restarts: yes",
     ]
 
 
-def test_a_longer_life_is_told_in_its_own_word():
+def test_a_longer_life_is_listed_by_its_own_key():
     assert "~ model a: ttl 600 → 0" in lines(RUNNING, RUNNING.with_model("a", Model(ttl=0)))
 
 
-def test_an_image_is_told_with_tag_and_digest():
+def test_an_image_is_listed_with_tag_and_digest():
     older, newer = (RUNNING.but(image=f"ghcr.io/org/swap:v{one}@sha256:{one * 64}") for one in "12")
 
     assert lines(older, newer) == [
@@ -107,7 +107,7 @@ def test_an_image_is_told_with_tag_and_digest():
     ]
 
 
-def test_another_budget_on_the_card_is_told():
+def test_another_budget_on_the_card_is_listed():
     assert lines(RUNNING, RUNNING.but(tenants=(("desktop", 500), ("frigate", 200)))) == [
         "~ card t4: desktop 300 → 500 MiB, frigate none → 200 MiB, 9955 MiB left",
         "server restarts: no",
@@ -143,7 +143,7 @@ def test_a_lock_of_another_version_of_corral_counts_as_none():
     assert of_plan(document).lines()[0] == "+ model a: fetch 2.5 GiB, seat 4193 MiB"
 
 
-def test_a_download_that_runs_again_for_nothing_new_is_told():
+def test_a_download_that_runs_again_for_nothing_new_is_listed():
     again = {"change": {"actions": ["delete", "create"]}}
 
     assert lines(RUNNING, RUNNING, job=again) == [
@@ -191,9 +191,9 @@ def test_more_replicas_restart_nothing():
 
 def test_json_has_bytes_and_mib():
     wider = RUNNING.with_model("a", Model(context=8192, mib=4711)).with_model("b", SMALL)
-    told = of_plan(plan(RUNNING, wider)).as_json()
+    document = of_plan(plan(RUNNING, wider)).as_json()
 
-    assert told["catalog"] == [
+    assert document["catalog"] == [
         {
             "kind": "model",
             "name": "a",
@@ -211,5 +211,5 @@ def test_json_has_bytes_and_mib():
             "seat_mib": {"before": None, "after": 900},
         },
     ]
-    assert told["outputs"] == []
-    assert told["resources"] == {"add": 1, "change": 3, "destroy": 1}
+    assert document["outputs"] == []
+    assert document["resources"] == {"add": 1, "change": 3, "destroy": 1}

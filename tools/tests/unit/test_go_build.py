@@ -42,15 +42,15 @@ def hello(tmp_path):
     return Programs("hello-1", pins, ("corral/hello",), {"main.version": "v1"}, minutes=0.1)
 
 
-def said(program):
+def printed(program):
     return subprocess.run([program], capture_output=True, text=True, check=True).stderr
 
 
 def test_a_program_is_built_once_and_found_again_without_go(hello, monkeypatch, capsys):
-    assert said(hello.build(output.info) / "hello") == "v1"
+    assert printed(hello.build(output.info) / "hello") == "v1"
     assert "Built hello-1 in" in capsys.readouterr().err
     monkeypatch.setenv("PATH", "")
-    assert said(hello.build(output.info) / "hello") == "v1"
+    assert printed(hello.build(output.info) / "hello") == "v1"
     assert capsys.readouterr().err == ""
 
 
@@ -62,7 +62,7 @@ def test_other_pins_stamps_or_settings_are_another_program(hello):
     assert hello.folder != before
 
 
-def test_a_build_that_fails_says_what_the_compiler_said_and_leaves_nothing(hello):
+def test_a_failed_build_shows_the_compilers_lines_and_leaves_nothing(hello):
     (hello.pins / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
     with pytest.raises(ProgramMissing, match=r"Building hello-1 failed \(exit code 1\):\n(.|\n)*undefined: nonsense"):
         hello.build(output.info)
@@ -119,7 +119,7 @@ def test_a_registry_whose_answer_does_not_end_is_given_up(monkeypatch):
         assert not terraform_provider.registry_answers()
 
 
-def test_nothing_is_printed_where_the_users_own_configuration_says_where_providers_come_from(
+def test_nothing_is_printed_where_the_users_own_configuration_names_the_source_of_providers(
     monkeypatch, tmp_path, capsys
 ):
     own = tmp_path / "terraform.rc"

@@ -1,4 +1,4 @@
-"""What the record in an installed service says about the GPU; tests/hosts reads what the role really writes."""
+"""The record about the GPU in an installed service; tests/hosts reads what the role really writes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_property_list_of_a_mac_tells_it_in_its_comment(tmp_path, write):
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("[Unit]\nDescription=A service of somebody else\n", id="somebody else's"),
+        pytest.param("[Unit]\nDescription=Another program's service\n", id="another program's"),
         pytest.param(f"# {record(program='llama-server')}\n", id="another program's"),
         pytest.param(f"# {record(gpu_layers='some')}\n", id="unknown choice"),
         pytest.param("# corral-service: {]}\n", id="no JSON"),
@@ -84,9 +84,9 @@ def test_status_tells_the_choice_of_an_installed_service_and_whether_it_runs(
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
 
     assert main(["status"]) == code
-    told = capsys.readouterr().out
-    assert told.startswith(f"{state}: llama-swap (")
-    banner, *steps = told.splitlines()
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{state}: llama-swap (")
+    banner, *steps = printed.splitlines()
     assert banner.endswith("2 models, GPU layers none: Apple M1: no bf16")
     assert steps == ([] if code == 0 else ["  → journalctl --unit llama-swap.service --lines 50"])
     assert main(["status", "--json"]) == code

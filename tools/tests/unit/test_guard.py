@@ -89,11 +89,11 @@ def test_an_unfinished_download_is_called_late(api, guard):
     assert api.patched == [(f"{JOBS}/download-models", change)]
 
 
-def test_a_download_that_is_ended_keeps_the_reason_for_those_who_look_later(monkeypatch, api, guard):
+def test_a_download_that_is_ended_keeps_the_reason_for_a_later_status(monkeypatch, api, guard):
     stuck = Finding("pod/download-models-x", "waits for a Secret.", "", "kubectl", is_stuck=True, cause=Cause.NODE)
     slow = dataclasses.replace(stuck, what="is slow.", is_stuck=False)
     monkeypatch.setattr(collect, "collect", lambda _cluster, _namespace: None)
-    monkeypatch.setattr(diagnosis, "findings", lambda _seen: (slow, stuck))
+    monkeypatch.setattr(diagnosis, "findings", lambda _snapshot: (slow, stuck))
     api.objects[JOBS] = [job("download-models")]
 
     guard.inspect({"kubernetes_job_v1"})
@@ -147,7 +147,7 @@ def test_nothing_is_ended_twice(api, guard):
     assert api.patched == []
 
 
-def test_a_cluster_that_does_not_allow_it_says_so(api, guard):
+def test_a_cluster_that_does_not_allow_it_is_reported(api, guard):
     api.objects[JOBS] = [job("download-models")]
     api.status = 403
 
@@ -155,7 +155,7 @@ def test_a_cluster_that_does_not_allow_it_says_so(api, guard):
         guard.end(BOTH)
 
 
-def test_a_cluster_that_is_away_says_so():
+def test_a_cluster_that_is_away_is_reported():
     away = ClusterGuard(ClusterTarget(None, None, "llm"))
     configuration = Configuration(host="http://127.0.0.1:1")
     configuration.retries = False
@@ -182,7 +182,7 @@ class Found:
     ids=["job", "deployment", "claim", "nothing"],
 )
 def test_what_is_wrong_with_something_else_is_for_this_apply_to_mend(monkeypatch, kinds, seen):
-    """A server that was broken before must not end the download that comes first."""
+    """A server that was broken before must not end the download before it."""
     subjects = [
         "pod/llama-swap-x",
         "pod/download-models-x",
@@ -191,7 +191,7 @@ def test_what_is_wrong_with_something_else_is_for_this_apply_to_mend(monkeypatch
         "persistentvolumeclaim/models",
     ]
     monkeypatch.setattr(collect, "collect", lambda _cluster, _namespace: None)
-    monkeypatch.setattr(diagnosis, "findings", lambda _seen: tuple(map(Found, subjects)))
+    monkeypatch.setattr(diagnosis, "findings", lambda _snapshot: tuple(map(Found, subjects)))
     found = ClusterGuard(ClusterTarget(None, None, "llm"))
     found._cluster = SimpleNamespace()
 

@@ -32,7 +32,7 @@ def explained(tmp_path, monkeypatch, target=lambda _self: HERE, more=(), **diagn
 
 
 @pytest.mark.parametrize(
-    ("diagnostic", "said"),
+    ("diagnostic", "message"),
     [
         ({"summary": REFUSED}, "The cluster at https://127.0.0.1:1 does not answer: dial tcp 127.0.0.1:1: connect: "),
         ({"summary": f"Failed to create deployment: {REFUSED}"}, "The cluster at https://127.0.0.1:1 does not answer"),
@@ -60,16 +60,16 @@ def explained(tmp_path, monkeypatch, target=lambda _self: HERE, more=(), **diagn
     ],
     ids=["refused", "refused-in-words", "certificate", "context", "kubeconfig", "credentials"],
 )
-def test_a_cluster_that_cannot_be_asked_says_what_to_correct(tmp_path, monkeypatch, diagnostic, said):
+def test_a_cluster_that_cannot_be_reached_names_what_to_correct(tmp_path, monkeypatch, diagnostic, message):
     error = explained(tmp_path, monkeypatch, **diagnostic)
 
     assert isinstance(error, CannotRun)
-    assert error.message.startswith(said) or said in error.message
+    assert error.message.startswith(message) or message in error.message
     assert "kube_context" in error.next_step
     assert error.next_step.endswith(": kubectl --kubeconfig /kube/config --context home get nodes")
 
 
-def test_a_cluster_that_cannot_be_asked_does_not_hide_a_broken_rule(tmp_path, monkeypatch):
+def test_a_cluster_that_cannot_be_reached_does_not_hide_a_broken_rule(tmp_path, monkeypatch):
     short = {
         "summary": "Resource precondition failed",
         "detail": "Card t4 is short of 26 MiB.",
@@ -88,7 +88,7 @@ def unknown(_self):
 
 
 @pytest.mark.parametrize("target", [unknown, lambda _self: ClusterTarget(None, None, "llm")], ids=["unknown", "none"])
-def test_a_context_that_nobody_named_is_not_made_up(tmp_path, monkeypatch, target):
+def test_a_context_without_a_name_is_not_invented(tmp_path, monkeypatch, target):
     assert explained(tmp_path, monkeypatch, target, summary=REFUSED).next_step.endswith(": kubectl get nodes")
 
 
@@ -107,7 +107,7 @@ def test_what_the_cluster_answered_is_not_taken_for_silence(tmp_path, monkeypatc
 
 
 class Guard:
-    """What a look at the cluster says while the namespace is not there."""
+    """The findings while the namespace is not there."""
 
     def inspect(self, _kinds):
         return (Finding("namespace/llm", "does not exist.", "", "corral apply", is_stuck=False),)
@@ -136,7 +136,7 @@ def test_a_namespace_that_the_stack_does_not_make_is_made_by_the_next_command(tm
     assert "kubectl --kubeconfig /kube/config --context home create namespace llm;" in error.next_step
 
 
-def test_a_namespace_of_the_stacks_own_is_not_made_by_hand(tmp_path, monkeypatch):
+def test_a_namespace_of_the_stacks_own_is_made_by_the_stack(tmp_path, monkeypatch):
     assert applied(tmp_path, monkeypatch, None, **POLICY).next_step == "corral apply"
 
 
@@ -145,7 +145,7 @@ def test_something_else_that_does_not_exist_is_not_taken_for_the_namespace(tmp_p
     assert "create namespace" not in applied(tmp_path, monkeypatch, "own", **other).next_step
 
 
-def test_a_failure_without_a_hint_says_how_to_see_it_alone(tmp_path, monkeypatch):
+def test_a_failure_without_a_hint_names_the_plain_command(tmp_path, monkeypatch):
     error = explained(tmp_path, monkeypatch, summary="Odd", detail="very", snippet={"code": 'output "x" {'})
 
     assert error.message == "Terraform failed.\nOdd: very"

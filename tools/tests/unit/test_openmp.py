@@ -31,7 +31,7 @@ def test_the_engine_takes_the_carried_library_for_its_own():
     assert done.stdout == "{'/memfd:libgomp.so.1'}\n", done.stderr
 
 
-def test_the_systems_library_comes_first(tmp_path):
+def test_the_systems_library_is_loaded_first(tmp_path):
     done = run(
         "loaded = []", "ctypes.CDLL = lambda name, mode: loaded.append(name)", "openmp.provide()", "print(loaded)"
     )

@@ -40,7 +40,7 @@ def test_with_room_enough_it_becomes_the_engine(preflight, free):
     assert done.stderr.endswith(f": qwen3-8b needs 6996 MiB, {free} MiB of 15360 MiB are free\n")
 
 
-def test_without_room_it_refuses_in_one_line_and_then_states_who_holds_the_card(preflight):
+def test_without_room_it_refuses_in_one_line_and_then_states_the_holders_of_the_card(preflight):
     done = preflight(CORRAL_VRAM_SOURCE="echo 6995, 15360")
 
     assert (done.returncode, done.stdout) == (REFUSED, "")
@@ -51,14 +51,16 @@ def test_without_room_it_refuses_in_one_line_and_then_states_who_holds_the_card(
     assert ": qwen3-8b needs 6996 MiB, 6995 MiB of 15360 MiB are free. See" in done.stderr
 
 
-def test_memory_that_comes_free_a_moment_later_is_enough(preflight, tmp_path):
-    seen = tmp_path / "seen"
-    done = preflight(CORRAL_VRAM_SOURCE=f"[ -e {seen} ] && echo 15000, 15360 || {{ : >{seen}; echo 100, 15360; }}")
+def test_memory_that_is_freed_a_moment_later_is_enough(preflight, tmp_path):
+    queried = tmp_path / "queried"
+    done = preflight(
+        CORRAL_VRAM_SOURCE=f"[ -e {queried} ] && echo 15000, 15360 || {{ : >{queried}; echo 100, 15360; }}"
+    )
 
     assert started(done)
 
 
-def test_a_card_that_is_named_by_its_uuid_is_the_one_that_is_asked(preflight):
+def test_a_card_that_is_named_by_its_uuid_is_the_one_that_is_queried(preflight):
     preflight.install("nvidia-smi", '[ "$3" = --id=GPU-8a0f ] && echo "7000, 15360" || echo "1, 15360"')
 
     assert started(preflight(CUDA_VISIBLE_DEVICES="GPU-8a0f"))

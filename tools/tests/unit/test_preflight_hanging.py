@@ -1,4 +1,4 @@
-"""A driver that hangs: the preflight decides all the same, while what it asked still hangs.
+"""A driver that hangs: the preflight decides all the same, while its query still hangs.
 
 A process in an uninterruptible sleep cannot be made here.  What it does to those that wait is produced: one process
 holds the pipes open and is out of reach of every signal to the group; another is traced by this test, so that it cannot
@@ -62,7 +62,7 @@ def test_an_nvidia_smi_that_ignores_signals_and_holds_the_pipe_does_not_hold_the
     assert hangs(hanging)
 
 
-def test_an_nvidia_smi_that_hangs_when_it_is_asked_for_processes_does_not_hold_the_refusal(preflight, hanging):
+def test_an_nvidia_smi_that_hangs_at_its_list_of_processes_does_not_hold_the_refusal(preflight, hanging):
     preflight.install("nvidia-smi", f'case $1 in --query-gpu=*) echo "100, 15360"; exit ;; esac\n{hang(hanging)}')
 
     done = preflight()
@@ -83,18 +83,18 @@ def test_an_nvidia_smi_that_cannot_be_reaped_does_not_hold_the_load(tmp_path):
         preflight.command(), env=preflight.environment({}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     wait_for(lambda: pid.exists() and pid.read_text().strip(), what="nvidia-smi")
-    asked = int(pid.read_text())
+    child = int(pid.read_text())
     try:
-        if ctypes.CDLL(None, use_errno=True).ptrace(_PTRACE_SEIZE, asked, 0, 0) != 0:
+        if ctypes.CDLL(None, use_errno=True).ptrace(_PTRACE_SEIZE, child, 0, 0) != 0:
             not_permitted(f"ptrace: {os.strerror(ctypes.get_errno())}")
         traced.touch()
         out, error = process.communicate(timeout=30)
-        left = psutil.Process(asked).status()
+        left = psutil.Process(child).status()
     finally:
         process.kill()
-        os.kill(asked, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(asked, 0)
+            os.waitpid(child, 0)
 
     assert (process.returncode, out) == (0, "started\n")
     assert "reason=no-answer" in error

@@ -41,7 +41,7 @@ def test_a_process_is_alive_until_it_ends(spawn):
     assert processes.is_alive(mark)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert not processes.is_alive(mark)  # nobody has collected it yet
+    assert not processes.is_alive(mark)  # not reaped yet
     child.wait()
     assert not processes.is_alive(mark)
     assert processes.mark(child.pid) is None
@@ -64,7 +64,7 @@ def test_a_process_that_has_gone_is_not_signalled(spawn):
     assert processes.send(mark, signal.SIGTERM) is False
 
 
-def test_who_ignores_term_is_killed(spawn):
+def test_a_process_that_ignores_term_is_killed(spawn):
     child = spawn(CHILD)
     child.stdout.readline()
     assert processes.end([processes.mark(child.pid)], grace_s=0.1) == []
@@ -92,7 +92,7 @@ def test_a_session_survives_its_leader(spawn):
     assert processes.end(left, grace_s=2) == []
 
 
-def test_who_is_older_than_the_leader_is_no_member(spawn):
+def test_a_process_older_than_the_leader_is_no_member(spawn):
     leader = spawn()
     mark = processes.mark(leader.pid)
     assert processes.of_session(replace(mark, birth=mark.birth + 1000), MARKER) == []

@@ -21,35 +21,35 @@ OUTPUTS = {
 @pytest.fixture
 def applied(monkeypatch, tmp_path):
     """What stands in for Terraform, which tests/cluster runs for real: its outputs and its variables."""
-    told = {"outputs": dict(OUTPUTS), "target": ClusterTarget(Path("/lab/config"), "lab", "ai")}
+    terraform = {"outputs": dict(OUTPUTS), "target": ClusterTarget(Path("/lab/config"), "lab", "ai")}
 
     class Homelab:
         def __init__(self, stack):
             assert stack == tmp_path
 
         def outputs(self):
-            if isinstance(told["outputs"], Exception):
-                raise told["outputs"]
-            return told["outputs"]
+            if isinstance(terraform["outputs"], Exception):
+                raise terraform["outputs"]
+            return terraform["outputs"]
 
         def target(self):
-            return told["target"]
+            return terraform["target"]
 
     (tmp_path / "terraform.tfstate").write_text("{}")
     monkeypatch.setattr(homelab, "STACK", tmp_path)
     monkeypatch.setattr(homelab, "Homelab", Homelab)
-    return told
+    return terraform
 
 
-def test_what_was_applied_is_where_its_outputs_and_variables_say(applied):
+def test_what_was_applied_is_read_from_its_outputs_and_variables(applied):
     found = target.applied_target()
     assert (found.kubeconfig, found.context) == (Path("/lab/config"), "lab")
     assert (found.namespace, found.service, found.url) == ("ai", "models", OUTPUTS["endpoint"])
     assert found.chart == OUTPUTS["seating"]
 
 
-def test_a_stack_that_was_never_prepared_is_not_asked_and_not_prepared(applied, tmp_path):
-    applied["outputs"] = AssertionError("Terraform was asked")
+def test_a_stack_that_was_never_prepared_is_not_read_and_not_prepared(applied, tmp_path):
+    applied["outputs"] = AssertionError("Terraform was started")
     (tmp_path / "terraform.tfstate").unlink()
     assert target.applied_target() is None
 
@@ -97,7 +97,7 @@ def test_a_kubeconfig_that_is_named_wins(applied):
     assert target.resolve_target(Path("/mine"), "lab", None).kubeconfig == Path("/mine")
 
 
-def test_a_state_that_cannot_be_read_does_not_keep_anybody_from_a_cluster_that_is_named(applied):
+def test_a_state_that_cannot_be_read_does_not_prevent_the_use_of_a_named_cluster(applied):
     applied["outputs"] = CannotRun("The database of the state does not answer.")
     found = target.resolve_target(None, "lab", "ai")
     assert (found.context, found.namespace) == ("lab", "ai")

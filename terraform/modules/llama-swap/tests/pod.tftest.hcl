@@ -61,7 +61,7 @@ run "where_another_image_was_chosen_is_noted_beside_the_pod" {
 
   assert {
     condition     = kubernetes_deployment_v1.llama_swap.metadata[0].annotations["corral/image-from"] == "variable image"
-    error_message = "corral status must be able to say where the image is corrected."
+    error_message = "corral status must be able to name where the image is corrected."
   }
 
   assert {
@@ -92,7 +92,7 @@ run "a_change_of_the_configuration_is_a_new_pod" {
 
   assert {
     condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0].annotations["checksum/config"] == sha256(jsonencode(kubernetes_config_map_v1.llama_swap.data))
-    error_message = "llama-swap does not look at its file again."
+    error_message = "llama-swap does not read its file again."
   }
 
   assert {
@@ -134,7 +134,7 @@ run "it_has_started_when_the_store_holds_every_model_and_llama_swap_answers" {
 
   assert {
     condition     = kubernetes_config_map_v1.llama_swap.data["models.txt"] == "/models/chat/model.gguf\n/models/chat/mmproj.gguf\n"
-    error_message = "Every file that a command names must be looked for."
+    error_message = "Every file that a command names must be checked."
   }
 
   assert {
@@ -185,7 +185,7 @@ run "a_crash_leaves_no_core" {
 
   assert {
     condition     = startswith(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].command[2], "ulimit -c 0 && exec llama-swap ")
-    error_message = "A core is as large as the model; and llama-swap must be process 1, to which the signal goes."
+    error_message = "A core is as large as the model; and llama-swap must be process 1, which receives the signal."
   }
 }
 
@@ -211,7 +211,7 @@ run "the_pod_is_restricted" {
 
   assert {
     condition     = !kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].automount_service_account_token && !kubernetes_service_account_v1.llama_swap.automount_service_account_token
-    error_message = "The server has nothing to say to the cluster."
+    error_message = "The server needs no access to the Kubernetes API."
   }
 }
 

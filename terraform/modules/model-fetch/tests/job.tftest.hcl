@@ -89,7 +89,7 @@ run "a_disruption_is_no_failed_try_and_wrong_content_is_no_reason_for_another" {
       for rule in kubernetes_job_v1.download_models.spec[0].pod_failure_policy[0].rule :
       join(" ", flatten([rule.action, rule.on_pod_condition[*].type, rule.on_exit_codes[*].container_name, rule.on_exit_codes[*].values]))
     ] == ["Ignore DisruptionTarget", "FailJob fetch 1 2"]
-    error_message = "A drained node must not count; the agent's own refusals must end the Job at once; the rest (OOM, no network) is tried again."
+    error_message = "A drained node must not count; the agent's own refusals must end the Job immediately; the rest (OOM, no network) is tried again."
   }
 
   assert {
@@ -197,7 +197,7 @@ run "the_pod_is_restricted" {
 
   assert {
     condition     = !kubernetes_job_v1.download_models.spec[0].template[0].spec[0].automount_service_account_token && !kubernetes_service_account_v1.download_models.automount_service_account_token
-    error_message = "The Job has nothing to say to the cluster."
+    error_message = "The Job needs no access to the Kubernetes API."
   }
 }
 

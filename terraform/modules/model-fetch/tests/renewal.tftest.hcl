@@ -107,7 +107,7 @@ run "another_file_is_a_new_job" {
 
   assert {
     condition     = startswith(kubernetes_job_v1.download_models.spec[0].template[0].spec[0].init_container[0].image, "python:3.14-slim@")
-    error_message = "A new Job must be as the configuration says now, also in what is ignored while it stays."
+    error_message = "A new Job must have the present configuration, also in what is ignored while it stays."
   }
 }
 

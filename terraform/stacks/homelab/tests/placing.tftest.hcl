@@ -13,17 +13,17 @@ run "a_catalog_is_placed" {
 
   assert {
     condition     = output.endpoint == "http://llama-swap.llama-cpp.svc.cluster.local:8080" && output.service == "llama-swap" && output.namespace == "llama-cpp"
-    error_message = "The outputs must say where the models are."
+    error_message = "The outputs must name the address of the models."
   }
 
   assert {
     condition     = [for model in output.models : model.id] == ["chat", "look.1"] && keys(output.seating.cards) == ["t4"]
-    error_message = "The outputs must say which models there are, and who sits on the card."
+    error_message = "The outputs must list the models and the seats on the card."
   }
 
   assert {
     condition     = startswith(output.store.claim, "models-") && output.store.node == null
-    error_message = "The outputs must say where the store is."
+    error_message = "The outputs must name the store."
   }
 }
 

@@ -13,7 +13,7 @@ run "a_catalog_is_rendered" {
 
   assert {
     condition     = join(" ", output.models[1].modalities) == "text image" && output.models[1].group == "eyes"
-    error_message = "The model list must say what the intents say."
+    error_message = "The model list must equal the intents."
   }
 }
 
