@@ -1,12 +1,11 @@
 """The header of a GGUF file: what a model is, without its weights.
 
 A GGUF file begins with metadata (hyperparameters, tokenizer) and a table of its tensors; gigabytes of weights follow.
-llama.cpp needs only that beginning to say how much memory a model takes, so corral keeps it, with all that has no
-influence on memory left out, as a *fixture* of a few kilobytes (``canonical``), and makes of it a file that llama.cpp
-takes for the model: the same header, and a hole where the weights were (``expand``).
+llama.cpp computes the memory of a model from that beginning alone.  So corral keeps it, without all that has no
+influence on memory, as a *fixture* of a few kilobytes (``canonical``), and makes of it a file that llama.cpp takes for
+the model: the same header, and a hole where the weights were (``expand``).
 
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.  Standard library only: the child process that asks
-the engine reads it too.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _MOST_BYTES: Final = 1 << 50  # of one tensor: more than any file, and far from 
 _LEAST_KEY_BYTES: Final = 8 + 1 + 4 + 1  # length, one letter, type, value
 _LEAST_TENSOR_BYTES: Final = 8 + 1 + 4 + 8 + 4 + 8
 
-_STRING, _ARRAY, _BOOL, _UINT32 = 8, 9, 7, 4
+_UINT32, _STRING, _ARRAY, _UINT64 = 4, 8, 9, 10
 _SCALARS: Final = {
     0: struct.Struct("<B"),
     1: struct.Struct("<b"),
@@ -90,7 +89,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a GGUF file says before its data.
+    """What stands in a GGUF file before its data.
 
     Attributes:
         metadata: the values by key; an array is a tuple, one of the tokenizer's a ``LeftOut``.
@@ -197,42 +196,38 @@ def _refuse(rule: str) -> NoReturn:
 
 
 class _Reader:
-    """Takes values off the front of *data*."""
+    """Reads the values at the front of *data*; each method raises HeaderIncomplete where it ends too early."""
 
     def __init__(self, data: bytes | bytearray) -> None:
         self.data = data
         self.at = 0
 
-    def need(self, count: int) -> int:
-        """Move past *count* bytes; where they began."""
+    def take(self, count: int) -> bytes | bytearray:
         start, end = self.at, self.at + count
         if end > len(self.data):
             raise HeaderIncomplete(end)
         self.at = end
-        return start
+        return self.data[start:end]
 
     def scalar(self, kind: int) -> Any:
         form = _SCALARS[kind]
-        return form.unpack_from(self.data, self.need(form.size))[0]
+        return form.unpack(self.take(form.size))[0]
 
     def u32(self) -> int:
-        return int(_U32.unpack_from(self.data, self.need(4))[0])
+        return int(self.scalar(_UINT32))
 
     def u64(self) -> int:
-        return int(_U64.unpack_from(self.data, self.need(8))[0])
+        return int(self.scalar(_UINT64))
 
-    def raw_text(self) -> bytes:
-        length = self.u64()
-        start = self.need(length)
-        return bytes(self.data[start : start + length])
+    def text(self) -> str:
+        return self.take(self.u64()).decode(errors="replace")
 
     def name(self, what: str, longest: int) -> str:
         length = self.u64()
         if not 0 < length <= longest:
             _refuse(f"{what} has {length:,} letters, not 1 to {longest:,}")
-        start = self.need(length)
         try:
-            return bytes(self.data[start : start + length]).decode()
+            return self.take(length).decode()
         except UnicodeDecodeError:
             _refuse(f"{what} is not UTF-8")
 
@@ -274,7 +269,7 @@ def _preamble(reader: _Reader) -> tuple[int, int, int]:
     magic = bytes(reader.data[:4])
     if not MAGIC.startswith(magic):
         _refuse(f"it begins with {magic!r}, not {MAGIC!r}")
-    reader.need(4)
+    reader.take(4)
     version = reader.u32()
     if version & 0xFFFF == 0 and version:
         _refuse("it was written for big-endian machines (llama.cpp's gguf-convert-endian turns it round)")
@@ -308,7 +303,7 @@ def _metadata(reader: _Reader, count: int, tensor_count: int) -> tuple[dict[str,
 def _value(reader: _Reader, key: str) -> Any:
     kind = reader.u32()
     if kind == _STRING:
-        return reader.raw_text().decode(errors="replace")
+        return reader.text()
     if kind != _ARRAY:
         if kind not in _SCALARS:
             _refuse(f"the metadata key {key} has a value of type {kind}, which GGUF does not have")
@@ -316,24 +311,17 @@ def _value(reader: _Reader, key: str) -> Any:
     element, count = reader.u32(), reader.u64()
     left_out = key.startswith("tokenizer.")
     if element == _STRING:
+        start = reader.at
+        reader.skip_texts(count)
         if left_out:
-            reader.skip_texts(count)
             return LeftOut(count)
-        return tuple(reader.raw_text().decode(errors="replace") for _ in range(_at_most(reader, count, 8)))
+        reader.at = start
+        return tuple(reader.text() for _ in range(count))
     if element not in _SCALARS:
         _refuse(f"the metadata key {key} is an array of type {element}, which llama.cpp does not read")
     form = _SCALARS[element]
-    start = reader.need(count * form.size)
-    if left_out:
-        return LeftOut(count)
-    return tuple(value for (value,) in form.iter_unpack(reader.data[start : reader.at]))
-
-
-def _at_most(reader: _Reader, count: int, least_bytes: int) -> int:
-    """*count*, once it is clear that so many values of *least_bytes* each can be there."""
-    if reader.at + count * least_bytes > len(reader.data):
-        raise HeaderIncomplete(reader.at + count * least_bytes)
-    return count
+    data = reader.take(count * form.size)
+    return LeftOut(count) if left_out else tuple(value for (value,) in form.iter_unpack(data))
 
 
 def _alignment(metadata: Mapping[str, Any], encoded: Mapping[str, bytes]) -> int:

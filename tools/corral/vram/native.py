@@ -1,4 +1,4 @@
-"""The functions of ggml and llama.cpp that measuring calls, and the proof that they are what it takes them for.
+"""The functions of ggml and llama.cpp that a prediction calls, and the proof of their layout.
 
 Declared as in llama.cpp's ``ggml.h``, ``ggml-backend.h``, ``llama.h``, ``mtmd.h``, ``common/common.h`` and
 ``common/fit.h`` of the pinned build.  Whatever is read out of a structure is first compared with a value that is known
@@ -19,10 +19,10 @@ class LayoutUnproven(Exception):
 
 
 def prove(known: object, found: object, what: str) -> None:
-    """Return when *found* is the value that is known.
+    """Return when *found*, read from *what* in the engine, is the value that is known.
 
     Raises:
-        LayoutUnproven: it is not; *what* says which part of the engine was looked at.
+        LayoutUnproven: it is not.
     """
     if known != found:
         raise LayoutUnproven(f"{what}: {found!r} stands where {known!r} was expected")
@@ -73,6 +73,7 @@ class ProjectorParams(Structure):
 
 
 _COMMON = "13common_params"
+_PROJECTOR_MEMORY = "_Z21mtmd_get_memory_usagePKc19mtmd_context_params"
 _MEMORY = (
     "_Z29common_get_device_memory_dataPKcPK18llama_model_paramsPK20llama_context_params"
     "RSt6vectorIP19ggml_backend_deviceSaIS9_EERjSD_SD_14ggml_log_level"
@@ -84,11 +85,7 @@ _FUNCTIONS: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "new_tensor": ("ggml_new_tensor_4d", c_void_p, (c_void_p, c_int, c_int64, c_int64, c_int64, c_int64)),
     "view": ("ggml_view_tensor", c_void_p, (c_void_p, c_void_p)),
     "mul_mat": ("ggml_mul_mat", c_void_p, (c_void_p, c_void_p, c_void_p)),
-    "flash_attn": (
-        "ggml_flash_attn_ext",
-        c_void_p,
-        (*(c_void_p,) * 5, ctypes.c_float, ctypes.c_float, ctypes.c_float),
-    ),
+    "flash_attn": ("ggml_flash_attn_ext", c_void_p, (*(c_void_p,) * 5, *(ctypes.c_float,) * 3)),
     "nbytes": ("ggml_nbytes", c_size_t, (c_void_p,)),
     "nelements": ("ggml_nelements", c_int64, (c_void_p,)),
     "nrows": ("ggml_nrows", c_int64, (c_void_p,)),
@@ -133,19 +130,8 @@ _FUNCTIONS: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "always_true": ("llama_supports_mmap", c_bool, ()),
     "default_marker": ("mtmd_default_marker", c_char_p, ()),
     "projector_params": ("mtmd_context_params_default", ProjectorParams, ()),
-    "projector_memory": (
-        "_Z21mtmd_get_memory_usagePKc19mtmd_context_params",
-        c_void_p,
-        (c_void_p, c_char_p, ProjectorParams),
-    ),
-    "memory": (
-        _MEMORY,
-        c_void_p,
-        (
-            *(c_void_p, c_char_p, c_void_p, c_void_p, c_void_p),
-            *(POINTER(c_uint32), POINTER(c_uint32), POINTER(c_uint32), c_int),
-        ),
-    ),
+    "projector_memory": (_PROJECTOR_MEMORY, c_void_p, (c_void_p, c_char_p, ProjectorParams)),
+    "memory": (_MEMORY, c_void_p, (c_void_p, c_char_p, *(c_void_p,) * 3, *(POINTER(c_uint32),) * 3, c_int)),
 }
 
 
@@ -222,11 +208,11 @@ def prove_tensor_layout(native: Native) -> dict[str, int]:
         LayoutUnproven: a part is elsewhere.
     """
     operations: dict[str, int] = {}
-    number = 0
-    # ggml_op_name reads past its table when asked for more than there is; OPT_STEP_* and GLU are the last ones.
-    while "GLU" not in operations and number < 256:
+    # ggml_op_name reads past its table for a number that no operation has; GLU is the last one.
+    for number in range(256):
         operations[native.op_name(number).decode()] = number
-        number += 1
+        if "GLU" in operations:
+            break
     types = {native.type_name(number).decode(): number for number in (0, 1, 8)}
     prove({"f32": 0, "f16": 1, "q8_0": 8}, types, "enum ggml_type")
     context = native.init(InitParams(1 << 20, None, no_alloc=True))
