@@ -18,6 +18,10 @@ class LayoutUnproven(Exception):
     """Something in the engine is not where this build has it."""
 
 
+class Refusal(Exception):
+    """The engine does not take this command line or this model; the message has the reason."""
+
+
 def prove(known: object, found: object, what: str) -> None:
     """Return when *found*, read from *what* in the engine, is the value that is known.
 

@@ -1,8 +1,8 @@
 """What llama-server would take with a command line, in bytes, from the engine itself.
 
-The embedded engine is asked in a process of its own (``corral.vram.oracle_child``), over files that have the model's
-header and a hole where its weights are: neither weights nor GPU are needed.  One process answers for all command lines
-of a model, in milliseconds each.
+The embedded engine runs in a process of its own (``corral.vram.oracle_child``), over files that have the model's header
+and a hole where its weights are: neither weights nor GPU are needed.  One process computes all command lines of a
+model, in milliseconds each.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Breakdown:
     """What one command line takes.
 
     Attributes:
-        gpu: on the card; all 0 when it was asked without one.
+        gpu: on the card; all 0 without one.
         host: in host memory.
         context_trained: tokens that the model was trained for.
         ubatch: tokens that are computed at once (``--ubatch-size``).
@@ -51,7 +51,7 @@ class Breakdown:
         projector_growth: further bytes on the card for an image of that many tokens, beyond ``gpu.projector``.
         image_batch: tokens of images that are encoded at once, where the projector does that.
         f16_copies: bytes of the f16 copies of K and V that CUDA makes for one layer; 0 when the cache is f16.
-        cuda: ``gpu`` with the alignment and padding of CUDA's buffers and those copies; None when it was not asked.
+        cuda: ``gpu`` with the alignment and padding of CUDA's buffers and those copies; None where not computed.
     """
 
     gpu: Bytes
@@ -76,18 +76,18 @@ def ask(
     at_least: int | None = None,
     cuda: Literal["first", "all"] = "first",
 ) -> list[Breakdown]:
-    """Ask the engine for every one of *argvs*.
+    """The engine's count for every one of *argvs*.
 
     Args:
         headers: of the files that they name: shards in order, the projector last when there is one.
         argvs: llama-server command lines of one model as the lock has them; ``llama-server`` itself may be left out.
         gpu: with a card; without one, everything is on the host.
-        at_least: how many of the first ones must be answered; the rest may be missing at the end.  All when None.
-        cuda: for which of them ``Breakdown.cuda`` is asked too; always where the KV cache is not f16.
+        at_least: how many of the first ones must have a count; the rest may be missing at the end.  All when None.
+        cuda: which of them have ``Breakdown.cuda`` too; all where the KV cache is not f16.
 
     Raises:
         EngineCannotPredict: the engine does not take the model or a command line, a flag takes memory that is not
-            counted, or what the engine answers is not understood.
+            counted, or the engine's answer has another layout.
         ProgramMissing: the embedded engine is not installed.
         CannotRun: there is no room for temporary files.
     """
@@ -101,7 +101,7 @@ def ask(
             job = {"gpu": gpu, "cuda": cuda, "argvs": [_fill(argv, headers, Path(folder)) for argv in different]}
             answers, reason = _ask(job, Path(folder))
     except OSError as error:
-        message = f"The engine could not be given the model's header: {error}."
+        message = f"The model's header could not be written for the engine: {error}."
         raise CannotRun(message, next_step="Name a folder that takes sparse files: TMPDIR=/path") from None
     answered = dict(zip(different, map(_BREAKDOWN.validate_python, answers), strict=False))
     found = [answered[tuple(argv)] for argv in itertools.takewhile(lambda one: tuple(one) in answered, argvs)]
@@ -111,7 +111,7 @@ def ask(
 
 
 def _fill(argv: Sequence[str], headers: Sequence[GgufHeader | bytes], folder: Path) -> list[str]:
-    """*argv* without its first word, its files in *folder*, and without what only touches other files."""
+    """*argv* without its first word, its files in *folder*, and without flags that only concern other files."""
     words = server_flags.without_side_effects(argv)
     if words[:1] == ["llama-server"]:
         del words[0]
@@ -163,22 +163,16 @@ def _ask(job: Mapping[str, Any], folder: Path) -> tuple[list[dict[str, Any]], st
         if "layout" in answer:
             return answers, f"what the engine answered is not laid out as in {ENGINE} ({answer['layout']})"
         if "refusal" in answer:
-            return answers, f"{answer['refusal']}{_words(done.stderr, folder)}"
+            return answers, f"{answer['refusal']}{_stated_cause(done.stderr, folder)}"
         answers.append(answer)
-    return answers, f"the engine {_ending(done.returncode)}{_words(done.stderr, folder)}"
+    return answers, f"the engine {_ending(done.returncode)}{_stated_cause(done.stderr, folder)}"
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Nothing of the caller's: llama.cpp reads ``LLAMA_ARG_*``, ``GGML_*`` and a config.ini from it."""
-    own = {"HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR"}
+    """Almost nothing of the caller's: llama.cpp reads ``LLAMA_ARG_*``, ``GGML_*`` and a config.ini from it."""
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in os.environ}
-    return {
-        **kept,
-        **dict.fromkeys(own, str(folder)),
-        "PATH": os.defpath,
-        "LC_ALL": "C.UTF-8",
-        "GGML_NO_BACKTRACE": "1",
-    }
+    own = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR"), str(folder))
+    return {**kept, **own, "PATH": os.defpath, "LC_ALL": "C.UTF-8", "GGML_NO_BACKTRACE": "1"}
 
 
 def _ending(status: int) -> str:
@@ -187,8 +181,8 @@ def _ending(status: int) -> str:
     return f"ended with exit code {status}" if status else "stopped answering"
 
 
-def _words(stderr: str, folder: Path) -> str:
-    """What the engine states as the cause, without our own paths."""
+def _stated_cause(stderr: str, folder: Path) -> str:
+    """The cause that the engine states, without our own paths."""
     stated = " / ".join(log_lines.stated_errors(stderr.replace(f"{folder}/", ""))[:2])
     return f": {stated}" if stated else ""
 

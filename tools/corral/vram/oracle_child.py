@@ -1,10 +1,9 @@
-"""The process that asks the engine: a job as JSON on stdin, one line of JSON on stdout for each command line.
+"""The process that calls the engine: a job as JSON on stdin, one line of JSON on stdout for each command line.
 
     {"gpu": true, "cuda": "first", "argvs": [["-m", "/tmp/…/model.gguf", "-c", "4096", …], …]}
 
-llama.cpp ends the process when it is given something that it does not like (an unknown architecture is a C++ exception
-that nobody catches), so it is asked here and not in the process that wants to know.  ``corral.vram.oracle`` starts this
-one, fills in the paths, and makes an error of its death.
+llama.cpp ends its process on some inputs (an unknown architecture is a C++ exception without a handler), so it runs in
+a process of its own.  ``corral.vram.oracle`` starts it, fills in the paths, and makes an error of its death.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from typing import Any
 
 from corral.engine import embedded
 from corral.errors import CorralError
-from corral.vram.native import LayoutUnproven, LogCallback, Native, prove
+from corral.vram.native import LayoutUnproven, LogCallback, Native, Refusal, prove
 from corral.vram.pretend_gpu import FREE, NAME, TOTAL, PretendGpu, memory_of
-from corral.vram.projector_memory import ProjectorMemory, Projectors
+from corral.vram.projector_memory import Projectors
 
 _ERRORS_ONLY = 1  # of common/log.h: output 0, errors 1
 _LOG_LEVEL_ERROR = 4  # GGML_LOG_LEVEL_ERROR
@@ -32,16 +31,12 @@ _ROW = 5 * 8  # common_device_memory_data: total, free, model, context, compute
 
 
 def _write_errors(level: int, text: bytes, _: None) -> None:
-    """Write an error at once: the engine's own log has a thread that dies with the process, and the reason with it."""
+    """Write an error unbuffered: the thread of the engine's own log dies with the process, and the reason with it."""
     if level == _LOG_LEVEL_ERROR:
         os.write(sys.stderr.fileno(), text)
 
 
 _ERROR_LOG = LogCallback(_write_errors)
-
-
-class Refusal(Exception):
-    """The engine does not take this command line or this model, and says why."""
 
 
 class Engine:
@@ -68,15 +63,12 @@ class Engine:
             raise Refusal("llama-server refuses the command line")
         params = line.params
         _as_llama_server_does(params)
-        rows, trained = self._rows(line)
-        if not self._gpu:
-            rows = [dict.fromkeys(rows[0], 0), *rows]
-        card, host = rows
-        projector = self._projector(params)
+        card, host, trained = self._sides(line)
+        projector = self._projectors.measure(params, cuda=False)
         padded, copies = None, 0
-        if self._gpu and (cuda or not _f16_cache(params)):
-            padded, copies = self._like_cuda(line, self._gpu)
         if self._gpu:
+            if cuda or {int(params.cache_type_k), int(params.cache_type_v)} != {_F16}:
+                padded, copies = self._like_cuda(line, self._gpu)
             self._gpu.require_intact()
         return {
             "gpu": card | {"projector": projector.gpu},
@@ -94,14 +86,14 @@ class Engine:
         """The card's row when its buffers are as large as CUDA's, and the largest f16 copies among them."""
         gpu.like_cuda, gpu.f16_copies = True, 0
         try:
-            rows, _ = self._rows(line)
-            copies = gpu.f16_copies
-            return rows[0] | {"projector": self._projector(line.params).gpu}, copies
+            card, _, _ = self._sides(line)
+            copies = gpu.f16_copies  # of the model alone
+            return card | {"projector": self._projectors.measure(line.params, cuda=True).gpu}, copies
         finally:
             gpu.like_cuda = False
 
-    def _rows(self, line: embedded.CommandLine) -> tuple[list[dict[str, int]], int]:
-        """Weights, context and compute of each device, the host last; and the trained context."""
+    def _sides(self, line: embedded.CommandLine) -> tuple[dict[str, int], dict[str, int], int]:
+        """Weights, context and compute on the card (all 0 without one) and on the host; and the trained context."""
         native, params = self._native, line.params
         model, context = (ctypes.create_string_buffer(_CANARY * 4096) for _ in range(2))
         prove(ctypes.addressof(model), native.model_params(model, line.address), "common_model_params_to_llama")
@@ -117,34 +109,21 @@ class Engine:
         prove(0xA5A5A5A5, answer[3], "std::vector of common_get_device_memory_data")
         own = [self._gpu.address] if self._gpu else []
         begin, end, _ = devices
-        found = list((ctypes.c_uint64 * len(own)).from_address(begin)) if end - begin == 8 * len(own) and own else []
-        prove((own, 8 * len(own)), (found, end - begin), "the devices that the model is on")
+        prove(8 * len(own), end - begin, "the devices that the model is on")
+        prove(own, list((ctypes.c_uint64 * len(own)).from_address(begin)), "the devices that the model is on")
         begin, end = answer[:2]
         prove(_ROW * (len(own) + 1), end - begin, "std::vector<common_device_memory_data>")
         rows = [(ctypes.c_int64 * 5).from_address(begin + _ROW * number) for number in range(len(own) + 1)]
         for row in rows[:-1]:
             prove((TOTAL, FREE), tuple(row[:2]), "struct common_device_memory_data")
-        self._prove_host(rows[-1][0])
-        return [{"weights": row[2], "context": row[3], "compute": row[4]} for row in rows], trained.value
-
-    def _prove_host(self, total: int) -> None:
         (cpu,) = [address for address, name in self._devices.items() if name == "CPU"]
-        prove(memory_of(self._native, cpu)[1], total, "the host's row of common_device_memory_data")
-
-    def _projector(self, params: Any) -> ProjectorMemory:
-        cuda = self._gpu is not None and self._gpu.like_cuda
-        try:
-            return self._projectors.measure(params, variant=cuda, growth=not cuda)
-        except ValueError as error:
-            raise Refusal(str(error)) from None
-
-
-def _f16_cache(params: Any) -> bool:
-    return {int(params.cache_type_k), int(params.cache_type_v)} == {_F16}
+        prove(memory_of(native, cpu)[1], rows[-1][0], "the host's row of common_device_memory_data")
+        sides = [dict(zip(("weights", "context", "compute"), row[2:], strict=True)) for row in rows]
+        return (sides[0] if own else dict.fromkeys(sides[0], 0)), sides[-1], trained.value
 
 
 def _as_llama_server_does(params: Any) -> None:
-    """What llama-server's ``main`` and ``server_output_limits`` make of a command line, where memory is concerned."""
+    """Change *params* as llama-server's ``main`` and ``server_output_limits`` do, where memory is concerned."""
     if params.embedding and params.n_batch > params.n_ubatch:
         params.n_batch = params.n_ubatch
     if params.n_parallel < 0:
@@ -163,7 +142,7 @@ def _prove_params(params: Any, model: Any, context: Any) -> None:
 
 
 def main() -> None:
-    """Answer one job."""
+    """Compute one job."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # What the engine prints must not end up between the answers.
@@ -171,20 +150,20 @@ def main() -> None:
     os.dup2(2, 1)
     job = json.load(sys.stdin)
 
-    def say(**line: Any) -> None:
+    def report(**line: Any) -> None:
         answers.write(json.dumps(line) + "\n")
         answers.flush()
 
     try:
         engine = Engine(gpu=job["gpu"])
         for number, argv in enumerate(job["argvs"]):
-            say(**engine.measure(argv, cuda=number == 0 or job["cuda"] == "all"))
+            report(**engine.measure(argv, cuda=number == 0 or job["cuda"] == "all"))
     except LayoutUnproven as error:
-        say(layout=str(error))
+        report(layout=str(error))
     except Refusal as error:
-        say(refusal=str(error))
+        report(refusal=str(error))
     except CorralError as error:
-        say(missing=error.message, next_step=error.next_step)
+        report(missing=error.message, next_step=error.next_step)
     sys.stderr.flush()
     os._exit(0)  # past the destructors of llama.cpp
 

@@ -1,13 +1,13 @@
 """A GPU with no memory behind it, for the llama.cpp of the wheel.
 
 The wheel has the CPU alone, and llama.cpp splits a model between card and host only where there is a card.  So one is
-registered: tables of functions, as ``ggml-backend-impl.h`` has them, that say "yes, on the card" to every operation and
-hand out buffers without bytes.  llama.cpp then runs its real loader, its real memory classes and its real graph
-allocator over it; what they ask for is what is measured.
+registered: tables of functions, as ``ggml-backend-impl.h`` has them, that accept every operation for the card and
+return buffers without bytes.  llama.cpp then runs its real loader, its real memory classes and its real graph allocator
+over it; the bytes that they request are the prediction.
 
-It answers as the plainest backend does (what a loopback RPC server reports: 32-byte alignment, no padding), and, when
-told to be ``like_cuda``, with what the CUDA backend adds: 128-byte alignment, rows of quantised tensors padded to 512
-values, and room for f16 copies of K and V where the cache has another type
+It behaves as the plainest backend does (what a loopback RPC server reports: 32-byte alignment, no padding), and, while
+``like_cuda``, with what the CUDA backend adds: 128-byte alignment, rows of quantised tensors padded to 512 values, and
+room for f16 copies of K and V where the cache has another type
 (``ggml_backend_cuda_buffer_type_get_alloc_size`` in ``ggml/src/ggml-cuda/ggml-cuda.cu``, and
 ``ggml_cuda_flash_attn_ext_get_f16_extra_data`` in ``fattn-common.cuh``).
 """
@@ -24,7 +24,7 @@ from corral.vram.native import BufferInterface, InitParams, LayoutUnproven, Nati
 
 NAME = "PRETEND0"
 FREE, TOTAL = 0x5A5_1234_5000, 0x5A5_6789_A000
-"""What it says of its memory: more than any model takes, and numbers that are found again in what llama.cpp returns."""
+"""The memory that it reports: more than any model takes, and numbers that are recognised in what llama.cpp returns."""
 
 _API_VERSION = 3  # GGML_BACKEND_API_VERSION
 _GPU = 1  # GGML_BACKEND_DEVICE_TYPE_GPU
@@ -91,23 +91,23 @@ class PretendGpu:
         self._buffer_type[5] = self._alloc_size if value else None  # none: ggml_nbytes, without a call to Python
 
     def require_intact(self) -> None:
-        """Return when every call back from the engine was answered.
+        """Return when no callback from the engine has failed.
 
         Raises:
-            LayoutUnproven: one was not, and the engine went on with a zero.
+            LayoutUnproven: one has, and the engine went on with a zero.
         """
         if self._failed is not None:
             raise LayoutUnproven(f"a call from the engine could not be answered: {self._failed!r}")
 
     def _function(self, python: Callable[..., Any], result: Any, *arguments: Any) -> int | None:
-        def answer(*given: Any) -> Any:
+        def guarded(*given: Any) -> Any:
             try:
                 return python(*given)
-            except Exception as error:  # noqa: BLE001 - ctypes would print it and answer 0
+            except Exception as error:  # noqa: BLE001 - ctypes would print it and return 0
                 self._failed = self._failed or error
                 return None if result is None else 0
 
-        return self._quick(answer, result, *arguments)
+        return self._quick(guarded, result, *arguments)
 
     def _quick(self, python: Callable[..., Any], result: Any, *arguments: Any) -> int | None:
         """For what is called some ten thousand times, and cannot fail."""
@@ -148,7 +148,7 @@ class PretendGpu:
             6: function(lambda _: buffer_type, c_void_p, c_void_p),
             # As on CUDA, weights that stay on the host are in memory that the card can reach, and not repacked.
             7: function(lambda _: self._native.cpu_buffer_type(), c_void_p, c_void_p),
-            # supports_op is asked twenty thousand times a model: a function of llama.cpp's own answers "yes" in C.
+            # supports_op is called twenty thousand times a model: a function of llama.cpp's own returns true in C.
             9: ctypes.cast(self._native.always_true, c_void_p).value,
             10: self._quick(lambda _, other: other == buffer_type, c_bool, c_void_p, c_void_p),
             11: function(self._offloads, c_bool, c_void_p, c_void_p),
@@ -163,7 +163,7 @@ class PretendGpu:
         self._registry[3] = function(lambda *_: self.address, c_void_p, c_void_p, c_size_t)
 
     def _make_buffer(self, buffer_type: int, size: int) -> int:
-        """A buffer of *size* bytes that nobody has: recurrent states and projectors ask for one."""
+        """A buffer of *size* bytes that do not exist: recurrent states and projectors request one."""
         return int(self._native.buffer_init(buffer_type, self._buffer, None, size))
 
     def _give_props(self, _device: int, props: Any) -> None:
@@ -198,7 +198,7 @@ class PretendGpu:
         return size
 
     def _prove(self) -> None:
-        """Ask for everything through the public API: each answer must be the one that was put there."""
+        """Read everything through the public API: each value must be the one that was put there."""
         native, own = self._native, self.address
         prove(NAME, native.devices().get(own), "ggml_backend_device_i.get_name")
         prove(_GPU, native.device_type(own), "ggml_backend_device_i.get_type")
@@ -212,9 +212,8 @@ class PretendGpu:
         prove(native.cpu_buffer_type(), native.device_host_buffer_type(own), "get_host_buffer_type")
         prove(NAME.encode(), native.buffer_type_name(kind), "ggml_backend_buffer_type_i.get_name")
         prove(own, native.buffer_type_device(kind), "ggml_backend_buffer_type.device")
-        prove(
-            (False, True), (native.buffer_type_is_host(kind), native.device_supports_buffer_type(own, kind)), "is_host"
-        )
+        places = native.buffer_type_is_host(kind), native.device_supports_buffer_type(own, kind)
+        prove((False, True), places, "is_host")
         buffer = native.alloc_buffer(kind, 12_345)
         found = native.buffer_type(buffer), native.buffer_size(buffer), native.buffer_base(buffer)
         prove((kind, 12_345, _BASE), found, "ggml_backend_buffer_i")
@@ -231,11 +230,9 @@ class PretendGpu:
         query = native.new_tensor(context, f32, 64, 32, 4, 1)
         attention = native.flash_attn(context, query, keys, values, None, 1.0, 0.0, 0.0)
         product = native.mul_mat(context, weights, native.new_tensor(context, f32, 320, 31, 1, 1))
-        answer = 4 * 64 * 32 * 4
-        for cuda, expected in (
-            (False, (32, 340 * 64, answer)),
-            (True, (128, 340 * 64 + 204, answer + 2 * (2 * 64 * 96 * 2))),
-        ):
+        result = 4 * 64 * 32 * 4
+        cuda_sizes = 128, 340 * 64 + 204, result + 2 * (2 * 64 * 96 * 2)
+        for cuda, expected in ((False, (32, 340 * 64, result)), (True, cuda_sizes)):
             self.like_cuda = cuda
             found = native.alignment(kind), native.alloc_size(kind, weights), native.alloc_size(kind, attention)
             prove(expected, found, "ggml_backend_buffer_type_i")

@@ -1,8 +1,8 @@
-"""What a projector takes, asked of llama.cpp's multimodal library (mtmd) over a header-only file.
+"""What a projector takes, by llama.cpp's multimodal library (mtmd) over a header-only file.
 
 llama.cpp sizes the projector's buffers with one image of warm-up size.  For types that take images of any size that is
-less than the largest image that they accept ("avoid OOM on warmup", ``tools/mtmd/clip.cpp``), and the buffers grow when
-that image comes.  How they grow with the tokens of an image is measured here with small images, and continued.
+less than the largest image that they accept ("avoid OOM on warmup", ``tools/mtmd/clip.cpp``), and the buffers grow with
+the first larger image.  How they grow with the tokens of an image is measured here with small images, and continued.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from corral.vram.native import Native, ProjectorParams, prove
+from corral.vram.native import Native, ProjectorParams, Refusal, prove
 
 _CANARY = 0xA5
 _SAMPLES = (64, 144, 256)
@@ -39,7 +39,7 @@ class ProjectorMemory:
 
 
 class Projectors:
-    """The projectors that a process was asked about; the same question is put to the engine once.
+    """The projectors of a process; each is loaded once for the same parameters.
 
     Args:
         native: the engine.
@@ -51,58 +51,57 @@ class Projectors:
         self._native = native
         self._devices = devices
         self._gpu = gpu
-        self._asked: dict[tuple[Any, ...], tuple[dict[str, int], int, bool]] = {}
+        self._loads: dict[tuple[Any, ...], tuple[dict[str, int], int, bool]] = {}
 
-    def measure(self, params: Any, *, variant: object = None, growth: bool = True) -> ProjectorMemory:
-        """What the projector of a command line takes.
+    def measure(self, params: Any, *, cuda: bool) -> ProjectorMemory:
+        """What the projector of *params* (the wheel's ``CommonParams``) takes.
 
-        Args:
-            params: the wheel's ``CommonParams``; a header-only file will do.
-            variant: how the card answers now, where that is not always the same.
-            growth: whether to find out how its buffers grow.
+        With *cuda* the card's buffers are CUDA's now, and their growth is not measured.
 
         Raises:
-            LayoutUnproven: the answer is not laid out as it should be.
-            ValueError: the projector cannot be loaded.
+            LayoutUnproven: the engine's answer has another layout.
+            Refusal: the projector cannot be loaded.
         """
         if not params.mmproj.path:
             return ProjectorMemory(0, 0, None, 0)
-
-        def ask(limit: int, least: int) -> tuple[int, int, int, bool]:
-            sizes, tokens, non_causal = self._ask(params, limit, least, variant)
-            if not self._loaded(sizes, params):
-                other = limit > 0 and self._loaded(self._ask(params, -1, -1, variant)[0], params)
-                raise ValueError(
-                    f"the projector does not take --image-max-tokens {limit}"
-                    if other
-                    else "the projector cannot be loaded"
-                )
-            on_card = sizes.get(self._gpu, 0) if self._gpu else 0
-            return on_card, sum(sizes.values()) - on_card, tokens, non_causal
-
-        limit, least = params.image_max_tokens, params.image_min_tokens
-        on_card, on_host, tokens, non_causal = ask(limit, least)
+        on_card, on_host, tokens, non_causal = self._load(
+            params, params.image_max_tokens, params.image_min_tokens, cuda
+        )
         if non_causal and tokens > params.n_ubatch:
             # llama-server: an image that is attended to both ways must fit into one ubatch.
-            on_card, on_host, tokens, _ = ask(params.n_ubatch, min(least, params.n_ubatch))
-        if tokens < 0 or on_card == 0 or not growth:
+            least = min(params.image_min_tokens, params.n_ubatch)
+            on_card, on_host, tokens, _ = self._load(params, params.n_ubatch, least, cuda)
+        if tokens < 0 or on_card == 0 or cuda:
             return ProjectorMemory(on_card, on_host, None, 0)
         at_most = max(tokens, 1)
-        needed = _continued({small: ask(small, 1)[0] for small in _SAMPLES}, at_most)
+        needed = _continued({small: self._load(params, small, 1, cuda)[0] for small in _SAMPLES}, at_most)
         return ProjectorMemory(on_card, on_host, at_most, max(0, needed - on_card))
 
-    def _loaded(self, sizes: dict[str, int], params: Any) -> bool:
-        return bool(sizes) and (self._gpu is None or not params.mmproj_use_gpu or self._gpu in sizes)
+    def _load(self, params: Any, limit: int, least: int, cuda: bool) -> tuple[int, int, int, bool]:
+        """Bytes on card and host, most tokens of an image (-1: all alike), and whether it is attended to both ways."""
+        sizes, tokens, non_causal = self._memory(params, limit, least, cuda)
+        if not self._is_loaded(sizes, params):
+            if limit > 0 and self._is_loaded(self._memory(params, -1, -1, cuda)[0], params):
+                raise Refusal(f"the projector does not take --image-max-tokens {limit}")
+            raise Refusal("the projector cannot be loaded")
+        on_card = sizes.get(self._gpu or "", 0)
+        return on_card, sum(sizes.values()) - on_card, tokens, non_causal
 
-    def _ask(self, params: Any, limit: int, least: int, variant: object) -> tuple[dict[str, int], int, bool]:
-        """Bytes by device, most tokens of an image (-1: all alike), and whether it is attended to both ways."""
+    def _is_loaded(self, sizes: dict[str, int], params: Any) -> bool:
+        return self._gpu in sizes if self._gpu and params.mmproj_use_gpu else bool(sizes)
+
+    def _memory(self, params: Any, limit: int, least: int, cuda: bool) -> tuple[dict[str, int], int, bool]:
         how = params.mmproj_use_gpu, int(params.flash_attn_type), params.mtmd_batch_max_tokens
-        key = (params.mmproj.path, limit, least, variant, how)
-        if key not in self._asked:
-            answer = _ask(self._native, params.mmproj.path, _params_for(self._native, params, limit, least))
-            sizes = dict(_sizes(answer, self._devices))
-            self._asked[key] = sizes, answer.image_max_tokens, answer.non_causal
-        return self._asked[key]
+        key = (params.mmproj.path, limit, least, cuda, how)
+        if key not in self._loads:
+            answer = _Answer()
+            ctypes.memset(ctypes.byref(answer), _CANARY, ctypes.sizeof(answer))
+            chosen = _params_for(self._native, params, limit, least)
+            returned = self._native.projector_memory(ctypes.byref(answer), params.mmproj.path.encode(), chosen)
+            prove(ctypes.addressof(answer), returned, "mtmd_get_memory_usage")
+            prove(True, all(byte == _CANARY for byte in answer.behind), "the end of struct mtmd_memory_usage")
+            self._loads[key] = dict(_sizes(answer, self._devices)), answer.image_max_tokens, answer.non_causal
+        return self._loads[key]
 
 
 def _continued(measured: dict[int, int], tokens: int) -> int:
@@ -155,26 +154,17 @@ def _params_for(native: Native, params: Any, limit: int, least: int) -> Projecto
     return chosen
 
 
-def _ask(native: Native, path: str, params: ProjectorParams) -> _Answer:
-    answer = _Answer()
-    ctypes.memset(ctypes.byref(answer), _CANARY, ctypes.sizeof(answer))
-    returned = native.projector_memory(ctypes.byref(answer), path.encode(), params)
-    prove(ctypes.addressof(answer), returned, "mtmd_get_memory_usage")
-    prove(True, all(byte == _CANARY for byte in answer.behind), "the end of struct mtmd_memory_usage")
-    return answer
-
-
 def _sizes(answer: _Answer, devices: dict[int, str]) -> Iterator[tuple[str, int]]:
     """Device and bytes of every entry of the map."""
     prove(True, answer.count <= len(devices), "std::map in struct mtmd_memory_usage")
     waiting = [answer.root] if answer.count else []
-    seen = 0
+    read = 0
     while waiting:
         # A node: colour, parent, left, right, key, value.
         _, _, left, right, device, size = (ctypes.c_uint64 * 6).from_address(waiting.pop())
         prove(True, device in devices, "a device in struct mtmd_memory_usage")
-        seen += 1
-        prove(True, seen <= answer.count, "std::map in struct mtmd_memory_usage")
+        read += 1
+        prove(True, read <= answer.count, "std::map in struct mtmd_memory_usage")
         yield devices[device], size
         waiting += [node for node in (left, right) if node]
-    prove(answer.count, seen, "std::map in struct mtmd_memory_usage")
+    prove(answer.count, read, "std::map in struct mtmd_memory_usage")

@@ -172,10 +172,10 @@ def test_the_child_writes_no_core(child):
     child(
         """
         import resource
-        from corral.vram import oracle_child
+        from corral.vram import native, oracle_child
 
         def engine(*, gpu):
-            raise oracle_child.Refusal(f"cores of {resource.getrlimit(resource.RLIMIT_CORE)} bytes")
+            raise native.Refusal(f"cores of {resource.getrlimit(resource.RLIMIT_CORE)} bytes")
 
         oracle_child.Engine = engine
         oracle_child.main()
