@@ -25,14 +25,14 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Document:
-    """A file that is rendered: where it stands and what it must say."""
+    """A file that is rendered: its path and its text."""
 
     path: Path
     text: str
 
     @property
     def stale(self) -> bool:
-        """Whether the file is missing or says something else."""
+        """Whether the file is missing or has another text."""
         return not self.path.exists() or self.path.read_text(encoding="utf-8") != self.text
 
 

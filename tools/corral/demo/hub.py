@@ -1,7 +1,7 @@
 """A model hub on loopback, as far as corral and huggingface-hub use one.
 
 The API is at 127.0.0.1; large files come from ``localhost``, by redirect, so that a client that must not send a token
-to the data host really has two hosts to tell apart::
+to the data host really has two hosts::
 
     with Hub({"org/name": RepoContent(files={"a.gguf": Path("a.gguf")})}) as hub:
         environment["HF_ENDPOINT"] = hub.endpoint
@@ -86,7 +86,7 @@ class Hub:
 
     Args:
         repositories: ``org/name`` to its content.
-        host: the address that it listens on; away from loopback, files come from that same address.
+        host: the address that it listens on; away from loopback, the data host has that same address.
     """
 
     def __init__(self, repositories: Mapping[str, RepoContent], host: str = _LOOPBACK) -> None:
@@ -180,11 +180,11 @@ def _part(request: Request, file: StoredFile, headers: dict[str, str]) -> Answer
     """The whole of *file*, or the one range that was requested."""
     etag = f'"{file.sha256 if file.large else file.oid}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", **headers}
-    asked = _RANGE.fullmatch(request.headers.get("range", ""))
-    if not asked or not (asked[1] or asked[2]):
+    part = _RANGE.fullmatch(request.headers.get("range", ""))
+    if not part or not (part[1] or part[2]):
         return Answer(200, headers, file, 0, file.size)
-    first = int(asked[1]) if asked[1] else max(0, file.size - int(asked[2]))
-    last = min(int(asked[2]), file.size - 1) if asked[1] and asked[2] else file.size - 1
+    first = int(part[1]) if part[1] else max(0, file.size - int(part[2]))
+    last = min(int(part[2]), file.size - 1) if part[1] and part[2] else file.size - 1
     if first > last:
         return Answer(416, {**headers, "Content-Range": f"bytes */{file.size}"})
     headers["Content-Range"] = f"bytes {first}-{last}/{file.size}"

@@ -70,7 +70,7 @@ def write_text(path: Path, *, thinking: bool = False, vision: bool = False, n_ff
 
     Args:
         path: the file to write; an existing one is replaced.
-        thinking: reason (``hm``) before the answer, with a template that says so.
+        thinking: reason (``hm``) before the answer, with a template for it.
         vision: be the language half of a vision model, for ``write_projector``: name the colour of the first image,
             then of the last.
         n_ff: makes the file bigger and the model slower without changing an answer: 100_000 is 190 MB and some

@@ -185,7 +185,7 @@ def _next_tokens(starts: list[int], *, thinking: bool) -> Array:
     table[end, [word["OK"], *last]] = 2.0
 
     # Where the end is not allowed (ignore_eos, or an open JSON string) a quote follows, which starts an answer again;
-    # a grammar that asks for more than strings gets to its end soon.
+    # a grammar that requires more than strings ends soon.
     table[quote, [word["OK"], *first, *last]] = 1.0
     for text, liking in (("}", 2.0), ("]", 2.0), ('"', 1.6), (":", 1.5), (",", 1.4), ("0", 1.0), ("t", 0.9)):
         table[word[text], Dims.ONE] = liking

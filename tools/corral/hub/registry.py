@@ -89,7 +89,7 @@ def _require_found(image: ImageReference, status: int) -> None:
         raise _private(image, status)
     if status == 429:
         raise CannotRun(
-            f"{image.registry} wants fewer questions (HTTP 429).",
+            f"{image.registry} limits the rate of requests (HTTP 429).",
             next_step=f"Wait, then: corral lock; or write {image.tagged}@sha256:… into images.yaml",
         )
     if status != 200:
@@ -99,7 +99,7 @@ def _require_found(image: ImageReference, status: int) -> None:
 def _private(image: ImageReference, status: int) -> Refused:
     return Refused(
         f"{image.registry} refuses {image.repository}:{image.tag} (HTTP {status}): there is no such image, or it is "
-        "private, and corral asks without a password.",
+        "private, and corral has no password for it.",
         next_step=f"Correct the name, or write the digest yourself in images.yaml: {image.tagged}@sha256:…",
     )
 

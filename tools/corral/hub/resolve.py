@@ -1,4 +1,4 @@
-"""Asks the hub which commit, which files, which sha256: the network half of `corral lock`."""
+"""Commit, files and sha256 of a model, from the hub or from disk: the network half of `corral lock`."""
 
 from __future__ import annotations
 

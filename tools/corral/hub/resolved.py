@@ -1,4 +1,4 @@
-"""What is known of a model's files once the hub, or the disk, has been asked."""
+"""The files of a model as the hub, or the disk, has them."""
 
 from __future__ import annotations
 

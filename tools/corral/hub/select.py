@@ -1,4 +1,4 @@
-"""Which files of a repository are the model that was asked for: pure functions of a listing.
+"""Which files of a repository the intent means: pure functions of a listing.
 
 Close is not good enough here: ``F16`` is a substring of ``BF16``, ``Q4_K_M`` of ``UD-Q4_K_M`` and of
 ``i1-Q4_K_M``, and half of a split model loads nowhere.  What is not certain is an error that lists the candidates.
@@ -27,7 +27,7 @@ _DYNAMIC = ("UD-", "i1-")
 def model_by_quant(listing: Iterable[str], quant: str) -> list[str]:
     """The one model in *listing* (paths in the repository) with quantisation *quant*; all its shards, in order.
 
-    A ``UD-`` (dynamic) or ``i1-`` (imatrix) variant is meant only when *quant* says so.
+    A ``UD-`` (dynamic) or ``i1-`` (imatrix) variant is meant only when *quant* begins with that.
 
     Raises:
         Refused: none, more than one, or a shard is missing.
@@ -37,7 +37,7 @@ def model_by_quant(listing: Iterable[str], quant: str) -> list[str]:
     found = [stem for stem in models if _is_meant(PurePosixPath(stem), token, quant)]
     if not found:
         found = [stem for stem in models if _has_quant(PurePosixPath(stem).parent.name, token, quant)]
-    if len({stem.lower() for stem in found}) == 1:  # then, and only then, capitals tell them apart
+    if len({stem.lower() for stem in found}) == 1:  # they differ in capitals alone
         found = [stem for stem in found if quant in stem] or found
     if not found:
         raise Refused(
@@ -123,7 +123,7 @@ def _precision(path: str) -> str | None:
 
 
 def _is_meant(path: PurePosixPath, token: re.Pattern[str], quant: str) -> bool:
-    """Whether the name says so, and the folder does not say otherwise (UD-Q4_K_M/model-Q4_K_M.gguf)."""
+    """Whether the name has *quant*, and the folder no other variant of it (UD-Q4_K_M/model-Q4_K_M.gguf)."""
     folder = path.parent.name
     return _has_quant(path.name, token, quant) and (not token.search(folder) or _has_quant(folder, token, quant))
 

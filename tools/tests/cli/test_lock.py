@@ -496,24 +496,24 @@ def test_a_tag_is_locked_at_the_digest_that_its_registry_tells(catalog, hub, reg
 def test_a_locked_image_is_not_asked_again_and_upgrade_asks(catalog, hub, registry, capsys):
     registry.put("org/swap", "v1")
     lock(catalog)
-    registry.asked.clear()
+    registry.requests.clear()
     digest = registry.put("org/swap", "v1", "rebuilt")
 
     assert lock(catalog) == 0
     assert lock(catalog, "--upgrade", "tiny-text") == 0
-    assert registry.asked == []
+    assert registry.requests == []
 
     for words in (["llama-swap"], []):
         assert lock(catalog, "--upgrade", *words) == 0
-        assert len(registry.asked) == 3
-        registry.asked.clear()
+        assert len(registry.requests) == 3
+        registry.requests.clear()
     assert digest in capsys.readouterr().out
 
 
 def test_check_covers_the_images_without_network(catalog, hub, registry, capsys):
     registry.put("org/swap", "v1")
     lock(catalog)
-    registry.asked.clear()
+    registry.requests.clear()
     assert lock(catalog, "--check") == 0
     images = catalog / "images.yaml"
     images.write_text(images.read_text().replace("swap:v1", "swap:v2"))
@@ -524,7 +524,7 @@ def test_check_covers_the_images_without_network(catalog, hub, registry, capsys)
     assert lock(catalog, "--check", "--json") == 1
     [stale] = json.loads(capsys.readouterr().out)["stale"]
     assert (stale["source"], stale["code"]) == ("images.yaml", "changed")
-    assert registry.asked == []
+    assert registry.requests == []
 
 
 def test_a_tag_that_is_not_there_leaves_no_lock(catalog, hub, registry, capsys):

@@ -17,14 +17,14 @@ LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 
 @dataclass
 class Registry:
-    """What it has, how it behaves, and what it was asked."""
+    """Its manifests, its faults, and the requests to it."""
 
     address: str
     manifests: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     needs_token: bool = False
     realm: str = ""
     faults: dict[str, object] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def put(self, repository: str, tag: str, text: str = "", kind: str = INDEX) -> str:
         """A manifest under a tag; returns its digest."""
@@ -41,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         registry, url = self.registry, urlsplit(self.path)
-        registry.asked.append(self.path)
+        registry.requests.append(self.path)
         if url.path == "/token":
             return self._token(parse_qs(url.query))
         repository, _, tag = url.path.removeprefix("/v2/").partition("/manifests/")
@@ -57,15 +57,15 @@ class _Handler(BaseHTTPRequestHandler):
         kind, body = registry.manifests[f"{repository}:{tag}"]
         if kind not in self.headers.get("Accept", ""):
             return self._answer(404, b"{}")
-        told = registry.faults.get("digest") or f"sha256:{hashlib.sha256(body).hexdigest()}"
-        headers = {} if registry.faults.get("no_digest") else {"Docker-Content-Digest": told}
+        stated = registry.faults.get("digest") or f"sha256:{hashlib.sha256(body).hexdigest()}"
+        headers = {} if registry.faults.get("no_digest") else {"Docker-Content-Digest": stated}
         return self._answer(200, body, **{"Content-Type": registry.faults.get("type") or kind, **headers})
 
-    def _token(self, asked):
+    def _token(self, query):
         status = self.registry.faults.get("token_status", 200)
-        if asked.get("service") != ["here"]:
+        if query.get("service") != ["here"]:
             return self._answer(400, b"{}")
-        [scope] = asked["scope"]
+        [scope] = query["scope"]
         token = {"token": f"let-me-pull-{scope.split(':')[1]}"}
         return self._answer(status, json.dumps(self.registry.faults.get("token", token)).encode())
 

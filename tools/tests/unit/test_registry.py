@@ -1,4 +1,4 @@
-"""What a tag's digest is, asked of a registry on loopback."""
+"""The digest of a tag at a registry on loopback."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_an_index_a_list_and_a_manifest_have_their_digest(registry, kind):
     assert digest_at_registry(image(registry)) == digest
 
 
-def test_a_registry_that_wants_a_token_first_is_given_one_for_this_repository(registry):
+def test_a_registry_that_requires_a_token_first_gets_one_for_this_repository(registry):
     registry.needs_token = True
     digest = registry.put("org/server", "v1")
 
     assert digest_at_registry(image(registry)) == digest
-    assert [path.partition("?")[0] for path in registry.asked] == [
+    assert [path.partition("?")[0] for path in registry.requests] == [
         "/v2/org/server/manifests/v1",
         "/token",
         "/v2/org/server/manifests/v1",
@@ -51,16 +51,16 @@ def test_a_token_by_its_other_name_is_taken(registry):
     assert digest_at_registry(image(registry)) == digest
 
 
-def test_a_registry_that_tells_no_digest_is_taken_at_its_bytes(registry):
+def test_a_registry_that_states_no_digest_is_taken_at_its_bytes(registry):
     registry.faults["no_digest"] = True
     digest = registry.put("org/server", "v1")
 
     assert digest_at_registry(image(registry)) == digest
 
 
-@pytest.mark.parametrize("told", ["sha256:" + "0" * 64, "sha512:" + "0" * 128, "nonsense"])
-def test_a_digest_that_is_not_of_the_bytes_is_not_believed(registry, told):
-    registry.faults["digest"] = told
+@pytest.mark.parametrize("stated", ["sha256:" + "0" * 64, "sha512:" + "0" * 128, "nonsense"])
+def test_a_digest_that_is_not_of_the_bytes_is_refused(registry, stated):
+    registry.faults["digest"] = stated
     registry.put("org/server", "v1")
 
     with pytest.raises(CannotRun, match=r"has the digest .*, and sends sha256:"):
@@ -75,7 +75,7 @@ def test_a_tag_that_is_not_there_is_named(registry):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_says_private_or_absent_and_offers_the_digest(registry, status):
+def test_a_refusal_is_explained_as_private_or_absent_with_the_digest_as_the_remedy(registry, status):
     registry.faults["status"] = status
 
     with pytest.raises(Refused, match=rf"refuses org/server:v1 \(HTTP {status}\).*private") as caught:
@@ -103,21 +103,23 @@ def test_an_answer_without_a_token_is_none(registry, token):
 
 
 @pytest.mark.parametrize("challenge", ['Basic realm="x"', "Bearer", 'Bearer realm="/token"'])
-def test_a_registry_that_wants_a_password_is_not_asked_again(registry, challenge):
+def test_a_registry_that_requires_a_password_gets_no_second_request(registry, challenge):
     registry.needs_token = True
     registry.faults["challenge"] = challenge
 
-    with pytest.raises(Refused, match="asks without a password"):
+    with pytest.raises(Refused, match="has no password for it"):
         digest_at_registry(image(registry))
 
-    assert len(registry.asked) == 1
+    assert len(registry.requests) == 1
 
 
-@pytest.mark.parametrize(("status", "said"), [(429, "fewer questions"), (500, "answers HTTP 500"), (503, "HTTP 503")])
-def test_trouble_at_the_registry_is_no_fault_of_the_catalog(registry, status, said):
+@pytest.mark.parametrize(
+    ("status", "message"), [(429, "limits the rate"), (500, "answers HTTP 500"), (503, "HTTP 503")]
+)
+def test_trouble_at_the_registry_is_no_fault_of_the_catalog(registry, status, message):
     registry.faults["status"] = status
 
-    with pytest.raises(CannotRun, match=said):
+    with pytest.raises(CannotRun, match=message):
         digest_at_registry(image(registry))
 
 
@@ -146,7 +148,7 @@ def test_a_registry_that_is_away_is_named():
 
 
 def test_a_registry_that_is_not_on_this_machine_is_asked_over_tls(monkeypatch):
-    """A name that resolves to loopback, where nothing speaks TLS: the handshake fails, and no plain question is put."""
+    """A name that resolves to loopback, where nothing speaks TLS: the handshake fails, without a plain request."""
     monkeypatch.setattr(socket, "getaddrinfo", _to_loopback)
     with registry_on_loopback() as registry:
         registry.put("org/server", "v1")
@@ -154,7 +156,7 @@ def test_a_registry_that_is_not_on_this_machine_is_asked_over_tls(monkeypatch):
         with pytest.raises(CannotRun, match="does not answer"):
             digest_at_registry(ImageReference.parse(f"registry.example:{port}/org/server:v1"))
 
-        assert registry.asked == []
+        assert registry.requests == []
 
 
 def _to_loopback(_host, port, *_args, **_options):
