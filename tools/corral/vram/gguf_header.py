@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,11 +51,7 @@ _U32, _U64 = _SCALARS[4], _SCALARS[10]
 
 
 class HeaderIncomplete(Exception):
-    """The bytes end before the header does.
-
-    Attributes:
-        needed_at_least: how many bytes from the start of the file it takes for certain; it may turn out to be more.
-    """
+    """The bytes end before the header does, which has at least ``needed_at_least`` bytes, and may have more."""
 
     def __init__(self, needed_at_least: int) -> None:
         super().__init__(f"the header has at least {needed_at_least:,} bytes")
@@ -117,9 +114,9 @@ class GgufHeader:
     @property
     def main_type(self) -> str:
         """The number format that most of the tensors' bytes have; empty when there are none."""
-        total: dict[str, int] = {}
+        total = Counter[str]()
         for tensor in self.tensors:
-            total[tensor.type] = total.get(tensor.type, 0) + tensor.size
+            total[tensor.type] += tensor.size
         return max(total, key=lambda name: (total[name], name), default="")
 
 
@@ -140,7 +137,7 @@ def parse(data: bytes | bytearray, *, file_size: int | None = None) -> GgufHeade
     except HeaderIncomplete as error:
         if file_size is not None and error.needed_at_least > file_size:
             rule = f"its header takes at least {error.needed_at_least:,} bytes, and the file has {file_size:,}"
-            raise UnreadableHeader(f"Not a whole GGUF file: {rule}.", next_step=_NEXT_STEP) from None
+            _refuse(rule, "Not a whole GGUF file")
         raise
 
 
@@ -188,11 +185,9 @@ def expand(fixture: bytes, path: Path) -> None:
         file.truncate(length)
 
 
-_NEXT_STEP = "Check that the catalog names a GGUF file of llama.cpp, and that it is whole"
-
-
-def _refuse(rule: str) -> NoReturn:
-    raise UnreadableHeader(f"Not a GGUF file that this corral reads: {rule}.", next_step=_NEXT_STEP)
+def _refuse(rule: str, what: str = "Not a GGUF file that this corral reads") -> NoReturn:
+    next_step = "Check that the catalog names a GGUF file of llama.cpp, and that it is whole"
+    raise UnreadableHeader(f"{what}: {rule}.", next_step=next_step) from None
 
 
 class _Reader:
@@ -247,13 +242,15 @@ class _Reader:
 def _header(reader: _Reader, file_size: int | None) -> GgufHeader:
     version, tensor_count, key_count = _preamble(reader)
     metadata, encoded = _metadata(reader, key_count, tensor_count)
-    alignment = _alignment(metadata, encoded)
+    alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
+    right_type = "general.alignment" not in encoded or _type_of(encoded["general.alignment"]) == _UINT32
+    if not right_type or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
+        _refuse(f"general.alignment is {alignment}, and must be a power of two up to {_LARGEST_ALIGNMENT} (uint32)")
     tensors = tuple(_tensors(reader, tensor_count, alignment))
     data_starts = padded(reader.at, alignment)
     ends = data_starts + max((tensor.offset + tensor.size for tensor in tensors), default=0)
     if file_size is not None and ends > file_size:
-        rule = f"its tensors end at byte {ends:,}, and the file has {file_size:,}"
-        raise UnreadableHeader(f"Not a whole GGUF file: {rule}.", next_step=_NEXT_STEP)
+        _refuse(f"its tensors end at byte {ends:,}, and the file has {file_size:,}", "Not a whole GGUF file")
     return GgufHeader(
         metadata=MappingProxyType(metadata),
         tensors=tensors,
@@ -324,27 +321,19 @@ def _value(reader: _Reader, key: str) -> Any:
     return LeftOut(count) if left_out else tuple(value for (value,) in form.iter_unpack(data))
 
 
-def _alignment(metadata: Mapping[str, Any], encoded: Mapping[str, bytes]) -> int:
-    alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
-    right_type = "general.alignment" not in encoded or _type_of(encoded["general.alignment"]) == _UINT32
-    if not right_type or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
-        _refuse(f"general.alignment is {alignment}, and must be a power of two up to {_LARGEST_ALIGNMENT} (uint32)")
-    return int(alignment)
-
-
 def _tensors(reader: _Reader, count: int, alignment: int) -> Iterator[Tensor]:
-    seen: set[str] = set()
+    names: set[str] = set()
     expected = 0
     for done in range(count):
         try:
             tensor = _tensor(reader)
         except HeaderIncomplete as error:
             raise HeaderIncomplete(error.needed_at_least + (count - done - 1) * _LEAST_TENSOR_BYTES) from None
-        if tensor.name in seen:
+        if tensor.name in names:
             _refuse(f"the tensor {tensor.name} stands twice")
         if tensor.offset != expected:
-            _refuse(f"the tensor {tensor.name} begins at {tensor.offset:,}, where {expected:,} is its turn")
-        seen.add(tensor.name)
+            _refuse(f"the tensor {tensor.name} begins at {tensor.offset:,}, not at {expected:,}")
+        names.add(tensor.name)
         expected += padded(tensor.size, alignment)
         yield tensor
 

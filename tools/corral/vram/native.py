@@ -8,7 +8,7 @@ to stand there: a wrong layout must end in an error, never in a wrong number.
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_bool, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any
 
 from corral.engine import embedded
@@ -42,6 +42,23 @@ class InitParams(Structure):
     _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
 
 
+class Tensor(Structure):
+    """``struct ggml_tensor``, as far as the size of a buffer depends on it (see ``prove_tensor_layout``)."""
+
+    _fields_ = (
+        ("type", c_int),
+        ("buffer", c_void_p),
+        ("ne", c_int64 * 4),
+        ("nb", c_size_t * 4),
+        ("op", c_int),
+        ("op_params", c_int32 * 16),
+        ("flags", c_int32),
+        ("src", c_void_p * 10),
+        ("view_src", c_void_p),
+        ("view_offs", c_size_t),
+    )
+
+
 class BufferInterface(Structure):
     """``struct ggml_backend_buffer_i``: eleven functions."""
 
@@ -70,7 +87,7 @@ class ProjectorParams(Structure):
         ("image_max_tokens", c_int),
         ("cb_eval", c_void_p),
         ("cb_eval_user_data", c_void_p),
-        ("batch_max_tokens", ctypes.c_int32),
+        ("batch_max_tokens", c_int32),
         ("progress_callback", c_void_p),
         ("progress_callback_user_data", c_void_p),
     )
@@ -164,46 +181,8 @@ class Native:
         return {address: self.device_name(address).decode() for address in addresses}
 
 
-class Tensor:
-    """A ``struct ggml_tensor`` at an address: what of it the size of a buffer depends on.
-
-    ``prove_layout`` must have returned before.
-    """
-
-    TYPE_AT, NE_AT, OP_AT, SRC_AT, VIEW_SRC_AT, VIEW_OFFS_AT = 0, 16, 80, 152, 232, 240
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-
-    @property
-    def type(self) -> int:
-        """Its ``enum ggml_type``."""
-        return c_int.from_address(self.address + self.TYPE_AT).value
-
-    @property
-    def op(self) -> int:
-        """Its ``enum ggml_op``."""
-        return c_int.from_address(self.address + self.OP_AT).value
-
-    def extent(self, dimension: int) -> int:
-        """How long a side is; 0 is the row."""
-        return c_int64.from_address(self.address + self.NE_AT + 8 * dimension).value
-
-    def source(self, number: int) -> Tensor:
-        """The operation's operand."""
-        return Tensor(c_size_t.from_address(self.address + self.SRC_AT + 8 * number).value)
-
-    @property
-    def view_of(self) -> tuple[int, int]:
-        """The address of the tensor that it is a view of (0: of none), and from which byte on."""
-        return (
-            c_size_t.from_address(self.address + self.VIEW_SRC_AT).value,
-            c_size_t.from_address(self.address + self.VIEW_OFFS_AT).value,
-        )
-
-
 def prove_tensor_layout(native: Native) -> dict[str, int]:
-    """Make tensors through the public API and find their parts where ``Tensor`` reads them.
+    """Make tensors through the public API and find their parts where ``Tensor`` has them.
 
     Returns:
         the numbers of all operations by name.
@@ -223,14 +202,13 @@ def prove_tensor_layout(native: Native) -> dict[str, int]:
     query = native.new_tensor(context, types["f32"], 64, 32, 4, 1)
     keys = native.new_tensor(context, types["q8_0"], 64, 96, 2, 1)
     values = native.view(context, keys)
-    found = Tensor(keys)
-    prove((8, [64, 96, 2, 1]), (found.type, [found.extent(side) for side in range(4)]), "struct ggml_tensor")
-    prove((keys, 0), Tensor(values).view_of, "ggml_tensor.view_src")
-    attention = Tensor(native.flash_attn(context, query, keys, values, None, 1.0, 0.0, 0.0))
-    sources = [attention.source(side).address for side in range(4)]
+    found, view = Tensor.from_address(keys), Tensor.from_address(values)
+    prove((8, [64, 96, 2, 1]), (found.type, found.ne[:]), "struct ggml_tensor")
+    attention = Tensor.from_address(native.flash_attn(context, query, keys, values, None, 1.0, 0.0, 0.0))
     prove(operations.get("FLASH_ATTN_EXT"), attention.op, "ggml_tensor.op")
-    prove([query, keys, values, 0], sources, "ggml_tensor.src")
-    product = Tensor(native.mul_mat(context, keys, query))
+    prove([query, keys, values, None], attention.src[:4], "ggml_tensor.src")
+    prove((keys, 0), (view.view_src, view.view_offs), "ggml_tensor.view_src")
+    product = Tensor.from_address(native.mul_mat(context, keys, query))
     prove(operations.get("MUL_MAT"), product.op, "ggml_tensor.op")
     native.free(context)
     return operations

@@ -47,20 +47,15 @@ def predict_model(
         ProgramMissing: the embedded engine is not installed.
     """
     contexts = dict(_rungs(model_id, model, files, headers[0]))
-    first, *others = oracle.ask(headers, [argv, *contexts.values()], at_least=1)
-    answered = [(list(argv), first), *zip(contexts.values(), others, strict=False)]
-    for words, breakdown in answered:
+    argvs = [argv, *contexts.values()]
+    first, *others = found = oracle.ask(headers, argvs, at_least=1)
+    for words, breakdown in zip(argvs, found, strict=False):
         _cross_check(model_id, headers, words, breakdown)
     rows = rules(headers, first)
-    padding = padding_of(first)
-    ladder = [
-        Rung(
-            context=context,
-            gpu_bytes=total(breakdown, rules(headers, breakdown, padding=padding)),
-            host_bytes=breakdown.host.total,
-        )
-        for context, breakdown in zip(contexts, others, strict=False)
-    ]
+    ladder = []
+    for context, breakdown in zip(contexts, others, strict=False):
+        on_card = total(breakdown, rules(headers, breakdown, padding=padding_of(first)))
+        ladder.append(Rung(context=context, gpu_bytes=on_card, host_bytes=breakdown.host.total))
     return Prediction(
         engine=oracle.ENGINE,
         rules_version=RULES_VERSION,

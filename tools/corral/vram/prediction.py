@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 MIB = 1 << 20
 
-_Strict = ConfigDict(extra="forbid", frozen=True)
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 _Text = Annotated[str, StringConstraints(min_length=1)]
 _Bytes = Annotated[int, Field(ge=0)]
@@ -22,10 +21,12 @@ def mib(count: int) -> int:
     return -(-count // MIB)
 
 
-class Bytes(BaseModel):
-    """Bytes on one side, the card's or the host's, by what they are for."""
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model_config = _Strict
+
+class Bytes(_Row):
+    """Bytes on one side, the card's or the host's, by what they are for."""
 
     weights: _Bytes = Field(description="tensors of the model")
     context: _Bytes = Field(description="KV cache and recurrent state")
@@ -38,30 +39,24 @@ class Bytes(BaseModel):
         return self.weights + self.context + self.compute + self.projector
 
 
-class Rule(BaseModel):
+class Rule(_Row):
     """Bytes on the card that the engine cannot know beforehand, and where the rule is from."""
-
-    model_config = _Strict
 
     name: _Text
     bytes: _Bytes
     source: _Text
 
 
-class Rung(BaseModel):
+class Rung(_Row):
     """What the same model takes with another context."""
-
-    model_config = _Strict
 
     context: int = Field(gt=0, description="tokens per request slot")
     gpu_bytes: _Bytes = Field(description="bytes on the card, rules included")
     host_bytes: _Bytes = Field(description="bytes of host memory")
 
 
-class Prediction(BaseModel):
+class Prediction(_Row):
     """What a model takes, for exactly one command line and one build of the engine."""
-
-    model_config = _Strict
 
     engine: _Text = Field(description="the build that was asked")
     rules_version: int = Field(ge=1, description="of the rules that were applied (corral.vram.rules)")

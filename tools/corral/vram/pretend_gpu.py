@@ -143,7 +143,7 @@ class PretendGpu:
             1: name,  # description
             2: function(_give_memory, None, c_void_p, c_void_p, c_void_p),
             3: function(lambda _: _GPU, c_int, c_void_p),
-            4: function(self._give_props, None, c_void_p, ctypes.POINTER(_Props)),
+            4: function(_give_props, None, c_void_p, ctypes.POINTER(_Props)),
             5: function(lambda *_: backend, c_void_p, c_void_p, c_void_p),
             6: function(lambda _: buffer_type, c_void_p, c_void_p),
             # As on CUDA, weights that stay on the host are in memory that the card can reach, and not repacked.
@@ -166,34 +166,33 @@ class PretendGpu:
         """A buffer of *size* bytes that do not exist: recurrent states and projectors request one."""
         return int(self._native.buffer_init(buffer_type, self._buffer, None, size))
 
-    def _give_props(self, _device: int, props: Any) -> None:
-        props[0] = _Props(NAME.encode(), NAME.encode(), FREE, TOTAL, _GPU, None, (c_bool * 5)())
-
     def _offloads(self, _device: int, address: int) -> bool:
         """Whether weights that are on the host are copied to the card for this operation, as CUDA would have it."""
-        tensor, operations = Tensor(address), self._operations
+        tensor, operations = Tensor.from_address(address), self._operations
         if tensor.op == operations["GET_ROWS"]:
             return False
         if tensor.op == operations["MUL_MAT"]:
-            return tensor.extent(1) >= _CUDA_LEAST_BATCH
-        if tensor.op in (operations["MUL_MAT_ID"], operations["ROPE"]):
-            return tensor.extent(2) >= _CUDA_LEAST_BATCH
-        return int(self._native.nrows(address)) >= _CUDA_LEAST_BATCH
+            batch = tensor.ne[1]
+        elif tensor.op in (operations["MUL_MAT_ID"], operations["ROPE"]):
+            batch = tensor.ne[2]
+        else:
+            batch = self._native.nrows(address)
+        return int(batch) >= _CUDA_LEAST_BATCH
 
     def _cuda_alloc_size(self, _buffer_type: int, address: int) -> int:
-        native, tensor = self._native, Tensor(address)
+        native, tensor = self._native, Tensor.from_address(address)
         size = int(native.nbytes(address))
         if tensor.op == self._operations["FLASH_ATTN_EXT"]:
-            keys, values = tensor.source(1), tensor.source(2)
-            base, offset = values.view_of
-            shared = base != 0 and (base == keys.address or (base, offset) == keys.view_of)
+            keys, values = (Tensor.from_address(tensor.src[operand]) for operand in (1, 2))
+            same_view = (values.view_src, values.view_offs) == (keys.view_src, keys.view_offs)
+            shared = values.view_src is not None and (values.view_src == tensor.src[1] or same_view)
             copies = 0
-            for one in (keys,) if shared else (keys, values):
-                if native.type_name(one.type) != b"f16":
-                    copies = padded(copies, _CUDA_ALIGNMENT) + 2 * int(native.nelements(one.address))
+            for operand in (1,) if shared else (1, 2):
+                if native.type_name(Tensor.from_address(tensor.src[operand]).type) != b"f16":
+                    copies = padded(copies, _CUDA_ALIGNMENT) + 2 * int(native.nelements(tensor.src[operand]))
             self.f16_copies = max(self.f16_copies, copies)
             size = padded(size, _CUDA_ALIGNMENT) + copies if copies else size
-        if native.is_quantized(tensor.type) and (over := tensor.extent(0) % _CUDA_ROW):
+        if native.is_quantized(tensor.type) and (over := tensor.ne[0] % _CUDA_ROW):
             size += int(native.row_size(tensor.type, _CUDA_ROW - over))
         return size
 
@@ -252,3 +251,7 @@ def memory_of(native: Native, device: int) -> tuple[int, int]:
 def _give_memory(_device: int, free: int, total: int) -> None:
     c_size_t.from_address(free).value = FREE
     c_size_t.from_address(total).value = TOTAL
+
+
+def _give_props(_device: int, props: Any) -> None:
+    props[0] = _Props(NAME.encode(), NAME.encode(), FREE, TOTAL, _GPU, None, (c_bool * 5)())

@@ -262,7 +262,7 @@ def test_a_file_that_is_shorter_than_its_tensors_is_refused(model):
         (gguf(tensors=[tensor("t", (32,), 31)]), "number format 31"),
         (gguf(tensors=[tensor("t", (33,), 8)]), "no multiple of the 32 of Q8_0"),
         (gguf(tensors=[tensor("t", (1 << 40, 1 << 20))]), "claims to have"),
-        (gguf(tensors=[tensor("t", (1,), offset=32)]), "begins at 32, where 0 is its turn"),
+        (gguf(tensors=[tensor("t", (1,), offset=32)]), "begins at 32, not at 0"),
         (gguf(tensors=[tensor("t", (1,)), tensor("t", (1,), offset=32)]), "t stands twice"),
         (gguf(tensors=[tensor("t" * 64, (1,))]), "has 64 letters"),
         (gguf(counts=(1 << 62, 0)), "claims to have 4,611,686,018,427,387,904 tensors"),

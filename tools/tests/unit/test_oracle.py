@@ -275,10 +275,10 @@ def test_a_folder_that_takes_no_files_is_named(monkeypatch, tmp_path):
         ("answers(device_type=lambda one: lambda _: 2)", "get_type"),
         ("shift(projector_memory._Answer)", "struct mtmd_memory_usage"),
         ("shift(pretend_gpu._Props)", "ggml_backend_dev_props"),
-        ("native.Tensor.NE_AT = 24", "struct ggml_tensor"),
-        ("native.Tensor.OP_AT = 84", "ggml_tensor.op"),
-        ("native.Tensor.SRC_AT = 160", "ggml_tensor.src"),
-        ("native.Tensor.VIEW_SRC_AT = 224", "ggml_tensor.view_src"),
+        ("shift(native.Tensor, 'ne')", "struct ggml_tensor"),
+        ("shift(native.Tensor, 'op')", "ggml_tensor.op"),
+        ("shift(native.Tensor, 'src')", "ggml_tensor.src"),
+        ("shift(native.Tensor, 'view_src')", "ggml_tensor.view_src"),
         ("pretend_gpu.PretendGpu._offloads = lambda *_: 1 / 0", "could not be answered"),
     ],
 )
@@ -296,8 +296,9 @@ def test_an_engine_that_is_laid_out_otherwise_is_an_error_and_never_a_number(chi
                     setattr(self, name, make(self))
             native.Native.__init__ = init
 
-        def shift(structure):
-            fields = (("before", ctypes.c_uint64), *structure._fields_)
+        def shift(structure, field=None):
+            fields = list(structure._fields_)
+            fields.insert([None, *(name for name, _ in fields[1:])].index(field), ("before", ctypes.c_uint64))
             setattr(__import__("sys").modules[structure.__module__], structure.__name__,
                     type(structure.__name__, (ctypes.Structure,), {{"_fields_": fields}}))
 
