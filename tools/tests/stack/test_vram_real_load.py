@@ -1,4 +1,4 @@
-"""The engine takes what it said that it would: real loads of small models beside the answer without their weights."""
+"""The engine takes what was predicted: real loads of small models beside the count without their weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(120)
 
 MIB = 1 << 20
 FLAGS = ("-np", "1", "-ngl", "99", "-fa", "on")
-SAID = {
+LINES = {
     "weights": r"load_tensors: +CPU\w* model buffer size = +([0-9.]+) MiB",
     "context": r"llama_kv_cache: +CPU KV buffer size = +([0-9.]+) MiB",
     "compute": r"sched_reserve: +CPU compute buffer size = +([0-9.]+) MiB",
@@ -33,7 +33,7 @@ def loaded(folder, *flags):
     with engine(folder, *flags, *FLAGS, "--log-verbosity", "4") as running:
         running.wait_until_ready()
         log = running.said
-    found = {kind: [float(size) for size in re.findall(pattern, log)] for kind, pattern in SAID.items()}
+    found = {kind: [float(size) for size in re.findall(pattern, log)] for kind, pattern in LINES.items()}
     return {kind: (sum(sizes), len(sizes)) for kind, sizes in found.items()}
 
 
@@ -44,18 +44,18 @@ def predicted(files, *flags):
 
 
 @pytest.mark.parametrize("more", [(), ("-ub", "64"), ("-ctk", "q8_0", "-ctv", "q8_0"), ("-np", "2")])
-def test_a_text_model_takes_what_was_said_before(tiny, tmp_path, more):
+def test_a_text_model_takes_what_was_predicted(tiny, tmp_path, more):
     flags = ("-m", tiny.text, *more)
-    said, host = loaded(tmp_path, *flags), predicted([tiny.text], *flags)
+    real, host = loaded(tmp_path, *flags), predicted([tiny.text], *flags)
     for kind in ("weights", "context", "compute"):
-        mib, buffers = said[kind]
+        mib, buffers = real[kind]
         assert buffers == 1, kind
         assert getattr(host, kind) / MIB == pytest.approx(mib, abs=0.0051), kind
 
 
-def test_a_projector_takes_what_was_said_before(tiny, tmp_path):
+def test_a_projector_takes_what_was_predicted(tiny, tmp_path):
     flags = ("-m", tiny.vision, "--mmproj", tiny.projector, "--image-max-tokens", "64")
-    said, host = loaded(tmp_path, *flags), predicted([tiny.vision, tiny.projector], *flags)
-    mib, buffers = said["projector"]
+    real, host = loaded(tmp_path, *flags), predicted([tiny.vision, tiny.projector], *flags)
+    mib, buffers = real["projector"]
     assert buffers == 2
     assert host.projector / MIB == pytest.approx(mib, abs=0.02)

@@ -74,7 +74,7 @@ def test_commits_depend_on_content_alone(hub, api):
         assert HfApi(endpoint=other.endpoint).model_info(REPO).sha == api.model_info(REPO).sha
 
 
-def test_what_is_missing_is_told_apart(api, hub):
+def test_what_is_missing_has_an_error_of_its_kind(api, hub):
     with pytest.raises(hub_errors.RepositoryNotFoundError):
         api.model_info("org/none")
     with pytest.raises(hub_errors.RevisionNotFoundError):

@@ -44,11 +44,11 @@ class Shelf:
     hub: FaultyHub
     resolved: Resolved
     catalog: object
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     def read(self, **how):
         how.setdefault("settings", PATIENT)
-        return read_headers("m", self.resolved, self.catalog, say=self.said.append, **how)
+        return read_headers("m", self.resolved, self.catalog, say=self.messages.append, **how)
 
     def requests(self):
         """Ranges that were asked of the data host, with the bytes that came."""
@@ -110,13 +110,13 @@ def test_no_byte_is_asked_for_twice(shelf):
     assert len(shelf.requests()) < 15
 
 
-def test_what_is_read_is_said_once_for_each_file(shelf):
+def test_what_is_read_is_reported_once_for_each_file(shelf):
     shelf.read()
 
-    assert shelf.said[0] == f"m: {MODEL}.gguf: reading the header"
-    assert shelf.said[1].startswith(f"m: {MODEL}.gguf: 6.")
-    assert shelf.said[1].endswith(" MB of 639.4 MB read")
-    assert len(shelf.said) == 4
+    assert shelf.messages[0] == f"m: {MODEL}.gguf: reading the header"
+    assert shelf.messages[1].startswith(f"m: {MODEL}.gguf: 6.")
+    assert shelf.messages[1].endswith(" MB of 639.4 MB read")
+    assert len(shelf.messages) == 4
 
 
 def test_the_token_goes_to_the_hub_and_not_to_the_data_host(shelf, monkeypatch):
@@ -169,7 +169,7 @@ def test_trouble_that_does_not_pass_ends_with_the_model_and_the_reason(shelf):
 
     with pytest.raises(HubUnavailable, match=rf"m: {MODEL}.gguf: its header could not be read: .*ended early"):
         shelf.read(settings=IMPATIENT)
-    assert "trying again" in shelf.said[1]
+    assert "trying again" in shelf.messages[1]
 
 
 @pytest.mark.parametrize("failure", [ConnectionRefusedError("refused"), socket.gaierror("no such name")], ids=repr)
@@ -179,7 +179,7 @@ def test_a_hub_without_a_connection_is_unreachable_without_another_try(shelf, mo
 
     with pytest.raises(HubUnreachable, match=r"The hub at https://hub\.example is unreachable: hub\.example: "):
         shelf.read()
-    assert shelf.said == [f"m: {MODEL}.gguf: reading the header"]
+    assert shelf.messages == [f"m: {MODEL}.gguf: reading the header"]
 
 
 def test_a_file_of_another_size_is_not_the_locked_one(shelf):

@@ -1,4 +1,4 @@
-"""What a command line takes, as the embedded engine says over header-only models; the golden figures are in bytes."""
+"""What a command line takes, by the embedded engine over header-only models; the golden figures are in bytes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_golden_projector_is_equal_in_bytes(name):
     assert len(cells) == 4
 
 
-def test_the_engine_that_answers_is_the_golden_one():
+def test_the_engine_is_the_golden_one():
     assert GOLDEN["engine"] == oracle.ENGINE
 
 
@@ -208,7 +208,7 @@ def test_the_child_writes_no_core(child):
         ),
     ],
 )
-def test_what_the_engine_does_not_take_is_named_with_its_words_and_a_way_out(headers, argv, reason):
+def test_what_the_engine_does_not_take_is_named_with_its_cause_and_a_way_out(headers, argv, reason):
     with pytest.raises(EngineCannotPredict, match=reason) as error:
         ask(headers(), [argv])
     assert "m/model.gguf" in error.value.message

@@ -85,7 +85,7 @@ def test_a_rung_that_the_engine_cannot_answer_ends_the_ladder_and_not_the_predic
     assert [rung.context for rung in found.ladder] == [2048, 4096]
 
 
-def test_the_two_roads_must_agree(monkeypatch):
+def test_the_header_and_the_engine_must_agree(monkeypatch):
     monkeypatch.setattr(
         from_header, "disagreements", lambda *_: ["weights: the engine counts 2 bytes, the header gives 1"]
     )

@@ -1,4 +1,4 @@
-"""What a model takes on a CUDA card beyond the engine's count: each rule, where it speaks and where it is silent."""
+"""What a model takes on a CUDA card beyond the engine's count: each rule, where it applies and where not."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_an_image_beyond_the_warm_up_is_added_token_by_token(projector, per_toke
     assert breakdown.image_tokens == 4096
 
 
-def test_the_image_limit_that_nobody_gave_counts_too():
+def test_the_default_image_limit_counts_too():
     found, breakdown = rows("qwen3vl-8b-q4km", projector="mmproj-qwen3vl-8b-f16")
     assert breakdown.image_tokens == 4096
     assert found["projector-at-image-limit"] == (4096 - 2116) * 184_384
@@ -123,7 +123,7 @@ def test_below_the_warm_up_only_what_its_square_image_lacks_is_added(limit, miss
 
 
 def test_attention_in_windows_grows_with_the_square_of_the_image():
-    """Its mask has patches times patches.  Checked where the engine still speaks, then beyond."""
+    """Its mask has patches times patches.  Checked where the engine still has figures, then beyond."""
     name = "mmproj-qwen2.5vl-7b-f16"
     (_, small), (_, large) = (
         rows("qwen2.5-7b-q4km", "--image-max-tokens", limit, projector=name) for limit in ("1024", "2116")
