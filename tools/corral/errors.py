@@ -104,7 +104,7 @@ class HubUnavailable(CannotRun):
 
 
 class HubUnreachable(HubUnavailable):
-    """No connection to the model hub: whatever is asked of it fails alike, so nothing else is tried."""
+    """No connection to the model hub: every request fails alike, so no other is sent."""
 
     def __init__(self, endpoint: str, reason: str) -> None:
         super().__init__(

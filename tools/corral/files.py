@@ -16,7 +16,7 @@ _POLL_SECONDS = 0.05
 
 
 def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Replace *path* with *content* (text as UTF-8) at once: a reader sees the old file or the new one.
+    """Replace *path* with *content* (text as UTF-8) atomically: a reader gets the old file or the new one.
 
     Raises:
         OSError: the folder is missing or not writable; the old file is untouched.
@@ -49,15 +49,15 @@ def refuse_unwritable(path: Path, *, next_step: str) -> Iterator[None]:
 
 @contextmanager
 def exclusive_lock(folder: Path, *, timeout_s: float, remedy: str) -> Iterator[None]:
-    """Make *folder* and be the only corral at work in it; for folders of this machine, not for a shared store.
+    """Make *folder* and be the only corral that uses it; for folders of this machine, not for a shared store.
 
     Args:
-        folder: its file ``lock`` is what is locked; a process that dies lets go of it.
+        folder: its file ``lock`` is what is locked; a process that dies releases it.
         timeout_s: seconds to wait for another corral.
         remedy: the next step when the folder cannot be used.
 
     Raises:
-        CannotRun: the folder is not writable, or another corral is at it for longer than *timeout_s*.
+        CannotRun: the folder is not writable, or another corral uses it for longer than *timeout_s*.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

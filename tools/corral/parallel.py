@@ -1,7 +1,7 @@
-"""Reads several sources at once, none of which may hold the answer up.
+"""Reads several sources in parallel, none of which may delay the result.
 
-A network file system that hangs, or a server that accepts and does not answer, takes as long as it likes: the thread
-that reads it is left behind when the time is over.
+A network file system that hangs, or a server that accepts and does not answer, has no time limit: the thread that
+reads it is abandoned when the time is over.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Result(Generic[_T]):
 
 
 def read_all(sources: Mapping[_K, Callable[[], _T]], *, limit_s: float) -> dict[_K, Result[_T]]:
-    """Read all *sources* at once; return after *limit_s* seconds at most with what has arrived by then."""
+    """Read all *sources* in parallel; return after *limit_s* seconds at most with what has arrived by then."""
     found: dict[_K, Result[_T]] = {}
 
-    def ask(name: _K, source: Callable[[], _T]) -> None:
+    def read(name: _K, source: Callable[[], _T]) -> None:
         try:
             found[name] = Result(source())
         except CorralError as error:
@@ -38,7 +38,7 @@ def read_all(sources: Mapping[_K, Callable[[], _T]], *, limit_s: float) -> dict[
         except OSError as error:
             found[name] = Result(problem=str(error))
 
-    threads = [threading.Thread(target=ask, args=one, daemon=True) for one in sources.items()]
+    threads = [threading.Thread(target=read, args=one, daemon=True) for one in sources.items()]
     end = time.monotonic() + limit_s
     for thread in threads:
         thread.start()

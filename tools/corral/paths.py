@@ -1,7 +1,4 @@
-"""Where corral finds its own files and keeps what it makes.
-
-Nothing here is created by being asked for.
-"""
+"""Finds corral's own files, and the folders for what it makes; creates none of them."""
 
 from __future__ import annotations
 

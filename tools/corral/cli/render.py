@@ -1,7 +1,7 @@
 """Write what is made from the catalogs: docs/models.md, docs/litellm.yaml, docs/seating-demo.svg, the README's table.
 
-With --print, nothing is written: one of them goes to stdout, for any catalog; so does the llama-swap configuration of
-another machine, whose store and engine are named as that machine sees them.
+With --print, nothing is written: one of them is printed to stdout, for any catalog; so is the llama-swap configuration
+of another machine, whose store and engine are named by their paths there.
 
 examples:
   corral render --check

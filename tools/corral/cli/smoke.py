@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         return ExitCode.FAILED
     if not result.passed:
         raise CannotRun(
-            "No model was asked: none of them is resident, so this run proves nothing about the models.",
+            "No model was checked: none of them is resident, so this run proves nothing about the models.",
             next_step="Leave out --resident-only to have them loaded",
         )
     return ExitCode.OK
@@ -141,7 +141,7 @@ async def _check(
             silence_s=args.silence,
             resident_only=args.resident_only,
             is_local=not (args.endpoint or place.logs),
-            say=output.info,
+            report=output.info,
             logs=place.logs,
             why_not_loaded=(lambda _model: "") if args.endpoint else lambda model: _logged_cause(place.root, model),
         )

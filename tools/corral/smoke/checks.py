@@ -29,7 +29,7 @@ class Question:
     """What a judge must know beside the reply.
 
     Attributes:
-        model: the one that was asked.
+        model: its id.
         logs: the command that shows why it behaves so.
         expect: the exact answer, or None when any non-empty one will do.
         shown: the colours of two images, which the answer has to name in that order, and no other colour.
@@ -105,7 +105,7 @@ def judge_stream(reply: Reply, question: Question) -> Verdict:
     """A streamed chat completion: it needs content, a finish_reason and [DONE]."""
     if reply.status != 200 or reply.content_type in {"text/html", "application/json"}:
         return _refusal(reply, question) or _failed(
-            f"asked for a stream, got {reply.content_type}: something in between does not pass streams on"
+            f"requested a stream, got {reply.content_type}: something in between does not pass streams on"
         )
     stream = sse.read(reply.body)
     if stream.error is not None:
@@ -224,8 +224,8 @@ def _refusal(reply: Reply, question: Question) -> Verdict | None:
             start = "start it again: corral down && corral up, or in a cluster: corral apply"
             reason = f"the endpoint does not know {question.model} ({text}); {start}"
         case 429:
-            more = "more requests at once than its concurrencyLimit"
-            return _failed(f"HTTP 429: {more} ({text}); ask again when it is quiet")
+            more = "more requests at a time than its concurrencyLimit"
+            return _failed(f"HTTP 429: {more} ({text}); try again when it is quiet")
         case 500 if _is_llama_swaps_own(_json(reply)):
             return Verdict("failed", f"failed to load: {text}; {see}", over=True, load_failed=True)
         case 502 if is_empty_502(reply):

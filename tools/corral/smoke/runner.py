@@ -1,6 +1,6 @@
 """Decides which model is checked when, and for how long.
 
-Models that are resident come first, and all checks of one model come together, so that each is loaded at most once.
+Models that are resident are first, and all checks of one model are made together, so that each is loaded at most once.
 A model that failed to load, or died, or hangs, gets no further request: the next one would load it again.
 """
 
@@ -53,7 +53,7 @@ class Runner:
         silence_s: seconds without a byte after which a model that is loaded has failed.
         resident_only: check only models that are in memory, so that nothing is loaded and nothing evicted.
         is_local: the endpoint is the local stack, so ``corral logs`` shows its logs.
-        say: receives a line for each step.
+        report: receives a line for each step.
         logs: the command that shows the logs, where the endpoint's own address is not for the operator; else empty.
         why_not_loaded: gives, in a thread, the reason in an engine's log when its model failed to load; may be empty.
     """
@@ -63,7 +63,7 @@ class Runner:
     silence_s: float = SILENCE_LIMIT_S
     resident_only: bool = False
     is_local: bool = False
-    say: Callable[[str], None] = lambda _line: None
+    report: Callable[[str], None] = lambda _line: None
     logs: str = ""
     why_not_loaded: Callable[[str], str] = lambda _model: ""
     _is_llama_swap: bool = field(default=True, init=False)
@@ -86,7 +86,7 @@ class Runner:
             subject = next((subject for subject in waiting if now.holds(subject.model)), waiting[0])
             waiting.remove(subject)
             if now.states is not None and not (now.holds(subject.model) or self.resident_only):
-                self.say(f"{subject.model} is not resident: its first check loads it …")
+                self.report(f"{subject.model} is not resident: its first check loads it …")
             await self._check_model(subject)
         return Report(self.api.root, tuple(self._results))
 
@@ -123,7 +123,9 @@ class Runner:
             verdict = await self._verdict(subject, check)
             self._record(subject.model, check, verdict, time.monotonic() - started)
             if verdict.over:
-                over = f"not asked: the model is not there after the check {check}, and a question would load it again"
+                over = (
+                    f"not checked: the model is not there after the check {check}, and a question would load it again"
+                )
 
     async def _obstacle(self, model: str) -> Verdict | None:
         """What keeps --resident-only from a request to *model* now."""
@@ -131,7 +133,7 @@ class Runner:
             return None
         now = await self._residency()
         if now.states is None:
-            return Verdict("failed", f"not asked: it is not known any more whether it is resident; {now.why_unknown}")
+            return Verdict("failed", f"not checked: it is not known any more whether it is resident; {now.why_unknown}")
         return None if now.holds(model) else Verdict("skipped", "not resident, and --resident-only never causes a load")
 
     async def _verdict(self, subject: Subject, check: str) -> Verdict:
@@ -143,7 +145,7 @@ class Runner:
         if verdict.load_failed and (cause := await asyncio.to_thread(self.why_not_loaded, subject.model)):
             return replace(verdict, reason=f"{verdict.reason} (its engine: {cause})")
         if attempt.repeated:
-            twice = " (asked twice: the first answer was an empty 502 while llama-swap called the model ready)"
+            twice = " (requested twice: the first answer was an empty 502 while llama-swap called the model ready)"
             return replace(verdict, reason=verdict.reason + twice)
         return verdict
 
@@ -231,4 +233,4 @@ class Runner:
     def _record(self, model: str, check: str, verdict: Verdict, seconds: float = 0.0) -> None:
         self._results.append(CheckResult(model, check, verdict.status, verdict.reason, round(seconds, 3)))
         reason = "" if verdict.status == "passed" else f"  {verdict.reason}"
-        self.say(f"{verdict.status:7}  {model}  {check}  {seconds:.2f} s{reason}")
+        self.report(f"{verdict.status:7}  {model}  {check}  {seconds:.2f} s{reason}")

@@ -138,7 +138,7 @@ def test_a_lock_that_only_corral_knows_to_be_stale_is_refused(stack, tmp_path, c
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["plan", "--store", "/x"], "--store is for --local"),
         (["plan", "--local", "--json"], "--json is for the homelab"),
@@ -146,9 +146,9 @@ def test_a_lock_that_only_corral_knows_to_be_stale_is_refused(stack, tmp_path, c
         (["plan", "--var-file", "/nowhere/x"], "There is no file /nowhere/x"),
     ],
 )
-def test_options_that_mean_nothing_here_are_refused(words, said, stack, capsys):
+def test_options_that_mean_nothing_here_are_refused(words, message, stack, capsys):
     assert main(words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_only_the_plan_speaks_of_the_local_stack(capsys):
@@ -171,9 +171,9 @@ def test_only_yes_applies(answer, stack, monkeypatch, capsys):
 
     assert main(["apply", "--no-smoke"]) == 1
 
-    told = capsys.readouterr()
-    assert told.err.endswith("Apply this plan? Only yes applies it.\nNothing was changed.\n")
-    assert "Plan: 1 to add" in told.out
+    shown = capsys.readouterr()
+    assert shown.err.endswith("Apply this plan? Only yes applies it.\nNothing was changed.\n")
+    assert "Plan: 1 to add" in shown.out
     assert applied(stack) is None
 
 
@@ -182,9 +182,9 @@ def test_yes_applies_with_progress_on_stderr(stack, monkeypatch, capsys):
 
     assert main(["apply", "--no-smoke"]) == 0
 
-    told = capsys.readouterr()
-    assert "terraform_data.thing: Creating..." in told.err
-    assert "Creating..." not in told.out
+    shown = capsys.readouterr()
+    assert "terraform_data.thing: Creating..." in shown.err
+    assert "Creating..." not in shown.out
     assert applied(stack) == "first"
 
 
@@ -206,7 +206,7 @@ def test_a_model_that_does_not_answer_fails_the_apply(stack, forwarding, capsys)
     assert applied(stack) == "first"
 
 
-def test_where_nothing_changes_nobody_is_asked_and_the_models_are(stack, forwarding, monkeypatch, capsys):
+def test_where_nothing_changes_there_is_no_question_and_the_models_are_checked(stack, forwarding, monkeypatch, capsys):
     main(["apply", "--yes", "--no-smoke"])
     monkeypatch.setattr(sys, "stdin", Terminal(""))
     capsys.readouterr()
@@ -215,9 +215,9 @@ def test_where_nothing_changes_nobody_is_asked_and_the_models_are(stack, forward
         forwarding(stub)
         assert main(["apply"]) == 0
 
-    told = capsys.readouterr()
-    assert told.out.startswith("No changes.\n")
-    assert "Only yes applies" not in told.err
+    shown = capsys.readouterr()
+    assert shown.out.startswith("No changes.\n")
+    assert "Only yes applies" not in shown.err
     assert {model for model, _ in stub.asked} == set(MODELS)
 
 
@@ -227,9 +227,9 @@ def test_a_failed_apply_smokes_nothing_and_is_exit_code_3(stack, capsys, monkeyp
 
     assert main(["apply", "--yes"]) == 3
 
-    told = capsys.readouterr().err
-    assert "corral apply: Terraform failed." in told
-    assert "→ corral status, docs/runbooks/thing.md" in told
+    shown = capsys.readouterr().err
+    assert "corral apply: Terraform failed." in shown
+    assert "→ corral status, docs/runbooks/thing.md" in shown
 
 
 def test_a_file_of_many_lines_takes_one_in_the_plan(stack, capsys):
@@ -237,6 +237,6 @@ def test_a_file_of_many_lines_takes_one_in_the_plan(stack, capsys):
 
     assert main(["plan"]) == 0
 
-    told = capsys.readouterr().out
-    assert "<<-EOT … 100 lines …EOT" in told
-    assert "line 50" not in told
+    shown = capsys.readouterr().out
+    assert "<<-EOT … 100 lines …EOT" in shown
+    assert "line 50" not in shown

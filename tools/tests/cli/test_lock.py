@@ -420,7 +420,7 @@ def test_rename_slots_renames_it_and_then_locks(catalog, slots, capsys):
     assert (catalog / "lock.json").read_text() == (DEMO / "lock.json").read_text()
 
 
-def test_of_a_file_with_both_keys_it_is_said_that_one_must_go(catalog, slots, capsys):
+def test_a_file_with_both_keys_is_refused_until_one_is_removed(catalog, slots, capsys):
     file = catalog / "models" / "tiny-text.yaml"
     file.write_text(file.read_text() + "group: other\n")
     before = file.read_text()
@@ -481,7 +481,7 @@ def registry(catalog):
         yield running
 
 
-def test_a_tag_is_locked_at_the_digest_that_its_registry_tells(catalog, hub, registry, capsys):
+def test_a_tag_is_locked_at_the_digest_of_its_registry(catalog, hub, registry, capsys):
     digest = registry.put("org/swap", "v1")
 
     assert lock(catalog) == 0

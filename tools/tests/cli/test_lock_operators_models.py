@@ -113,7 +113,7 @@ def test_the_headers_kept_are_a_few_kilobytes_each(locked):
     assert max(sizes) < 5_000
 
 
-def test_the_figures_are_near_what_was_seen_on_a_card(locked):
+def test_the_figures_are_near_those_measured_on_a_card(locked):
     """6996 MiB: nvidia-smi on a Tesla T4 with this model, this context and an f16 cache."""
     seats = locked.totals
 
@@ -132,7 +132,7 @@ def test_the_numbers_are_printed_in_bytes(locked):
     assert all(row["gpu"]["projector"] > 0 for name, row in rows.items() if name != "qwen3-8b")
 
 
-def test_what_fits_is_looked_up_on_the_ladder(locked):
+def test_what_fits_is_read_from_the_ladder(locked):
     rows = locked.entries["qwen3-8b"].predicted
 
     rungs = {rung.context: rung.gpu_bytes for rung in rows.ladder}
@@ -141,7 +141,7 @@ def test_what_fits_is_looked_up_on_the_ladder(locked):
     assert list(rungs.values()) == sorted(rungs.values())
 
 
-def test_a_second_lock_after_a_change_of_context_asks_nobody(locked, repositories, tmp_path):
+def test_a_second_lock_after_a_change_of_context_sends_no_request(locked, repositories, tmp_path):
     folder = tmp_path / "catalog"
     shutil.copytree(locked.folder, folder)
     for model, old, new in (("qwen3-8b", "16384", "8192"), ("qwen3vl-8b", "context: 3072", "context: 6144")):

@@ -56,7 +56,7 @@ def check(catalog, capsys, *words):
     return code, *capsys.readouterr()
 
 
-def test_nothing_measured_is_no_failure_and_is_said(catalog, capsys):
+def test_nothing_measured_is_no_failure_and_is_reported(catalog, capsys):
     code, out, _ = check(catalog, capsys)
     assert code == 0
     assert (

@@ -34,7 +34,7 @@ def write(clone):
         document.path.write_text(document.text)
 
 
-def test_a_table_row_says_what_the_lock_says(clone):
+def test_a_table_row_has_the_facts_of_the_lock(clone):
     write(clone)
 
     entry = lock.read(DEMO / "lock.json").models["tiny-vision"]
@@ -65,7 +65,7 @@ def test_what_was_rendered_is_fresh_until_the_catalog_changes(clone):
 
 def test_a_seat_that_is_not_predicted_is_marked(clone):
     model = clone / "terraform" / "catalog" / "models" / "tiny-text.yaml"
-    model.write_text(model.read_text() + "vram: {declared_mib: 9000, why: seen}\n")
+    model.write_text(model.read_text() + "vram: {declared_mib: 9000, why: measured}\n")
     wanted = catalog.load(clone / "terraform" / "catalog")
     present = lock.read(wanted.lock_file)
     entry = present.models["tiny-text"].model_copy(update={"intent": wanted.models["tiny-text"].normalised()})

@@ -1,6 +1,6 @@
 """``corral smoke`` as it is typed: exit codes, stdout, stderr, and the JUnit file.
 
-The endpoint is the stub of tests.support.stub_endpoint, which says why.
+The endpoint is the stub of tests.support.stub_endpoint, which states why.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from corral.cli import smoke
 from corral.cli.main import main
 from tests.support import smoke_catalog
-from tests.support.stub_endpoint import answers, fails_to_load, says, serve, stalls
+from tests.support.stub_endpoint import answers, fails_to_load, replies, serve, stalls
 
 MODELS = {"eyes": {"modalities": ["text", "image"]}, "text": {"smoke": {"expect": "OK"}}}
 
@@ -112,7 +112,7 @@ def test_nothing_resident_is_exit_code_3_and_the_report_is_still_given(catalog, 
     out, err = capsys.readouterr()
     assert stub.loads == []
     assert json.loads(out)["passed"] is False
-    assert "No model was asked" in err
+    assert "No model was checked" in err
     assert ET.parse(file).getroot().find("testsuite").get("skipped") == "6"
 
 
@@ -144,7 +144,7 @@ def test_the_key_comes_from_the_environment(catalog, monkeypatch):
 
 
 def test_a_refused_key_is_reported_with_the_variable(catalog, capsys):
-    refusal = says(401, {"error": "unauthorized", "src": "llama-swap"})
+    refusal = replies(401, {"error": "unauthorized", "src": "llama-swap"})
     with serve("eyes", "text", acts={("text", "*"): refusal}) as stub:
         assert main(["smoke", "--catalog", str(catalog), "--endpoint", stub.root, "text"]) == 1
     assert "CORRAL_API_KEY" in capsys.readouterr().out

@@ -15,9 +15,9 @@ from corral.errors import CannotRun
 
 def test_status_of_nothing_fails_with_the_next_command(capsys):
     assert main(["status"]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "corral up --detach" in said.err
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "corral up --detach" in shown.err
 
 
 def test_status_of_nothing_as_json_fails_too(capsys):

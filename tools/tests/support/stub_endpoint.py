@@ -174,7 +174,7 @@ def answers(content: Any, **message: Any) -> Act:
     return lambda exchange: exchange.reply_json(200, completion(content, **message))
 
 
-def says(
+def replies(
     status: int, body: bytes | str | dict[str, Any], content_type: str = "application/json", **headers: str
 ) -> Act:
     """An answer as it is."""

@@ -1,6 +1,6 @@
 """Each fault of an endpoint or a model fails with a reason of its own.
 
-The endpoint is the stub of tests.support.stub_endpoint, which says why.
+The endpoint is the stub of tests.support.stub_endpoint, which states why.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.stub_endpoint import (
     floods,
     hangs_up,
     in_turn,
-    says,
+    replies,
     serve,
     stalls,
     streamed,
@@ -38,13 +38,14 @@ def test_a_failed_load_has_the_cause_and_the_command_of_the_log():
 
 def test_a_failed_load_is_recognised_in_newer_builds():
     error = {"message": "unspecific error: health check timed out", "type": "server_error", "code": "x"}
-    reason = reason_of(says(500, {"src": "llama-swap", "error": error}))
+    reason = reason_of(replies(500, {"src": "llama-swap", "error": error}))
     assert reason.startswith('failed to load: "unspecific error: health check timed out"')
 
 
 def test_a_500_of_the_model_itself_is_no_failed_load():
     assert (
-        reason_of(says(500, {"error": {"message": "boom", "code": 500}})) == 'HTTP 500: "boom"; see: corral logs text'
+        reason_of(replies(500, {"error": {"message": "boom", "code": 500}}))
+        == 'HTTP 500: "boom"; see: corral logs text'
     )
 
 
@@ -55,44 +56,44 @@ def test_an_empty_502_means_that_the_process_died():
 
 
 def test_an_empty_502_from_a_model_that_lives_is_asked_again():
-    act = first_loads(in_turn(says(502, "", ""), answers("OK")))
+    act = first_loads(in_turn(replies(502, "", ""), answers("OK")))
     with serve("text", acts={("text", "answer"): act}) as stub:
         report = smoke(stub, TEXT)
     status, reason = outcome(report, "text", "answer")
     assert status == "passed"
     assert reason == (
-        'answered "OK" (asked twice: the first answer was an empty 502 while llama-swap called the model ready)'
+        'answered "OK" (requested twice: the first answer was an empty 502 while llama-swap called the model ready)'
     )
     assert stub.loads == ["text"]
 
 
 def test_an_empty_502_is_asked_again_only_once():
-    with serve("text", acts={("text", "*"): first_loads(says(502, "", ""))}) as stub:
+    with serve("text", acts={("text", "*"): first_loads(replies(502, "", ""))}) as stub:
         status, reason = outcome(smoke(stub, TEXT), "text", "answer")
     assert (status, stub.asked) == ("failed", [("text", "answer")] * 2)
-    assert "asked twice" in reason
+    assert "requested twice" in reason
 
 
 def test_too_many_requests_at_once_has_its_own_reason():
     error = {"message": "too many requests", "code": "concurrency_limit"}
-    reason = reason_of(says(429, {"error": error}, Retry_After="1"))
-    assert reason.startswith('HTTP 429: more requests at once than its concurrencyLimit ("too many requests")')
+    reason = reason_of(replies(429, {"error": error}, Retry_After="1"))
+    assert reason.startswith('HTTP 429: more requests at a time than its concurrencyLimit ("too many requests")')
 
 
 def test_a_missing_key_names_the_variable():
-    reason = reason_of(says(401, {"error": {"message": "Invalid API Key", "code": 401}}))
+    reason = reason_of(replies(401, {"error": {"message": "Invalid API Key", "code": 401}}))
     assert 'refuses our API key ("Invalid API Key")' in reason
     assert "CORRAL_API_KEY" in reason
 
 
 def test_an_unknown_model_has_its_own_reason():
-    reason = reason_of(says(404, {"error": "no router for requested model", "src": "llama-swap"}))
+    reason = reason_of(replies(404, {"error": "no router for requested model", "src": "llama-swap"}))
     assert 'the endpoint does not know text ("no router for requested model")' in reason
     assert "corral up" in reason
 
 
 def test_a_load_that_never_ends_has_its_own_reason():
-    loading = says(503, {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}})
+    loading = replies(503, {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}})
     reason = reason_of(loading, limit_s=0.3)
     assert reason.startswith(
         'no answer within 0.3 s: its status was "loading" (503) all the time; see: corral logs text'
@@ -101,41 +102,41 @@ def test_a_load_that_never_ends_has_its_own_reason():
 
 def test_a_load_that_ends_is_waited_for(monkeypatch):
     monkeypatch.setattr(runner, "_LOADING_POLL_S", 0.01)
-    loading = says(503, {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}})
+    loading = replies(503, {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}})
     with serve("text", acts={("text", "answer"): in_turn(loading, loading, answers("OK"))}) as stub:
         assert smoke(stub, TEXT).passed
 
 
 def test_a_503_for_another_cause_is_not_waited_for():
-    assert reason_of(says(503, "no healthy upstream", "text/plain")).startswith('HTTP 503: "no healthy upstream"')
+    assert reason_of(replies(503, "no healthy upstream", "text/plain")).startswith('HTTP 503: "no healthy upstream"')
 
 
 def test_a_redirect_names_the_right_address():
-    reason = reason_of(says(308, "", "", Location="https://host/"))
+    reason = reason_of(replies(308, "", "", Location="https://host/"))
     assert reason == "HTTP 308: it sends us to https://host/; give that address: --endpoint URL"
 
 
 def test_an_error_in_a_200_is_no_answer():
-    reason = reason_of(says(200, {"error": {"message": "CUDA error"}}))
+    reason = reason_of(replies(200, {"error": {"message": "CUDA error"}}))
     assert reason == 'HTTP 200 with an error in it: "CUDA error"; see: corral logs text'
 
 
 def test_a_web_page_is_no_answer():
-    reason = reason_of(says(200, "<!doctype html><h1>It works</h1>", "text/html"))
+    reason = reason_of(replies(200, "<!doctype html><h1>It works</h1>", "text/html"))
     assert reason.startswith('HTTP 200 with a web page, no answer: "<!doctype html><h1>It works</h1>"')
 
 
 def test_invalid_json_is_no_answer():
-    assert reason_of(says(200, '{"choices": [')).startswith('HTTP 200 with invalid JSON: "{"choices": ["')
+    assert reason_of(replies(200, '{"choices": [')).startswith('HTTP 200 with invalid JSON: "{"choices": ["')
 
 
 def test_json_nested_without_end_is_no_answer():
-    assert "invalid JSON" in reason_of(says(200, "[" * 200_000))
+    assert "invalid JSON" in reason_of(replies(200, "[" * 200_000))
 
 
 @pytest.mark.parametrize("body", [{}, {"choices": []}, {"choices": [{"text": "OK"}]}, {"choices": "OK"}])
 def test_json_of_another_shape_is_no_answer(body):
-    assert reason_of(says(200, body)).startswith("this is no chat completion, it has no choices[0].message")
+    assert reason_of(replies(200, body)).startswith("this is no chat completion, it has no choices[0].message")
 
 
 def test_thoughts_without_an_answer_have_their_own_reason():
@@ -287,7 +288,7 @@ def test_a_model_with_one_fixed_answer_fails_one_way_round():
 
 
 def test_a_server_without_a_projector_has_its_own_reason():
-    refusal = says(
+    refusal = replies(
         500, {"error": {"message": "image input is not supported - hint: you may need to provide the mmproj"}}
     )
     with serve("eyes", acts={("eyes", "images-red-blue"): refusal}) as stub:
@@ -363,7 +364,7 @@ def test_a_wrong_streamed_answer_fails():
 
 def test_a_whole_answer_in_place_of_a_stream_fails():
     assert stream_reason(answers("OK")) == (
-        "asked for a stream, got application/json: something in between does not pass streams on"
+        "requested a stream, got application/json: something in between does not pass streams on"
     )
 
 

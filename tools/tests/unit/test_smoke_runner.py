@@ -1,6 +1,6 @@
 """Which model is checked, in which order, and how often it is loaded.
 
-The endpoint is the stub of tests.support.stub_endpoint, which says why.
+The endpoint is the stub of tests.support.stub_endpoint, which states why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.stub_endpoint import (
     first_loads,
     hangs_up,
     in_turn,
-    says,
+    replies,
     serve,
     stalls,
 )
@@ -65,7 +65,7 @@ def test_liveness_states_that_it_proves_little():
 def test_each_step_is_reported_when_it_happens():
     lines = []
     with serve("text") as stub:
-        smoke(stub, TEXT, say=lines.append)
+        smoke(stub, TEXT, report=lines.append)
     assert [line.split()[:3] for line in lines] == [
         ["passed", "*", "liveness"],
         ["passed", "*", "catalog"],
@@ -118,7 +118,7 @@ def test_a_model_that_is_gone_is_not_loaded_a_second_time(fault):
     assert len(stub.loads) <= 1
     assert outcome(report, "eyes", "stream") == (
         "skipped",
-        "not asked: the model is not there after the check answer, and a question would load it again",
+        "not checked: the model is not there after the check answer, and a question would load it again",
     )
 
 
@@ -184,10 +184,10 @@ def test_resident_only_cannot_be_kept_where_residency_is_unknown():
 @pytest.mark.parametrize(
     ("act", "why"),
     [
-        (says(200, "<html>", "text/html"), "/running is not llama-swap's"),
-        (says(200, {"running": {"text": "ready"}}), "/running is not llama-swap's"),
-        (says(200, {"running": [{"model": "text"}]}), "/running is not llama-swap's"),
-        (says(401, {"error": "unauthorized"}), "/running answers HTTP 401"),
+        (replies(200, "<html>", "text/html"), "/running is not llama-swap's"),
+        (replies(200, {"running": {"text": "ready"}}), "/running is not llama-swap's"),
+        (replies(200, {"running": [{"model": "text"}]}), "/running is not llama-swap's"),
+        (replies(401, {"error": "unauthorized"}), "/running answers HTTP 401"),
         (stalls, r"/running gave no answer within 0\.2 s"),
     ],
     ids=["a-web-page", "no-list", "no-state", "no-key", "a-stall"],
@@ -199,8 +199,8 @@ def test_an_unreadable_residency_counts_as_unknown(act, why):
 
 
 def test_residency_lost_on_the_way_fails_closed():
-    running = says(200, {"running": [{"model": "text", "state": "ready"}]})
-    acts = {"/running": in_turn(running, running, running, says(404, ""))}
+    running = replies(200, {"running": [{"model": "text", "state": "ready"}]})
+    acts = {"/running": in_turn(running, running, running, replies(404, ""))}
     with serve("text", running={"text": "ready"}, acts=acts) as stub:
         report = smoke(stub, TEXT, resident_only=True)
     status, reason = outcome(report, "text", "stream")
@@ -212,7 +212,7 @@ def test_residency_lost_on_the_way_fails_closed():
 def test_an_endpoint_without_running_is_smoked_all_the_same():
     lines = []
     with serve("text", running=None, health=404) as stub:
-        report = smoke(stub, TEXT, is_local=False, say=lines.append)
+        report = smoke(stub, TEXT, is_local=False, report=lines.append)
     assert report.passed
     assert not any("is not resident" in line for line in lines)
     assert outcome(report, "*", "liveness") == ("skipped", "this endpoint is no llama-swap and has no /health")
@@ -237,7 +237,7 @@ def test_a_sick_llama_swap_fails_liveness():
 
 def test_models_missing_and_extra_are_named():
     with serve("text") as stub:
-        stub.acts["/v1/models"] = says(200, {"data": [{"id": "old"}, {"id": "older"}, {"id": "old"}]})
+        stub.acts["/v1/models"] = replies(200, {"data": [{"id": "old"}, {"id": "older"}, {"id": "old"}]})
         status, reason = outcome(smoke(stub, TEXT), "*", "catalog")
     assert status == "failed"
     assert "missing: text; not in the catalog: old, older; listed twice: old" in reason
@@ -246,10 +246,10 @@ def test_models_missing_and_extra_are_named():
 @pytest.mark.parametrize(
     ("act", "why"),
     [
-        (says(401, {"error": "unauthorized", "src": "llama-swap"}), "refuses our API key"),
-        (says(200, "<html><title>Login</title>", "text/html"), "a web page, no answer"),
-        (says(200, "{]"), "invalid JSON"),
-        (says(200, {"models": []}), "holds no list of models"),
+        (replies(401, {"error": "unauthorized", "src": "llama-swap"}), "refuses our API key"),
+        (replies(200, "<html><title>Login</title>", "text/html"), "a web page, no answer"),
+        (replies(200, "{]"), "invalid JSON"),
+        (replies(200, {"models": []}), "holds no list of models"),
         (stalls, "no answer within 0.3 s"),
     ],
     ids=["no-key", "a-web-page", "no-json", "no-list", "a-stall"],
