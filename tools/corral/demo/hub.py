@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import http.server
-import io
 import json
 import re
 import socket
@@ -20,10 +19,11 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Self
+from pathlib import Path
+from typing import Any, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from corral.demo.hub_content import RepoContent, Repositories, StoredFile, describe_repo
+from corral.demo.hub_content import RepoContent, Repositories, StoredFile, describe_repo, open_content
 
 __all__ = ["Answer", "Hub", "RepoContent", "Request", "Wire"]
 
@@ -66,14 +66,13 @@ class Answer:
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
-    content: StoredFile | bytes = b""
+    content: Path | bytes = b""
     start: int = 0
     length: int = 0
 
     def pieces(self) -> Iterator[bytes]:
         """The body, piece by piece."""
-        stream: BinaryIO = io.BytesIO(self.content) if isinstance(self.content, bytes) else self.content.open()
-        with stream:
+        with open_content(self.content) as stream:
             stream.seek(self.start)
             left = self.length
             while left and (piece := stream.read(min(left, _CHUNK_BYTES))):
@@ -182,13 +181,13 @@ def _part(request: Request, file: StoredFile, headers: dict[str, str]) -> Answer
     headers = {"ETag": etag, "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", **headers}
     part = _RANGE.fullmatch(request.headers.get("range", ""))
     if not part or not (part[1] or part[2]):
-        return Answer(200, headers, file, 0, file.size)
+        return Answer(200, headers, file.content, 0, file.size)
     first = int(part[1]) if part[1] else max(0, file.size - int(part[2]))
     last = min(int(part[2]), file.size - 1) if part[1] and part[2] else file.size - 1
     if first > last:
         return Answer(416, {**headers, "Content-Range": f"bytes */{file.size}"})
     headers["Content-Range"] = f"bytes {first}-{last}/{file.size}"
-    return Answer(206, headers, file, first, last - first + 1)
+    return Answer(206, headers, file.content, first, last - first + 1)
 
 
 def _json(status: int, value: Any, **headers: str) -> Answer:

@@ -48,10 +48,6 @@ class StoredFile:
         """40 hexadecimal digits, as of a file in git; another content has others."""
         return _sha1(self.sha256)
 
-    def open(self) -> BinaryIO:
-        """A stream of its bytes."""
-        return _open(self.content)
-
     def tree_entry(self) -> dict[str, Any]:
         """Its entry in the tree listing."""
         lfs = {"lfs": {"oid": self.sha256, "size": self.size, "pointerSize": 134}} if self.large else {}
@@ -108,12 +104,13 @@ def describe_repo(repo: str, commit: Commit) -> dict[str, Any]:
 
 
 def _stored(path: str, content: Path | bytes, digest: str | None) -> StoredFile:
-    with _open(content) as stream:
+    with open_content(content) as stream:
         digest = digest or hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
         return StoredFile(path, content, stream.seek(0, io.SEEK_END), digest)
 
 
-def _open(content: Path | bytes) -> BinaryIO:
+def open_content(content: Path | bytes) -> BinaryIO:
+    """A stream of the bytes."""
     return io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
 
 
