@@ -40,7 +40,7 @@ def own_settings(monkeypatch, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def say(pytestconfig):
-    """Print past pytest's capture: figures for whoever reads the log."""
+    """Print past pytest's capture: figures for the log."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
     def say(text):

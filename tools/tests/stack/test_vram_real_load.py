@@ -32,7 +32,7 @@ def loaded(folder, *flags):
     """MiB by what they are for, as the loading engine prints them (each rounded to 0.01); and how many buffers."""
     with engine(folder, *flags, *FLAGS, "--log-verbosity", "4") as running:
         running.wait_until_ready()
-        log = running.said
+        log = running.output
     found = {kind: [float(size) for size in re.findall(pattern, log)] for kind, pattern in LINES.items()}
     return {kind: (sum(sizes), len(sizes)) for kind, sizes in found.items()}
 

@@ -95,12 +95,12 @@ class EngineProcess:
     log: Path
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
     def wait_until_ready(self) -> None:
         def ready() -> bool:
-            assert self.process.poll() is None, self.said
+            assert self.process.poll() is None, self.output
             return get(f"{self.root}/health")[0] == 200
 
         wait_for(ready, what="ready")

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import pytest
 
-NOBODY = 65534
+OTHER_UID = 65534
 _UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
 
 
@@ -71,9 +71,9 @@ def run_confined(folder: Path, *words: str, **environment: str) -> subprocess.Co
         mount --bind "$1" "$1" && mount --bind "$1/store" "$1/store" && mount --bind "$2" "$1/python"
         mount -o remount,bind,ro "$1" && mount -o remount,bind,ro / && shift 2 && exec "$@"
     """
-    as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
+    unprivileged = ["setpriv", f"--reuid={OTHER_UID}", f"--regid={OTHER_UID}", "--clear-groups", "--no-new-privs"]
     python = folder / "python" / Path(sys._base_executable).resolve().relative_to(sys.base_prefix)
-    command = [*(as_nobody if os.geteuid() == 0 else []), str(python), "-B", "-S", "-s", "-W", "error", *words]
+    command = [*(unprivileged if os.geteuid() == 0 else []), str(python), "-B", "-S", "-s", "-W", "error", *words]
     allowed = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
     if allowed.returncode:
         not_permitted(f"no mount name space can be made here: {allowed.stderr}")

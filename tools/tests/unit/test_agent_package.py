@@ -12,7 +12,7 @@ import pytest
 
 from corral import agent
 from corral.demo.hub import Hub, RepoContent
-from tests.support.kernel import NOBODY, run_confined
+from tests.support.kernel import OTHER_UID, run_confined
 from tests.support.locks import hub_model, write_lock
 
 FILES = sorted(Path(agent.__file__).parent.glob("*.py"))
@@ -93,7 +93,7 @@ def test_it_needs_no_rights_and_writes_nowhere_but_in_the_store():
         lock = write_lock(folder, one=hub_model(hub, "org/name", "a.gguf"))
         store = folder / "store"
         if os.geteuid() == 0:
-            os.chown(store, NOBODY, NOBODY)
+            os.chown(store, OTHER_UID, OTHER_UID)
         where = ["--lock", str(lock), "--store", str(store)]
 
         def confined(*words):
@@ -102,7 +102,7 @@ def test_it_needs_no_rights_and_writes_nowhere_but_in_the_store():
         probe = "import os; print(os.geteuid(), [line for line in open('/proc/self/status') if 'CapEff' in line])"
         for place in (folder, Path("/")):
             probed = confined("-c", f"{probe}; open({str(place / 'x')!r}, 'w')")
-            assert f"{NOBODY} ['CapEff:\\t0000000000000000\\n']\n" == probed.stdout, probed.stderr
+            assert f"{OTHER_UID} ['CapEff:\\t0000000000000000\\n']\n" == probed.stdout, probed.stderr
             assert "Read-only file system" in probed.stderr
 
         for words in (["fetch", *where], ["verify", *where, "--repair"], ["warm", *where, "one"]):

@@ -15,7 +15,7 @@ from corral.agent.stopping import Stopped
 from corral.agent.warm import warm
 from corral.errors import CannotRun, Refused
 from tests.support.fetching import MIB, shop
-from tests.support.kernel import NOBODY, forget_cached, memory_cgroup
+from tests.support.kernel import OTHER_UID, forget_cached, memory_cgroup
 
 SIZE = 24 * MIB
 
@@ -95,7 +95,7 @@ def test_it_ends_when_it_is_stopped(one):
 
 
 def test_a_user_to_whom_the_kernel_reports_no_residency_is_refused(one, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER_UID)
     monkeypatch.setattr(os, "access", lambda *_args: False)
     monkeypatch.setattr("corral.agent.page_cache._effective_capabilities", lambda: 0)
     with pytest.raises(

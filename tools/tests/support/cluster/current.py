@@ -30,8 +30,8 @@ def connect() -> Cluster:
         Refused: a variable is missing.
         CannotRun: the cluster or its registry does not answer.
     """
-    registry = _said("CORRAL_TEST_REGISTRY", "localhost:5005")
-    hub_host = _said("CORRAL_TEST_HUB_HOST", "172.18.0.1")
+    registry = _required("CORRAL_TEST_REGISTRY", "localhost:5005")
+    hub_host = _required("CORRAL_TEST_HUB_HOST", "172.18.0.1")
     kubeconfig = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
     try:
         _, active = config.list_kube_config_contexts(str(kubeconfig))
@@ -67,7 +67,7 @@ def _node(nodes: list[str]) -> str:
     )
 
 
-def _said(variable: str, example: str) -> str:
+def _required(variable: str, example: str) -> str:
     if value := os.environ.get(variable):
         return value
     raise Refused(

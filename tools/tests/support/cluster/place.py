@@ -19,7 +19,7 @@ from corral.errors import CannotRun
 COUNT = 8
 NODE = "gpu-1"
 _CGROUPS = Path("/sys/fs/cgroup")
-_PATIENCE_S = 15.0
+_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Place:
         Raises:
             CannotRun: they do not let go.
         """
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while (descriptor := self.claim()) is None and pid is not None and self.pid() == pid:
             if time.monotonic() > deadline:
                 raise CannotRun(
@@ -130,7 +130,7 @@ class Place:
         Raises:
             CannotRun: something still holds it.
         """
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
                 for top in self.cgroups():

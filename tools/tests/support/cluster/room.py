@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.support.cluster import parts, pki
 from tests.support.cluster.place import Place
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 # The kubelet sets these for the whole machine; it is shown files of its own that hold what it wants.
 _KERNEL_SETTINGS = {
     "vm/overcommit_memory": "1",
@@ -133,7 +133,7 @@ def run(place: Place, outside: list[str], port: int, store: Path, pause: str) ->
 
 def _wait_for_api(place: Place, room: Room) -> None:
     trusted = ssl.create_default_context(cafile=str(place.folder / "pki" / "ca.crt"))
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline:
         room.check()
         try:
@@ -143,7 +143,7 @@ def _wait_for_api(place: Place, room: Room) -> None:
                 return
         except OSError:
             time.sleep(0.05)
-    sys.exit(f"kube-apiserver was not ready within {_PATIENCE_S:.0f} s: {room.logs}/kube-apiserver.log")
+    sys.exit(f"kube-apiserver was not ready within {_TIMEOUT_S:.0f} s: {room.logs}/kube-apiserver.log")
 
 
 def _python() -> dict[str, str]:
