@@ -16,8 +16,6 @@ TEXT = {".cfg", ".example", ".hcl", ".j2", ".md", ".py", ".sh", ".svg", ".tf", "
 
 NOT_CHECKED_YET = (
     "tools/corral/agent/",
-    "tools/corral/cli/",
-    "tools/corral/vram/",
     "tools/tests/cli/",
     "tools/tests/cluster/",
     "tools/tests/stack/",
