@@ -33,9 +33,12 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 from kubernetes import client  # noqa: E402
 from plan_100_models import write_catalog  # noqa: E402
 
+from corral.catalog import catalog as catalogs  # noqa: E402
 from corral.cluster.client import connect  # noqa: E402
 from corral.cluster.port_forward import forwarded  # noqa: E402
 from corral.errors import CorralError  # noqa: E402
+from corral.lock import lock as locks  # noqa: E402
+from corral.lock.lock import Lock  # noqa: E402
 from corral.paths import REPOSITORY  # noqa: E402
 from corral.terraform.program import find_terraform  # noqa: E402
 from dev import terraform_provider  # noqa: E402
@@ -128,9 +131,10 @@ def _plans(rounds: int, count: int) -> list[Row]:
         folder = Path(scratch)
         stack = _copy(folder)
         four = _name_images(operators.write_catalog(folder / "four"))
-        many = _name_images(write_catalog(folder / "many", count))
+        many = write_catalog(folder / "many", count)
         card = many / "cards" / "t4.yaml"
         card.write_text(NODE + card.read_text(encoding="utf-8"), encoding="utf-8")
+        _name_images(many)
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(json.dumps(KUBECONFIG), encoding="utf-8")
         empty = folder / "empty"
@@ -164,12 +168,15 @@ def _copy(folder: Path) -> Path:
 
 
 def _name_images(catalog: Path) -> Path:
-    """Add ``images.yaml`` to *catalog*, and its images to the lock."""
-    names = {"llama-swap": "example/llama-swap:v1", "fetch": "example/python:3.13-slim"}
+    """Add ``images.yaml`` to *catalog*, and the images and the cards as they are now to its lock."""
+    names = {
+        name: f"{image}@sha256:{'0' * 64}"
+        for name, image in {"llama-swap": "example/llama-swap:v1", "fetch": "example/python:3.13-slim"}.items()
+    }
     (catalog / "images.yaml").write_text(json.dumps(names), encoding="utf-8")
-    lock = json.loads((catalog / "lock.json").read_text(encoding="utf-8"))
-    lock["images"] = {name: f"{image}@sha256:{'0' * 64}" for name, image in names.items()}
-    (catalog / "lock.json").write_text(json.dumps(lock), encoding="utf-8")
+    wanted, models = catalogs.load(catalog), locks.read(catalog / "lock.json").models
+    lock = Lock(sources=dict(wanted.sources), images=names, cards=dict(wanted.cards), models=models)
+    locks.write(wanted.lock_file, lock)
     return catalog
 
 

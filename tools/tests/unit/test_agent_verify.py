@@ -12,7 +12,7 @@ from corral.agent.verify import repair, verify
 from corral.demo.hub import RepoContent
 from corral.errors import CannotRun, Failed
 from tests.support import faulty_hub as faults
-from tests.support.fetching import REPO, shop, weights
+from tests.support.fetching import IMPATIENT, REPO, shop, weights
 from tests.support.locks import locked_file, write_lock
 
 
@@ -187,7 +187,7 @@ def test_what_the_hub_will_not_give_stays_damaged_with_the_reason(one):
 
 def test_no_network_is_an_error_too(one):
     damage(one)
-    found, error = repaired(one, hub=Hub("http://127.0.0.1:9"), settings=one.settings)
+    found, error = repaired(one, hub=Hub("http://127.0.0.1:9"), settings=IMPATIENT)
     assert found.state == "damaged"
     assert isinstance(error, CannotRun)
 
