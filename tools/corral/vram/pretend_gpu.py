@@ -15,6 +15,7 @@ room for f16 copies of K and V where the cache has another type
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
@@ -67,6 +68,7 @@ class PretendGpu:
         self.f16_copies = 0
         self._failed: Exception | None = None
         self._kept: list[Any] = []
+        self._is_quantized = functools.cache(native.is_quantized)
         self._name = c_char_p(NAME.encode())
         # Each table begins with its functions and ends with its own fields; a slot that stays empty is optional.
         self._buffer_type = (c_void_p * 10)()  # 8 functions, device, context
@@ -118,7 +120,8 @@ class PretendGpu:
     def _fill_tables(self) -> None:
         function, address = self._function, ctypes.addressof
         buffer_type, backend, registry = address(self._buffer_type), address(self._backend), address(self._registry)
-        name = function(lambda _: ctypes.cast(self._name, c_void_p).value, c_void_p, c_void_p)
+        name_at = ctypes.cast(self._name, c_void_p).value
+        name = self._quick(lambda _: name_at, c_void_p, c_void_p)
         nothing = function(lambda *_: None, None, c_void_p)
 
         self._buffer.free_buffer = nothing
@@ -192,7 +195,7 @@ class PretendGpu:
                     copies = padded(copies, _CUDA_ALIGNMENT) + 2 * int(native.nelements(tensor.src[operand]))
             self.f16_copies = max(self.f16_copies, copies)
             size = padded(size, _CUDA_ALIGNMENT) + copies if copies else size
-        if native.is_quantized(tensor.type) and (over := tensor.ne[0] % _CUDA_ROW):
+        if self._is_quantized(tensor.type) and (over := tensor.ne[0] % _CUDA_ROW):
             size += int(native.row_size(tensor.type, _CUDA_ROW - over))
         return size
 
