@@ -105,14 +105,18 @@ def _metadata(shape: Shape, *, tokenizer: bool) -> dict[str, Any]:
     if not tokenizer:
         vocabulary = {f"{shape.architecture}.vocab_size": shape.vocabulary, "tokenizer.ggml.model": "no_vocab"}
         return metadata | vocabulary
-    # Six or seven bytes a token and as many merges as tokens: what the vocabularies of today average.
-    tokens = [f"t{number:06x}" for number in range(shape.vocabulary)]
-    return metadata | {
+    return metadata | _tokenizer(shape.vocabulary)
+
+
+@cache
+def _tokenizer(vocabulary: int) -> dict[str, Any]:
+    """Six or seven bytes a token and as many merges as tokens: what the vocabularies of today average."""
+    return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "qwen2",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [1] * shape.vocabulary,
-        "tokenizer.ggml.merges": [f"t{number:05x} {number:03x}" for number in range(shape.vocabulary)],
+        "tokenizer.ggml.tokens": [f"t{number:06x}" for number in range(vocabulary)],
+        "tokenizer.ggml.token_type": [1] * vocabulary,
+        "tokenizer.ggml.merges": [f"t{number:05x} {number:03x}" for number in range(vocabulary)],
         "tokenizer.ggml.eos_token_id": 1,
         "tokenizer.chat_template": "{%- for m in messages %}{{- m.content }}{%- endfor %}",
     }
@@ -178,7 +182,11 @@ def _typed(value: Any) -> tuple[int, bytes]:
             return 8, _string(value)
         case list():
             kind = 5 if type(value[0]) is int else _typed(value[0])[0]
-            whole = kind == 5
-            items = struct.pack(f"<{len(value)}i", *value) if whole else b"".join(_typed(item)[1] for item in value)
+            if kind == 5:
+                items = struct.pack(f"<{len(value)}i", *value)
+            elif kind == 8:  # a vocabulary: hundreds of thousands
+                items = b"".join([len(text).to_bytes(8, "little") + text for text in map(str.encode, value)])
+            else:
+                items = b"".join(_typed(item)[1] for item in value)
             return 9, struct.pack("<IQ", kind, len(value)) + items
     raise TypeError(f"GGUF has no type for {value!r}")

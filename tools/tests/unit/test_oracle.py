@@ -25,10 +25,6 @@ def with_projector(limit):
     return [*ARGV, "--mmproj", "${STORE}/m/mmproj.gguf", *([] if limit is None else ["--image-max-tokens", str(limit)])]
 
 
-def parts(found):
-    return {"model": found.weights, "context": found.context, "compute": found.compute}
-
-
 @pytest.fixture
 def child(monkeypatch, tmp_path):
     """Puts another program in the place of the child."""
@@ -39,14 +35,6 @@ def child(monkeypatch, tmp_path):
         monkeypatch.setattr(oracle, "_CHILD", ("-I", str(path)))
 
     return replace
-
-
-@pytest.mark.parametrize("name", GOLDEN["models"])
-def test_every_golden_cell_is_equal_in_bytes(name):
-    cells = GOLDEN["models"][name]
-    found = ask([gguf_models.header(name)], [cell["argv"] for cell in cells])
-    assert [(parts(one.gpu), parts(one.host)) for one in found] == [(cell["gpu"], cell["host"]) for cell in cells]
-    assert len(cells) == 15
 
 
 @pytest.mark.parametrize("name", GOLDEN["mmproj"])
