@@ -248,8 +248,8 @@ def describe(event: Event) -> str:
                 return f"{found}; nothing to fetch"
             return f"{found}; {human(event.bytes_missing)} to fetch, {human(event.bytes_free)} free"
         case Retrying():
-            patience = event.patience_seconds
-            limit = "" if patience is None else f"; giving up in {duration(max(0.0, patience))} unless bytes arrive"
+            left = event.patience_seconds
+            limit = "" if left is None else f"; giving up in {duration(max(0.0, left))} unless bytes arrive"
             return f"{event.name}: {event.reason}; again in {event.wait_seconds:.1f} s{limit}"
         case Cramped():
             return (

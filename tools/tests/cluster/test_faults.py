@@ -27,8 +27,8 @@ NOWHERE = f"sha256:{'0' * 64}"
 
 
 @dataclass
-class Told:
-    """What an operator reads of a fault: from the apply that it ended, and by `corral status --json` afterwards."""
+class FaultReport:
+    """The report of a fault: of the apply that it ended, and of `corral status --json` afterwards."""
 
     code: int
     stderr: str
@@ -51,7 +51,7 @@ def refused(lab):
     done = lab.corral("apply", "--yes", "--no-smoke", code=None)
     first = json.loads(lab.corral("status", "--json", code=1).stdout)["findings"][0]
     is_unlocked = not list(lab.stack.glob(".*.lock.info"))
-    return Told(done.returncode, done.stderr.partition("\ncorral apply: ")[2], first, is_unlocked)
+    return FaultReport(done.returncode, done.stderr.partition("\ncorral apply: ")[2], first, is_unlocked)
 
 
 def on_node(cluster, *command):

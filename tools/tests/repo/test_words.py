@@ -14,13 +14,6 @@ BANNED = re.compile(
 TEXT = {".cfg", ".example", ".hcl", ".j2", ".md", ".py", ".sh", ".svg", ".tf", ".toml", ".yaml", ".yml", ""}
 """Suffixes of text that people write; generated locks, schemas and recordings are not checked."""
 
-NOT_CHECKED_YET = (
-    "tools/corral/agent/",
-    "tools/tests/cli/",
-    "tools/tests/cluster/",
-    "tools/tests/stack/",
-    "tools/tests/unit/",
-)
 ITSELF = "tools/tests/repo/test_words.py"
 
 QUOTED = {
@@ -28,6 +21,7 @@ QUOTED = {
     "default: nobody": "the same, in the role's argument specification",
     "| `llama_server_launchd_user` | str | `nobody` |": "the same, in the generated table",
     "the user nobody": "the user that root_squash maps root to",
+    "patience_seconds": "a key of the agent's events in JSON",
     '_UNPRIVILEGED = "nobody"': "the Unix user of the tests' PostgreSQL",
 }
 """Part of a line → the reason why its banned word stays."""
@@ -37,7 +31,7 @@ def lines():
     """File, number and text of every checked line."""
     for name in clone.files():
         file = REPOSITORY / name
-        if name.startswith(NOT_CHECKED_YET) or name in (ITSELF, "LICENSE") or file.suffix not in TEXT:
+        if name in (ITSELF, "LICENSE") or file.suffix not in TEXT:
             continue
         if file.is_file() and not file.is_symlink():
             for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):

@@ -1,7 +1,7 @@
 """What Terraform renders, in the hands of the real llama-swap.
 
 A small program stands in for llama-server: it writes down the words it was started with and answers every request, so
-that only llama-swap's own behaviour is seen.
+that only llama-swap's own behaviour shows.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ NASTY_WORDS = [
 
 
 def free_ports(count: int) -> int:
-    """The first of *count* neighbouring ports that nobody listens on now."""
+    """The first of *count* neighbouring ports without a listener."""
     for first in range(20000, 60000, 97):
         with contextlib.ExitStack() as held:
             try:

@@ -156,9 +156,9 @@ def test_what_the_driver_does_not_report_is_never_written_down(catalog, measured
     measured("tiny-text", "--dry-run")
     nvidia_says("tiny-text", used)
     assert main(["measure", "tiny-text", "--source", "nvidia-smi"]) == 3
-    said = capsys.readouterr().err
-    assert used in said
-    assert "--source engine-report" in said
+    errors = capsys.readouterr().err
+    assert used in errors
+    assert "--source engine-report" in errors
     assert not ledger.path_of(catalog).exists()
 
 
@@ -167,10 +167,10 @@ def test_the_check_names_model_both_figures_and_the_next_command(catalog, measur
     nvidia_says("tiny-text", 5000)
     measured("tiny-text", "--source", "nvidia-smi")
     assert main(["measure", "--check", "--catalog", str(catalog)]) == 1
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     predicted = -(-lock.read(catalog / "lock.json").models["tiny-text"].predicted.gpu_bytes // MIB)
-    assert f"tiny-text: predicted {predicted} MiB, measured 5,000 MiB on Tesla T4" in said
-    assert "corral measure" in said
+    assert f"tiny-text: predicted {predicted} MiB, measured 5,000 MiB on Tesla T4" in errors
+    assert "corral measure" in errors
 
 
 def test_another_command_line_than_the_locked_one_is_not_measured(catalog, capsys):
@@ -180,16 +180,16 @@ def test_another_command_line_than_the_locked_one_is_not_measured(catalog, capsy
         intent.write_text(before[0].replace("context: 2048", "context: 1024"))
         assert main(["lock", "--catalog", str(catalog)]) == 0
         assert main(["measure", "tiny-text"]) == 2
-        said = capsys.readouterr().err
-        assert "another command line" in said
-        assert "corral down" in said
+        errors = capsys.readouterr().err
+        assert "another command line" in errors
+        assert "corral down" in errors
     finally:
         intent.write_text(before[0])
         (catalog / "lock.json").write_text(before[1])
 
 
 def test_an_unknown_model_is_refused_with_those_that_there_are(catalog, capsys):
-    assert main(["measure", "nobody"]) == 2
+    assert main(["measure", "tiny-unknown"]) == 2
     assert "tiny-text, tiny-think, tiny-vision" in capsys.readouterr().err
 
 

@@ -1,7 +1,7 @@
 """Other sentences of the agent change no verdict: `status`, `apply` and `why` read its code and fields alone.
 
 Each end of the agent is a real one, of its files as they are and of a copy whose sentences were all replaced.  The rest
-of the cluster is recorded (tests/unit/cluster_seen), because the sentences to be compared are the only difference.
+of the cluster is recorded (tests/unit/cluster_snapshots), because the sentences to be compared are the only difference.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class Found:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "seen"),
+    ("kinds", "found_subjects"),
     [
         ({"kubernetes_job_v1"}, ["pod/download-models-x", "job/download-models", "persistentvolumeclaim/models"]),
         ({"kubernetes_deployment_v1"}, ["pod/llama-swap-x", "deployment/llama-swap", "persistentvolumeclaim/models"]),
@@ -181,7 +181,7 @@ class Found:
     ],
     ids=["job", "deployment", "claim", "nothing"],
 )
-def test_what_is_wrong_with_something_else_is_for_this_apply_to_mend(monkeypatch, kinds, seen):
+def test_what_is_wrong_with_something_else_is_for_this_apply_to_mend(monkeypatch, kinds, found_subjects):
     """A server that was broken before must not end the download before it."""
     subjects = [
         "pod/llama-swap-x",
@@ -195,4 +195,4 @@ def test_what_is_wrong_with_something_else_is_for_this_apply_to_mend(monkeypatch
     found = ClusterGuard(ClusterTarget(None, None, "llm"))
     found._cluster = SimpleNamespace()
 
-    assert [one.subject for one in found.inspect(kinds)] == seen
+    assert [one.subject for one in found.inspect(kinds)] == found_subjects

@@ -20,7 +20,7 @@ BUSY = [{"id": "1", "model": "chat"}]
 
 
 class LlamaSwap(ThreadingHTTPServer):
-    """Says of each moment what it is told to: the requests in flight, as llama-swap's stream of events has them."""
+    """Reports the configured requests in flight, in the form of llama-swap's stream of events."""
 
     daemon_threads = True
 

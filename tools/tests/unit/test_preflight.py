@@ -127,7 +127,7 @@ def test_figures_count_however_they_are_set(preflight, source):
 
     assert done.returncode == REFUSED
     assert (decision(done).free_mib, decision(done).total_mib) == (100, 16000)
-    assert "=said" not in done.stderr
+    assert "=error" not in done.stderr
     assert "=answered" not in done.stderr
 
 
