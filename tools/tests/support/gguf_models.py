@@ -110,13 +110,15 @@ def _metadata(shape: Shape, *, tokenizer: bool) -> dict[str, Any]:
 
 @cache
 def _tokenizer(vocabulary: int) -> dict[str, Any]:
-    """Six or seven bytes a token and as many merges as tokens: what the vocabularies of today average."""
+    """Seven bytes a token and as many merges as tokens: what the vocabularies of today average."""
+    tokens = b"".join(b"\7\0\0\0\0\0\0\0t%06x" % number for number in range(vocabulary))
+    merges = b"".join(b"\14\0\0\0\0\0\0\0t%05x %05x" % (number, number) for number in range(vocabulary))
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "qwen2",
-        "tokenizer.ggml.tokens": [f"t{number:06x}" for number in range(vocabulary)],
-        "tokenizer.ggml.token_type": [1] * vocabulary,
-        "tokenizer.ggml.merges": [f"t{number:05x} {number:03x}" for number in range(vocabulary)],
+        "tokenizer.ggml.tokens": _array(8, vocabulary, tokens),
+        "tokenizer.ggml.token_type": _array(5, vocabulary, struct.pack("<i", 1) * vocabulary),
+        "tokenizer.ggml.merges": _array(8, vocabulary, merges),
         "tokenizer.ggml.eos_token_id": 1,
         "tokenizer.chat_template": "{%- for m in messages %}{{- m.content }}{%- endfor %}",
     }
@@ -165,6 +167,10 @@ def _value(value: Any) -> bytes:
     return struct.pack("<I", kind) + data
 
 
+def _array(kind: int, count: int, items: bytes) -> bytes:
+    return struct.pack("<IQ", kind, count) + items
+
+
 def _typed(value: Any) -> tuple[int, bytes]:
     """GGUF's number of the type of *value*, and its bytes."""
     match value:
@@ -182,11 +188,9 @@ def _typed(value: Any) -> tuple[int, bytes]:
             return 8, _string(value)
         case list():
             kind = 5 if type(value[0]) is int else _typed(value[0])[0]
-            if kind == 5:
-                items = struct.pack(f"<{len(value)}i", *value)
-            elif kind == 8:  # a vocabulary: hundreds of thousands
-                items = b"".join([len(text).to_bytes(8, "little") + text for text in map(str.encode, value)])
-            else:
-                items = b"".join(_typed(item)[1] for item in value)
-            return 9, struct.pack("<IQ", kind, len(value)) + items
+            whole = kind == 5
+            items = struct.pack(f"<{len(value)}i", *value) if whole else b"".join(_typed(item)[1] for item in value)
+            return 9, _array(kind, len(value), items)
+        case bytes():
+            return 9, value
     raise TypeError(f"GGUF has no type for {value!r}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from corral.agent.lock_file import LockedFile
@@ -10,7 +12,7 @@ from corral.catalog.intent import Model
 from corral.errors import EngineCannotPredict
 from corral.vram import from_header, predict
 from corral.vram.oracle import ask
-from corral.vram.predict import predict_model
+from corral.vram.predict import predict_model, total
 from corral.vram.rules import rules
 from tests.support import gguf_models
 
@@ -28,8 +30,14 @@ def predicted(name, projector=None, headers=None, **intent):
     return predict_model("m", model, files, headers, argv, names=["0" * 64]), headers, argv, model, files
 
 
+@cache
+def plain(name):
+    """The prediction of the model *name* without a projector and with no other key, its headers and command line."""
+    return predicted(name)[:3]
+
+
 def test_the_total_is_the_engines_count_and_every_rule():
-    found, headers, argv, _, _ = predicted("qwen3-8b-q4km")
+    found, headers, argv = plain("qwen3-8b-q4km")
     (alone,) = ask(headers, [argv])
     assert (found.gpu, found.host, found.context_trained) == (alone.gpu, alone.host, 40960)
     assert found.rules == rules(headers, alone)
@@ -38,7 +46,7 @@ def test_the_total_is_the_engines_count_and_every_rule():
 
 
 def test_the_ladder_goes_by_doubling_to_the_trained_context():
-    found, _, _, _, _ = predicted("qwen3-8b-q4km")
+    found, _, _ = plain("qwen3-8b-q4km")
     assert [rung.context for rung in found.ladder] == [2048, 4096, 8192, 16384, 32768, 40960]
     assert next(rung for rung in found.ladder if rung.context == 16384).gpu_bytes == found.gpu_bytes
 
@@ -54,10 +62,12 @@ def test_the_ladder_goes_by_doubling_to_the_trained_context():
 )
 def test_every_rung_is_what_a_model_with_that_context_would_be_predicted_at(name, projector, intent):
     found, headers, _, model, files = predicted(name, projector, **intent)
-    for rung in found.ladder[::3]:
-        other = Model.model_validate(model.model_dump(exclude_unset=True) | {"context": rung.context})
-        alone = predict_model("m", other, files, headers, llama_server_argv("m", other, files), names=())
-        assert abs(rung.gpu_bytes - alone.gpu_bytes) < 4096  # buffers' alignment differs by as little from rung to rung
+    rungs = found.ladder[::3]
+    others = [Model.model_validate(model.model_dump(exclude_unset=True) | {"context": one.context}) for one in rungs]
+    answers = ask(headers, [llama_server_argv("m", other, files) for other in others], cuda="all")
+    for rung, alone in zip(rungs, answers, strict=True):
+        # Buffers' alignment differs by as little from rung to rung.
+        assert abs(rung.gpu_bytes - total(alone, rules(headers, alone))) < 4096
         assert rung.host_bytes == alone.host.total
     assert len(found.ladder) >= 6
 

@@ -59,9 +59,17 @@ def predict(catalog, *names, known=(), **intent):
     return model, argv, Predictor(of(catalog)).predict("m", model, resolved, argv, known)
 
 
-def test_the_rows_are_what_the_engine_counts_and_add_up(catalog):
-    _, _, found = predict(catalog, QWEN)
-    rows = found.prediction
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory):
+    """The model of the plain intent, and what is predicted for it."""
+    folder = tmp_path_factory.mktemp("qwen")
+    gguf_models.write(QWEN, folder / f"{QWEN}.gguf")
+    model, _, found = predict(folder, QWEN)
+    return model, found
+
+
+def test_the_rows_are_what_the_engine_counts_and_add_up(qwen):
+    rows = qwen[1].prediction
 
     assert (rows.engine, rows.rules_version, rows.context_trained) == (ENGINE, RULES_VERSION, 40960)
     assert rows.gpu.weights == 4_671_766_528
@@ -82,8 +90,8 @@ def test_a_projector_has_rows_and_a_type(catalog):
     assert set(found.headers) == set(found.prediction.headers)
 
 
-def test_with_the_headers_beside_the_lock_nothing_is_read(catalog):
-    _, _, first = predict(catalog, QWEN)
+def test_with_the_headers_beside_the_lock_nothing_is_read(catalog, qwen):
+    _, first = qwen
     headers.write(catalog, first.headers)
     (catalog / f"{QWEN}.gguf").unlink()
     (catalog / f"{QWEN}.gguf").touch()  # as long as it must be, and nothing in it
@@ -95,8 +103,8 @@ def test_with_the_headers_beside_the_lock_nothing_is_read(catalog):
     assert again.prediction.ladder == first.prediction.ladder
 
 
-def test_a_damaged_header_is_read_anew(catalog):
-    _, _, first = predict(catalog, QWEN)
+def test_a_damaged_header_is_read_anew(catalog, qwen):
+    _, first = qwen
     headers.write(catalog, first.headers)
     next((catalog / "headers").iterdir()).write_bytes(b"")
 
@@ -105,8 +113,8 @@ def test_a_damaged_header_is_read_anew(catalog):
     assert again == first
 
 
-def test_a_prediction_is_current_only_for_this_engine_these_rules_and_sound_headers(catalog):
-    _, _, found = predict(catalog, QWEN)
+def test_a_prediction_is_current_only_for_this_engine_these_rules_and_sound_headers(catalog, qwen):
+    _, found = qwen
     predictor = Predictor(of(catalog))
     assert not predictor.is_current(found.prediction), "the headers are not there yet"
     headers.write(catalog, found.headers)
@@ -119,20 +127,21 @@ def test_a_prediction_is_current_only_for_this_engine_these_rules_and_sound_head
 
 
 @pytest.mark.parametrize(("more", "declared"), [(0, 0), (1, 1), (900, 900)])
-def test_as_much_as_is_predicted_or_more_may_be_declared(catalog, more, declared):
-    model, _, found = predict(catalog, QWEN)
+def test_as_much_as_is_predicted_or_more_may_be_declared(catalog, qwen, more, declared):
+    model, found = qwen
     enough = DeclaredVram(declared_mib=mib(found.prediction.gpu_bytes) + more, why="nvidia-smi under load")
 
     require_declared(of(catalog), "m", model.model_copy(update={"vram": enough}), found.prediction)
     assert enough.declared_mib == mib(found.prediction.gpu_bytes) + declared
 
 
-def test_less_may_not(catalog):
+def test_less_may_not(catalog, qwen):
     """What the homelab did that corral learns from: it budgeted 5000 MiB for this model."""
-    model, _, found = predict(catalog, QWEN, vram=DeclaredVram(declared_mib=5000, why="the log had it"))
+    model, found = qwen
+    less = DeclaredVram(declared_mib=5000, why="the log had it")
 
     with pytest.raises(Refused, match="declares 5,000 MiB, and the engine predicts 7,0") as caught:
-        require_declared(of(catalog), "m", model, found.prediction)
+        require_declared(of(catalog), "m", model.model_copy(update={"vram": less}), found.prediction)
     assert "set declared_mib to 70" in caught.value.next_step
 
 
@@ -149,8 +158,8 @@ def test_less_may_not(catalog):
         ({"gpu": {"weights": 1, "context": 0, "compute": 0}}, "Field required"),
     ],
 )
-def test_a_prediction_whose_parts_contradict_one_another_is_none(catalog, harm, why):
-    whole = predict(catalog, QWEN)[2].prediction.model_dump()
+def test_a_prediction_whose_parts_contradict_one_another_is_none(qwen, harm, why):
+    whole = qwen[1].prediction.model_dump()
     Prediction.model_validate(whole)
 
     with pytest.raises(ValidationError, match=why):
