@@ -15,8 +15,8 @@ import pytest
 from corral import paths
 from corral.catalog.ledger import argv_sha256
 from corral.cli.main import main
-from corral.demo.hub import RepoContent
-from corral.demo.tour import tiny_hub
+from corral.demo.hub import Hub, RepoContent
+from corral.demo.tour import write_tiny_repositories
 from corral.lock import headers
 from corral.lock import lock as locks
 from tests.support.registry import registry_on_loopback
@@ -30,9 +30,14 @@ def hub_files(tmp_path_factory):
     return tmp_path_factory.mktemp("hub")
 
 
+@pytest.fixture(scope="module")
+def repositories(hub_files):
+    return write_tiny_repositories(hub_files)
+
+
 @pytest.fixture
-def hub(hub_files, monkeypatch):
-    with tiny_hub(hub_files) as running:
+def hub(repositories, monkeypatch):
+    with Hub({repo: RepoContent(files) for repo, files in repositories.items()}) as running:
         monkeypatch.setenv("HF_ENDPOINT", running.endpoint)
         yield running
 
@@ -44,6 +49,13 @@ def catalog(tmp_path):
         shutil.copytree(DEMO / folder, tmp_path / folder)
     shutil.copy(DEMO / "measured.json", tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def locked(catalog):
+    """The same after a first ``lock(catalog)``, which has its own test."""
+    shutil.copy(DEMO / "lock.json", catalog)
+    shutil.copytree(DEMO / "headers", catalog / "headers")
 
 
 def lock(catalog, *words):
@@ -68,8 +80,7 @@ def test_the_demo_lock_is_what_the_hub_has(catalog, hub):
     assert len(kept(DEMO)) >= 3
 
 
-def test_check_needs_no_network_and_names_what_is_stale(catalog, hub, capsys, monkeypatch):
-    lock(catalog)
+def test_check_needs_no_network_and_names_what_is_stale(catalog, locked, hub, capsys, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert lock(catalog, "--check") == 0
     before = (catalog / "lock.json").read_bytes()
@@ -84,9 +95,7 @@ def test_check_needs_no_network_and_names_what_is_stale(catalog, hub, capsys, mo
     assert (catalog / "lock.json").read_bytes() == before
 
 
-def test_upgrade_moves_to_the_newest_commit_and_prints_what_changed(catalog, hub, hub_files, tmp_path, capsys):
-    lock(catalog)
-    capsys.readouterr()
+def test_upgrade_moves_to_the_newest_commit_and_prints_what_changed(catalog, locked, hub, hub_files, tmp_path, capsys):
     newer = tmp_path / "newer.gguf"
     newer.write_bytes((hub_files / "tiny-think-F16.gguf").read_bytes())
     hub.update("corral/tiny-text-GGUF", RepoContent(files={"tiny-text-F16.gguf": newer}))
@@ -100,7 +109,7 @@ def test_upgrade_moves_to_the_newest_commit_and_prints_what_changed(catalog, hub
     assert "~ tiny-text-F16.gguf: 647,936 → 648,192 bytes" in shown
 
 
-def test_upgrade_of_an_unknown_model_is_refused(catalog, hub, capsys):
+def test_upgrade_of_an_unknown_model_is_refused(catalog, locked, hub, capsys):
     assert lock(catalog, "--upgrade", "gpt-5") == 2
     assert "No model gpt-5" in capsys.readouterr().err
 
@@ -132,7 +141,7 @@ def test_a_hub_that_is_away_is_exit_3(catalog, monkeypatch, capsys):
     assert "is unreachable" in capsys.readouterr().err
 
 
-def test_a_model_on_disk_is_hashed_where_it_lies(catalog, hub_files, hub, capsys):
+def test_a_model_on_disk_is_hashed_where_it_lies(catalog, locked, hub_files, hub, capsys):
     file = catalog / "models" / "tiny-vision.yaml"
     source = hub_files / "tiny-vision-F16.gguf"
     text = file.read_text().replace("repo: corral/tiny-vision-GGUF, quant: F16", f"path: {source}")
@@ -151,7 +160,7 @@ def test_a_model_on_disk_is_hashed_where_it_lies(catalog, hub_files, hub, capsys
 # -- what it takes on the card -------------------------------------------------------------------------------
 
 
-def test_what_every_model_takes_is_shown_in_mib(catalog, hub, capsys):
+def test_what_every_model_takes_is_shown_in_mib(catalog, locked, hub, capsys):
     lock(catalog)
 
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
@@ -162,7 +171,7 @@ def test_what_every_model_takes_is_shown_in_mib(catalog, hub, capsys):
     assert abs(sum(map(int, vision[1:6])) - int(vision[6])) <= 3
 
 
-def test_and_in_bytes_as_json(catalog, hub, capsys):
+def test_and_in_bytes_as_json(catalog, locked, hub, capsys):
     lock(catalog, "--json")
 
     shown = json.loads(capsys.readouterr().out)["vram"]
@@ -179,8 +188,7 @@ def test_and_in_bytes_as_json(catalog, hub, capsys):
         )
 
 
-def test_what_was_measured_on_a_card_stands_beside_the_prediction(catalog, hub, capsys):
-    lock(catalog)
+def test_what_was_measured_on_a_card_stands_beside_the_prediction(catalog, locked, hub, capsys):
     entry = locks.read(catalog / "lock.json").models["tiny-text"]
     measured = {
         "model": "tiny-text",
@@ -218,8 +226,7 @@ def test_a_declaration_is_shown_as_one_and_not_as_a_prediction(catalog, hub, cap
     assert entry["vram"] == {"declared_mib": 900, "why": "measured under load"}
 
 
-def test_a_changed_context_is_predicted_without_the_hub(catalog, hub, capsys, monkeypatch):
-    lock(catalog)
+def test_a_changed_context_is_predicted_without_the_hub(catalog, locked, hub, capsys, monkeypatch):
     before = kept(catalog)
     hub.log.clear()
     edit(catalog, "context: 2048", "context: 4096\nparallel: 2\nargs: {cache-type-k: q8_0}")
@@ -257,8 +264,7 @@ def test_every_model_that_cannot_be_predicted_is_named_at_once(catalog, hub, cap
     assert "tiny-think: The engine cannot predict" in messages
 
 
-def test_the_headers_of_a_removed_model_go_and_the_others_stay(catalog, hub):
-    lock(catalog)
+def test_the_headers_of_a_removed_model_go_and_the_others_stay(catalog, locked, hub):
     before = set(kept(catalog))
     (catalog / "models" / "tiny-vision.yaml").unlink()
 
@@ -268,8 +274,7 @@ def test_the_headers_of_a_removed_model_go_and_the_others_stay(catalog, hub):
     assert set(kept(catalog)) == {f"{sha256}.gguf.gz" for sha256 in left} < before
 
 
-def test_a_missing_header_is_reported_and_brought_back(catalog, hub, capsys):
-    lock(catalog)
+def test_a_missing_header_is_reported_and_brought_back(catalog, locked, hub, capsys):
     before = kept(catalog)
     lost = next((catalog / "headers").iterdir())
     lost.unlink()
@@ -297,8 +302,7 @@ def test_the_headers_are_there_before_the_lock_that_names_them(catalog, hub, mon
     assert written == [catalog / "lock.json"]
 
 
-def test_a_lock_that_cannot_be_written_keeps_the_headers_that_it_names(catalog, hub, capsys, monkeypatch):
-    lock(catalog)
+def test_a_lock_that_cannot_be_written_keeps_the_headers_that_it_names(catalog, locked, hub, capsys, monkeypatch):
     (catalog / "models" / "tiny-vision.yaml").unlink()
 
     def full(path, new):
@@ -311,9 +315,8 @@ def test_a_lock_that_cannot_be_written_keeps_the_headers_that_it_names(catalog, 
     assert headers.missing(catalog, locks.read(catalog / "lock.json")) == {}
 
 
-def test_of_a_lock_of_an_older_corral_the_commits_are_kept(catalog, hub, hub_files, tmp_path, capsys):
+def test_of_a_lock_of_an_older_corral_the_commits_are_kept(catalog, locked, hub, hub_files, tmp_path, capsys):
     """In the form that version 1 had; the hub has moved on since."""
-    lock(catalog)
     whole = (catalog / "lock.json").read_text()
     document = json.loads(whole)
     kept_keys = ("repo", "revision", "licence", "files", "argv")
@@ -336,8 +339,7 @@ def test_of_a_lock_of_an_older_corral_the_commits_are_kept(catalog, hub, hub_fil
     assert (catalog / "lock.json").read_text() == whole
 
 
-def test_a_lock_that_was_edited_by_hand_is_stale_and_written_anew(catalog, hub, capsys):
-    lock(catalog)
+def test_a_lock_that_was_edited_by_hand_is_stale_and_written_anew(catalog, locked, hub, capsys):
     whole = (catalog / "lock.json").read_text()
     (catalog / "lock.json").write_text(whole.replace('"on"', '"off"', 1))
     capsys.readouterr()
@@ -349,8 +351,7 @@ def test_a_lock_that_was_edited_by_hand_is_stale_and_written_anew(catalog, hub, 
     assert (catalog / "lock.json").read_text() == whole
 
 
-def test_a_pinned_commit_that_is_gone_is_named_with_the_command_that_moves_on(catalog, hub, capsys):
-    lock(catalog)
+def test_a_pinned_commit_that_is_gone_is_named_with_the_command_that_moves_on(catalog, locked, hub, capsys):
     whole = (catalog / "lock.json").read_text()
     commit = json.loads(whole)["models"]["tiny-text"]["revision"]
     (catalog / "lock.json").write_text(whole.replace(commit, "f" * 40))
@@ -434,7 +435,7 @@ def test_a_file_with_both_keys_is_refused_until_one_is_removed(catalog, slots, c
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("yes", 0), ("", 2), ("n", 2)])
-def test_on_a_terminal_it_is_offered(catalog, slots, hub, answer, code):
+def test_on_a_terminal_it_is_offered(catalog, locked, slots, hub, answer, code):
     ended, shown = on_a_terminal([*CORRAL, "lock", "--catalog", str(catalog)], f"{answer}\n")
 
     assert ended == code, shown
@@ -481,7 +482,7 @@ def registry(catalog):
         yield running
 
 
-def test_a_tag_is_locked_at_the_digest_of_its_registry(catalog, hub, registry, capsys):
+def test_a_tag_is_locked_at_the_digest_of_its_registry(catalog, locked, hub, registry, capsys):
     digest = registry.put("org/swap", "v1")
 
     assert lock(catalog) == 0
@@ -493,7 +494,7 @@ def test_a_tag_is_locked_at_the_digest_of_its_registry(catalog, hub, registry, c
     assert json.loads((catalog / "lock.json").read_text())["images"]["llama-swap"] == f"{image}@{digest}"
 
 
-def test_a_locked_image_is_not_asked_again_and_upgrade_asks(catalog, hub, registry, capsys):
+def test_a_locked_image_is_not_asked_again_and_upgrade_asks(catalog, locked, hub, registry, capsys):
     registry.put("org/swap", "v1")
     lock(catalog)
     registry.requests.clear()
@@ -510,7 +511,7 @@ def test_a_locked_image_is_not_asked_again_and_upgrade_asks(catalog, hub, regist
     assert digest in capsys.readouterr().out
 
 
-def test_check_covers_the_images_without_network(catalog, hub, registry, capsys):
+def test_check_covers_the_images_without_network(catalog, locked, hub, registry, capsys):
     registry.put("org/swap", "v1")
     lock(catalog)
     registry.requests.clear()
@@ -535,7 +536,7 @@ def test_a_tag_that_is_not_there_leaves_no_lock(catalog, hub, registry, capsys):
     assert not (catalog / "lock.json").exists()
 
 
-def test_upgrade_refuses_what_is_neither_model_nor_image(catalog, hub, registry, capsys):
+def test_upgrade_refuses_what_is_neither_model_nor_image(catalog, locked, hub, registry, capsys):
     registry.put("org/swap", "v1")
 
     assert lock(catalog, "--upgrade", "llama-swap", "gpt-5") == 2
