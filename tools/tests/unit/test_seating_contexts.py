@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 import pytest
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
+from corral.catalog.intent import Model
 from corral.engine import embedded
 from corral.errors import ProgramMissing
 from corral.lock import headers
@@ -26,12 +28,11 @@ from tests.support.seating_locks import MIB, card, catalog_of, entry, intent, lo
 GROWING = {at: (500 + at // 8) * MIB for at in (2048, 4096, 8192, 16384, 32768, 40960)}
 
 
-def need_mib(names, model, context):
-    """MiB of *model* with *context*, by a question of its own to the engine."""
-    at_context = contexts.at_context(model, context)
-    parsed, argv = [gguf_models.header(name) for name in names], llama_server_argv("chat", at_context, files_of(names))
-    (found,) = oracle.ask(parsed, [argv])
-    return mib(total(found, rules(parsed, found)))
+def needs_mib(names, model, *at):
+    """MiB of *model* with each of the contexts *at*, by a request of its own to the engine."""
+    files, parsed = files_of(names), [gguf_models.header(name) for name in names]
+    argvs = [llama_server_argv("chat", contexts.at_context(model, context), files) for context in at]
+    return [mib(total(found, rules(parsed, found))) for found in oracle.ask(parsed, argvs, cuda="all")]
 
 
 def files_of(names):
@@ -42,7 +43,13 @@ def files_of(names):
 
 def locked(names, model):
     """The lock entry of *model*, whose files are those of the published models *names*."""
-    files = files_of(names)
+    return predicted(tuple(names), model.model_dump_json(exclude_unset=True))
+
+
+@cache
+def predicted(names, document):
+    """The lock entry of the intent that *document* is as JSON."""
+    files, model = files_of(names), Model.model_validate_json(document)
     parsed = [gguf_models.header(name) for name in names]
     argv = tuple(llama_server_argv("chat", model, files))
     shas = [headers.sha256_of(canonical(header)) for header in parsed]
@@ -92,10 +99,10 @@ def test_the_context_that_is_offered_fits_and_256_tokens_more_do_not(names, keys
 
     assert largest.proved
     assert (largest.tokens < model.context) == (free_mib < 0)
-    assert need_mib(names, model, largest.tokens) <= room
     next_one = largest.tokens + STEP
     assert next_one <= found.predicted.context_trained, "the case must be one that memory decides"
-    assert need_mib(names, model, next_one) > room
+    fits, does_not = needs_mib(names, model, largest.tokens, next_one)
+    assert fits <= room < does_not
     assert largest.tokens not in {rung.context for rung in found.predicted.ladder}, "no better than the ladder"
 
 
@@ -112,7 +119,8 @@ def test_an_image_limit_of_its_own_is_the_least_that_is_offered(tmp_path):
     model = intent(context=8192, modalities=["text", "image"], image_max_tokens=4096)
     found = locked(names, model)
     kept(tmp_path, names)
-    at_limit = need_mib(names, model, 4096 + STEP) - mib(found.predicted.gpu_bytes)
+    (needed,) = needs_mib(names, model, 4096 + STEP)
+    at_limit = needed - mib(found.predicted.gpu_bytes)
 
     above, below = (
         contexts.largest(*one_model(tmp_path, model, found, free), chart.of(one_model(tmp_path, model, found, free)[1]))
