@@ -10,6 +10,7 @@ import ast
 import copy
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,15 +35,17 @@ ERRORS = {"CannotRun", "Refused", "Failed", "becomes", "kind"}
 
 
 @pytest.fixture(scope="module")
-def agents(tmp_path_factory):
+def ends(tmp_path_factory):
+    """For a code, the exit code and the message of both agents; each end is caused once."""
     folder = tmp_path_factory.mktemp("agents")
-    return reworded.plain(folder / "plain"), reworded.reworded(folder / "reworded")
+    agents = reworded.plain(folder / "plain"), reworded.reworded(folder / "reworded")
 
+    @cache
+    def cause(code):
+        with shop(tmp_path_factory.mktemp("shop")) as made:
+            return [ended(agent, made, code) for agent in agents]
 
-@pytest.fixture
-def one(tmp_path):
-    with shop(tmp_path) as made:
-        yield made
+    return cause
 
 
 def edited(lock: Path, **changes: object) -> Path:
@@ -131,8 +134,8 @@ def verdicts(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("code", ENDS)
 @pytest.mark.parametrize("recording", ["file-not-on-hub", "download-retries"])
-def test_other_sentences_of_the_agent_change_no_verdict(agents, one, verdicts, code, recording):
-    (exit_code, message), (other_exit_code, other_message) = (ended(folder, one, code) for folder in agents)
+def test_other_sentences_of_the_agent_change_no_verdict(ends, verdicts, code, recording):
+    (exit_code, message), (other_exit_code, other_message) = ends(code)
     is_, other = termination.read(message), termination.read(other_message)
 
     assert (is_.code, other_exit_code) == (code, exit_code)
