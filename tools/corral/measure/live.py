@@ -135,7 +135,8 @@ class LiveModel:
     def _request(self, body: dict[str, Any], failure: str) -> None:
         limits, step = httpx2.Timeout(_LOAD_LIMIT_S, connect=_CONNECT_LIMIT_S), f"corral why {self._id}"
         try:
-            with httpx2.Client(timeout=limits, trust_env=False) as http:
+            # Loopback: no proxy, and no certificates, which take 30 ms to read.
+            with httpx2.Client(timeout=limits, trust_env=False, verify=False) as http:
                 response = http.post(f"{self._running.endpoint}/v1/chat/completions", json=body)
         except httpx2.TimeoutException:
             problem = f"{self._id} {failure}: no response within {_LOAD_LIMIT_S:.0f} s."
