@@ -15,16 +15,18 @@ from corral.catalog.ledger import Ledger
 from corral.lock.lock import Lock
 
 LOCK = json.loads((paths.REPOSITORY / "terraform" / "catalog-demo" / "lock.json").read_text())
+VISION, TEXT = (LOCK["models"][name] for name in ("tiny-vision", "tiny-text"))
+INTENT = VISION["intent"] | {key: TEXT["intent"][key] for key in ("aliases", "smoke")}
 TENANT = {"budget_mib": 1, "namespace": "photos", "selector": "app=photos"}
 MEASURED = {"model": "m", "argv_sha256": "a" * 64, "engine": "b1", "device": "T4", "source": "nvidia-smi"}
 MEASURED |= {"date": "2026-11-02T00:00:00Z", "gpu_bytes": 1}
 MEASURED |= dict.fromkeys(("host_bytes", "predicted_gpu_bytes", "predicted_host_bytes"))
 FILES = {
-    Model: LOCK["models"]["tiny-vision"]["intent"],
+    Model: INTENT,
     Card: {"vram_mib": 4096, "compute_capability": "7.5", "node": "n", "tenants": {"namespace": TENANT}},
     Images: {"llama-swap": "swap:v1", "fetch": "python:3.13-slim"},
     Ledger: {"version": 1, "measurements": [MEASURED]},
-    Lock: LOCK,
+    Lock: LOCK | {"models": {"tiny-vision": VISION | {"intent": INTENT}}},
 }
 WRONG = [None, True, 1.5, 10**30, -1, "", "x y", "a" * 200, [], [1], {}, {"budget_mb": 1}]
 
