@@ -96,10 +96,11 @@ def _on_disk(path: Path, file: LockedFile) -> GgufHeader:
 def _grow(up_to: Callable[[int], bytearray], file: LockedFile, name: str) -> GgufHeader:
     """Parse longer and longer beginnings of *file* until one holds the header."""
     wanted = min(FIRST_BYTES, file.size)
+    skipped: dict[int, tuple[int, int]] = {}
     while True:
         data = up_to(wanted)
         try:
-            return parse(data, file_size=file.size)
+            return parse(data, file_size=file.size, skipped=skipped)
         except HeaderIncomplete as error:
             if error.needed_at_least > MOST_BYTES:
                 raise UnreadableHeader(

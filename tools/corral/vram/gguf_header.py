@@ -120,18 +120,22 @@ class GgufHeader:
         return max(total, key=lambda name: (total[name], name), default="")
 
 
-def parse(data: bytes | bytearray, *, file_size: int | None = None) -> GgufHeader:
+def parse(
+    data: bytes | bytearray, *, file_size: int | None = None, skipped: dict[int, tuple[int, int]] | None = None
+) -> GgufHeader:
     """The header at the start of *data*.
 
     Args:
         data: the file from its first byte on; more than the header does no harm.
         file_size: bytes of the whole file; it is checked that the tensors fit into it.
+        skipped: of each tokenizer's list, by its place, how many texts end before which byte.  A call on more of the
+            same file goes on from there; without it, each call passes all texts again.
 
     Raises:
         HeaderIncomplete: *data* ends too early, and the file may have more.
         UnreadableHeader: it is no GGUF file that this llama.cpp reads, or it is damaged.
     """
-    reader = _Reader(data)
+    reader = _Reader(data, {} if skipped is None else skipped)
     try:
         return _header(reader, file_size)
     except HeaderIncomplete as error:
@@ -193,8 +197,9 @@ def _refuse(rule: str, what: str = "Not a GGUF file that this corral reads") -> 
 class _Reader:
     """Reads the values at the front of *data*; each method raises HeaderIncomplete where it ends too early."""
 
-    def __init__(self, data: bytes | bytearray) -> None:
+    def __init__(self, data: bytes | bytearray, skipped: dict[int, tuple[int, int]]) -> None:
         self.data = data
+        self.skipped = skipped
         self.at = 0
 
     def take(self, count: int) -> bytes | bytearray:
@@ -228,14 +233,18 @@ class _Reader:
 
     def skip_texts(self, count: int) -> None:
         """Move past *count* texts, of which a tokenizer has hundreds of thousands."""
-        data, at, unpack = self.data, self.at, _U64.unpack_from
+        data, unpack = self.data, _U64.unpack_from
+        done, at = self.skipped.get(self.at, (0, self.at))
         try:
-            for done in range(count):
-                at += 8 + unpack(data, at)[0]
-                if at > len(data):
-                    raise HeaderIncomplete(at + 8 * (count - done - 1))
+            while done < count:
+                end = at + 8 + unpack(data, at)[0]
+                if end > len(data):
+                    raise HeaderIncomplete(end + 8 * (count - done - 1))
+                done, at = done + 1, end
         except struct.error:
             raise HeaderIncomplete(at + 8 * (count - done)) from None
+        finally:
+            self.skipped[self.at] = done, at
         self.at = at
 
 
