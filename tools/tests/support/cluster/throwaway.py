@@ -76,8 +76,8 @@ def up(*, keep: bool) -> Cluster:
         _equip(cluster)
     except BaseException as error:
         down(place, remove=False)
-        if output := (place.folder / "room.log").read_text(errors="replace").strip():
-            raise CannotRun(f"The test cluster broke: {output}", next_step=f"Its logs: {place.folder}/log") from error
+        if room_log := (place.folder / "room.log").read_text(errors="replace").strip():
+            raise CannotRun(f"The test cluster broke: {room_log}", next_step=f"Its logs: {place.folder}/log") from error
         raise
     output.info(f"cluster {place.context}: ready in {time.monotonic() - started:.1f} s")
     return cluster
