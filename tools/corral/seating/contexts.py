@@ -28,7 +28,7 @@ STEP = 256
 _ALIGNMENT = 64 << 10
 """Bytes.  A rung differs by less than 4 KiB from a prediction with that context: buffers are aligned otherwise."""
 
-_WINDOW = (-1, 0, 1, 2)
+_WINDOW = (0, 1)
 """Steps around the guess that the engine predicts in one request."""
 
 Predict = Callable[[Sequence[int]], Mapping[int, int]]
