@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -16,6 +18,8 @@ from corral.cli.main import main
 from corral.lock import lock as locks
 from corral.lock.predict import Predictor
 from corral.lock.relock import relock
+from corral.seating import chart as charts
+from corral.seating import what_if
 from tests.support import homelab
 
 MIB = 1 << 20
@@ -27,32 +31,52 @@ def locked(tmp_path_factory):
     return homelab.write_catalog(tmp_path_factory.mktemp("homelab") / "catalog")
 
 
+@pytest.fixture(autouse=True)
+def isolated(tmp_path, monkeypatch):
+    isolate(monkeypatch, tmp_path)
+
+
 @pytest.fixture
-def catalog(locked, tmp_path, monkeypatch):
-    monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # no process listens there: no request may be sent
-    monkeypatch.setenv("PATH", str(tmp_path))  # neither may Terraform be started
+def catalog(locked, tmp_path):
     shutil.copytree(locked, tmp_path / "catalog")
     return tmp_path / "catalog"
 
 
 @pytest.fixture
-def seat(catalog, capsys):
-    def run(*words: str) -> tuple[int, str, str]:
+def seat(catalog):
+    return lambda *words: run_seat(catalog, *words)
+
+
+@pytest.fixture(scope="module")
+def homelab_chart(locked, tmp_path_factory):
+    """What `corral seat --json` prints of the homelab; not to be changed."""
+    with pytest.MonkeyPatch.context() as patch:
+        isolate(patch, tmp_path_factory.mktemp("isolated"))
+        code, out, _ = run_seat(locked, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+def isolate(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    patch.setenv("CORRAL_STATE", str(folder / "state"))
+    patch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # no process listens there: no request may be sent
+    patch.setenv("PATH", str(folder))  # neither may Terraform be started
+
+
+def run_seat(catalog: Path, *words: str) -> tuple[int, str, str]:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         code = main(["seat", "--catalog", str(catalog), *words])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
+    return code, out.getvalue(), err.getvalue()
 
 
-@pytest.fixture
-def seat_json(seat):
-    def run(*words: str) -> tuple[int, dict]:
-        code, out, _ = seat("--json", *words)
-        return code, json.loads(out)
+def lock_with(catalog: Path, target: str | None, *changes: str) -> locks.Lock:
+    """The lock that `corral seat --what-if` makes its chart of; without the search for the largest contexts."""
+    wanted = catalogs.load(catalog)
+    return what_if.applied(what_if.parse(changes, target, wanted), wanted, locks.read(wanted.lock_file))[1]
 
-    return run
+
+def chart_with(catalog: Path, target: str | None, *changes: str) -> charts.Chart:
+    return charts.of(lock_with(catalog, target, *changes))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -65,15 +89,12 @@ def replace(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def test_the_homelab_seats_and_its_seats_are_those_of_the_lock(catalog, seat_json):
-    code, chart = seat_json()
-
-    card = chart["cards"]["t4"]
+def test_the_homelab_seats_and_its_seats_are_those_of_the_lock(locked, homelab_chart):
+    card = homelab_chart["cards"]["t4"]
     need = {
         model_id: -(-entry.predicted.gpu_bytes // MIB)
-        for model_id, entry in locks.read(catalog / "lock.json").models.items()
+        for model_id, entry in locks.read(locked / "lock.json").models.items()
     }
-    assert code == 0
     assert card["groups"] == {"main": {"mib": max(need.values()), "models": need}}
     assert card["tenants"] == {"immich-ml": 2100, "immich-server": 1200, "frigate": 2300}
     assert (card["vram_mib"], card["reserve_mib"]) == (15360, 512)
@@ -81,10 +102,8 @@ def test_the_homelab_seats_and_its_seats_are_those_of_the_lock(catalog, seat_jso
     assert (card["fits"], card["remedies"]) == (True, [])
 
 
-def test_qwen3_8b_is_within_3_percent_of_the_6996_mib_that_a_live_t4_showed(seat_json):
-    _, chart = seat_json()
-
-    assert chart["models"]["qwen3-8b"]["mib"] == pytest.approx(6996, rel=0.03)
+def test_qwen3_8b_is_within_3_percent_of_the_6996_mib_that_a_live_t4_showed(homelab_chart):
+    assert homelab_chart["models"]["qwen3-8b"]["mib"] == pytest.approx(6996, rel=0.03)
 
 
 def with_changes(catalog, folder, *changes):
@@ -101,21 +120,31 @@ def no_hub(*_args, **_keys):
     raise AssertionError("the files of every model are in the lock")
 
 
-@pytest.fixture
-def crowded(catalog, tmp_path):
+@pytest.fixture(scope="module")
+def crowded(locked, tmp_path_factory):
     """The homelab with a group more and one tenant less hungry: short by so little that each remedy works."""
     return with_changes(
-        catalog,
-        tmp_path / "crowded",
+        locked,
+        tmp_path_factory.mktemp("crowded") / "catalog",
         ("models/qwen3vl-4b.yaml", "group: main", "group: chat"),
         ("cards/t4.yaml", "budget_mib: 2300", "budget_mib: 1000"),
     )
 
 
-def test_immich_ml_with_10726_mib_is_refused_and_named(catalog, seat, capsys, monkeypatch, tmp_path):
+@pytest.fixture(scope="module")
+def crowded_answers(crowded, tmp_path_factory):
+    """What `corral seat --json` and `corral seat` print of the crowded homelab: the chart, and the second's stderr."""
+    with pytest.MonkeyPatch.context() as patch:
+        isolate(patch, tmp_path_factory.mktemp("isolated"))
+        answers = [run_seat(crowded, *words) for words in (["--json"], [])]
+    assert [code for code, _, _ in answers] == [1, 1]
+    return json.loads(answers[0][1]), answers[1][2]
+
+
+def test_immich_ml_with_10726_mib_is_refused_and_named(catalog, capsys, monkeypatch, tmp_path):
     full = with_changes(catalog, tmp_path / "full", ("cards/t4.yaml", "budget_mib: 2100", "budget_mib: 10726"))
 
-    code, out, err = seat("--catalog", str(full))
+    code, out, err = run_seat(full)
     assert code == 1
     assert "immich-ml       10,726 MiB   69.8 %" in out
     assert "lower the budget of immich-ml: in cards/t4.yaml, immich-ml: {budget_mib: " in err
@@ -140,8 +169,8 @@ def test_5000_mib_declared_for_qwen3_8b_are_refused_with_both_numbers(catalog, c
     assert contents(catalog) == before
 
 
-def test_a_refused_plan_has_the_remedies_beneath_it(crowded, seat, capsys, monkeypatch):
-    _, _, alone = seat("--catalog", str(crowded))
+def test_a_refused_plan_has_the_remedies_beneath_it(crowded, crowded_answers, capsys, monkeypatch):
+    _, alone = crowded_answers
     monkeypatch.setenv("PATH", PATH)
 
     assert main(["plan", "--local", "--catalog", str(crowded)]) == 2
@@ -153,11 +182,11 @@ def test_a_refused_plan_has_the_remedies_beneath_it(crowded, seat, capsys, monke
     assert [line for line in refused.splitlines() if line.startswith("  - ")] == edits
 
 
-def test_a_plan_prints_the_advice_that_seat_prints(catalog, seat, capsys, monkeypatch, tmp_path):
+def test_a_plan_prints_the_advice_that_seat_prints(catalog, capsys, monkeypatch, tmp_path):
     slow = with_changes(
         catalog, tmp_path / "slow", ("models/qwen3-8b.yaml", "context:", "args: {cache-type-k: q8_0}\ncontext:")
     )
-    _, _, alone = seat("--catalog", str(slow))
+    _, _, alone = run_seat(slow)
     monkeypatch.setenv("PATH", PATH)
 
     assert main(["plan", "--local", "--catalog", str(slow)]) == 0
@@ -168,32 +197,30 @@ def test_a_plan_prints_the_advice_that_seat_prints(catalog, seat, capsys, monkey
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")] == warnings
 
 
-def test_each_remedy_works_when_it_is_applied_as_a_question(crowded, seat_json):
-    code, chart = seat_json("--catalog", str(crowded))
+def test_each_remedy_works_when_it_is_applied_as_a_question(crowded, crowded_answers):
+    chart, _ = crowded_answers
     remedies = {remedy["action"]: remedy for remedy in chart["cards"]["t4"]["remedies"]}
-    assert (code, sorted(remedies)) == (1, ["context", "group", "tenant_budget"])
+    assert sorted(remedies) == ["context", "group", "tenant_budget"]
 
     for action, remedy in remedies.items():
         key = f"tenants.{remedy['tenant']}.budget_mib" if action == "tenant_budget" else action
-        target = [remedy["model"]] if "model" in remedy else []
-        code, after = seat_json("--catalog", str(crowded), "--what-if", f"{key}={remedy['value']}", *target)
-        assert (code, after["cards"]["t4"]["fits"]) == (0, True), action
+        after = chart_with(crowded, remedy.get("model"), f"{key}={remedy['value']}")
+        assert after.cards["t4"].fits, action
 
 
-def test_the_context_of_a_remedy_is_the_largest_to_within_256_tokens(crowded, seat_json):
-    _, chart = seat_json("--catalog", str(crowded))
+def test_the_context_of_a_remedy_is_the_largest_to_within_256_tokens(crowded, crowded_answers):
+    chart, _ = crowded_answers
     (remedy,) = [remedy for remedy in chart["cards"]["t4"]["remedies"] if remedy["action"] == "context"]
 
-    more = f"context={remedy['value'] + 256}"
+    after = chart_with(crowded, remedy["model"], f"context={remedy['value'] + 256}")
 
-    assert seat_json("--catalog", str(crowded), "--what-if", more, remedy["model"])[0] == 1
+    assert not after.cards["t4"].fits
     assert remedy["value"] & (remedy["value"] - 1), "a power of two is what the ladder has"
 
 
-def test_the_remedies_are_printed_as_edits(crowded, seat):
-    code, _, err = seat("--catalog", str(crowded))
+def test_the_remedies_are_printed_as_edits(crowded, crowded_answers):
+    _, err = crowded_answers
 
-    assert code == 1
     edits = [line.strip() for line in err.splitlines() if line.startswith("  - ")]
     assert re.fullmatch(r"- lower the context of (\S+): in models/\1.yaml, context: \d+ \(now \d+\)", edits[0])
     assert edits[1] == "- move qwen3vl-4b to group main: in models/qwen3vl-4b.yaml, group: main (now chat)"
@@ -201,48 +228,49 @@ def test_the_remedies_are_printed_as_edits(crowded, seat):
     assert f"corral lock --catalog {crowded} && corral seat --catalog {crowded}" in err
 
 
-def test_the_ladder_has_what_a_lock_of_that_context_would(catalog, seat_json):
-    ladder = locks.read(catalog / "lock.json").models["qwen3vl-8b"].predicted.ladder[:4]
+def test_the_ladder_has_what_a_lock_of_that_context_would(locked):
+    ladder = locks.read(locked / "lock.json").models["qwen3vl-8b"].predicted.ladder[:4]
 
     for rung in ladder:
-        _, chart = seat_json("--what-if", f"context={rung.context}", "qwen3vl-8b")
-        assert chart["models"]["qwen3vl-8b"]["mib"] == -(-rung.gpu_bytes // MIB)
+        chart = chart_with(locked, "qwen3vl-8b", f"context={rung.context}")
+        assert chart.models["qwen3vl-8b"].mib == -(-rung.gpu_bytes // MIB)
     assert len(ladder) == 4
 
 
-def test_the_largest_context_fits_and_256_tokens_more_do_not(seat_json):
-    _, chart = seat_json()
-    model = chart["models"]["qwen3-8b"]
+def test_the_largest_context_fits_and_256_tokens_more_do_not(locked, homelab_chart):
+    model = homelab_chart["models"]["qwen3-8b"]
+    at_most = model["largest_context"]
 
     assert model["largest_context_proved"]
-    assert 16384 < model["largest_context"] < 32768
-    assert seat_json("--what-if", f"context={model['largest_context']}", "qwen3-8b")[0] == 0
-    assert seat_json("--what-if", f"context={model['largest_context'] + 256}", "qwen3-8b")[0] == 1
+    assert 16384 < at_most < 32768
+    charts_at = [chart_with(locked, "qwen3-8b", f"context={context}") for context in (at_most, at_most + 256)]
+    assert [chart.cards["t4"].fits for chart in charts_at] == [True, False]
 
 
-def test_what_if_predicts_again_and_writes_nothing(catalog, seat, seat_json):
+def test_what_if_predicts_again_and_writes_nothing(catalog, homelab_chart, seat):
     before = contents(catalog)
-    _, now = seat_json()
 
     code, out, err = seat("--what-if", "context=32768", "qwen3-8b")
-    _, then = seat_json("--what-if", "context=32768", "qwen3-8b")
 
+    then = chart_with(catalog, "qwen3-8b", "context=32768")
     kv_of_16384_tokens = 16384 * 144 // 1024  # KiB a token, in MiB
-    assert then["models"]["qwen3-8b"]["mib"] - now["models"]["qwen3-8b"]["mib"] >= kv_of_16384_tokens
+    assert then.models["qwen3-8b"].mib - homelab_chart["models"]["qwen3-8b"]["mib"] >= kv_of_16384_tokens
     assert "one of qwen3-8b" in out
-    assert f"{then['models']['qwen3-8b']['mib']:,}" in out
+    assert f"{then.models['qwen3-8b'].mib:,}" in out
     assert "what if qwen3-8b: context 16384 → 32768" in err
-    assert code == (0 if then["cards"]["t4"]["fits"] else 1)
+    assert code == (0 if then.cards["t4"].fits else 1)
     assert contents(catalog) == before
 
 
-def test_what_if_takes_budgets_groups_and_flags_together(seat_json):
-    code, chart = seat_json(
+def test_what_if_takes_budgets_groups_and_flags_together(seat):
+    code, out, _ = seat(
+        "--json",
         "--what-if", "tenants.immich-ml.budget_mib=10726",
         "--what-if", "group=chat",
         "--what-if", "args.cache-type-k=q8_0",
         "qwen3-8b",
     )  # fmt: skip
+    chart = json.loads(out)
 
     assert code == 1
     assert chart["cards"]["t4"]["tenants"]["immich-ml"] == 10726
@@ -289,18 +317,19 @@ def test_a_question_that_makes_no_sense_is_refused_and_nothing_is_printed(words,
     assert contents(catalog) == before
 
 
-def test_a_card_may_be_named_and_flags_are_words(seat_json):
-    code, chart = seat_json("--what-if", "reserve_mib=0", "t4")
-    assert (code, chart["cards"]["t4"]["reserve_mib"]) == (0, 0)
+def test_a_card_may_be_named_and_flags_are_words(locked):
+    card = chart_with(locked, "t4", "reserve_mib=0").cards["t4"]
+    assert (card.reserve_mib, card.fits) == (0, True)
 
-    code, chart = seat_json("--what-if", "reasoning=off", "--what-if", "image_max_tokens=null", "qwen3vl-8b")
-    assert code == 0
+    changed = lock_with(locked, "qwen3vl-8b", "reasoning=off", "image_max_tokens=null")
+    intent = changed.models["qwen3vl-8b"].intent
+    assert (intent.reasoning, charts.of(changed).cards["t4"].fits) == ("off", True)
 
 
-def test_a_whole_tenant_may_be_new(seat_json):
-    _, chart = seat_json("--what-if", "tenants.backup={budget_mib: 100}")
+def test_a_whole_tenant_may_be_new(locked):
+    chart = chart_with(locked, None, "tenants.backup={budget_mib: 100}")
 
-    assert chart["cards"]["t4"]["tenants"]["backup"] == 100
+    assert chart.cards["t4"].tenants["backup"] == 100
 
 
 def test_a_model_is_named_only_for_a_question(seat):
@@ -319,16 +348,19 @@ def test_a_stale_lock_is_refused_and_nothing_is_printed(catalog, seat):
     assert "models/qwen3-8b.yaml has changed since it was locked" in err
 
 
-def test_the_picture_is_written_beside_the_answer(catalog, seat, tmp_path):
-    code, out, _ = seat("--svg", str(tmp_path / "t4.svg"))
+FULL = ("--what-if", "tenants.immich-ml.budget_mib=10726")  # so full that no context is searched for
 
-    assert code == 0
+
+def test_the_picture_is_written_beside_the_answer(seat, tmp_path):
+    code, out, _ = seat(*FULL, "--svg", str(tmp_path / "t4.svg"))
+
+    assert code == 1
     assert out.startswith("t4: 15,360 MiB, ")
     assert ET.parse(tmp_path / "t4.svg").getroot().get("role") == "img"
 
 
 def test_a_picture_that_cannot_be_written_is_refused(seat, tmp_path):
-    code, _, err = seat("--svg", str(tmp_path / "nowhere" / "t4.svg"))
+    code, _, err = seat(*FULL, "--svg", str(tmp_path / "nowhere" / "t4.svg"))
 
     assert code == 2
     assert "t4.svg cannot be written: No such file or directory" in err
