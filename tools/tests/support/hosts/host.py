@@ -55,10 +55,10 @@ class Machine:
         )
         return done.stdout.strip()
 
-    def result(self, command: str) -> subprocess.CompletedProcess[str]:
+    def result(self, command: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Run a shell *command* as root, and return everything that came of it."""
         return subprocess.run(
-            ["ssh", *self.room.ssh_options(), f"root@{self.address}", command],
+            ["ssh", *options, *self.room.ssh_options(), f"root@{self.address}", command],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -75,8 +75,8 @@ class Machine:
         )
 
     def answers(self) -> bool:
-        """Whether ssh works."""
-        return self.result("true").returncode == 0
+        """Whether ssh works; a connection that a booting system accepts and forgets ends after 5 s."""
+        return self.result("true", "-oConnectTimeout=5").returncode == 0
 
     def reboot(self, *, seconds: float = 60) -> None:
         """Restart the system, and wait until it answers again."""
@@ -145,7 +145,8 @@ class Host(Machine):
             *("--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=read-only"),
             f"--bind={bytecode}:/var/cache/zip-bytecode",
         ]
-        with (self.folder / "console.log").open("wb") as log:
+        console = self.folder / "console.log"
+        with console.open("wb") as log:
             self.process = subprocess.Popen(
                 ["bash", "-c", _RUN, "bash", *map(str, self.groups), "--", *nspawn],
                 env=os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
@@ -154,7 +155,13 @@ class Host(Machine):
                 stderr=log,
                 start_new_session=True,
             )
-        wait_for(f"{self.name}: ssh", self.answers, seconds=60)
+        try:
+            wait_for(f"{self.name}: ssh", self.answers, seconds=180)
+        except AssertionError as error:
+            error.add_note(
+                f"ssh: {self.result('true').stderr}\nIts console:\n{console.read_text(errors='replace')[-4000:]}"
+            )
+            raise
         state = self.run("systemctl is-system-running --wait", check=False)
         failed = self.run("systemctl --failed --no-legend", check=False)
         assert state == "running", f"{self.name} is {state}: {failed}"

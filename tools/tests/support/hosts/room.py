@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,7 +82,11 @@ class Room:
         """Options of ssh: the key, the host key that every test host has, one connection a host."""
         known = FOLDER / "known_hosts"
         public = (KEYS / "host.pub").read_text(encoding="utf-8").split()[:2]
-        known.write_text(f"{NETWORK}.* {' '.join(public)}\n", encoding="utf-8")
+        line = f"{NETWORK}.* {' '.join(public)}\n"
+        if not known.exists() or known.read_text(encoding="utf-8") != line:  # no ssh may read half a file
+            partial = known.with_name(f"known_hosts.{threading.get_ident()}")
+            partial.write_text(line, encoding="utf-8")
+            partial.replace(known)
         settings = {
             "IdentityFile": KEYS / "ops",
             "UserKnownHostsFile": known,
