@@ -20,6 +20,7 @@ def clients(*hosts):
 
 
 # Group, variables that differ from the example, and what the refusal has to contain besides the host.
+# Values that one task refuses are one case: a task names all of them.
 REFUSED = {
     # The values of the issue that asked for this play.
     "profile": ("llama_hosts", {"llama_cpp_profile": "vulkan"}, ["llama_cpp_profile", "cpu, cuda", "vulkan"]),
@@ -49,21 +50,27 @@ REFUSED = {
         {"llama_server_listen": "0.0.0.0"},
         ["llama_server_listen is 0.0.0.0", "llama_server_clients is empty", 'llama_server_clients: ["192.168.1.0/24"]'],
     ),
-    "no address": (
+    "no address, no prefix, two halves of IPv4, half of IPv6": (
         "store",
-        {"nfs_store_clients": clients("10.0.0.300")},
-        ['nfs_store_clients has the host "10.0.0.300", which is not an IP address', "Write an address"],
+        {"nfs_store_clients": clients("10.0.0.300", "10.0.0.0/33", "0.0.0.0/1", "128.0.0.0/1", "::/1")},
+        [
+            'nfs_store_clients has the host "10.0.0.300", which is not an IP address',
+            '"10.0.0.0/33", which is not',
+            '"0.0.0.0/1", which is a network of more addresses than /8',
+            '"128.0.0.0/1", which is a network of more addresses than /8',
+            '"::/1", which is a network of more addresses than /16',
+            "Write an address",
+        ],
     ),
-    "no prefix": ("store", {"nfs_store_clients": clients("10.0.0.0/33")}, ['"10.0.0.0/33", which is not']),
-    "two halves": (
-        "store",
-        {"nfs_store_clients": clients("0.0.0.0/1", "128.0.0.0/1")},
-        ['"0.0.0.0/1", which is a network of more addresses than /8', '"128.0.0.0/1"', "Write an address"],
-    ),
-    "half of IPv6": ("store", {"nfs_store_clients": clients("::/1")}, ['"::/1", which', "more addresses than /16"]),
     "mode": ("store", {"nfs_store_mode": "0777"}, ['nfs_store_mode is "0777"', 'nfs_store_mode: "0755"']),
-    "root": ("store", {"nfs_store_uid": 0}, ["nfs_store_uid is 0", "from 1 to", "0 is root"]),
-    "threads": ("store", {"nfs_store_threads": 0}, ["nfs_store_threads is 0", "from 1 to 1024"]),
+    "root, threads": (
+        "store",
+        {"nfs_store_uid": 0, "nfs_store_threads": 0},
+        [
+            "nfs_store_uid is 0; it must be a number from 1 to 2147483647; 0 is root",
+            "nfs_store_threads is 0; it must be a number from 1 to 1024",
+        ],
+    ),
     "card's path": ("gpu_nodes", {"gpu_node_card": "../cards/t4"}, ['gpu_node_card is "../cards/t4"', "one of: t4"]),
     "sysctl": (
         "gpu_nodes",
@@ -71,12 +78,14 @@ REFUSED = {
         ["sets nfs_client_tuning_sysctls.vm.dirty_bites", "nfs_client_tuning_sysctls.vm.dirty_bytes"],
     ),
     # Misspelt and missing variables.
-    "misspelt": ("store", {"nfs_store_thread": 4}, ["sets nfs_store_thread,", "name is nfs_store_threads."]),
-    "misspelt, of another role": ("store", {"llama_cpp_comit": 1}, ["sets llama_cpp_comit,", "which no role has"]),
-    "misspelt in a list": (
+    "misspelt, also of another role and in a list": (
         "store",
-        {"nfs_store_clients": [{"host": "nas", "acces": "ro"}]},
-        ["nfs_store_clients[0].acces,", "nfs_store_clients[0].access"],
+        {"nfs_store_thread": 4, "llama_cpp_comit": 1, "nfs_store_clients": [{"host": "nas", "acces": "ro"}]},
+        [
+            "sets nfs_store_thread, which no role has; the nearest known name is nfs_store_threads.",
+            "sets llama_cpp_comit, which no role has",
+            "sets nfs_store_clients[0].acces, which no role has; the nearest known name is nfs_store_clients[0].access",
+        ],
     ),
     "missing": ("gpu_nodes", {"gpu_node_card": None}, ["missing required", "gpu_node_card", "gpu_node/README.md"]),
     # A role that a variable switches on.
@@ -88,9 +97,7 @@ REFUSED = {
     ),
 }
 ACCEPTED = {
-    "example": ("llama_hosts", {}),
     "unrelated variable that needs facts": ("llama_hosts", {"remark": "{{ ansible_facts.processor_vcpus }}"}),
-    "store": ("store", {}),
     "node with a store of its own": ("gpu_nodes", {"local_store_disk": "/dev/vdb"}),
 }
 

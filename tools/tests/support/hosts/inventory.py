@@ -63,7 +63,8 @@ def check_cases(cases: Mapping[str, tuple[str, Mapping[str, Any]]], folder: Path
     for case, (group, changed) in cases.items():
         variables = {"ansible_host": "machine.invalid"} | GROUPS[group] | changed
         inventory[group]["hosts"][names[case]] = {name: v for name, v in variables.items() if v is not None}
-    inventory["store"]["hosts"].setdefault("nas", {"ansible_host": "machine.invalid"} | GROUPS["store"])
+    if not inventory["store"]["hosts"]:  # the roles of the GPU node depend on whether there is a store
+        inventory["store"]["hosts"]["nas"] = {"ansible_host": "machine.invalid"} | GROUPS["store"]
     (folder / "hosts.json").write_text(json.dumps(inventory), encoding="utf-8")
     # Not the role's groups.yml, which refuses that many stores.
     tasks = [{"ansible.builtin.import_role": {"name": "inventory_check", "tasks_from": "variables"}}]
