@@ -278,8 +278,9 @@ class RangeResponse:
         with contextlib.suppress(RetryableError):
             while self.left and self.left <= 1 << 14 and self.readinto(memoryview(bytearray(self.left))):
                 pass
-        self._pool.give_back(self._connection, reusable=self.left == 0 and not self._response.will_close)
+        # First: from then on another thread may use the connection, or close it.
         self._response.close()
+        self._pool.give_back(self._connection, reusable=self.left == 0 and not self._response.will_close)
 
 
 def _range_of(response: RangeResponse, start: int, end: int, what: str) -> tuple[int, int | None]:

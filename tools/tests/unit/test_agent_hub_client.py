@@ -55,6 +55,27 @@ def test_the_address_is_resolved_once_for_all_ranges(tmp_path):
         assert sum(entry.is_data for entry in one.hub.log) > 1
 
 
+def test_a_connection_is_handed_over_only_when_its_response_is_closed(tmp_path, monkeypatch):
+    closed = []
+    give_back = connection.Pool.give_back
+
+    def checked(pool, one, *, reusable):
+        closed.append(one.last_response.isclosed())
+        give_back(pool, one, reusable=reusable)
+
+    def get(one, *request):
+        one.last_response = send(one, *request)
+        return one.last_response
+
+    send = Connection.get
+    monkeypatch.setattr(Connection, "get", get)
+    monkeypatch.setattr(connection.Pool, "give_back", checked)
+    with shop(tmp_path) as one:
+        one.fetch()
+    assert closed
+    assert all(closed)
+
+
 def test_a_redirect_to_plain_http_elsewhere_is_not_followed(tmp_path):
     with shop(tmp_path) as one:
         one.hub.faults = [faults.Header(on=faults.RESOLVE, name="Location", value="http://data.example/x", times=None)]
