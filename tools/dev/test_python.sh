@@ -4,5 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-parallel=(--numprocesses logical --maxprocesses 4 --dist worksteal)
+# Two for each core: many tests wait for an engine, a time limit or a silence.
+workers=$(.venv/bin/python -c 'import os; print(min(8, 2 * (os.cpu_count() or 1)))')
+parallel=(--numprocesses "$workers" --dist worksteal)
 exec .venv/bin/python -m pytest -c tools/pyproject.toml --rootdir tools "${parallel[@]}" tools/tests "$@"
