@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,25 +29,32 @@ def model(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def catalog(model, tmp_path):
-    """A locked catalog of two models on disk; ``broken`` becomes unreadable after it was locked and fetched."""
-    folder = tmp_path / "catalog"
-    (folder / "cards").mkdir(parents=True)
-    (folder / "models").mkdir()
-    (folder / "cards" / "laptop.yaml").write_text("vram_mib: 4096\n")
-    broken = tmp_path / "broken.gguf"
-    tiny_gguf.write_text(broken, thinking=True)
-    for name, path in (("good", model), ("broken", broken)):
+@pytest.fixture(scope="module")
+def locked(model, tmp_path_factory):
+    """A folder with ``broken.gguf`` and a locked catalog; each test has a copy."""
+    folder = tmp_path_factory.mktemp("locked")
+    catalog = folder / "catalog"
+    (catalog / "cards").mkdir(parents=True)
+    (catalog / "models").mkdir()
+    (catalog / "cards" / "laptop.yaml").write_text("vram_mib: 4096\n")
+    tiny_gguf.write_text(folder / "broken.gguf", thinking=True)
+    for name, path in (("good", str(model)), ("broken", "../broken.gguf")):
         intent = {
-            "source": {"path": str(path), "mmproj": "none"},
+            "source": {"path": path, "mmproj": "none"},
             "card": "laptop",
             "context": 1024,
             "modalities": ["text"],
         }
-        (folder / "models" / f"{name}.yaml").write_text(json.dumps(intent))
-    assert main(["lock", "--catalog", str(folder)]) == 0
+        (catalog / "models" / f"{name}.yaml").write_text(json.dumps(intent))
+    assert main(["lock", "--catalog", str(catalog)]) == 0
     return folder
+
+
+@pytest.fixture
+def catalog(locked, tmp_path):
+    """A locked catalog of two models on disk; ``broken`` becomes unreadable after it was locked and fetched."""
+    shutil.copytree(locked, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "catalog"
 
 
 @pytest.fixture
