@@ -82,7 +82,8 @@ def served(folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15
     state, catalog, store = (folder / name for name in ("state", "catalog", "store"))
     state.mkdir()
     copies = _own_copies(folder / "weights", models)
-    _write_catalog(catalog, copies)
+    sha256 = _digests(models)
+    _write_catalog(catalog, copies, sha256)
     fetch(read_lock(catalog / "lock.json"), Store(store))
     own_port = free_port()
     first = ports.for_engines(len(models), own_port)
@@ -90,7 +91,7 @@ def served(folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15
         patch.setenv("CORRAL_VRAM_SOURCE", card or "false")
         running, _ = stack.start(
             state,
-            _config(models, copies, store, first, load_limit_s),
+            _config(models, sha256, store, first, load_limit_s),
             port=own_port,
             first_engine_port=first,
             engine=binaries.llama_server(),
@@ -112,7 +113,7 @@ def _own_copies(folder: Path, models: Mapping[str, Served]) -> dict[str, Path]:
     return copies
 
 
-def _write_catalog(catalog: Path, copies: Mapping[str, Path]) -> None:
+def _write_catalog(catalog: Path, copies: Mapping[str, Path], sha256: Mapping[str, str]) -> None:
     (catalog / "models").mkdir(parents=True)
     (catalog / "cards").mkdir()
     (catalog / "cards" / "laptop.yaml").write_text("vram_mib: 4096\n")
@@ -131,18 +132,22 @@ def _write_catalog(catalog: Path, copies: Mapping[str, Path]) -> None:
             "revision": None,
             "licence": None,
             "argv": ["llama-server"],
-            "files": [_file(path)],
+            "files": [{"path": str(path), "role": "model", "size": path.stat().st_size, "sha256": sha256[model]}],
         }
     write_sealed(catalog / "lock.json", {"version": 2, "models": entries})
 
 
-def _file(path: Path) -> dict[str, object]:
-    content = path.read_bytes()
-    return {"path": str(path), "role": "model", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+def _digests(models: Mapping[str, Served]) -> dict[str, str]:
+    """The sha256 of the weights of each model; weights that several models have are read once."""
+    of_file = {}
+    for weights in {one.weights for one in models.values()}:
+        with weights.open("rb") as stream:
+            of_file[weights] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {model: of_file[one.weights] for model, one in models.items()}
 
 
 def _config(
-    models: Mapping[str, Served], copies: Mapping[str, Path], store: Path, first_port: int, load_limit_s: int
+    models: Mapping[str, Served], sha256: Mapping[str, str], store: Path, first_port: int, load_limit_s: int
 ) -> str:
     groups: dict[str, dict[str, object]] = {}
     for model, one in models.items():
@@ -155,7 +160,7 @@ def _config(
             "cmd": _command(model, one, store),
             "proxy": "http://127.0.0.1:${PORT}",
             "concurrencyLimit": one.limit,
-            "metadata": {"sha256": [_file(copies[model])["sha256"]]},
+            "metadata": {"sha256": [sha256[model]]},
         }
         for model, one in models.items()
     }
