@@ -289,7 +289,9 @@ def fingerprint(path: Path) -> dict[str, int]:
 
 
 def _journal_size(folder: Path) -> int:
-    return max((file.stat().st_size for file in folder.glob("*.journal")), default=0)
+    with contextlib.suppress(FileNotFoundError):  # another process removed the folder
+        return max((file.stat().st_size for file in folder.glob("*.journal")), default=0)
+    return 0
 
 
 def _point(link: Path, target: str, *, scratch: Path | None = None) -> None:

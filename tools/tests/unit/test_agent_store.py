@@ -184,6 +184,24 @@ def test_the_fullest_partial_is_adopted_and_the_others_go(store):
     assert (mine / f"{sha256}.journal").read_text() == "x" * 9
 
 
+def test_a_partial_that_another_process_removes_meanwhile_counts_as_empty(store, monkeypatch):
+    sha256 = "1" * 64
+    gone, kept = (store.partials / f"{sha256}.{name}" for name in ("gone", "kept"))
+    gone.mkdir()
+    kept.mkdir()
+    (kept / "a.journal").write_bytes(b"x")
+    scandir = os.scandir
+
+    def remove_and_list(path):
+        if Path(path) == gone:
+            gone.rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", remove_and_list)
+    assert store.partials_of(sha256) == [kept, gone]
+    assert not gone.exists()
+
+
 def test_a_good_blob_that_another_process_published_first_stays(store):
     file = model_of(store, "a").files[0]
     place = store.root / "blobs" / file.sha256 / file.name
