@@ -45,8 +45,8 @@ resource "terraform_data" "lock_version_is_known" {
     precondition {
       condition = local._is_known
       error_message = (
-        local._version_found == null ? "lock.json cannot be read: it is not JSON with a version. Run: corral lock" :
-        "lock.json has version ${local._version_found}, and this corral reads version ${local._version}. Run: corral lock"
+        local._version_found == null ? "lock.json cannot be read: it is not JSON with a version. Run: corral lock --check" :
+        "lock.json has version ${local._version_found}, and this corral reads version ${local._version}. Run: corral lock --check"
       )
     }
   }

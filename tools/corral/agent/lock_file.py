@@ -6,15 +6,20 @@ here, once: first the seal, which shows an edit or a merge, then each value.  Th
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from .errors import Code, Refused
+from .merge_markers import present as has_merge_markers
+from .merge_markers import sides
 
 VERSION = 2
 
@@ -105,6 +110,84 @@ def is_sealed(text: str) -> bool:
     return _SEAL.search(text) is not None and sealed(text) == text
 
 
+@dataclass(eq=False)
+class NotALock(Exception):
+    """A text is no lock of this corral's version; ``reason`` ends a sentence that begins with its path."""
+
+    code: Literal["unreadable", "merge", "version"]
+    reason: str
+
+
+def document_of(path: Path, text: str) -> dict[str, Any]:
+    """The object in *text*, which was read from *path*.
+
+    Raises:
+        NotALock: it is not JSON, or not of this corral's version.
+        Refused: only a newer corral writes its version.
+    """
+    if "\ufffd" in text:
+        raise NotALock("unreadable", "is not UTF-8")
+    try:
+        document = _parse(path, text)
+    except ValueError as error:
+        if has_merge_markers(text):
+            raise NotALock("merge", "has the conflict markers of a merge") from None
+        raise NotALock("unreadable", f"is not JSON ({error})") from None
+    found: dict[str, Any] = document if isinstance(document, dict) else {}
+    version = found.get("version")
+    if type(version) is not int or version != VERSION:
+        has = "no version" if version is None else f"version {json.dumps(version)}"
+        raise NotALock("version", f"has {has}, and this corral reads version {VERSION}")
+    return found
+
+
+def objects_in(path: Path, text: str) -> list[dict[str, Any]]:
+    """The JSON object in *text* of *path*, or of a merge that of each side which is one; refuses a newer corral's."""
+    found = []
+    for side in sides(text):
+        with contextlib.suppress(ValueError):
+            found.append(_parse(path, side.removeprefix("\ufeff")))
+    return [document for document in found if isinstance(document, dict)]
+
+
+def rewrite_step(path: Path, relock: str = "corral lock") -> str:
+    """The command that replaces an unusable lock at *path*: *relock*, where `corral lock` can read commits in it."""
+    text = text_of(path)
+    if text is None or objects_in(path, text):
+        return relock
+    if has_merge_markers(text):
+        return f"git -C {shlex.quote(str(path.parent))} checkout --ours {path.name} && {relock}"
+    return f"Restore it from version control, or write it anew: rm {shlex.quote(str(path))} && {relock}"
+
+
+def text_of(path: Path) -> str | None:
+    """The lock's text, None without a file; U+FFFD for what is not UTF-8: a lock is ASCII and has none of its own.
+
+    Raises:
+        Refused: the file cannot be opened.
+    """
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        is_no_file = error.errno in (errno.EISDIR, errno.ELOOP)
+        words = ["mv", str(path), f"{path}.old"] if is_no_file else ["ls", "-l", str(path)]
+        raise _unusable(path, f"{path} cannot be read: {error}.", shlex.join(words)) from None
+
+
+def _parse(path: Path, text: str) -> Any:
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    version = document.get("version") if isinstance(document, dict) else None
+    if type(version) is int and version > VERSION:
+        message = f"{path} has version {version}, and this corral is older: it reads version {VERSION}."
+        raise _unusable(path, message, "Upgrade corral in its checkout: git pull && make setup")
+    return document
+
+
 def read_lock(path: Path) -> Lock:
     """Read and check the lock at *path*: a whole lock with its seal, or the extract that the download Job mounts.
 
@@ -114,25 +197,16 @@ def read_lock(path: Path) -> Lock:
     Raises:
         Refused: it is missing, is not JSON, was edited after it was written, or holds anything that is not understood.
     """
+    if (text := text_of(path)) is None:
+        raise _unusable(path, f"There is no lock: {path} does not exist.")
     try:
-        text = path.read_bytes().decode()
-    except FileNotFoundError as error:
-        raise _unusable(path, f"There is no lock: {path} does not exist.", "Write it with: corral lock") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unusable(path, f"{path} cannot be read: {error}.") from error
-    try:
-        document = json.loads(text)
-    except RecursionError as error:
-        raise _unusable(path, f"{path} is not a lock: it is nested too deeply.") from error
-    except ValueError as error:
-        raise _unusable(path, f"{path} is not JSON: {error}.") from error
-    reader = _Reader(path)
-    top = reader.mapping(document, "the lock")
-    if top.get("version") != VERSION:
-        reader.refuse(f"version is {top.get('version')!r}; this corral reads version {VERSION}")
+        top = document_of(path, text)
+    except NotALock as error:
+        raise _unusable(path, f"{path} {error.reason}.", rewrite_step(path)) from None
     if not (_is_extract(top) or is_sealed(text)):
         message = f"{path} was edited or merged after `corral lock` had written it: its seal does not match."
         raise _unusable(path, message)
+    reader = _Reader(path)
     reader.no_other_keys(top, _TOP_KEYS | _TOP_KEYS_NOT_READ, "the lock")
     entries = reader.mapping(top.get("models"), "models")
     return Lock(path=path, models={name: reader.model(name, entries[name]) for name in sorted(entries)})
@@ -144,7 +218,7 @@ def _is_extract(top: Mapping[str, Any]) -> bool:
     return top.keys() == _TOP_KEYS and all(isinstance(entry, dict) and entry.keys() <= _MODEL_KEYS for entry in entries)
 
 
-def _unusable(path: Path, message: str, next_step: str = "Write it again with: corral lock") -> Refused:
+def _unusable(path: Path, message: str, next_step: str = "corral lock") -> Refused:
     return Refused(message, next_step=next_step, code=Code.LOCK_UNUSABLE, fields={"path": str(path)})
 
 
@@ -155,7 +229,7 @@ class _Reader:
         self.path = path
 
     def refuse(self, what: str) -> NoReturn:
-        raise _unusable(self.path, f"{self.path}: {what}.", "Write the lock again with: corral lock")
+        raise _unusable(self.path, f"{self.path}: {what}.")
 
     def mapping(self, value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, dict):

@@ -86,7 +86,7 @@ def _check(wanted: catalog.Catalog, *, json: bool) -> int:
         output.data_json({"lock": str(wanted.lock_file), "fresh": not stale, "stale": reasons})
     elif stale:
         output.data("\n".join(map(str, stale)))
-        output.info(f"The lock is {lock.state(stale)}. Run: {lock.relock_command(wanted.directory)}")
+        output.info(f"The lock is {lock.state(stale)}. Run: {lock.rewrite_step(wanted.lock_file)}")
     else:
         output.data(f"{wanted.lock_file} is fresh")
     return ExitCode.FAILED if stale else ExitCode.OK

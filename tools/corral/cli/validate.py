@@ -41,5 +41,5 @@ def run(args: argparse.Namespace) -> int:
     for item in stale:
         output.warn(str(item))
     if stale:
-        output.warn(f"the lock is {lock.state(stale)}. Run: {lock.relock_command(directory)}")
+        output.warn(f"the lock is {lock.state(stale)}. Run: {lock.rewrite_step(checked.lock_file)}")
     return ExitCode.OK

@@ -11,10 +11,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from corral.agent import lock_file
 from corral.agent.lock_file import LockedFile, is_sealed, sealed
 from corral.catalog import invalid_values
 from corral.catalog.argv import llama_server_argv
@@ -23,9 +24,8 @@ from corral.catalog.image_reference import PINNED_PATTERN
 from corral.catalog.intent import Card, Model
 from corral.catalog.ledger import OnCard
 from corral.engine.embedded import ENGINE
-from corral.errors import LockStale, Refused
+from corral.errors import LockStale
 from corral.files import write_atomically
-from corral.lock import merge_markers
 from corral.vram.prediction import Prediction, mib
 from corral.vram.rules import RULES_VERSION
 
@@ -165,7 +165,7 @@ def read(path: Path) -> Lock | None:
     """
     found = _read(path)
     if isinstance(found, Stale):
-        raise LockStale(f"{path} {found.reason}.", next_step=relock_command(path.parent))
+        raise LockStale(f"{path} {found.reason}.", next_step=rewrite_step(path))
     return found
 
 
@@ -200,7 +200,7 @@ def require_fresh(catalog: Catalog) -> Lock:
     why = f"{catalog.lock_file} does not exist."
     if state(reasons) == "stale":
         why = "\n".join([f"{catalog.lock_file} is stale:", *(f"  {item}" for item in reasons)])
-    raise LockStale(why, next_step=relock_command(catalog.directory))
+    raise LockStale(why, next_step=rewrite_step(catalog.lock_file))
 
 
 def state(reasons: Sequence[Stale]) -> Literal["missing", "stale"]:
@@ -209,8 +209,13 @@ def state(reasons: Sequence[Stale]) -> Literal["missing", "stale"]:
 
 
 def relock_command(directory: Path) -> str:
-    """What to run when the lock of the catalog in *directory* is missing or stale."""
+    """The command that locks the catalog in *directory*."""
     return f"corral lock --catalog {shlex.quote(str(directory))}"
+
+
+def rewrite_step(path: Path) -> str:
+    """``lock_file.rewrite_step`` with the catalog that the lock at *path* belongs to."""
+    return lock_file.rewrite_step(path, relock_command(path.parent))
 
 
 def _stale_sources(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
@@ -267,20 +272,12 @@ def write(path: Path, lock: Lock) -> bool:
 
 
 def _read(path: Path) -> Lock | Stale | None:
-    if (text := text_of(path)) is None:
+    if (text := lock_file.text_of(path)) is None:
         return None
-    if "\ufffd" in text:
-        return Stale("lock", path.name, "unreadable", "is not UTF-8")
     try:
-        document = parse(path, text)
-    except ValueError as error:
-        if merge_markers.present(text):
-            return Stale("lock", path.name, "merge", "has the conflict markers of a merge")
-        return Stale("lock", path.name, "unreadable", f"is not JSON ({error})")
-    version = document.get("version") if isinstance(document, dict) else None
-    if type(version) is not int or version != VERSION:
-        has = "no version" if version is None else f"version {json.dumps(version)}"
-        return Stale("lock", path.name, "version", f"has {has}, and this corral reads version {VERSION}")
+        lock_file.document_of(path, text)
+    except lock_file.NotALock as error:
+        return Stale("lock", path.name, error.code, error.reason)
     if not is_sealed(text):
         why = "was edited or merged after `corral lock` had written it: its seal does not match"
         return Stale("lock", path.name, "seal", why)
@@ -304,37 +301,3 @@ def _contradictions(lock: Lock) -> Iterator[str]:
     for model_id, entry in lock.models.items():
         if entry.intent.card not in lock.cards:
             yield f"{model_id} is on card {entry.intent.card}, which is not in cards"
-
-
-def text_of(path: Path) -> str | None:
-    """The lock's text, None without a file; U+FFFD for what is not UTF-8: a lock is ASCII and has none of its own.
-
-    Raises:
-        Refused: the file cannot be opened.
-    """
-    try:
-        return path.read_bytes().decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {shlex.quote(str(path))}") from None
-
-
-def parse(path: Path, text: str) -> Any:
-    """*text*, which was read from *path*, as JSON.
-
-    Raises:
-        ValueError: it is not JSON, or is nested too deeply.
-        Refused: only a newer corral writes its version.
-    """
-    try:
-        document = json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    version = document.get("version") if isinstance(document, dict) else None
-    if type(version) is int and version > VERSION:
-        raise Refused(
-            f"{path} has version {version}, and this corral is older: it reads version {VERSION}.",
-            next_step="Upgrade corral: update its checkout, then run there: make setup",
-        )
-    return document

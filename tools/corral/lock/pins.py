@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from corral.agent import lock_file, merge_markers
 from corral.catalog.intent import Source
 from corral.errors import Refused
-from corral.lock import merge_markers
-from corral.lock.lock import COMMIT_PATTERN, parse, relock_command, text_of
+from corral.lock.lock import COMMIT_PATTERN, rewrite_step
 
 
 class Pin(BaseModel):
@@ -43,32 +42,18 @@ def pins(path: Path) -> dict[str, tuple[Pin, ...]]:
     Raises:
         Refused: there is no JSON object in it, or a newer corral wrote it.
     """
-    text = text_of(path)
+    if (text := lock_file.text_of(path)) is None:
+        return {}
+    documents = lock_file.objects_in(path, text)
+    if not documents:
+        why = "is not a lock that this corral can read: it is no JSON object."
+        if merge_markers.present(text):
+            why = "has the conflict markers of a merge, and neither of its sides is JSON."
+        raise Refused(f"{path} {why}", next_step=rewrite_step(path))
     found: dict[str, tuple[Pin, ...]] = {}
-    for document in _documents(path, text) if text is not None else ():
+    for document in documents:
         entries = document.get("models")
         for model_id, entry in entries.items() if isinstance(entries, dict) else ():
             with contextlib.suppress(ValidationError):
                 found[model_id] = (*found.get(model_id, ()), Pin.model_validate(entry))
     return found
-
-
-def _documents(path: Path, text: str) -> list[dict[str, Any]]:
-    """What can be read of *text*: of a merge each side that is a JSON object."""
-    found: list[dict[str, Any]] = []
-    for side in merge_markers.sides(text):
-        with contextlib.suppress(ValueError):
-            document = parse(path, side.removeprefix("\ufeff"))
-            found += [document] if isinstance(document, dict) else []
-    if found:
-        return found
-    folder, again = shlex.quote(str(path.parent)), relock_command(path.parent)
-    if merge_markers.present(text):
-        raise Refused(
-            f"{path} has the conflict markers of a merge, and neither of its sides is JSON.",
-            next_step=f"git -C {folder} checkout --ours {path.name} && {again}",
-        )
-    raise Refused(
-        f"{path} is not a lock that this corral can read: it is no JSON object.",
-        next_step=f"Restore it from version control, or write it anew: rm {shlex.quote(str(path))} && {again}",
-    )

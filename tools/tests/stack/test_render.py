@@ -212,8 +212,9 @@ def test_a_lock_that_cannot_be_trusted_is_refused_once(fault, catalog, tmp_path)
     with pytest.raises(Refused) as caught:
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
-    assert caught.value.message == f"{message} Run: corral lock"
-    assert caught.value.next_step == f"corral lock --catalog {catalog}"
+    command = "corral lock --check" if " version" in message else "corral lock"
+    assert caught.value.message == f"{message} Run: {command}"
+    assert caught.value.next_step == f"{command} --catalog {catalog}"
 
 
 def test_terraform_and_python_find_the_same_lock_fresh(catalog, tmp_path):

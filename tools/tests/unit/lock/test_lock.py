@@ -14,6 +14,7 @@ import pytest
 from corral.agent.lock_file import read_lock
 from corral.catalog import catalog, ledger
 from corral.catalog.ledger import Ledger
+from corral.cli.main import main
 from corral.errors import LockStale, Refused
 from corral.lock import lock
 from corral.lock.pins import pins
@@ -388,7 +389,52 @@ def test_the_commands_that_restore_a_lock_are_quoted(tmp_path):
         assert command == [*words, "corral", "lock", "--catalog", str(folder)]
 
 
-@pytest.mark.parametrize("read", [lock.read, pins])
+WITHOUT_COMMITS = {**UNREADABLE, "null": "version", "\0": "unreadable", '{"version": 2,': "unreadable"}
+
+
+@pytest.mark.parametrize("text", WITHOUT_COMMITS, ids=range(len(WITHOUT_COMMITS)))
+def test_every_reader_of_a_lock_that_corral_lock_refuses_names_the_same_way_out(folder, text, capsys):
+    (folder / "lock.json").write_text(text)
+    readers = (lock.read, pins, read_lock, lambda path: lock.require_fresh(catalog.load(path.parent)))
+    steps = set()
+    for read in readers:
+        with pytest.raises(Refused) as caught:
+            read(folder / "lock.json")
+        steps.add(caught.value.next_step.removesuffix(f" --catalog {folder}"))
+    (step,) = steps
+    assert step.endswith("lock.json && corral lock")
+
+    for command in (["lock", "--check"], ["validate"]):
+        main([*command, "--catalog", str(folder)])
+        assert step in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_loop", [False, True], ids=["folder", "loop"])
+def test_what_is_no_file_is_moved_away_by_the_next_command_of_every_reader(folder, is_loop):
+    path = folder / "lock.json"
+    path.symlink_to(path) if is_loop else path.mkdir()
+    steps = set()
+    for read in (lock.read, pins, read_lock):
+        with pytest.raises(Refused, match="cannot be read") as caught:
+            read(path)
+        steps.add(caught.value.next_step)
+    (step,) = steps
+
+    subprocess.run(step, shell=True, check=True)
+    assert lock.read(path) is None
+
+
+def test_every_reader_names_the_markers_of_a_merge(folder, hub):
+    locked(folder, hub)
+    text = (folder / "lock.json").read_text()
+    (folder / "lock.json").write_text(conflict(text, text.replace('"context": ', '"context": 1')))
+    for read in (lock.read, read_lock):
+        with pytest.raises(Refused, match="has the conflict markers of a merge") as caught:
+            read(folder / "lock.json")
+        assert caught.value.next_step.startswith("corral lock")
+
+
+@pytest.mark.parametrize("read", [lock.read, pins, read_lock])
 @pytest.mark.parametrize("merged", [False, True])
 def test_a_lock_of_a_newer_corral_is_refused_with_its_version_and_never_removed(tmp_path, read, merged):
     text = '{"version": 3, "models": {}}\n'
