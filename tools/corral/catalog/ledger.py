@@ -18,6 +18,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from corral.agent import merge_markers
 from corral.catalog import invalid_values
 from corral.catalog.intent import ID_PATTERN
 from corral.errors import Refused
@@ -148,6 +149,10 @@ def read(catalog: Path) -> Ledger:
     try:
         found = Ledger.model_validate_json(text, strict=True)
     except ValidationError as error:
+        if merge_markers.present(text):
+            folder, rule = shlex.quote(str(catalog)), "Keep the entries of both sides, or those of --ours or --theirs"
+            step = f"{rule}: git -C {folder} checkout --ours {FILE_NAME} && corral lock --catalog {folder}"
+            raise Refused(f"{path} has the conflict markers of a merge.", next_step=step) from None
         raise _unreadable(catalog, invalid_values.first_problem(error, Ledger)) from None
     if missing := Ledger.model_fields.keys() - found.model_fields_set:
         raise _unreadable(catalog, f"it has no {' and no '.join(sorted(missing))}")

@@ -138,6 +138,16 @@ def test_a_ledger_that_is_not_utf8_is_refused_with_the_same_way_out(tmp_path):
     assert f"rm {tmp_path}/measured.json && corral lock" in error.value.next_step
 
 
+def test_a_merge_is_named_and_no_measurement_of_it_is_thrown_away(tmp_path):
+    text = ledger.text_of(Ledger(measurements=(measurement(),)))
+    ledger.path_of(tmp_path).write_text(f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> other\n")
+    with pytest.raises(Refused, match=r"measured\.json has the conflict markers of a merge") as error:
+        ledger.read(tmp_path)
+    assert error.value.next_step.startswith("Keep the entries of both sides")
+    assert f"git -C {tmp_path} checkout --ours measured.json && corral lock" in error.value.next_step
+    assert "rm " not in error.value.next_step
+
+
 def test_a_ledger_without_measurements_is_one(tmp_path):
     ledger.path_of(tmp_path).write_text('{"version": 1, "measurements": []}')
     assert ledger.read(tmp_path) == Ledger()
