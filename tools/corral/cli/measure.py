@@ -7,9 +7,9 @@ Where the engine uses a card, NVIDIA's driver counts (nvidia-smi): buffers, CUDA
 sent before, because pools and projectors grow with use.  Elsewhere the engine's own report is read, the buffers that it
 names while it loads.  What cannot be determined is an error, never 0.
 
-The measurement is written to the lock immediately, and the model's seat is the larger of prediction and measurement. It
-belongs to one command line: when that changes, it counts no more.  One without a card shows whether predictions hold on
-such a machine; no seat depends on it.
+The measurement is written to the lock immediately, unless the catalog or the model's entry has changed meanwhile, and
+the model's seat is the larger of prediction and measurement.  It belongs to one command line: when that changes, it
+counts no more.  One without a card shows whether predictions hold on such a machine; no seat depends on it.
 
 examples:
   corral measure qwen3-8b               measure, and write it to the ledger
@@ -24,13 +24,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, get_args
 
 from corral import output, paths
-from corral.catalog import catalog, ledger
+from corral.catalog import ledger
 from corral.catalog.ledger import Measurement, Source
 from corral.cli import options
 from corral.engine import stack
 from corral.errors import CannotRun, ExitCode, Refused
-from corral.files import refuse_unwritable
-from corral.lock import lock
 from corral.vram.prediction import mib
 
 if TYPE_CHECKING:
@@ -53,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    from corral.lock.relock import with_measurements
+    from corral.lock.relock import write_measurements
     from corral.measure import comparison
     from corral.measure.live import LiveModel
 
@@ -65,6 +63,7 @@ def _measure(args: argparse.Namespace) -> int:
         )
     wanted, locked = options.locked_catalog(options.catalog_dir(args, running))
     home, build = wanted.directory, running.engine.build
+    path = ledger.path_of(home)
     found: list[Measurement] = []
     for model_id in wanted.select(args.models):
         entry = locked.models[model_id]
@@ -75,16 +74,17 @@ def _measure(args: argparse.Namespace) -> int:
         found.append(one)
         if not args.dry_run:  # one by one: the next model may fail
             ledger.write(home, ledger.read(home).with_newest(one))
-            changed = catalog.load(home)
-            with refuse_unwritable(changed.lock_file, next_step=lock.relock_command(home)):
-                lock.write(changed.lock_file, with_measurements(locked, changed))
-    path = ledger.path_of(home)
+            try:
+                write_measurements(home, model_id, entry)
+            except Refused as error:
+                kept = f"{path} has the measurement of {model_id}, and {wanted.lock_file} was left as it is."
+                raise Refused(f"{error.message}\n{kept}", next_step=error.next_step) from None
     records = [one.model_dump() | {"deviation": one.deviation} for one in found]
     document = {"ledger": str(path), "written": not args.dry_run, "measurements": records}
     rows = [_row(one, one.predicted, one.deviation) for one in found]
     output.result(document, _COLUMNS, rows, as_json=args.json)
     if not args.json:
-        output.info(f"{path} is unchanged (--dry-run)" if args.dry_run else f"{path} written")
+        output.info(f"{path} is unchanged (--dry-run)" if args.dry_run else f"{path} and {wanted.lock_file} written")
     return ExitCode.OK
 
 

@@ -187,14 +187,14 @@ def stale(catalog: Catalog) -> Iterator[Stale]:
         yield from _stale_sources(catalog, lock) if lock.sources != catalog.sources else _outdated(catalog, lock)
 
 
-def require_fresh(catalog: Catalog) -> Lock:
-    """The lock of *catalog*, which must exist and belong to it.
+def require_fresh(catalog: Catalog, *, except_for: str = "") -> Lock:
+    """The lock of *catalog*, which must exist and belong to it; the source *except_for* may have changed.
 
     Raises:
         LockStale: it does not; every reason is named.
         Refused: lock.json cannot be opened, or a newer corral wrote it.
     """
-    reasons = list(stale(catalog))
+    reasons = [item for item in stale(catalog) if item.name != except_for]
     if not reasons and (lock := read(catalog.lock_file)):
         return lock
     why = f"{catalog.lock_file} does not exist."

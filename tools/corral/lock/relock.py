@@ -6,14 +6,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.catalog import ledger
 from corral.catalog.argv import llama_server_argv
-from corral.catalog.catalog import Catalog
+from corral.catalog.catalog import Catalog, load
 from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import Model
-from corral.errors import CannotRun, CorralError, HubUnreachable, Refused, RevisionMissing
+from corral.errors import CannotRun, CorralError, HubUnreachable, LockStale, Refused, RevisionMissing
+from corral.files import refuse_unwritable
 from corral.hub.resolved import Resolved
 from corral.lock.compare import Change, compare
-from corral.lock.lock import Lock, LockEntry, relock_command
+from corral.lock.lock import Lock, LockEntry, relock_command, require_fresh, write
 from corral.lock.pins import Pin
 from corral.lock.predict import Predicted, Predictor, require_declared
 
@@ -108,12 +110,31 @@ def relock(
 
 
 def with_measurements(lock: Lock, catalog: Catalog) -> Lock:
-    """*lock*, fresh but for measured.json, with the measurements of *catalog*; nothing is resolved or predicted."""
+    """*lock* with measured.json of *catalog*; nothing is resolved or predicted, and no other source is taken over."""
     entries = {
         model_id: entry.model_copy(update={"measured": catalog.measured.on_card(model_id, entry.argv)})
         for model_id, entry in lock.models.items()
     }
-    return lock.model_copy(update={"sources": dict(catalog.sources), "models": entries})
+    kept = {source: digest for source, digest in lock.sources.items() if source != ledger.FILE_NAME}
+    measured = {source: digest for source, digest in catalog.sources.items() if source == ledger.FILE_NAME}
+    return lock.model_copy(update={"sources": kept | measured, "models": entries})
+
+
+def write_measurements(directory: Path, model_id: str, measured: LockEntry) -> None:
+    """Take measured.json of the catalog in *directory* into its lock, which must still have the entry *measured*.
+
+    Raises:
+        LockStale: another source or the model's entry has changed since; the lock stays as it is.
+        Refused: the catalog or the lock cannot be read, or the lock cannot be written.
+    """
+    catalog = load(directory)
+    path, relock_step = catalog.lock_file, relock_command(directory)
+    lock = require_fresh(catalog, except_for=ledger.FILE_NAME)
+    present = lock.models.get(model_id)
+    if present is None or present.model_copy(update={"measured": measured.measured}) != measured:
+        raise LockStale(f"{path} has another entry for {model_id} than was measured.", next_step=relock_step)
+    with refuse_unwritable(path, next_step=relock_step):
+        write(path, with_measurements(lock, catalog))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from corral.engine import stack
 from corral.lock import lock
 from corral.measure import nvidia_smi
 from corral.measure.comparison import LIMIT
+from corral.measure.live import LiveModel
 from corral.vram.prediction import MIB
 from tests.support.engine_process import free_port
 from tests.support.fake_nvidia_smi import UUID, install
@@ -186,6 +187,34 @@ def test_another_command_line_than_the_locked_one_is_not_measured(catalog, capsy
     finally:
         intent.write_text(before[0])
         (catalog / "lock.json").write_text(before[1])
+
+
+def test_both_files_that_are_written_are_named(catalog, capsys):
+    assert main(["measure", "tiny-text"]) == 0
+    assert f"{ledger.path_of(catalog)} and {catalog}/lock.json written\n" in capsys.readouterr().err
+
+
+def test_a_card_that_changes_during_a_measurement_is_not_sealed_with_it(catalog, capsys, monkeypatch):
+    card, path = catalog / "cards" / "laptop.yaml", catalog / "lock.json"
+    before, locked = card.read_text(), path.read_bytes()
+
+    def read_slowly(self, *args, read=LiveModel.read, **options):
+        card.write_text(f"{before}# changed meanwhile\n")
+        return read(self, *args, **options)
+
+    monkeypatch.setattr(LiveModel, "read", read_slowly)
+    try:
+        assert main(["measure", "tiny-text"]) == 2
+        errors = capsys.readouterr().err
+        assert main(["lock", "--check", "--catalog", str(catalog)]) == 1
+    finally:
+        card.write_text(before)
+
+    assert "cards/laptop.yaml has changed since it was locked" in errors
+    assert f"{ledger.path_of(catalog)} has the measurement of tiny-text, and {path} was left as it is." in errors
+    assert errors.endswith(f"→ corral lock --catalog {catalog}\n")
+    assert path.read_bytes() == locked
+    assert [one.model for one in ledger.read(catalog).measurements] == ["tiny-text"]
 
 
 def test_an_unknown_model_is_refused_with_those_that_there_are(catalog, capsys):

@@ -8,9 +8,9 @@ import pytest
 
 from corral.catalog import catalog, ledger
 from corral.catalog.ledger import Ledger, Measurement, argv_sha256
-from corral.errors import CannotRun, EngineCannotPredict, HubUnavailable, HubUnreachable, Refused
+from corral.errors import CannotRun, EngineCannotPredict, HubUnavailable, HubUnreachable, LockStale, Refused
 from corral.lock import lock
-from corral.lock.relock import resolve_on_hub, with_measurements
+from corral.lock.relock import resolve_on_hub, with_measurements, write_measurements
 from tests.support.relocking import (
     COMMIT,
     NEXT,
@@ -240,6 +240,44 @@ def test_a_measurement_is_taken_over_without_anything_else(folder, hub):
     quick = (folder / "lock.json").read_bytes()
     locked(folder, hub)
     assert (folder / "lock.json").read_bytes() == quick
+
+
+@pytest.mark.parametrize("change", ["a card", "the model, locked again", "the lock, edited"])
+def test_a_measurement_is_not_taken_into_another_lock_than_the_measured_one(folder, hub, change):
+    locked(folder, hub)
+    path = folder / "lock.json"
+    measured = lock.read(path).models["text"]
+    if change == "a card":
+        card = next((folder / "cards").glob("*.yaml"))
+        card.write_text(f"{card.read_text()}\n# another\n")
+        why, left = f"cards/{card.name} has changed since it was locked", {f"cards/{card.name}": "changed"}
+    elif change == "the model, locked again":
+        edit(folder, "text", "context: ", "context: 1")
+        locked(folder, hub)
+        why, left = "has another entry for text than was measured", {}
+    else:
+        path.write_text(path.read_text().replace('"licence": ', '"licence":  '))
+        why, left = "its seal does not match", {"lock.json": "seal"}
+    before = path.read_bytes()
+    ledger.write(folder, Ledger(measurements=(measurement(measured.argv),)))
+
+    with pytest.raises(LockStale, match=why) as caught:
+        write_measurements(folder, "text", measured)
+
+    assert caught.value.next_step == f"corral lock --catalog {folder}"
+    assert path.read_bytes() == before
+    assert codes(folder) == left | ({} if "lock.json" in left else {"measured.json": "added"})
+
+
+def test_no_source_but_the_ledger_is_sealed_with_a_measurement(folder, hub):
+    locked(folder, hub)
+    present = lock.read(folder / "lock.json")
+    edit(folder, "text", "context: ", "context: 1")
+    ledger.write(folder, Ledger(measurements=(measurement(present.models["text"].argv),)))
+
+    lock.write(folder / "lock.json", with_measurements(present, catalog.load(folder)))
+
+    assert codes(folder) == {"models/text.yaml": "changed"}
 
 
 def test_all_models_that_cannot_be_predicted_are_named_together(folder, hub):
