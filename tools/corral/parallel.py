@@ -24,6 +24,7 @@ class Result(Generic[_T]):
 
     value: _T | None = None
     problem: str = ""
+    next_step: str = ""  # of a CorralError
 
 
 def read_all(sources: Mapping[_K, Callable[[], _T]], *, limit_s: float) -> dict[_K, Result[_T]]:
@@ -34,7 +35,7 @@ def read_all(sources: Mapping[_K, Callable[[], _T]], *, limit_s: float) -> dict[
         try:
             found[name] = Result(source())
         except CorralError as error:
-            found[name] = Result(problem=error.message)
+            found[name] = Result(problem=error.message, next_step=error.next_step)
         except OSError as error:
             found[name] = Result(problem=str(error))
 

@@ -36,6 +36,11 @@ class Case:
         """The commands of *actions*, about this model unless *values* name another."""
         return commands(self.options, self.stack, *actions, **{"model": self.model} | values)
 
+    def lock_steps(self) -> list[str]:
+        """The command that makes the lock usable; none where it is."""
+        relock = self.steps("lock")[0]
+        return [self.stack.lock_step.replace("corral lock", relock) or relock] if self.stack.no_lock else []
+
     def verdict(self, reason: Reason, culprit: str, evidence: Iterable[str], next_steps: Iterable[str]) -> Verdict:
         """The verdict, without empty and repeated lines."""
         lines = dict.fromkeys(line for one in evidence if (line := one_line(one)))

@@ -28,7 +28,8 @@ class StackFacts:
     overload: str = ""  # the machine has more work than it can do, in a sentence: a timeout is no proof then
     has_nvidia_smi: bool = False  # the preflight queries nvidia-smi, and it is installed
     no_engine: str = ""  # why no llama-server can be started; empty when one can, or when llama-swap is running
-    no_lock: str = ""  # why the lock cannot be read; empty when it can
+    no_lock: str = ""  # why the lock cannot be used; empty when it can
+    lock_step: str = ""  # the command that makes it usable; empty for `corral lock`
     catalog: Path | None = None
     catalog_ids: tuple[str, ...] = ()
     catalog_is_assumed: bool = False  # no option names the catalog, and no stack records which one it serves

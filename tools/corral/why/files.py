@@ -64,7 +64,7 @@ def _state(path: Path, file: LockedFile | None, model: LockedModel | None, store
     except OSError as error:
         return "missing", f"cannot be read: {error.strerror}"
     if file is None or model is None:
-        return "unverified", f"exists ({human(size)}); the lock has no entry for it"
+        return "unverified", f"exists ({human(size)}); it was not compared with the lock"
     if size != file.size:
         return "damaged", f"has {size} bytes; the lock requires {file.size}"
     place = store.location(model, file)

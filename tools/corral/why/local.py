@@ -17,9 +17,11 @@ from typing import Any
 from corral import paths
 from corral.agent.lock_file import Lock, read_lock
 from corral.agent.store import Store
+from corral.catalog import catalog as catalogs
 from corral.engine import binaries, ports, stack
 from corral.engine.llama_swap import LlamaSwap
 from corral.engine.stack_folder import StackFolder
+from corral.lock import lock as locks
 from corral.parallel import Result, read_all, value_of
 from corral.why import command, evidence, files, history, process
 from corral.why.command import Command
@@ -69,7 +71,7 @@ class _Investigation:
         worked = self._cpu_seconds()
         self._found = read_all(self._sources(), limit_s=_FIRST_ROUND_S)
         self._ids = evidence.model_ids(scope.catalog)
-        self._stack = self._stack_facts(used_cpu=self._cpu_seconds() != worked)
+        self._stack = self._with_lock(self._stack_facts(used_cpu=self._cpu_seconds() != worked))
 
     # -- first round: the stack -----------------------------------------------------------------------------
 
@@ -84,6 +86,7 @@ class _Investigation:
             sources["the processes"] = self._recorded.members
             sources["the configuration"] = lambda: command.read(folder.config)
         if not self._alive:
+            sources["the stale parts"] = lambda: tuple(locks.stale(catalogs.load(self._scope.catalog)))
             return {**sources, "the engine": binaries.find_llama_server}
         client = LlamaSwap(self._alive.endpoint, limit_s=_FIRST_ROUND_S)
         return {**sources, **evidence.sources(client), "the ports": process.listeners}
@@ -106,12 +109,21 @@ class _Investigation:
             catalog_ids=ids,
         )
 
+    def _with_lock(self, facts: StackFacts) -> StackFacts:
+        lock, reasons = self._found["the lock"], ", ".join(map(str, self._value("the stale parts", ())))
+        problem, step = lock.problem, lock.next_step
+        if step[:1].isupper():  # a sentence before the command
+            advice, step = step.split(": ", 1)
+            problem = f"{problem} {advice}."
+        elif reasons and not problem:
+            problem = f"The lock of {self._scope.catalog} is stale: {reasons}."
+        return replace(facts, no_lock=problem, lock_step=step)
+
     def _absent_stack(self) -> StackFacts:
         absent = StackFacts(
             "absent",
             problem="No local stack is running.",
             no_engine=self._found["the engine"].problem,
-            no_lock=self._found["the lock"].problem,
             catalog_is_assumed=self._scope.catalog_is_assumed,
         )
         if self._recorded is None:
@@ -147,7 +159,7 @@ class _Investigation:
     def _model_facts(self, name: str, served: Mapping[str, Command], histories: Mapping[str, History]) -> ModelFacts:
         facts = evidence.model_facts(name, self._ids.get(name, ""), self._found, served, histories, self._now)
         members = self._value("the processes", ())
-        # Without the lock the files are judged by what else is known.
+        # A rule of its own judges the lock; without it the files are judged by what else is known.
         sources = {source: one for source, one in self._found.items() if source != "the lock"}
         return replace(
             facts,

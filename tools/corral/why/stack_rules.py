@@ -32,11 +32,13 @@ def stack_down(case: Case) -> Verdict | None:
         return None
     if stack.no_engine:
         remedy = "unset LLAMA_SERVER" if stack.no_engine.startswith("LLAMA_SERVER ") else "corral engine"
-        lines = [stack.no_engine, stack.problem]
-        return case.verdict(Reason.ENGINE_MISSING, "llama-server", lines, [remedy, *case.steps("up")])
+        lines = [stack.no_engine, stack.problem, stack.no_lock]
+        return case.verdict(
+            Reason.ENGINE_MISSING, "llama-server", lines, [remedy, *case.lock_steps(), *case.steps("up")]
+        )
     logged = [f"llama-swap's log: {line}" for line in stack.last_lines]
     evidence = [stack.problem, stack.no_lock, *logged, *case.file_details(only_bad=True)]
-    steps = case.steps("lock") if stack.no_lock else []
+    steps = case.lock_steps()
     if stack.state == "absent":
         return _absent(case, evidence, steps)
     culprit = f"llama-swap (pid {stack.pid}), which died"
@@ -67,6 +69,14 @@ def stack_unresponsive(case: Case) -> Verdict | None:
         return case.verdict(Reason.UNKNOWN, "", [stack.problem, stack.overload], case.steps("inspect", "smoke"))
     lines = [stack.problem, "It used no processor time meanwhile."]
     return case.verdict(Reason.HUNG, culprit, lines, ["corral down --now", *case.steps("up")])
+
+
+def lock_unusable(case: Case) -> Verdict | None:
+    """Nothing else explains a failure, and without the lock its files are not known to be right."""
+    if not case.stack.no_lock:
+        return None
+    lines = [case.stack.no_lock, *case.resolved_evidence(), *case.file_details()]
+    return case.verdict(Reason.UNKNOWN, "", lines, [*case.lock_steps(), *case.steps("smoke")])
 
 
 def not_served(case: Case) -> Verdict | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -95,6 +96,44 @@ def test_a_lock_that_is_missing_is_part_of_it(tmp_path, capsys):
     assert verdict["class"] == "stack-down"
     assert any("no lock" in line for line in verdict["evidence"])
     assert f"corral lock --catalog {tmp_path}" in verdict["next"]
+
+
+@pytest.fixture
+def copied(tmp_path):
+    return shutil.copytree(CATALOG, tmp_path / "catalog")
+
+
+def test_a_stale_lock_is_locked_before_the_stack_is_started(copied, capsys, monkeypatch):
+    with (copied / "cards" / "laptop.yaml").open("a") as card:
+        card.write("# a comment\n")
+
+    for engine in (None, "/nowhere/llama-server"):
+        if engine:
+            monkeypatch.setenv("LLAMA_SERVER", engine)
+        assert main(["why", "--catalog", str(copied), "--json"]) == 1
+        verdict = json.loads(capsys.readouterr().out)
+        assert any("cards/laptop.yaml has changed since it was locked" in line for line in verdict["evidence"])
+        steps = [f"corral lock --catalog {copied}", f"corral up --detach --catalog {copied}"]
+        assert verdict["next"] == [*(["unset LLAMA_SERVER"] if engine else []), *steps]
+
+
+UNUSABLE = {
+    "": ("Restore it from version control", "rm {lock} && corral lock --catalog {folder}"),
+    '{"version": 3}': ("Upgrade corral in its checkout", "git pull && make setup"),
+    '{"version": 1}': ("has version 1", "corral lock --catalog {folder}"),
+}
+
+
+@pytest.mark.parametrize("text", UNUSABLE)
+def test_the_next_command_for_an_unusable_lock_is_one_that_mends_it(copied, capsys, text):
+    (copied / "lock.json").write_text(text)
+
+    assert main(["why", "--catalog", str(copied), "--json"]) == 1
+
+    verdict = json.loads(capsys.readouterr().out)
+    evidence, step = UNUSABLE[text]
+    assert any(evidence in line for line in verdict["evidence"])
+    assert verdict["next"][0] == step.format(lock=copied / "lock.json", folder=copied)
 
 
 def test_a_catalog_without_a_model_is_refused(tmp_path, capsys):

@@ -359,6 +359,26 @@ def test_without_json_it_prints_a_sentence_and_commands(stack, capsys):
     assert any(line.startswith("  → corral lock") for line in lines)
 
 
+@pytest.mark.parametrize("harm", ["edited", "missing"])
+def test_without_a_usable_lock_no_model_is_healthy_and_bad_files_are_found_all_the_same(stack, why, harm):
+    path = stack.catalog / "lock.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"size": ', '"size": 1', 1)) if harm == "edited" else path.unlink()
+    weights = stack.weights("gone-unloaded")
+    hidden = weights.rename(weights.with_name("hidden"))
+    try:
+        idle, gone = why("idle"), why("gone-unloaded")
+    finally:
+        path.write_text(whole)
+        hidden.rename(weights)
+
+    assert (idle["class"], gone["class"]) == ("unknown", "file-missing")
+    assert ("its seal does not match" if harm == "edited" else "There is no lock") in idle["evidence"][0]
+    assert idle["next"][0].startswith("corral lock")
+    assert not any("no entry" in line for line in idle["evidence"])
+    assert why("idle")["class"] == "healthy"
+
+
 def test_a_llama_swap_that_is_stopped_hangs(stack, why, monkeypatch):
     wait_for_evidence(monkeypatch, first_round_s=3)  # it never responds
     os.kill(stack.running.pid, signal.SIGSTOP)
