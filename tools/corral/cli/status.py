@@ -28,8 +28,8 @@ from urllib.parse import urlsplit
 from corral import output, paths
 from corral.agent.progress import duration
 from corral.cli import options
-from corral.engine import gpu_layers, log_lines, ports, stack
-from corral.engine.gpu_layers import HostService
+from corral.engine import host_services, log_lines, ports, stack
+from corral.engine.host_services import HostService
 from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.engine.processes import Mark
 from corral.engine.stack import Running
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     """Show it; exit 1 when there is nothing, it is dead, or a model has failed."""
     state, target = paths.state_dir(), options.cluster(args)
     if target is None and stack.recorded(state) is None:
-        if services := gpu_layers.installed():
+        if services := host_services.installed():
             return _host(args, services)
         target = options.applied()
     return _cluster(args, target) if target else _local_stack(args, state)

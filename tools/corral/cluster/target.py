@@ -1,4 +1,4 @@
-"""The cluster that a command works on: its kubeconfig, context, namespace and Service."""
+"""``ClusterTarget``, the value that names a cluster and corral's objects in it; corral.terraform.target resolves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster that a command works on: the command line's, else the one that the homelab was applied to."""
+"""Resolves the ``ClusterTarget`` of a command: the command line's, else the cluster that the homelab was applied to."""
 
 from __future__ import annotations
 

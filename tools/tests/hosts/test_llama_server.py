@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from corral.cli.main import main
-from corral.engine import gpu_layers
+from corral.engine import host_services
 from tests.support.engine_process import Stream, chat, get
 from tests.support.hosts import llama_host
 from tests.support.hosts.host import wait_for
@@ -226,7 +226,7 @@ def test_no_gpu_stands_in_the_description_and_in_the_engines_environment(served)
         shown = host.run(f"systemctl show --property=Description,Environment {UNIT}")
         assert "llama-swap: 2 models, GPU layers none (no GPU here)" in shown
         assert "LLAMA_ARG_DEVICE=none" in shown
-        (service,) = gpu_layers.installed(host.root)
+        (service,) = host_services.installed(host.root)
         assert (service.program, service.serves, service.layers, service.reason) == (
             "llama-swap",
             "2 models",
@@ -286,5 +286,5 @@ def test_a_mac_gets_a_property_list_that_launchd_can_read(one, variables):
         assert found["EnvironmentVariables"]["LLAMA_ARG_DEVICE"] == "none"
         assert host.run("grep -c bootstrap /run/launchctl.log") == "1"
         host.run("mkdir --parents /srv/mac/Library && ln --symbolic ../../launchd /srv/mac/Library/LaunchDaemons")
-        (service,) = gpu_layers.installed(host.root / "srv/mac")
+        (service,) = host_services.installed(host.root / "srv/mac")
         assert (service.layers, service.reason) == ("none", "no GPU here")

@@ -1,7 +1,7 @@
-"""Services on this machine without Kubernetes: how many layers of their models the GPU takes, and why.
+"""The services that the Ansible role llama_server installed on this machine, without Kubernetes.
 
-The Ansible role llama_server chooses it by platform, and records it as JSON in a comment of the service that it
-installs: a systemd unit, or a property list of launchd on a Mac.
+A service is a systemd unit, or a property list of launchd on a Mac.  The role records in a comment of it, as JSON,
+which models it serves, how many of their layers the GPU takes, and why.
 """
 
 from __future__ import annotations

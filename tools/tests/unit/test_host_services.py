@@ -1,4 +1,4 @@
-"""The record about the GPU in an installed service; tests/hosts reads what the role really writes."""
+"""The record in a service that the role installed; tests/hosts reads what the role really writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import pytest
 
 from corral.cli.main import main
-from corral.engine import gpu_layers
+from corral.engine import host_services
 
 UNIT = "etc/systemd/system/llama-swap.service"
 PLIST = "Library/LaunchDaemons/corral.llama-server.plist"
@@ -34,9 +34,9 @@ def record(**changes):
 def test_a_unit_tells_the_choice_and_its_reason(tmp_path, write):
     file = write(UNIT, f"# Ansible managed\n# {record()}\n[Unit]\nDescription=any sentence\n")
 
-    (service,) = gpu_layers.installed(tmp_path)
+    (service,) = host_services.installed(tmp_path)
 
-    assert service == gpu_layers.HostService("llama-swap", file, "2 models", "all", "CUDA on Tesla T4 (9%)")
+    assert service == host_services.HostService("llama-swap", file, "2 models", "all", "CUDA on Tesla T4 (9%)")
     assert service.banner == f"llama-swap ({file}): 2 models, GPU layers all: CUDA on Tesla T4 (9%)"
 
 
@@ -44,7 +44,7 @@ def test_a_property_list_of_a_mac_tells_it_in_its_comment(tmp_path, write):
     one = record(program="llama-server", model="qwen--3", gpu_layers="none", reason="Apple M1: no bf16")
     write(PLIST, f"<!-- Ansible managed -->\n<!-- {one} -->\n<plist/>\n")
 
-    (service,) = gpu_layers.installed(tmp_path)
+    (service,) = host_services.installed(tmp_path)
 
     assert "--3" not in one
     assert (service.serves, service.layers, service.reason) == ("qwen--3", "none", "Apple M1: no bf16")
@@ -64,11 +64,11 @@ def test_a_property_list_of_a_mac_tells_it_in_its_comment(tmp_path, write):
 def test_a_file_that_does_not_tell_it_is_no_service_of_ours(tmp_path, write, text):
     write(UNIT, text)
 
-    assert gpu_layers.installed(tmp_path) == ()
+    assert host_services.installed(tmp_path) == ()
 
 
 def test_a_machine_without_the_role_has_none(tmp_path):
-    assert gpu_layers.installed(tmp_path) == ()
+    assert host_services.installed(tmp_path) == ()
 
 
 @pytest.mark.parametrize(("state", "code"), [("active", 0), ("failed", 1)])
@@ -76,8 +76,8 @@ def test_status_tells_the_choice_of_an_installed_service_and_whether_it_runs(
     tmp_path, write, monkeypatch, capsys, state, code
 ):
     write(UNIT, f"# {record(gpu_layers='none', reason='Apple M1: no bf16')}\n")
-    services = gpu_layers.installed(tmp_path)
-    monkeypatch.setattr(gpu_layers, "installed", lambda: services)
+    services = host_services.installed(tmp_path)
+    monkeypatch.setattr(host_services, "installed", lambda: services)
     # systemd itself cannot be made to run a unit here; tests/hosts has the real ones.
     write("bin/systemctl", f"#!/bin/sh\n[ \"$*\" = 'is-active llama-swap.service' ] && echo {state}\n").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
