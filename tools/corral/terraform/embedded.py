@@ -25,7 +25,7 @@ def main() -> NoReturn:
     """
     found = importlib.util.find_spec(WHEEL)  # importing the package would load what Terraform does not need
     if found is None or not found.submodule_search_locations:
-        _fail(f"the wheel {WHEEL} is not installed; run: make setup")
+        _fail(f"the wheel {WHEEL} is not installed; run: tools/setup.sh terraform")
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and child processes would inherit that
         signal.signal(number, signal.SIG_DFL)
     # Python's handler would not run before Terraform installs its own: the main thread never returns to Python.

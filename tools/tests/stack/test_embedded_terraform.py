@@ -15,7 +15,7 @@ import pytest
 
 from corral import paths
 from corral.errors import ProgramMissing
-from corral.terraform import program
+from corral.terraform import embedded, program
 from tests.support.kernel import not_permitted
 
 EMBEDDED = str(Path(sysconfig.get_path("scripts")) / program.EMBEDDED)
@@ -194,3 +194,15 @@ def test_the_scripts_get_the_program_from_the_same_place(tmp_path):
     done = subprocess.run([python, script], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
 
     assert done.stdout == f"{EMBEDDED}\n"
+
+
+def test_without_its_wheel_it_names_the_command_that_installs_it_beside_another_terraform(monkeypatch, capsys):
+    monkeypatch.setattr(embedded, "WHEEL", "no_such_wheel")
+
+    with pytest.raises(SystemExit) as ended:
+        embedded.main()
+
+    assert ended.value.code == embedded.CANNOT_RUN
+    assert capsys.readouterr().err == (
+        "corral-terraform: the wheel no_such_wheel is not installed; run: tools/setup.sh terraform\n"
+    )
