@@ -185,9 +185,14 @@ def _words(change: LockChange) -> tuple[str, ...]:
 
 
 def _cards(differences: Sequence[LockChange], after: Lock | None) -> Iterator[Change]:
-    """Cards that stay, on which something other than a model's own seat changes."""
-    for one in differences:
-        if one.about != "card" or one.kind != "changed" or after is None:
+    """Cards that are added or removed, and those on which something other than a model's own seat changes."""
+    for one in (change for change in differences if change.about == "card" and change.kind != "unchanged"):
+        if after is None or one.kind == "removed":
+            yield Change("card", one.name, "removed")
+            continue
+        left = f"{chart.of(after).cards[one.name].free_mib} MiB left"
+        if one.kind == "added":
+            yield Change("card", one.name, "added", (left,))
             continue
         details = [
             # A tenant's budget by the tenant's name alone.
@@ -195,7 +200,6 @@ def _cards(differences: Sequence[LockChange], after: Lock | None) -> Iterator[Ch
             f"{shown(each.before)} → {shown(each.after)}{' MiB' if 'mib' in each.key else ''}"
             for each in one.differences
         ]
-        left = f"{chart.of(after).cards[one.name].free_mib} MiB left"
         yield Change("card", one.name, "changed", (*details, left))
 
 

@@ -38,6 +38,8 @@ class Side:
     image: str = "ghcr.io/org/llama-swap:v1@sha256:" + "1" * 64
     fetch: str = "python:3.13-slim@sha256:" + "2" * 64
     tenants: tuple[tuple[str, int], ...] = (("desktop", 300),)
+    spare_mib: int = 0
+    """Of a second card without models; 0: there is none."""
     checksum: str = "one"
     replicas: str = "1"
     claim: str = "models"
@@ -63,8 +65,11 @@ class Side:
             reserve_mib=512,
             tenants={name: intent.Tenant(budget_mib=budget) for name, budget in self.tenants},
         )
+        cards = {"t4": card}
+        if self.spare_mib:
+            cards["spare"] = intent.Card(vram_mib=self.spare_mib, reserve_mib=512)
         models = {name: _entry(name, model) for name, model in self.models.items()}
-        lock = Lock(sources={}, images={}, cards={"t4": card}, models=models)
+        lock = Lock(sources={}, images={}, cards=cards, models=models)
         return json.loads(lock.text())
 
     def outputs(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def test_the_first_apply_adds_everything():
         "+ model a: fetch 2.5 GiB, seat 4193 MiB",
         "+ image fetch: python:3.13-slim@sha256:222222222222",
         "+ image llama-swap: ghcr.io/org/llama-swap:v1@sha256:111111111111",
+        "+ card t4: 10355 MiB left",
         "+ store",
         "server restarts: no (it starts for the first time)",
     ]
@@ -114,6 +115,13 @@ def test_another_budget_on_the_card_is_listed():
     ]
 
 
+def test_a_card_without_models_is_added_and_removed():
+    spare = RUNNING.but(spare_mib=8192)
+
+    assert lines(RUNNING, spare) == ["+ card spare: 7680 MiB left", "server restarts: no"]
+    assert lines(spare, RUNNING) == ["- card spare", "server restarts: no"]
+
+
 def test_another_store_has_nothing_in_it():
     moved = lines(RUNNING, RUNNING.but(claim="other"), job={"change": {"actions": ["delete", "create"]}})
 
@@ -164,6 +172,7 @@ def test_a_destroy_takes_the_server_and_leaves_the_models():
         "- model a: seat 4193 MiB, its files stay in the store until: corral prune",
         "- image fetch: python:3.13-slim@sha256:222222222222",
         "- image llama-swap: ghcr.io/org/llama-swap:v1@sha256:111111111111",
+        "- card t4",
         "- store: what lies in it stays",
         "server restarts: no (it stops for good)",
     ]
