@@ -16,17 +16,20 @@ locals {
 
   _locked = try({ for path, digest in local._document.sources : path => tostring(digest) if local._is_sealed }, {})
 
-  # fileset fails at a dangling link; its file is listed here, and its digest is "unreadable".
+  # fileset fails at a link that leads nowhere, and follows only those that match: an editor's files begin with a dot.
+  _listed   = try(fileset(var.path, "{models,cards}/[^.]*.yaml"), null)
+  _dangling = [for path in keys(local._locked) : path if !can(fileset(var.path, path))]
+  # Here a dangling file is listed, and its digest is "unreadable".
   _optional = [for file in ["images.yaml", "measured.json"] : try(fileset(var.path, file), [file])]
   _found = {
-    for path in setunion(fileset(var.path, "{models,cards}/*.yaml"), local._optional...) :
-    path => try(filesha256("${var.path}/${path}"), "unreadable") if !startswith(basename(path), ".") # an editor's
+    for path in setunion(local._listed == null ? [] : local._listed, local._optional...) :
+    path => try(filesha256("${var.path}/${path}"), "unreadable")
   }
   _differences = [for path in sort(setunion(keys(local._locked), keys(local._found))) : (
     !can(local._locked[path]) ? "${path} was added" : !can(local._found[path]) ? "${path} was removed" : "${path} was changed"
   ) if lookup(local._locked, path, "") != lookup(local._found, path, "")]
 
-  _is_fresh = local._is_sealed && length(local._differences) == 0
+  _is_fresh = local._is_sealed && local._listed != null && length(local._differences) == 0
 }
 
 # Each rule is evaluated only if the previous one holds, and the outputs depend on the last: a lock is refused once.
@@ -34,8 +37,11 @@ locals {
 resource "terraform_data" "lock_exists" {
   lifecycle {
     precondition {
-      condition     = fileexists(local._file)
-      error_message = "The catalog has no lock.json; nothing is served that was not resolved and pinned. Run: corral lock"
+      condition = try(fileexists(local._file), false) # it fails at a folder
+      error_message = (
+        !can(fileexists(local._file)) ? "lock.json is not a file; a lock is one. Remove it. Run: corral lock" :
+        "The catalog has no lock.json; nothing is served that was not resolved and pinned. Run: corral lock"
+      )
     }
   }
 }
@@ -65,6 +71,20 @@ resource "terraform_data" "lock_is_sealed" {
   depends_on = [terraform_data.lock_version_is_known]
 }
 
+resource "terraform_data" "sources_are_listed" {
+  lifecycle {
+    precondition {
+      condition = local._listed != null
+      error_message = join(" ", [
+        "The catalog cannot be listed: ${try(local._dangling[0], "a file of models/ or cards/")} is a link that leads nowhere,",
+        "and Terraform's fileset fails at one. For its name run: corral validate",
+      ])
+    }
+  }
+
+  depends_on = [terraform_data.lock_is_sealed]
+}
+
 resource "terraform_data" "lock_is_fresh" {
   lifecycle {
     precondition {
@@ -73,5 +93,5 @@ resource "terraform_data" "lock_is_fresh" {
     }
   }
 
-  depends_on = [terraform_data.lock_is_sealed]
+  depends_on = [terraform_data.sources_are_listed]
 }

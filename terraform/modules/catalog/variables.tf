@@ -12,7 +12,7 @@ variable "path" {
   }
 
   validation {
-    condition     = can(regex("[][*?{}\\\\]", var.path)) || try(length(fileset(var.path, "models/*.yaml")) > 0, false)
+    condition     = can(regex("[][*?{}\\\\]", var.path)) || try(length(fileset(var.path, "models/[^.]*.yaml")) > 0, true) # see sources_are_listed
     error_message = "The catalog \"${var.path}\" has no models; it must be a folder with at least one models/<id>.yaml."
   }
 }

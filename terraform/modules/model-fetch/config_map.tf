@@ -5,7 +5,7 @@ resource "kubernetes_config_map_v1" "agent" {
     labels    = local.labels
   }
 
-  data = { for path in fileset(local.agent, "*.py") : path => file("${local.agent}/${path}") }
+  data = { for path in fileset(local.agent, "[^.]*.py") : path => file("${local.agent}/${path}") }
 }
 
 resource "kubernetes_config_map_v1" "lock" {

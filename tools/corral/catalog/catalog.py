@@ -1,7 +1,8 @@
 """Reads a catalog folder: every model and card, checked each alone and all together.
 
 ``models/<id>.yaml``, ``cards/<card>.yaml``, for a cluster ``images.yaml``, and ``measured.json`` where something was
-measured.  All problems of the YAML files are found in one pass, each with file and line.
+measured.  All problems of the YAML files are found in one pass, each with file and line.  A file or folder whose name
+begins with a dot is an editor's, and no source.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ class _Reading:
         for file in sorted(folder.iterdir()) if folder.is_dir() else ():
             if file.name.startswith("."):
                 continue
-            if not file.is_file() or file.suffix != ".yaml":
+            if file.is_symlink() and not file.exists():
+                target = file.readlink()
+                self.refuse(file, f"is a link that leads nowhere ({target}): restore its target, or remove the link.")
+            elif not file.is_file() or file.suffix != ".yaml":
                 self.refuse(file, f"{name}/ holds one .yaml file per entry, and nothing else.")
             elif not is_id(file.stem):
                 rule = "must be lower case letters, digits, dot and dash, and not blobs or sets."
@@ -129,7 +133,7 @@ class _Reading:
         Raises:
             CatalogInvalid: there is a problem, in one file or in several.
         """
-        card_files = sorted(file.stem for file in self.directory.glob("cards/*.yaml"))
+        card_files = sorted(file.stem for file in self.directory.glob("cards/[!.]*.yaml"))
         for source, path, message in rules.problems(models, cards, card_files):
             self.problems.append(self.documents[source].problem(path, message))
         if self.problems:
@@ -158,7 +162,7 @@ def _load(directory: Path) -> Catalog:
             next_step="Name the folder that holds models/ and cards/ with: --catalog DIR",
         )
     reading = _Reading(directory)
-    for stray in sorted([*directory.glob("*.y*ml"), *directory.glob("*/*.y*ml")]):
+    for stray in sorted([*directory.glob("[!.]*.y*ml"), *directory.glob("[!.]*/[!.]*.y*ml")]):
         if stray.parent.name not in _FOLDERS and stray != directory / _IMAGES:
             reading.refuse(stray, "would be overlooked: it belongs in models/ or cards/, or is images.yaml.")
     cards = reading.folder("cards", Card)

@@ -15,7 +15,7 @@ RENAMED = {"slot": "group"}
 
 def files(directory: Path) -> list[Path]:
     """The models' files of the catalog in *directory* that have an old key and can be edited."""
-    return [file for file in sorted((directory / "models").glob("*.yaml")) if _renamed(_text(file)) is not None]
+    return [file for file in sorted((directory / "models").glob("[!.]*.yaml")) if _renamed(_text(file)) is not None]
 
 
 def rename(file: Path) -> None:

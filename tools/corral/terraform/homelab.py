@@ -156,7 +156,7 @@ class Homelab:
         """
         with tempfile.TemporaryDirectory(prefix="corral-") as name:
             folder = Path(name)
-            for file in self._stack.glob("*.tf"):
+            for file in self._stack.glob("[!.]*.tf"):
                 declared = _TARGET_VARIABLE.findall(file.read_text(encoding="utf-8"))
                 (folder / file.name).write_text("\n".join(declared), encoding="utf-8")
             for pattern in _VALUES:

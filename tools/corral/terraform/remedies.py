@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_LOCK, _SEAT = ("corral", "lock"), ("corral", "seat")
+_LOCK, _SEAT, _VALIDATE = ("corral", "lock"), ("corral", "seat"), ("corral", "validate")
 
 RULES: dict[str, tuple[str, ...]] = {
     "lock_exists": _LOCK,
     "lock_version_is_known": (*_LOCK, "--check"),  # which names the way out: `corral lock` refuses some of them
     "lock_is_sealed": _LOCK,
+    "sources_are_listed": _VALIDATE,
     "lock_is_fresh": _LOCK,
     "every_model_has_a_figure": _LOCK,
     "every_model_has_a_seat": _LOCK,

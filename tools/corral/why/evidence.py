@@ -27,7 +27,7 @@ def model_ids(catalog: Path) -> dict[str, str]:
     Raises:
         Refused: there is no model.
     """
-    found = {path.stem: path for path in sorted((catalog / "models").glob("*.yaml"))}
+    found = {path.stem: path for path in sorted((catalog / "models").glob("[!.]*.yaml"))}
     if not found:
         raise Refused(f"The catalog {catalog} has no model.", next_step="Name another with: --catalog DIR")
     aliases = {alias: model for model, path in found.items() for alias in _aliases(path)}

@@ -175,3 +175,13 @@ def test_the_help_names_every_class(capsys):
     for name in ("healthy", "not-in-catalog", "stack-down", "over-concurrency", "unknown."):
         assert name in words
     assert "What is true now comes first." in " ".join(words)
+
+
+def test_an_editors_lock_is_no_model(capsys, tmp_path):
+    catalog = shutil.copytree(CATALOG, tmp_path / "catalog")
+    (catalog / "models" / ".#tiny-text.yaml").symlink_to("root@host.1:2")
+
+    assert main(["why", "--catalog", str(catalog), "--json"]) == 1
+
+    verdict = json.loads(capsys.readouterr().out)
+    assert [one["model"] for one in verdict["answers"]] == ["tiny-text", "tiny-think", "tiny-vision"]

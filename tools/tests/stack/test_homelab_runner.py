@@ -179,6 +179,13 @@ def test_a_variable_that_is_declared_or_overridden_elsewhere_counts_too(stack):
     assert Homelab(stack).target().context == "home"
 
 
+def test_an_editors_lock_in_the_stack_does_not_matter(stack):
+    set_variables(stack, catalog="c")
+    (stack / ".#variables.tf").symlink_to("root@host.1:2")
+
+    assert Homelab(stack).target().context == "home"
+
+
 def test_a_value_that_its_variable_refuses_is_refused_in_its_own_words(stack):
     file = stack / "variables.tf"
     rule = """

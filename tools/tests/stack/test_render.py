@@ -14,7 +14,7 @@ import yaml
 from corral import paths
 from corral.catalog.catalog import load
 from corral.catalog.intent import Model
-from corral.errors import CannotRun, ProgramMissing, Refused
+from corral.errors import CannotRun, CatalogInvalid, ProgramMissing, Refused
 from corral.files import exclusive_lock
 from corral.lock import lock
 from corral.terraform import local, runner
@@ -160,6 +160,11 @@ def edit_the_lock(catalog: Path) -> None:
     file.write_text(file.read_text().replace('"context": 512', '"context": 1024', 1))
 
 
+def replace_the_lock_by_a_folder(catalog: Path) -> None:
+    (catalog / "lock.json").unlink()
+    (catalog / "lock.json").mkdir()
+
+
 FAULTS = {
     "missing": (
         lambda catalog: (catalog / "lock.json").unlink(),
@@ -176,6 +181,10 @@ FAULTS = {
     "no object": (
         lambda catalog: (catalog / "lock.json").write_text("[2]"),
         "lock.json cannot be read: it is not JSON with a version.",
+    ),
+    "a folder": (
+        replace_the_lock_by_a_folder,
+        "lock.json is not a file; a lock is one. Remove it.",
     ),
     "version 1": (
         lambda catalog: (catalog / "lock.json").write_text('{"version": 1, "models": {"text": 1}}'),
@@ -215,6 +224,39 @@ def test_a_lock_that_cannot_be_trusted_is_refused_once(fault, catalog, tmp_path)
     command = "corral lock --check" if " version" in message else "corral lock"
     assert caught.value.message == f"{message} Run: {command}"
     assert caught.value.next_step == f"{command} --catalog {catalog}"
+
+
+@pytest.mark.parametrize(
+    ("link", "named"),
+    [
+        ("models/text.yaml", "models/text.yaml is a link that leads nowhere"),
+        ("models/new.yaml", "a file of models/ or cards/ is a link that leads nowhere"),
+        ("cards/new.yaml", "a file of models/ or cards/ is a link that leads nowhere"),
+    ],
+)
+def test_a_source_that_is_a_dangling_link_is_refused(link, named, catalog, tmp_path):
+    """By Python with its name, by Terraform with what it can find out."""
+    (catalog / link).unlink(missing_ok=True)
+    (catalog / link).symlink_to("nowhere")
+
+    with pytest.raises(CatalogInvalid, match=rf"{link}:1: is a link that leads nowhere"):
+        load(catalog)
+    with pytest.raises(Refused) as caught:
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert caught.value.message == (
+        f"The catalog cannot be listed: {named}, and Terraform's fileset fails at one. "
+        "For its name run: corral validate"
+    )
+    assert caught.value.next_step == f"corral validate --catalog {catalog}"
+
+
+@pytest.mark.parametrize("link", ["models/.#text.yaml", "cards/.#laptop.yaml", ".#images.yaml", ".#lock.json"])
+def test_an_editors_lock_does_not_matter(link, catalog, tmp_path):
+    (catalog / link).symlink_to("root@host.1:2")
+    lock.require_fresh(load(catalog))
+
+    assert local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
 
 def test_terraform_and_python_find_the_same_lock_fresh(catalog, tmp_path):

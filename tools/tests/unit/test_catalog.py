@@ -153,6 +153,35 @@ def test_a_file_that_would_be_overlooked_is_refused(name, message, folder):
         catalog.load(folder)
 
 
+@pytest.mark.parametrize(
+    "name", ["models/.#a-model.yaml", "cards/.#t4.yaml", ".#images.yaml", ".extra.yaml", "models/.x/y.yaml"]
+)
+def test_an_editors_files_are_no_sources(name, folder):
+    """Emacs locks a file with a link that leads nowhere and begins with a dot."""
+    sources = catalog.load(folder).sources
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.symlink_to("root@host.1:2")
+
+    assert catalog.load(folder).sources == sources
+
+
+def test_an_editors_lock_is_no_card(folder):
+    (folder / "cards" / ".#t4.yaml").symlink_to("root@host.1:2")
+    place(FIXTURES / "invalid" / "unknown-card.yaml", folder)
+
+    with pytest.raises(CatalogInvalid, match=r"there are: t4\."):
+        catalog.load(folder)
+
+
+@pytest.mark.parametrize("name", ["models/x.yaml", "cards/x.yaml"])
+def test_a_link_that_leads_nowhere_is_refused(name, folder):
+    (folder / name).symlink_to("nowhere.yaml")
+
+    with pytest.raises(CatalogInvalid, match=rf"{name}:1: is a link that leads nowhere \(nowhere\.yaml\): "):
+        catalog.load(folder)
+
+
 def test_a_file_that_is_not_utf8_is_refused(folder):
     (folder / "models" / "x.yaml").write_bytes(b"source: \xff\n")
 

@@ -67,3 +67,10 @@ def test_a_link_stays_one(file, tmp_path):
 
     assert file.is_symlink()
     assert real.read_text() == "group: a\n"
+
+
+def test_an_editors_file_keeps_its_keys(file):
+    backup = file.with_name(".m.yaml")
+    backup.write_text(f"slot: main\n{REST}")
+
+    assert renamed_keys.files(file.parents[1]) == []

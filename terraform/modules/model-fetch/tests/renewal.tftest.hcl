@@ -154,4 +154,9 @@ run "another_agent_is_a_new_job" {
     condition     = kubernetes_job_v1.download_models.id == "agent"
     error_message = "A change of the agent's files must be a new Job."
   }
+
+  assert {
+    condition     = keys(kubernetes_config_map_v1.agent.data) == tolist(["__main__.py"])
+    error_message = "An editor's file, whose name begins with a dot, must not be mounted."
+  }
 }
