@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import shlex
 
@@ -10,6 +11,7 @@ import pytest
 from corral import paths
 from corral.cli.main import COMMANDS, build_parser
 from corral.cluster import diagnosis
+from corral.terraform import remedies
 from tests.support import cluster_faults
 from tests.support.cluster_faults import RECORDED
 from tests.support.runbook import HEADINGS as RUNBOOK_HEADINGS
@@ -79,8 +81,9 @@ def test_a_line_of_prose_has_one_sentence(document):
             assert not SENTENCE_END.search(text), f"write one sentence per line: {line}"
 
 
-def test_there_are_links_to_check():
+def test_there_are_links_and_names_to_check():
     assert sum(len(list(links(document))) for document in DOCUMENTS) > 40
+    assert sum(len(PYTHON_NAME.findall(prose(document))) for document in DOCUMENTS) > 20
 
 
 def test_the_accuracy_table_is_the_benchmarks():
@@ -105,6 +108,31 @@ def test_a_test_that_is_linked_exists_by_that_name(document):
     for name, file in linked_tests(document):
         definition = f'run "{name}"' if file.suffix == ".hcl" else f"def {name}("
         assert definition in file.read_text(), f"{file.relative_to(ROOT)} has no {name}"
+
+
+PYTHON_NAME = re.compile(r"`(?:(?P<object>corral(?:\.\w+)+)|(?P<file>[\w./-]*\w\.py))`")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids(DOCUMENTS))
+def test_the_python_files_and_objects_that_are_named_exist(document):
+    files = [f"/{file.relative_to(ROOT).as_posix()}" for file in (ROOT / "tools").rglob("*.py")]
+    for found in PYTHON_NAME.finditer(prose(document)):
+        if found["file"]:
+            assert any(file.endswith(f"/{found['file']}") for file in files), f"there is no {found['file']}"
+        else:
+            pkgutil.resolve_name(found["object"])
+
+
+def test_the_rules_of_the_modules_that_are_named_exist():
+    tables = [
+        rows.partition("\n\n")[0]
+        for document in ROOT.glob("terraform/*/*/README.md")
+        for rows in document.read_text().split("| rule | what it stops |")[1:]
+    ]
+    rules = {rule for table in tables for rule in re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)}
+
+    assert len(rules) > 8
+    assert rules <= remedies.RULES.keys()
 
 
 @pytest.mark.parametrize("document", POST_MORTEMS, ids=ids(POST_MORTEMS))
