@@ -117,11 +117,27 @@ def read(file: Path) -> Document:
     """
     try:
         content = file.read_bytes()
-        node = _compose(content.decode("utf-8"))
+        value, lines = parse(content.decode("utf-8"), file)
     except UnicodeDecodeError as error:
         raise _invalid(file, f"not UTF-8 text (byte {error.start}).") from None
     except OSError as error:
         raise _invalid(file, f"cannot be read: {error.strerror}.") from None
+    if not lines:
+        raise _invalid(file, "the file is empty.")
+    document = Document(file, value, lines, hashlib.sha256(content).hexdigest())
+    if not isinstance(value, dict):
+        raise CatalogInvalid([document.problem((), "the file must be a mapping (key: value).")])
+    return document
+
+
+def parse(text: str, file: Path) -> tuple[Any, dict[KeyPath, int]]:
+    """The value of the YAML *text* of *file*, and the line of every key and value; None without lines when it is empty.
+
+    Raises:
+        CatalogInvalid: not YAML, more than one document, or ambiguous; every problem with its line.
+    """
+    try:
+        node = _compose(text)
     except RecursionError:
         raise _invalid(file, "is nested too deep.") from None
     except yaml.MarkedYAMLError as error:
@@ -130,15 +146,11 @@ def read(file: Path) -> Document:
         raise _invalid(file, f"not valid YAML: {error}.") from None
     if isinstance(node, yaml.Event):
         raise _invalid(file, "anchors and aliases are not allowed: write the value out.", node.start_mark)
-    if node is None:
-        raise _invalid(file, "the file is empty.")
     reader = _Reader(file)
-    value = reader.read(node, ())
-    if not reader.problems and not isinstance(value, dict):
-        reader.refuse(node, (), "the file must be a mapping (key: value).")
+    value = reader.read(node, ()) if node else None
     if reader.problems:
         raise CatalogInvalid(reader.problems)
-    return Document(file, value, reader.lines, hashlib.sha256(content).hexdigest())
+    return value, reader.lines
 
 
 def _compose(text: str) -> yaml.Node | yaml.Event | None:

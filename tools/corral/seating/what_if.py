@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 import difflib
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from corral.catalog import catalog as catalogs
+from corral.catalog import yaml_reader
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Card, Model, Tenant
 from corral.catalog.renamed_keys import RENAMED
@@ -113,7 +113,7 @@ def _change(text: str, target: str | None, catalog: Catalog) -> Change:
         raise Refused(f"{text!r} must be KEY=VALUE.", next_step=_EXAMPLE)
     value = _value(text, given)
     path = _path(key, value)
-    _require_known(key, path)
+    _require_known(key, path, given)
     if path[0] == "source":
         raise Refused(f"{key} decides which files a model has, and only the hub knows them.", next_step=_EDIT_AND_LOCK)
     source = _source(path, target, catalog)
@@ -123,10 +123,12 @@ def _change(text: str, target: str | None, catalog: Catalog) -> Change:
     return Change(source, path, value, was)
 
 
-def _require_known(key: str, path: Sequence[str]) -> None:
+def _require_known(key: str, path: Sequence[str], given: str) -> None:
     """Refuse a key that neither a model nor a card can have; what is below ``args`` the catalog's rules check."""
     if path[0] in RENAMED:
-        raise Refused(f"{path[0]} is called {RENAMED[path[0]]} now.", next_step=_EXAMPLE)
+        new = RENAMED[path[0]]
+        change = shlex.quote(f"{new}={given}")
+        raise Refused(f"{path[0]} is called {new} now.", next_step=f"corral seat --what-if {change} MODEL")
     models, cards = ([name for name in kind.model_fields if name != "source"] for kind in (Model, Card))
     if path[0] not in (*models, *cards, "source"):
         raise Refused(
@@ -181,12 +183,13 @@ def _source(path: tuple[str, ...], target: str | None, catalog: Catalog) -> str:
 
 
 def _value(text: str, value: str) -> Any:
+    if value.isalpha() and value.lower() not in ("true", "false", "null"):
+        return value  # a shell removes the quotes with which on and off are words in a file
     try:
-        found = yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise Refused(f"{text!r} must be KEY=VALUE with a plain value.") from None
-    # YAML 1.1 takes on and off for truth values; here they are words.
-    return value if isinstance(found, bool) and value not in ("true", "false") else found
+        return yaml_reader.parse(value, Path("VALUE"))[0]
+    except CatalogInvalid as error:
+        message = error.problems[0].message
+        raise Refused(f"{text!r} must be KEY=VALUE with a plain value: {message}", next_step=_EXAMPLE) from None
 
 
 def _set(value: dict[str, Any], path: Sequence[str], new: Any) -> None:

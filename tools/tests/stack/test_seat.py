@@ -286,7 +286,12 @@ def test_what_if_takes_budgets_groups_and_flags_together(seat):
         (["contxt=5", "qwen3-8b"], "Models have: card, context, modalities, parallel, reasoning, ttl, group, aliases"),
         (["contxt=5", "qwen3-8b"], "Cards have: vram_mib, reserve_mib, compute_capability, node, tenants."),
         (["contxt=5", "qwen3-8b"], "Did you mean context?"),
-        (["slot=chat", "qwen3-8b"], "slot is called group now."),
+        (["slot=chat", "qwen3-8b"], "slot is called group now.\n  → corral seat --what-if group=chat MODEL"),
+        (["context=2026-13-45", "qwen3-8b"], "with a plain value: YAML readers disagree about 2026-13-45"),
+        (['context=!!int ""', "qwen3-8b"], "context: must be a whole number"),
+        (["context=!!float x", "qwen3-8b"], "with a plain value: YAML readers disagree about x"),
+        (["context=" + "[" * 9999, "qwen3-8b"], "with a plain value: is nested too deep."),
+        (["vram_mib=99999999999999999999999999"], "YAML readers disagree about 99999999999999999999999999"),
         (
             ["smoke.expct=5", "qwen3-8b"],
             "smoke.expct: unknown key expct (did you mean expect?); allowed: prompt, expect.",
