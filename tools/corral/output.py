@@ -6,17 +6,48 @@ Library code never imports this module; it raises or returns.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from corral.errors import CannotRun
+
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow", "ready": "green"}
+
+
+def open_closed_streams() -> None:
+    """Where the caller closed stdout or stderr, keep other files from becoming it: results fail, messages are lost."""
+    if sys.stdout is None:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 1)
+        sys.stdout = os.fdopen(1, "w")
+    if sys.stderr is None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        sys.stderr = os.fdopen(2, "w")
+
+
+def write(text: str) -> None:
+    """Write *text* to stdout, and what is still buffered.
+
+    Raises:
+        BrokenPipeError: its reader has gone.
+        CannotRun: it is closed, or its disk is full.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # The interpreter flushes what is left at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
+        message = f"Results cannot be written to stdout: {error.strerror}."
+        raise CannotRun(message, next_step="Redirect stdout to another place") from None
 
 
 def data(text: str) -> None:
     """Print *text* to stdout as it is, with one newline at the end."""
-    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
-    sys.stdout.flush()
+    write(text if text.endswith("\n") else f"{text}\n")
 
 
 def data_json(value: Any) -> None:

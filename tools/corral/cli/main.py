@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from corral import __version__
+from corral import __version__, output
 from corral.cli import options
 from corral.errors import CorralError, ExitCode
 
@@ -82,26 +81,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
+    name = f"corral {chosen}" if chosen else "corral"
+    args = argparse.Namespace(debug=False)
+    output.open_closed_streams()
     try:
-        parser = build_parser(only=chosen)
-        args = parser.parse_args(words)
-        if args.command is None:
-            parser.print_help(sys.stderr)
-            return ExitCode.REFUSED
-        return int(args.run(args) or ExitCode.OK)
+        try:
+            parser = build_parser(only=chosen)
+            parser.parse_args(words, args)
+            if args.command is None:
+                parser.print_help(sys.stderr)
+                return ExitCode.REFUSED
+            return int(args.run(args) or ExitCode.OK)
+        finally:
+            output.write("")
     except CorralError as error:
         if args.debug:
             raise
-        print(f"corral {args.command}: {error.message}", file=sys.stderr)
+        print(f"{name}: {error.message}", file=sys.stderr)
         if error.next_step:
             print(f"  → {options.for_catalog(error.next_step, args)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"corral {chosen}: interrupted", file=sys.stderr)
+        print(f"{name}: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of stdout has gone (| head): silence the interpreter's own flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of stdout has gone (| head)
         return ExitCode.OK
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from corral.cli import main as cli
 from corral.errors import CannotRun, ExitCode, Failed, Refused
+from corral.paths import REPOSITORY
 
 
 @pytest.fixture
@@ -115,6 +117,36 @@ def test_a_closed_pipe_is_not_an_error():
     )
 
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", ["completion bash", "lock --check --catalog terraform/catalog-demo", "--help"])
+@pytest.mark.parametrize(("stdout", "reason"), [(">&-", "Bad file descriptor"), ("> full", "No space left on device")])
+def test_a_stdout_that_takes_nothing_is_one_sentence(words, stdout, reason, tmp_path):
+    (tmp_path / "full").symlink_to("/dev/full")
+    corral = Path(sys.executable).with_name("corral")
+
+    ended = subprocess.run(
+        ["bash", "-c", f"{corral} {words} {stdout.replace('full', f'{tmp_path}/full')}"],
+        cwd=REPOSITORY,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == ExitCode.CANNOT_RUN
+    name = "corral" if words.startswith("-") else f"corral {words.split()[0]}"
+    assert ended.stderr == (
+        f"{name}: Results cannot be written to stdout: {reason}.\n  → Redirect stdout to another place\n"
+    )
+
+
+def test_a_closed_stderr_changes_no_result():
+    corral = Path(sys.executable).with_name("corral")
+
+    ended = subprocess.run(["bash", "-c", f"{corral} seat nothing 2>&-"], capture_output=True, text=True, check=False)
+
+    assert (ended.returncode, ended.stdout) == (ExitCode.REFUSED, "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
