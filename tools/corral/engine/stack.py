@@ -110,8 +110,9 @@ def recorded(state: Path) -> Running | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not what `corral up` writes"
         raise CannotRun(
-            f"{record} is damaged, and a stack may be running: {error}.",
+            f"{record} is damaged, and a stack may be running: {why}.",
             next_step=f"Stop any llama-swap of yours with: kill PID; then: rm {record}",
         ) from None
 

@@ -101,6 +101,7 @@ def test_a_damaged_record_is_never_taken_for_nothing(content, tmp_path):
     for ask in (stack.running, stack.stop, stack.clear_leftovers):
         with pytest.raises(CannotRun, match="is damaged, and a stack may be running") as error:
             ask(tmp_path)
+        assert error.value.message.endswith(": it is not what `corral up` writes.")
         assert str(record) in error.value.next_step
     assert record.exists()
 
