@@ -25,7 +25,7 @@ from .errors import CorralError
 from .fetch import fetch
 from .lease import DEFAULT_LEASE_TTL
 from .lock_file import read_lock
-from .progress import Lines, Report, as_json, describe, seconds_of
+from .progress import Lines, Report, as_json, describe, positive_seconds, seconds_of
 from .prune import DEFAULT_GRACE, prune
 from .stopping import stop_on_sigterm
 from .store import Store
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     add("fetch", _fetch, "download what is missing, verified, and link it", models="*").add_argument(
         "--lease-ttl",
         metavar="SECONDS",
-        type=float,
+        type=positive_seconds,
         default=DEFAULT_LEASE_TTL,
         help="silence after which another downloader counts as dead (default: %(default)s)",
     )

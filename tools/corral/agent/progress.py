@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import re
 import time
 from collections.abc import Callable
@@ -304,8 +306,19 @@ def duration(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """The seconds in a duration such as ``90s``, ``15m``, ``24h`` or ``7d``; any other text is a ``ValueError``."""
+    """The seconds in a duration such as ``90s``, ``15m`` or ``7d``; any other text is an ``ArgumentTypeError``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([smhd]?)", text.strip())
     if not found:
-        raise ValueError(f"{text!r} is no duration")
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 90s, 15m, 24h or 7d")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+
+
+def positive_seconds(text: str) -> float:
+    """The number above 0 in *text*; any other text is an ``ArgumentTypeError``."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (0 < value < math.inf):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value

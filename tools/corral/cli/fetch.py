@@ -20,7 +20,7 @@ from contextlib import nullcontext
 from corral import output
 from corral.agent.fetch import fetch
 from corral.agent.lease import DEFAULT_LEASE_TTL
-from corral.agent.progress import as_json, describe
+from corral.agent.progress import as_json, describe, positive_seconds
 from corral.agent.stopping import stop_on_sigterm
 from corral.cli import options
 from corral.cli.progress_bars import progress_on_stderr
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease-ttl",
         metavar="SECONDS",
-        type=float,
+        type=positive_seconds,
         default=DEFAULT_LEASE_TTL,
         help="silence after which another downloader counts as dead (default: %(default)s)",
     )

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from corral import output, paths
+from corral.agent.progress import positive_seconds
 from corral.catalog import catalog
 from corral.cli import options
 from corral.engine import log_lines, stack
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--endpoint", metavar="URL", help="any OpenAI endpoint, with or without /v1 (default: the local llama-swap)"
     )
-    seconds: dict[str, Any] = {"metavar": "SECONDS", "type": _seconds}
+    seconds: dict[str, Any] = {"metavar": "SECONDS", "type": positive_seconds}
     silence = "a model that is loaded and sends no byte for so long has failed (default: 60)"
     parser.add_argument(
         "--timeout", **seconds, default=300.0, help="limit of each check, loading included (default: 300)"
@@ -156,13 +156,3 @@ def _logged_cause(root: str, model: str) -> str:
         return log_lines.cause(LlamaSwap(root).model_log(model))
     except CorralError:
         return ""
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (0 < value < math.inf):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
-    return value

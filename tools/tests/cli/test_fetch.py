@@ -19,6 +19,15 @@ def one(tmp_path, monkeypatch):
         yield made
 
 
+@pytest.mark.parametrize("program", [main, agent.main])
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1", "soon"])
+def test_a_lease_that_never_ends_or_never_holds_is_refused(program, seconds, capsys):
+    with pytest.raises(SystemExit) as ended:
+        program(["fetch", "--store=s", f"--lease-ttl={seconds}", *(["--lock=l"] if program is agent.main else [])])
+    assert ended.value.code == 2
+    assert "is no number of seconds above 0" in capsys.readouterr().err
+
+
 def corral(one, *words):
     return main([words[0], "--catalog", str(one.folder), "--store", str(one.store.root), *words[1:]])
 

@@ -27,6 +27,13 @@ def blobs(one):
     return len(list((one.store.root / "blobs").iterdir()))
 
 
+def test_a_duration_that_is_none_is_refused_with_examples(one, capsys):
+    with pytest.raises(SystemExit) as ended:
+        prune(one, "--grace", "5x")
+    assert ended.value.code == 2
+    assert "'5x' is no duration such as 90s, 15m, 24h or 7d" in capsys.readouterr().err
+
+
 def test_without_yes_it_lists_what_would_be_removed_and_the_command(one, capsys):
     assert prune(one, "--grace", "0") == 0
     out, err = capsys.readouterr()

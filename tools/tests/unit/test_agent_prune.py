@@ -1,5 +1,6 @@
 """Prune: what nothing needs is removed, and nothing else."""
 
+import argparse
 import errno
 import json
 import os
@@ -266,5 +267,5 @@ def test_durations_are_read(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "soon", "-1h", "1w", "1h30m", "h"])
 def test_what_is_no_duration_is_refused(text):
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is no duration such as 90s"):
         seconds_of(text)
