@@ -173,7 +173,7 @@ def write(catalog: Path, ledger: Ledger) -> None:
     """
     path = path_of(catalog)
     with refuse_unwritable(path, next_step=f"Check who owns {catalog}"):
-        write_atomically(path.resolve(), text_of(ledger))
+        write_atomically(path, text_of(ledger))
 
 
 def _unreadable(catalog: Path, why: str) -> Refused:

@@ -12,6 +12,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from corral import documents, output, paths
 from corral.catalog import catalog
 from corral.cli import options
 from corral.errors import ExitCode, Refused
-from corral.files import write_atomically
+from corral.files import refuse_unwritable, write_atomically
 from corral.lock import lock
 from corral.terraform import local
 
@@ -60,9 +61,10 @@ def run(args: argparse.Namespace) -> int:
     rendered = [*documents.repository_documents(wanted, present), documents.seating_picture()]
     stale = [item for item in rendered if item.stale]
     for item in stale:
-        output.data(f"{item.path} {'is stale' if args.check else 'written'}")
         if not args.check:
-            write_atomically(item.path, item.text)
+            with refuse_unwritable(item.path, next_step=f"ls -l {shlex.quote(str(item.path))}"):
+                write_atomically(item.path, item.text)
+        output.data(f"{item.path} {'is stale' if args.check else 'written'}")
     if args.check and stale:
         output.info("Rendered files do not match the catalog and its lock. Run: corral render")
         return ExitCode.FAILED

@@ -267,7 +267,7 @@ def write(path: Path, lock: Lock) -> bool:
     text = lock.text()
     if path.exists() and path.read_bytes() == text.encode():
         return False
-    write_atomically(path.resolve(), text)
+    write_atomically(path, text)
     return True
 
 
