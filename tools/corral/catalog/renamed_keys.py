@@ -28,7 +28,7 @@ def rename(file: Path) -> None:
     if text is None:
         return
     with refuse_unwritable(file, next_step=f"ls -l {shlex.quote(str(file))}"):
-        write_atomically(file.resolve(), text)
+        write_atomically(file, text)
 
 
 def _text(file: Path) -> str:
@@ -52,6 +52,8 @@ def _renamed(text: str) -> str | None:
     new = text
     for key, _ in reversed(node.value):
         if isinstance(key, yaml.ScalarNode) and key.value in RENAMED:
-            start = text.index(key.value, key.start_mark.index)  # within its quotes
-            new = new[:start] + RENAMED[key.value] + new[start + len(key.value) :]
+            start, end = key.start_mark.index, key.end_mark.index
+            before, plain, after = text[start:end].rpartition(key.value)  # within its quotes; an escaped key has none
+            name = f"{before}{RENAMED[key.value]}{after}" if plain else f'"{RENAMED[key.value]}"'
+            new = new[:start] + name + new[end:]
     return new if new != text else None

@@ -32,6 +32,9 @@ def renamed(file, text):
         ('"slot": main', '"group": main'),
         ("'slot': main", "'group': main"),
         ("? slot\n: main", "? group\n: main"),
+        ('"sl\\x6ft": main', '"group": main'),
+        ('"sl\\x6ft": main   # was a slot', '"group": main   # was a slot'),
+        ("!!str slot: main", "!!str group: main"),
     ],
 )
 @pytest.mark.parametrize("before", [True, False])
