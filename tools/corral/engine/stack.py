@@ -156,12 +156,12 @@ def start(
         digest = _digest(config)
         started = Running(mark, token, port, first_engine_port, digest, engine, llama_swap, catalog, time.time())
         _children[child.pid] = child
-        _write_record(folder, started)
         try:
+            _write_record(folder, started)
             _wait_until_answering(folder, started, child)
         except BaseException:
             _end(started, drain_s=0)
-            folder.record.unlink()
+            folder.record.unlink(missing_ok=True)
             raise
         return started, True
 

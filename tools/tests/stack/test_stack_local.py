@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -233,6 +234,19 @@ def test_a_supervisor_that_never_listens_is_ended(up, monkeypatch, tmp_path):
         up("text", program=deaf)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert stack.recorded(up.state) is None
+
+
+def test_a_supervisor_that_cannot_be_recorded_is_ended(up, monkeypatch):
+    pids = []
+
+    def full(_folder, started):
+        pids.append(started.pid)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(stack, "_write_record", full)
+    with pytest.raises(CannotRun, match="/run is full: No space left on device"):
+        up("text")
+    assert not psutil.pid_exists(*pids)
 
 
 def test_a_model_that_cannot_load_reports_why(up):
