@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import yaml
 
 from corral import paths
 from corral.cli.main import main
 from corral.engine import stack
+from corral.errors import CannotRun
+from corral.terraform import local
+from tests.support.kernel import fill, small_disk
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
@@ -37,6 +43,24 @@ def test_a_stale_lock_is_refused_by_name(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "models/tiny-text.yaml has changed since it was locked" in error
     assert "corral lock --catalog" in error
+
+
+def test_a_full_disk_is_named_and_nothing_is_left_in_the_repository(tmp_path, monkeypatch, capsys):
+    store, engine = tmp_path / "store", Path("llama-server")
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        monkeypatch.setenv("CORRAL_STATE", str(disk / "state"))
+        room = fill(disk)
+        assert main(["plan", "--local", "--catalog", str(DEMO)]) == 3
+        assert f"{disk}/state/terraform is full: No space left on device" in capsys.readouterr().err
+
+        room.unlink()
+        local.render_local(DEMO, store, engine, state=disk / "state")
+        (disk / "state" / "terraform" / "terraform.tfstate").unlink()
+        os.truncate(fill(disk), (disk / "filler").stat().st_size - 4096)
+        with pytest.raises(CannotRun, match="Failed to save state") as caught:
+            local.render_local(DEMO, store, engine, state=disk / "state")
+    assert "errored.tfstate" not in caught.value.message
+    assert not (local.STACK / "errored.tfstate").exists()
 
 
 def test_the_configuration_of_another_machine_names_what_lies_there(capsys):
