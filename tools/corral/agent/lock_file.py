@@ -160,6 +160,13 @@ def rewrite_step(path: Path, relock: str = "corral lock") -> str:
     return f"Restore it from version control, or write it anew: rm {shlex.quote(str(path))} && {relock}"
 
 
+def content_of(path: Path) -> bytes:
+    """The bytes of *path*; an OSError also where it is a FIFO or a device, of which a read might not end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "It is no regular file", str(path))
+    return path.read_bytes()
+
+
 def text_of(path: Path) -> str | None:
     """The lock's text, None without a file; U+FFFD for what is not UTF-8: a lock is ASCII and has none of its own.
 
@@ -167,11 +174,11 @@ def text_of(path: Path) -> str | None:
         Refused: the file cannot be opened.
     """
     try:
-        return path.read_bytes().decode("utf-8", errors="replace")
+        return content_of(path).decode("utf-8", errors="replace")
     except FileNotFoundError:
         return None
     except OSError as error:
-        is_no_file = error.errno in (errno.EISDIR, errno.ELOOP)
+        is_no_file = error.errno in (errno.EISDIR, errno.ELOOP, errno.EINVAL)
         words = ["mv", str(path), f"{path}.old"] if is_no_file else ["ls", "-l", str(path)]
         raise _unusable(path, f"{path} cannot be read: {error}.", shlex.join(words)) from None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from corral.agent.lock_file import content_of
 from corral.files import refuse_unwritable, write_atomically
 
 RENAMED = {"slot": "group"}
@@ -33,7 +34,7 @@ def rename(file: Path) -> None:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_bytes().decode("utf-8")
+        return content_of(file).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return ""  # for `corral validate` to refuse
 

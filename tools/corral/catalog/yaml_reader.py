@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from corral.agent.lock_file import content_of
 from corral.errors import CatalogInvalid, Problem
 
 KeyPath = tuple[str | int, ...]
@@ -116,7 +117,7 @@ def read(file: Path) -> Document:
         CatalogInvalid: not readable, not UTF-8, not YAML, empty, or ambiguous; every problem with its line.
     """
     try:
-        content = file.read_bytes()
+        content = content_of(file)
         value, lines = parse(content.decode("utf-8"), file)
     except UnicodeDecodeError as error:
         raise _invalid(file, f"not UTF-8 text (byte {error.start}).") from None

@@ -2,11 +2,13 @@
 
 import copy
 import json
+import os
 
 import pytest
 
 from corral.agent.errors import Code
-from corral.agent.lock_file import read_lock
+from corral.agent.lock_file import read_lock, text_of
+from corral.catalog import yaml_reader
 from corral.errors import Refused
 from tests.support.locks import write_sealed
 
@@ -102,6 +104,14 @@ def test_anything_but_such_an_extract_needs_a_seal(tmp_path, document):
     (tmp_path / "lock.json").write_text(json.dumps(document))
     with pytest.raises(Refused, match="its seal does not match"):
         read_lock(tmp_path / "lock.json")
+
+
+@pytest.mark.parametrize("read", [read_lock, text_of, yaml_reader.read])
+def test_what_is_no_regular_file_is_not_read(read, tmp_path):
+    (tmp_path / "lock.json").symlink_to(os.devnull)  # which ends; a FIFO without a writer would not
+
+    with pytest.raises(Refused, match="It is no regular file"):
+        read(tmp_path / "lock.json")
 
 
 def test_shards_keep_their_order_and_get_numbered_links(tmp_path):
