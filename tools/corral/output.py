@@ -30,8 +30,7 @@ def write(text: str) -> None:
     """Write *text* to stdout, and what is still buffered.
 
     Raises:
-        BrokenPipeError: its reader has gone.
-        CannotRun: it is closed, or its disk is full.
+        BrokenPipeError, CannotRun: its reader has gone; it is closed, or its disk is full.
     """
     try:
         sys.stdout.write(text)

@@ -132,11 +132,7 @@ def read(file: Path) -> Document:
 
 
 def parse(text: str, file: Path) -> tuple[Any, dict[KeyPath, int]]:
-    """The value of the YAML *text* of *file*, and the line of every key and value; None without lines when it is empty.
-
-    Raises:
-        CatalogInvalid: not YAML, more than one document, or ambiguous; every problem with its line.
-    """
+    """The value in *text* of *file*, and the line of each key and value (none when it is empty); raises as ``read``."""
     try:
         node = _compose(text)
     except RecursionError:

@@ -22,7 +22,6 @@ from corral.terraform.runner import Finished, Terraform, environment, refused
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 _BUSY_LIMIT_S = 60.0
-_UNSAVED = "Failed to persist state to backend"
 _OTHER_STATE = "Stop it, or choose another state folder with: CORRAL_STATE=DIR"
 
 
@@ -88,7 +87,7 @@ def _stack(
 def _error(failed: Finished, catalog: Path, folder: Path) -> Refused | CannotRun:
     if (rules := failed.broken_rules) and rules == failed.errors:
         return refused(rules, catalog)
-    message, unsaved, _ = failed.message.partition(f"\n{_UNSAVED}")
+    message, unsaved, _ = failed.message.partition("\nFailed to persist state to backend")
     if unsaved:  # Terraform then leaves the state in the stack's folder; this one holds nothing that a run needs
         (STACK / "errored.tfstate").unlink(missing_ok=True)
     return CannotRun(
