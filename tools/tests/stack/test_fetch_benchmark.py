@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "fetch.py"
-NOT_SPEED = ("G4", "G8")  # G4 stands for G4 and G5
+# G4 stands for G4 and G5.  G8 counts what the server has sent and a starved agent has not read yet, so it depends on
+# the machine's load; test_agent_fetch.py kills downloads while the hub holds back the rest.
+NOT_SPEED = ("G4",)
 
 
 def test_the_small_benchmark_meets_the_goals_that_are_no_speeds(tmp_path):
@@ -13,4 +15,4 @@ def test_the_small_benchmark_meets_the_goals_that_are_no_speeds(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     goals = {line.split()[0] for line in done.stdout.splitlines()[2:]}
-    assert goals == {"G4", "G5", "G8"}
+    assert goals == {"G4", "G5"}
