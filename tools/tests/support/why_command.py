@@ -9,9 +9,11 @@ from collections.abc import Callable
 import psutil
 
 from corral.cli.main import main
+from corral.engine import log_lines
 from corral.engine.llama_swap import LlamaSwap
+from corral.engine.stack_folder import StackFolder
 from corral.why import local
-from tests.support.engine_process import post, question
+from tests.support.engine_process import post, question, wait_for
 
 CLASSES = {
     "healthy", "not-in-catalog", "stack-down", "engine-missing", "file-missing", "file-damaged", "bad-argument",
@@ -75,4 +77,12 @@ def unload(stack, model: str) -> None:
 
 
 def fails(stack, model: str) -> None:
+    """Have a load of *model* fail; llama-swap answers before it writes the end into its log, so wait for that."""
+    before = _ends(stack, model)
     assert send(stack, model)[0] == 500
+    wait_for(lambda: _ends(stack, model) > before, what=f"the end of {model} in llama-swap's log")
+
+
+def _ends(stack, model: str) -> int:
+    log = StackFolder(stack.state).log.read_text(errors="replace")
+    return sum((event.kind, event.model) == ("ended", model) for event in log_lines.events(log))
