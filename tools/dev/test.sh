@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests, several at a time: Terraform's, then Python's, whose summary names the skipped tests with their reasons.
+# All tests, several at a time: Terraform's beside Python's, whose summary names the skipped tests with their reasons.
 # Arguments go to pytest (make test ARGS="-k catalog").
 # INSTALL=1 installs the Debian packages without which tests are skipped.
 set -uo pipefail
@@ -17,6 +17,10 @@ provider=$(tools/dev/terraform_provider.sh) || exit
 status=0
 # Built here, once and with a message, instead of in the first test that needs it.
 .venv/bin/corral engine --build || exit
-.venv/bin/python tools/dev/terraform_test.py --only test || status=1
+terraform=$(mktemp)
+trap 'rm -f "$terraform"' EXIT
+.venv/bin/python tools/dev/terraform_test.py --only test >"$terraform" 2>&1 &
 tools/dev/test_python.sh "$@" || status=1
+wait "$!" || status=1
+cat "$terraform"
 exit "$status"
