@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import httpx2
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, constants
 from huggingface_hub import errors as hub_errors
 from huggingface_hub.hf_api import ModelInfo, RepoFile
 
@@ -20,6 +20,9 @@ from corral.catalog.intent import Model, Source
 from corral.errors import HubUnavailable, HubUnreachable, Refused, RevisionMissing
 from corral.hub import select
 from corral.hub.resolved import Resolved
+
+# Else the library sends one more request, for a list of programs of which its User-Agent would name the running one.
+constants.HF_HUB_DISABLE_TELEMETRY = True
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -468,6 +468,14 @@ def test_a_token_for_the_hub_does_not_reach_the_data_host(catalog, hub, monkeypa
     assert {entry.headers.get("authorization") for entry in hub.log if not entry.is_data} == {"Bearer hf_secret"}
 
 
+def test_the_hub_gets_requests_for_the_models_only(catalog, hub):
+    # A process of its own: huggingface_hub reads HF_ENDPOINT when it is imported.
+    subprocess.run([sys.executable, "-m", "corral.cli.main", "lock", "--catalog", str(catalog)], check=True)
+
+    assert {entry.path.split("/")[1] for entry in hub.log} == {"api", "cdn", "corral"}
+    assert [entry.path for entry in hub.log if not entry.path.startswith(("/api/models/", "/cdn/", "/corral/"))] == []
+
+
 # -- the images of the cluster --------------------------------------------------------------------------------
 
 
