@@ -31,6 +31,7 @@ _RULES: tuple[Callable[[Case], Verdict | None], ...] = (
     run_rules.evidence_missing,
     run_rules.progress_unknown,
     run_rules.waiting_for_rival,
+    run_rules.load_without_end,
     stack_rules.lock_unusable,
 )
 

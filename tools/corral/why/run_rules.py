@@ -101,6 +101,13 @@ def progress_unknown(case: Case) -> Verdict | None:
     return _unknown(case, ["llama-swap reports it as ready.", case.in_flight(), unknown])
 
 
+def load_without_end(case: Case) -> Verdict | None:
+    """Its load began, by the log, and llama-swap has no process of it: the end is not in the log yet."""
+    if case.facts.resident or case.facts.history.state != "loading":
+        return None
+    return _unknown(case, ["Its load has begun, and llama-swap lists no process of it: the log lags behind."])
+
+
 def _unknown(case: Case, lines: list[str]) -> Verdict:
     steps = case.steps("inspect", "smoke", "why")
     return case.verdict(Reason.UNKNOWN, "", [*lines, *case.resolved_evidence()], steps)

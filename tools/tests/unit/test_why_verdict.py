@@ -367,3 +367,11 @@ def test_a_program_that_is_there_again_can_be_started(why, expected):
 
 def test_a_name_with_a_space_stays_one_word():
     assert judge(UP, replace(UNLOADED, name="a b", id=""), StepOptions()).reason is Reason.NOT_IN_CATALOG
+
+
+def test_a_load_that_began_and_has_no_process_is_not_healthy():
+    """llama-swap answers a failed request before it writes the end of the load into its log."""
+    verdict = judge(UP, replace(UNLOADED, history=History("loading", NOW - 1)), StepOptions())
+
+    assert verdict.reason is Reason.UNKNOWN
+    assert "corral why" in " ".join(verdict.next_steps)
