@@ -10,6 +10,7 @@ import pytest
 SETTINGS = (
     "CORRAL_API_KEY",
     "CORRAL_ALLOW_HTTP",
+    "CORRAL_ENGINE_ENV",
     "CORRAL_VRAM_SOURCE",
     "HF_ENDPOINT",
     "HF_HUB_OFFLINE",

@@ -9,6 +9,7 @@ examples:
   corral up --detach --port 9000               in the background; stop it with: corral down
   corral up --catalog ~/models/catalog         another catalog
   LLAMA_SERVER=/opt/llama.cpp/llama-server corral up    an engine of your own
+  CORRAL_ENGINE_ENV=LD_PRELOAD corral up       one more variable of this shell for llama-swap and its engines
 """
 
 from __future__ import annotations

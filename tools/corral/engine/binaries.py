@@ -14,7 +14,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.engine import embedded, llama_swap_build
+from corral.engine import embedded, environment, llama_swap_build
 from corral.engine.go_build import Report
 from corral.errors import ProgramMissing, Refused
 
@@ -37,13 +37,14 @@ def llama_server() -> Program:
     """The llama-server of this machine: ``LLAMA_SERVER=``, then PATH, then the embedded engine.
 
     Raises:
-        Refused: ``LLAMA_SERVER`` does not name a program that starts.
+        Refused: ``LLAMA_SERVER`` does not name a program that starts, or ``environment.of_engine`` refuses.
         ProgramMissing: the one on PATH does not start, or there is none and the embedded engine cannot run here.
     """
+    variables = environment.of_engine()
     path, origin = find_llama_server()
     if origin == "embedded":
         return Program(path, origin, f"{embedded.LLAMA_CPP_BUILD} (xllamacpp {embedded.WHEEL_VERSION})")
-    return Program(path, origin, _llama_cpp_build(_version_text(path, "--version", origin)))
+    return Program(path, origin, _llama_cpp_build(_version_text(path, "--version", origin, variables)))
 
 
 def find_llama_server() -> tuple[Path, str]:
@@ -72,7 +73,7 @@ def find_llama_swap() -> Program:
     """The program of ``llama_swap``, which raises the same; builds nothing."""
     if own := _own("LLAMA_SWAP", "llama-swap"):
         path, origin = own
-        printed = _version_text(path, "-version", origin)
+        printed = _version_text(path, "-version", origin, environment.of_engine())
         return Program(path, origin, printed.partition("\n")[0].removeprefix("version:").strip() or _UNKNOWN)
     path = llama_swap_build.cached_path()
     origin = "cache" if _is_program(path) else "to be built"
@@ -92,11 +93,17 @@ def _own(variable: str, name: str) -> tuple[Path, str] | None:
     return (Path(found).absolute(), "PATH") if found else None
 
 
-def _version_text(path: Path, flag: str, origin: str) -> str:
+def _version_text(path: Path, flag: str, origin: str, variables: dict[str, str]) -> str:
     """The version as *path* prints it, which proves that it starts: it may miss a shared library."""
     try:
         done = subprocess.run(
-            [path, flag], capture_output=True, text=True, errors="replace", check=False, timeout=_VERSION_LIMIT_S
+            [path, flag],
+            env=variables,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_VERSION_LIMIT_S,
         )
         printed = f"{done.stdout}\n{done.stderr}".strip()
         if done.returncode == 0:

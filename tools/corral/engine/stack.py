@@ -7,7 +7,6 @@ a killed llama-swap leaves behind is found there, and no other process is ever t
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from corral.engine import ports, processes
+from corral.engine import environment, ports, processes
 from corral.engine.binaries import Program
 from corral.engine.go_build import Report
 from corral.engine.llama_swap import LlamaSwap
@@ -35,8 +34,6 @@ _ENGINE_GRACE_S = 3.0  # an engine without llama-swap has no client
 _ROUNDS = 3  # a process may start another one while the first list of them is being ended
 _POLL_S = 0.02
 _MARKER = "CORRAL_STACK"
-# Of the caller's environment: it would change an engine behind the lock's back, or is none of its business.
-_WITHHELD = ("HF_TOKEN", "LLAMA_API_KEY", "LLAMA_ARG_", "LLAMA_LOG_")
 # An engine that cannot use a card needs no preflight of one.  The caller's own source comes first.
 _VRAM_SOURCE = "CORRAL_VRAM_SOURCE"
 _NO_CARD = "echo the embedded engine uses no NVIDIA card"
@@ -227,10 +224,10 @@ def _clear_leftovers(state: Path, report: Report) -> None:
 
 
 def _spawn(folder: StackFolder, llama_swap: Path, port: int, token: str, engine: Program) -> subprocess.Popen[bytes]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
+    settings = {_MARKER: token, "GGML_NO_BACKTRACE": "1", "LLAMA_ARG_LOG_VERBOSITY": _PRINTS_ITS_BUFFERS}
+    variables = environment.of_engine(**settings)
     if engine.origin == "embedded":
-        environment.setdefault(_VRAM_SOURCE, _NO_CARD)
-    environment |= {_MARKER: token, "GGML_NO_BACKTRACE": "1", "LLAMA_ARG_LOG_VERBOSITY": _PRINTS_ITS_BUFFERS}
+        variables.setdefault(_VRAM_SOURCE, _NO_CARD)
     # A shell, replaced before anything happens, because only a process can set its own limits: no core dumps.
     shell = ["/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh"]
     command = [*shell, str(llama_swap), "-config", str(folder.config), "-listen", f"{ports.HOST}:{port}"]
@@ -241,7 +238,7 @@ def _spawn(folder: StackFolder, llama_swap: Path, port: int, token: str, engine:
             stdout=log,
             stderr=log,
             cwd=folder.state,
-            env=environment,
+            env=variables,
             start_new_session=True,
         )
 

@@ -7,6 +7,7 @@ TF_CLI_CONFIG_FILE.  Only TF_CLI_ARGS… is withheld here: it would change corra
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import tempfile
@@ -26,7 +27,7 @@ from corral.errors import CannotRun, CorralError, Failed, Refused
 from corral.paths import REPOSITORY
 from corral.terraform import applying, remedies
 from corral.terraform.program import ON_PATH, as_typed, find_terraform
-from corral.terraform.runner import Finished, Terraform, environment, refused
+from corral.terraform.runner import Finished, Terraform, refused
 
 if TYPE_CHECKING:
     from corral.terraform.guard import ClusterGuard
@@ -82,7 +83,9 @@ class Homelab:
     ) -> None:
         self._stack = stack or STACK
         self._catalog, self._report = catalog, report
-        self._terraform = Terraform(find_terraform(), self._stack, environment("TF_CLI_ARGS"), self._explain)
+        # The operator's own run: its backend, provider and modules may need any of the shell's variables.
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("TF_CLI_ARGS")}
+        self._terraform = Terraform(find_terraform(), self._stack, variables, self._explain)
         self._inputs: dict[str, Any] = {
             "var_file": [str(file.absolute()) for file in var_files],
             "var": [f"catalog={catalog.absolute()}"] if catalog else [],

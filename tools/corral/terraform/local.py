@@ -14,11 +14,12 @@ from pathlib import Path
 
 from python_terraform import IsFlagged
 
+from corral.engine import environment
 from corral.errors import CannotRun, Refused
 from corral.files import exclusive_lock
 from corral.paths import REPOSITORY
 from corral.terraform.program import find_terraform
-from corral.terraform.runner import Finished, Terraform, environment, refused
+from corral.terraform.runner import Finished, Terraform, refused
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 _BUSY_LIMIT_S = 60.0
@@ -78,7 +79,7 @@ def _stack(
     with exclusive_lock(folder, timeout_s=_BUSY_LIMIT_S, remedy=_OTHER_STATE):
         file = folder / "inputs.tfvars.json"
         file.write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
-        variables = environment("TF_CLI_ARGS", "TF_VAR_", "TF_WORKSPACE", TF_DATA_DIR=str(folder / "data"))
+        variables = environment.allowed(environment.TERRAFORM, TF_DATA_DIR=str(folder / "data"))
         terraform = Terraform(find_terraform(), STACK, variables, lambda failed: _error(failed, catalog, folder))
         terraform.run("init", reconfigure=IsFlagged, backend_config={"path": str(folder / "terraform.tfstate")})
         yield terraform, folder, {"var_file": str(file), "lock_timeout": f"{_BUSY_LIMIT_S:.0f}s"}

@@ -6,7 +6,6 @@ Its JSON lines (``-json``) become events, its errors become corral's.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,7 +84,7 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
         self, program: str, stack: Path, environment: Mapping[str, str], explain: Callable[[Finished], CorralError]
     ) -> None:
         super().__init__(working_dir=str(stack), terraform_bin_path=program)
-        self.environment = dict(environment)
+        self.environment = {**environment, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
         self.explain = explain
 
     def read_state_file(self, file_path: str | None = None) -> None:
@@ -122,12 +121,6 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
                 errors="replace",
             )
         return finished(done.returncode, done.stdout, done.stderr)
-
-
-def environment(*withheld: str, **added: str) -> dict[str, str]:
-    """The caller's environment with *added*, without variables that begin with *withheld*: they would change a run."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(withheld)}
-    return kept | {"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"} | added
 
 
 @contextmanager

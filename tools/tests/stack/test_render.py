@@ -18,6 +18,7 @@ from corral.errors import CannotRun, CatalogInvalid, ProgramMissing, Refused
 from corral.files import exclusive_lock
 from corral.lock import lock
 from corral.terraform import local, runner
+from corral.terraform.program import find_terraform
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog, write_lock
 
 ENGINE = Path("/opt/llama-server")
@@ -307,6 +308,18 @@ def test_settings_of_the_shell_for_terraform_do_not_matter(catalog, tmp_path, mo
     text = local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert yaml.safe_load(text)["startPort"] == 5800
+
+
+def test_no_secret_of_the_shell_reaches_terraform(catalog, tmp_path, monkeypatch):
+    fake_terraform(tmp_path, monkeypatch, f'env >> {tmp_path}/environment; exec {find_terraform()} "$@"')
+    for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PG_CONN_STR", "TF_TOKEN_app_terraform_io", "TF_VAR_password"):
+        monkeypatch.setenv(name, "hunter2")
+
+    local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    reached = (tmp_path / "environment").read_text()
+    assert "TF_DATA_DIR=" in reached
+    assert "hunter2" not in reached
 
 
 def test_where_there_is_no_terraform_the_way_to_one_is_named(catalog, tmp_path, monkeypatch):

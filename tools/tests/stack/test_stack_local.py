@@ -343,15 +343,33 @@ def test_a_stop_in_a_hurry_does_not_wait_for_a_stream(up):
     assert running.members() == []
 
 
-def test_the_callers_settings_do_not_reach_the_engine(up, monkeypatch):
-    monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "512")
-    monkeypatch.setenv("LLAMA_API_KEY", "secret")
-    monkeypatch.setenv("HF_TOKEN", "secret")
+def test_the_callers_secrets_and_settings_reach_neither_llama_swap_nor_the_engine(up, monkeypatch):
+    kept_out = (
+        "AWS_SECRET_ACCESS_KEY",
+        "HF_TOKEN",
+        "LLAMA_API_KEY",
+        "LLAMA_ARG_CTX_SIZE",
+        "OPENAI_API_KEY",
+        "PG_CONN_STR",
+    )
+    for name in (*kept_out, "NAMED_BY_THE_OPERATOR"):
+        monkeypatch.setenv(name, "512")
+    monkeypatch.setenv("CORRAL_ENGINE_ENV", "NAMED_BY_THE_OPERATOR")
     running = up("text")
     assert chat(running.endpoint, "Hello.", model="text")["message"]["content"] == "OK"
-    environment = psutil.Process(engine_of(running).pid).environ()
-    assert environment["GGML_NO_BACKTRACE"] == "1"
-    assert not {"LLAMA_ARG_CTX_SIZE", "LLAMA_API_KEY", "HF_TOKEN"} & set(environment)
+    for pid in (running.pid, engine_of(running).pid):
+        environment = psutil.Process(pid).environ()
+        assert environment["GGML_NO_BACKTRACE"] == "1"
+        assert [name for name, value in environment.items() if value == "512"] == ["NAMED_BY_THE_OPERATOR"]
+
+
+def test_a_config_file_of_the_user_does_not_change_the_engine(up, monkeypatch, tmp_path):
+    (tmp_path / "llama.cpp").mkdir()
+    (tmp_path / "llama.cpp" / "config.ini").write_text("metrics = true\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    running = up("text")
+    chat(running.endpoint, "Hello.", model="text")
+    assert get(f"http://127.0.0.1:{running.first_engine_port}/metrics")[0] == 501
 
 
 def test_a_crash_would_leave_no_core(up):
