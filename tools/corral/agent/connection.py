@@ -6,34 +6,13 @@ import base64
 import contextlib
 import functools
 import http.client
-import ipaddress
 import socket
 import ssl
 import threading
 import urllib.request
-from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-class Origin(NamedTuple):
-    """The server that a connection, and a token, belongs to."""
-
-    scheme: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether *host*, a name or an address, is this machine."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
+from .hub_policy import Origin, is_loopback
 
 
 class Connection:

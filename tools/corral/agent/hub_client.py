@@ -10,21 +10,16 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import http.client
-import os
 import re
 import ssl
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import quote, urljoin, urlsplit
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
 
-from .connection import DEFAULT_PORTS, Connection, Origin, Pool, is_loopback
+from .connection import Connection, Pool
 from .errors import CannotRun, Code, CorralError, Failed, Refused
-
-DEFAULT_ENDPOINT = "https://huggingface.co"
+from .hub_policy import Address, HubPolicy, shown
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAY_PASS = (408, 425, 429)
@@ -32,7 +27,6 @@ _EXPIRED = (*_REDIRECTS, 401, 403, 404, 410)
 _MAX_REDIRECTS = 10
 _MAX_FRESH_REFUSALS = 3
 _CONTENT_RANGE = re.compile(r"bytes[ =](\d+)-\d+(?:/(\d+|\*))?", re.IGNORECASE)
-_SAFE_IN_ADDRESSES = "%/:?#[]@!$&'()*+,;=~"
 
 
 @dataclass(eq=False)
@@ -46,71 +40,25 @@ class RetryableError(Exception):
 
 
 @dataclass(frozen=True)
-class Hub:
+class Hub(HubPolicy):
     """A hub, and the access to it."""
 
-    endpoint: str = DEFAULT_ENDPOINT  # https://host, with an optional path
-    token: str | None = field(default=None, repr=False)  # sent to the endpoint's origin only
-    plain_http_hosts: frozenset[str] = frozenset()  # besides loopback
     timeout: float = 15.0  # seconds without a byte before a connection counts as stalled
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Hub:
-        """The hub of ``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_TOKEN_PATH`` and ``CORRAL_ALLOW_HTTP``."""
-        allowed = environment.get("CORRAL_ALLOW_HTTP", "").split(",")
-        hub = cls(
-            endpoint=(environment.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/"),
-            token=_find_token(environment),
-            plain_http_hosts=frozenset(host.strip().lower() for host in allowed if host.strip()),
-        )
-        hub.origin_of(hub.endpoint)
-        return hub
-
-    def origin_of(self, url: str) -> Origin:
-        """The origin of *url*, or ``Refused`` for plain HTTP to a host that is not allowed by name."""
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host, port = None, None
-        if not host or parts.scheme not in ("http", "https"):
-            raise Refused(
-                f"{url!r} is not the address of a hub.",
-                next_step=f"Set HF_ENDPOINT to an address like {DEFAULT_ENDPOINT}, or unset it",
-                code=Code.HUB_ADDRESS,
-                fields={"address": url},
-            )
-        if parts.scheme == "http" and not is_loopback(host) and host not in self.plain_http_hosts:
-            raise Refused(
-                f"http://{parts.netloc} is plain HTTP: anyone on the way can read and change what it carries.",
-                next_step=f"Use https, or allow this one host by name: CORRAL_ALLOW_HTTP={host}",
-                code=Code.HUB_ADDRESS,
-                fields={"address": f"http://{parts.netloc}"},
-            )
-        return Origin(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme])
 
     def file(self, repo: str, revision: str, path: str) -> HubFile:
         """The file *path* of *repo* at *revision*."""
-        return HubFile(self, f"{self.endpoint}/{quote(repo)}/resolve/{quote(revision, safe='')}/{quote(path)}")
-
-
-class _Address(NamedTuple):
-    """Where a file is; *trusted* when no other host redirected there: only then the hub may get the token."""
-
-    url: str
-    trusted: bool
+        return HubFile(self, self.first(f"/{quote(repo)}/resolve/{quote(revision, safe='')}/{quote(path)}"))
 
 
 class HubFile:
     """One file of a hub, read by ranges; safe to use from several threads."""
 
-    def __init__(self, hub: Hub, url: str) -> None:
+    def __init__(self, hub: Hub, address: Address) -> None:
         self._hub = hub
-        self._url = url
-        self._home = hub.origin_of(url)
+        self._first = address
         self._pool = Pool(hub.timeout)
         self._resolving = threading.Lock()
-        self._address: _Address | None = None
+        self._address: Address | None = None
         self._address_worked = False
         self._fresh_refusals = 0
 
@@ -130,24 +78,23 @@ class HubFile:
 
     def _follow(self, start: int, end: int) -> RangeResponse:
         """Follow the hub's redirects, and keep the last address."""
-        address = _Address(self._url, trusted=True)
+        address = self._first
         for _ in range(_MAX_REDIRECTS):
             response = self._get(address, start, end)
             location = response.headers.get("Location")
             if response.status not in _REDIRECTS or not location:
-                if address.url != self._url:
+                if address != self._first:
                     self._address, self._address_worked = address, False
                 return self._read(address, response, start, end)
             response.close()
-            url = urljoin(address.url, _quoted(location))
-            address = _Address(url, address.trusted and self._hub.origin_of(url) == self._home)
+            address = self._hub.next(address, location)
         raise CannotRun(
-            f"{_shown(self._url)} redirects more than {_MAX_REDIRECTS} times.",
+            f"{shown(self._first.url)} redirects more than {_MAX_REDIRECTS} times.",
             code=Code.HUB_ANSWER,
-            fields={"address": _shown(self._url)},
+            fields={"address": shown(self._first.url)},
         )
 
-    def _read(self, address: _Address, response: RangeResponse, start: int, end: int) -> RangeResponse:
+    def _read(self, address: Address, response: RangeResponse, start: int, end: int) -> RangeResponse:
         """Check the head of a response that is no redirect."""
         try:
             self._check(address, response, start, end)
@@ -157,8 +104,8 @@ class HubFile:
         self._address_worked, self._fresh_refusals = True, 0
         return response
 
-    def _check(self, address: _Address, response: RangeResponse, start: int, end: int) -> None:
-        status, what = response.status, _shown(address.url)
+    def _check(self, address: Address, response: RangeResponse, start: int, end: int) -> None:
+        status, what = response.status, shown(address.url)
         if status == 206:
             response.start, response.total = _range_of(response, start, end, what)
         elif status == 200:
@@ -167,7 +114,7 @@ class HubFile:
             raise RetryableError(f"{what} ends before byte {start}", becomes=Failed, code=Code.CONTENT_DIFFERS)
         elif status in _MAY_PASS or status >= 500:
             raise RetryableError(f"{what} answered {status}", wait=_retry_after(response.headers.get("Retry-After")))
-        elif address.url == self._url or status not in _EXPIRED:
+        elif address == self._first or status not in _EXPIRED:
             raise self._refusal(address.url, response)
         else:  # a signed address: it has expired, or, after several new ones in a row, the refusal is final
             if self._address == address:
@@ -182,13 +129,15 @@ class HubFile:
                 f"{what} is compressed, though it was requested as it is", becomes=Failed, code=Code.HUB_ANSWER
             )
 
-    def _get(self, address: _Address, start: int, end: int) -> RangeResponse:
-        origin = self._hub.origin_of(address.url)
-        parts = urlsplit(address.url)
+    def _get(self, address: Address, start: int, end: int) -> RangeResponse:
+        origin, parts = address.origin, urlsplit(address.url)
         target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
-        headers = {"User-Agent": "corral-agent", "Accept-Encoding": "identity", "Range": f"bytes={start}-{end - 1}"}
-        if self._hub.token and address.trusted and origin == self._home:
-            headers["Authorization"] = f"Bearer {self._hub.token}"
+        headers = {
+            "User-Agent": "corral-agent",
+            "Accept-Encoding": "identity",
+            "Range": f"bytes={start}-{end - 1}",
+            **self._hub.authorization(address),
+        }
         while True:
             try:
                 connection = self._pool.take(origin)
@@ -213,7 +162,7 @@ class HubFile:
     def _refusal(self, url: str, response: RangeResponse) -> CorralError:
         """The error for a response that another request will not change."""
         status, code = response.status, response.headers.get("X-Error-Code", "")
-        what = _shown(url)
+        what = shown(url)
         if status == 404 or code == "RepoNotFound":
             private = ", or is private and needs a token" if code == "RepoNotFound" else ""
             return Refused(
@@ -294,37 +243,6 @@ def _range_of(response: RangeResponse, start: int, end: int, what: str) -> tuple
     return start, None if found[2] in (None, "*") else int(found[2])
 
 
-def _quoted(location: str) -> str:
-    """*location*, which http.client reads as Latin-1, with all characters escaped that an address must not hold."""
-    return quote(location.strip().encode("latin-1"), safe=_SAFE_IN_ADDRESSES)
-
-
-def _find_token(environment: Mapping[str, str]) -> str | None:
-    """``HF_TOKEN``, else the file that ``HF_TOKEN_PATH`` names, else the token that ``hf auth login`` stored."""
-    token = environment.get("HF_TOKEN", "").strip()
-    if not token:
-        named = environment.get("HF_TOKEN_PATH")
-        cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-        home = environment.get("HF_HOME") or f"{cache}/huggingface"
-        path = Path(named or f"{home}/token").expanduser()
-        try:
-            token = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            if named:
-                raise Refused(
-                    f"HF_TOKEN_PATH names {path}, which cannot be read: {error}.",
-                    code=Code.TOKEN_UNUSABLE,
-                    fields={"path": str(path)},
-                ) from error
-    if not (token.isascii() and token.isprintable()):
-        raise Refused(
-            "The hub token holds characters that no token has.",
-            next_step="Set HF_TOKEN again",
-            code=Code.TOKEN_UNUSABLE,
-        )
-    return token or None
-
-
 def _retry_after(value: str | None) -> float | None:
     """The seconds in a ``Retry-After`` header: a number, or a date."""
     if not value:
@@ -346,8 +264,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
-
-
-def _shown(url: str) -> str:
-    """*url* without its query, which may hold a signature."""
-    return urlsplit(url)._replace(query="", fragment="").geturl()

@@ -5,8 +5,9 @@ import ssl
 import pytest
 
 from corral.agent import connection
-from corral.agent.connection import Connection, is_loopback
+from corral.agent.connection import Connection
 from corral.agent.hub_client import Hub
+from corral.agent.hub_policy import Origin, is_loopback
 from corral.errors import CannotRun, Refused
 from tests.support import faulty_hub as faults
 from tests.support.faulty_hub import FaultyHub, RepoContent
@@ -166,8 +167,8 @@ def test_an_untrusted_certificate_fails_without_retries_and_names_the_remedy(tmp
 def test_a_proxy_is_used_for_other_hosts_only(monkeypatch):
     monkeypatch.setenv("https_proxy", "http://user:pass@proxy.example:3128")
     monkeypatch.setenv("no_proxy", "inside.example")
-    outside = Connection(connection.Origin("https", "hub.example", 443), 1)
+    outside = Connection(Origin("https", "hub.example", 443), 1)
     assert (outside._http.host, outside._http._tunnel_host) == ("proxy.example", "hub.example")
     for host in ("localhost", "inside.example"):
-        direct = Connection(connection.Origin("https", host, 443), 1)
+        direct = Connection(Origin("https", host, 443), 1)
         assert (direct._http.host, direct._http._tunnel_host) == (host, None)

@@ -7,7 +7,6 @@ from email.utils import formatdate
 import pytest
 
 from corral.agent import hub_client
-from corral.agent.connection import Origin
 from tests.support import faulty_hub as faults
 from tests.support.faulty_hub import FaultyHub, RepoContent
 from tests.support.fetching import MIB, REPO, shop
@@ -150,11 +149,6 @@ def test_a_hub_at_any_loopback_address_is_allowed(one, host):
     with faults.Door(one.hub, host) as door:
         door.open()
         assert fetched_whole(one, hub=hub_client.Hub(door.endpoint))
-
-
-def test_an_address_of_six_parts_is_written_in_brackets():
-    assert str(Origin("http", "::1", 8080)) == "[::1]:8080"
-    assert str(Origin("https", "::1", 443)) == "[::1]"
 
 
 def test_retry_after_is_a_number_or_a_date():
