@@ -1,0 +1,188 @@
+"""The configuration of the guard, as ``__init__`` describes it; anything else is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from . import strict_json
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})(:[0-9]{1,5})?")
+_KEY = re.compile(r"[!-~]{16,512}")
+_KEYS = {
+    *("version", "listen", "upstream", "keys", "clients", "models", "image_hosts"),
+    *("body_mib", "retry_after_seconds", "drain_seconds"),
+}
+_INTERNAL_KEY = {"internal_key_file", "internal_key_env"}
+
+
+class Misconfigured(Exception):
+    """A file that the guard cannot start with; the message names it and the rule."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """Who a key belongs to, and what the key permits."""
+
+    name: str
+    models: frozenset[str] | None  # ids; None: every model
+    requests: int | None  # at once; None: any number
+    is_operator: bool
+
+
+@dataclass(frozen=True)
+class Config:
+    """The configuration, checked."""
+
+    listen: tuple[str, int] | str  # a path is a Unix socket's
+    upstream: tuple[str, int]
+    internal_key: str = field(repr=False)
+    keys: Path | None
+    clients: dict[str, Client]
+    models: dict[str, str]  # id or alias → id
+    image_hosts: frozenset[str]
+    body_bytes: int
+    retry_after_s: int
+    drain_s: int
+
+
+def read_config(path: Path) -> Config:
+    """The configuration in *path*, with the internal key that it names.
+
+    Raises:
+        Misconfigured: a file is missing, unreadable, or not as ``__init__`` describes it.
+    """
+    try:
+        document = strict_json.loads(path.read_text(encoding="utf-8"))
+        return _config(_Reader("", document))
+    except OSError as error:
+        raise Misconfigured(f"{error.filename} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise Misconfigured(f"{path}: {error}.") from None
+
+
+def _config(root: _Reader) -> Config:
+    sources = _INTERNAL_KEY & root.names()
+    if len(sources) != 1:
+        raise ValueError(f"exactly one of {' and '.join(sorted(_INTERNAL_KEY))} is required")
+    root.require(_KEYS | sources)
+    if root.value("version") != 1:
+        raise ValueError(f"version is {root.value('version')!r}; this guard reads version 1")
+    model_names, client_names = root.at("models"), root.at("clients")
+    models = {name: model_names.text(name) for name in model_names.names()}
+    ids = set(models.values())
+    clients = {name: _client(client_names.at(name), name, ids) for name in client_names.names()}
+    keys = None if root.value("keys") is None else root.absolute_path("keys")
+    if keys is None and not (len(clients) == 1 and all(one.is_operator for one in clients.values())):
+        raise ValueError("without keys, clients must have exactly one member, and its role must be operator")
+    return Config(
+        listen=_listen(root.at("listen")),
+        upstream=_address(root.at("upstream")),
+        internal_key=_internal_key(root, *sources),
+        keys=keys,
+        clients=clients,
+        models=models,
+        image_hosts=frozenset(root.texts("image_hosts", _HOST)),
+        body_bytes=root.number("body_mib", least=1) << 20,
+        retry_after_s=root.number("retry_after_seconds", least=1),
+        drain_s=root.number("drain_seconds", least=0),
+    )
+
+
+def _client(found: _Reader, name: str, ids: Collection[str]) -> Client:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"clients has the name {name!r}; a name has 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
+    found.require({"models", "requests", "role"})
+    models = None if found.value("models") is None else frozenset(found.texts("models"))
+    if unknown := sorted((models or frozenset()).difference(ids)):
+        raise ValueError(f"{found.where}models names {unknown[0]!r}, which is not the id of a model")
+    requests = None if found.value("requests") is None else found.number("requests", least=1)
+    if found.value("role") not in ("client", "operator"):
+        raise ValueError(f"{found.where}role is {found.value('role')!r}; it must be client or operator")
+    return Client(name, models, requests, found.value("role") == "operator")
+
+
+def _listen(found: _Reader) -> tuple[str, int] | str:
+    if found.names() == {"unix"}:
+        return str(found.absolute_path("unix"))
+    return _address(found)
+
+
+def _address(found: _Reader) -> tuple[str, int]:
+    found.require({"host", "port"})
+    host = found.text("host")
+    if not _is_loopback(host):
+        raise ValueError(f"{found.where}host is {host!r}; it must be an address of loopback")
+    return host, found.number("port", least=1, most=65535)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _internal_key(root: _Reader, source: str) -> str:
+    if source == "internal_key_file":
+        key = root.absolute_path(source).read_text(encoding="utf-8").strip()
+    else:
+        key = os.environ.get(root.text(source), "")
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"{source} {root.value(source)!r} has no key: 16 or more visible characters of ASCII")
+    return key
+
+
+class _Reader:
+    """A value of the document, and the place where it stands, for messages."""
+
+    def __init__(self, where: str, found: Any) -> None:
+        self.where = f"{where}." if where else ""
+        self._found = found
+        if not isinstance(found, dict):
+            raise ValueError(f"{where or 'the document'} must be an object")  # noqa: TRY004 - it is about a file
+
+    def names(self) -> set[str]:
+        return set(self._found)
+
+    def require(self, names: set[str]) -> None:
+        """Raise ValueError unless exactly *names* are there."""
+        for problem, found in (("is missing", names - self.names()), ("is not known", self.names() - names)):
+            if found:
+                raise ValueError(f"{self.where}{min(found)} {problem}")
+
+    def value(self, name: str) -> Any:
+        return self._found[name]
+
+    def at(self, name: str) -> _Reader:
+        return _Reader(f"{self.where}{name}", self._found[name])
+
+    def text(self, name: str) -> str:
+        found = self._found[name]
+        if not isinstance(found, str) or not found:
+            raise ValueError(f"{self.where}{name} must be a text that is not empty")
+        return found
+
+    def texts(self, name: str, form: re.Pattern[str] = re.compile(".+")) -> list[str]:
+        found = self._found[name]
+        if not isinstance(found, list) or not all(isinstance(one, str) and form.fullmatch(one) for one in found):
+            raise ValueError(f"{self.where}{name} must be a list of texts of the form {form.pattern}")
+        return found
+
+    def number(self, name: str, *, least: int, most: int = 1 << 20) -> int:
+        found = self._found[name]
+        if type(found) is not int or not least <= found <= most:
+            raise ValueError(f"{self.where}{name} must be a whole number from {least} to {most}")
+        return found
+
+    def absolute_path(self, name: str) -> Path:
+        found = Path(self.text(name))
+        if not found.is_absolute():
+            raise ValueError(f"{self.where}{name} must be an absolute path")
+        return found
