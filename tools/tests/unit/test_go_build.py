@@ -62,6 +62,20 @@ def test_other_pins_stamps_or_settings_are_another_program(hello):
     assert hello.folder != before
 
 
+@pytest.mark.parametrize(("theirs", "used"), [(None, "400"), ("50", "50")])
+def test_go_collects_less_garbage_unless_the_user_has_set_how_much(hello, monkeypatch, tmp_path, theirs, used):
+    stand_in = tmp_path / "bin" / "go"  # Go does not print the settings of its own collector
+    stand_in.parent.mkdir()
+    stand_in.write_text('#!/bin/sh\n[ "$1" = build ] || { echo go1.99; exit; }\necho "GOGC=$GOGC"; exit 1\n')
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", str(stand_in.parent), prepend=os.pathsep)
+    monkeypatch.delenv("GOGC", raising=False)
+    if theirs:
+        monkeypatch.setenv("GOGC", theirs)
+    with pytest.raises(ProgramMissing, match=rf"GOGC={used}$"):
+        hello.build(output.info)
+
+
 def test_a_failed_build_shows_the_compilers_lines_and_leaves_nothing(hello):
     (hello.pins / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
     with pytest.raises(ProgramMissing, match=r"Building hello-1 failed \(exit code 1\):\n(.|\n)*undefined: nonsense"):
