@@ -1,4 +1,4 @@
-"""Finds the programs of the stack: the llama-server, and the llama-swap in front of it.
+"""Finds the programs of the stack: the llama-server, the llama-swap in front of it, and Caddy at the door.
 
 The operator's own program wins, in a fixed order: the variable, then PATH.  A variable that is set and wrong is an
 error, never skipped.
@@ -14,11 +14,13 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.engine import embedded, environment, llama_swap_build
+from corral.engine import caddy_build, embedded, environment, llama_swap_build
 from corral.engine.go_build import Report
 from corral.errors import ProgramMissing, Refused
 
 EMBEDDED = "corral-llama-server"
+OLDEST_CADDY = "v2.11.4"
+"""The first version without the vulnerabilities that are published for Caddy 2."""
 _VERSION_LIMIT_S = 30.0
 _UNKNOWN = "unknown"
 _NO_BUILD = re.compile(r"\b0 \(unknown\)|build 0\b")
@@ -26,10 +28,10 @@ _NO_BUILD = re.compile(r"\b0 \(unknown\)|build 0\b")
 
 @dataclass(frozen=True)
 class Program:
-    """The llama-server or the llama-swap to run."""
+    """The llama-server, llama-swap or Caddy to run."""
 
-    path: Path  # absolute; a llama-swap "to be built" does not exist yet
-    origin: str  # LLAMA_SERVER, LLAMA_SWAP, PATH, embedded, cache or to be built
+    path: Path  # absolute; one "to be built" does not exist yet
+    origin: str  # LLAMA_SERVER, LLAMA_SWAP, CADDY, PATH, embedded, cache or to be built
     build: str  # its version as it prints it, or as it would be built; "unknown" when its packager left that out
 
 
@@ -75,9 +77,47 @@ def find_llama_swap() -> Program:
         path, origin = own
         printed = _version_text(path, "-version", origin, environment.of_engine())
         return Program(path, origin, printed.partition("\n")[0].removeprefix("version:").strip() or _UNKNOWN)
-    path = llama_swap_build.cached_path()
-    origin = "cache" if _is_program(path) else "to be built"
-    return Program(path, origin, llama_swap_build.pinned_version())
+    return _cached(llama_swap_build.cached_path(), llama_swap_build.pinned_version())
+
+
+def caddy(report: Report = lambda _: None) -> Path:
+    """The Caddy of this machine: ``CADDY=``, then PATH, then the user's cache; built there when missing.
+
+    Raises:
+        Refused: ``CADDY`` does not name a program that starts, or an old one.
+        ProgramMissing: the one on PATH does not start, or none could be built; the message says why.
+    """
+    found = find_caddy()
+    return caddy_build.build(report) if found.origin == "to be built" else found.path
+
+
+def find_caddy() -> Program:
+    """The program of ``caddy``, which raises the same; builds nothing.
+
+    One on PATH that is older than ``OLDEST_CADDY`` serves something else on this machine, and is passed over.
+    """
+    if own := _own("CADDY", "caddy"):
+        path, origin = own
+        build = _version_text(path, "version", origin, environment.allowed()).partition(" ")[0] or _UNKNOWN
+        if _numbers(build) >= _numbers(OLDEST_CADDY):
+            return Program(path, origin, build)
+        if origin != "PATH":
+            raise Refused(
+                f"CADDY names {path}, which is Caddy {build}; the door needs {OLDEST_CADDY} or newer: "
+                "vulnerabilities of older ones are published.",
+                next_step="unset CADDY: corral builds the one that it pins",
+            )
+    return _cached(caddy_build.cached_path(), caddy_build.pinned_version())
+
+
+def _cached(path: Path, version: str) -> Program:
+    return Program(path, "cache" if _is_program(path) else "to be built", version)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers of ``v2.11.9``; none of a version that has another form."""
+    match = re.fullmatch(r"v(\d+)\.(\d+)\.(\d+)", version)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def _own(variable: str, name: str) -> tuple[Path, str] | None:

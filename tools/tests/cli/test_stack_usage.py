@@ -86,10 +86,10 @@ def test_up_with_a_wrong_engine_names_it(monkeypatch, capsys, tmp_path):
     assert str(tmp_path / "nothing") in capsys.readouterr().err
 
 
-def test_the_engine_command_names_both_programs(capsys):
+def test_the_engine_command_names_each_program(capsys):
     assert main(["engine", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert set(shown) == {"llama-server", "llama-swap"}
+    assert set(shown) == {"llama-server", "llama-swap", "caddy"}
     assert all(set(one) == {"path", "origin", "build"} for one in shown.values())
 
 

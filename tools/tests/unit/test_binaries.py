@@ -1,4 +1,4 @@
-"""Which llama-server and llama-swap are chosen, and what is never skipped."""
+"""Which llama-server, llama-swap and Caddy are chosen, and what is never skipped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.engine import binaries, embedded, llama_swap_build
+from corral.engine import binaries, caddy_build, embedded, llama_swap_build
 from corral.errors import ProgramMissing, Refused
 
 
@@ -25,6 +25,7 @@ def own_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("LLAMA_SERVER", raising=False)
     monkeypatch.delenv("LLAMA_SWAP", raising=False)
+    monkeypatch.delenv("CADDY", raising=False)
 
 
 def test_the_variable_beats_path(tmp_path, monkeypatch):
@@ -58,7 +59,10 @@ def test_a_relative_name_in_the_variable_becomes_absolute(tmp_path, monkeypatch)
     assert binaries.llama_server().path == tmp_path / "here" / "llama-server"
 
 
-@pytest.mark.parametrize("variable", ["LLAMA_SERVER", "LLAMA_SWAP"])
+FINDERS = {"LLAMA_SERVER": binaries.llama_server, "LLAMA_SWAP": binaries.llama_swap, "CADDY": binaries.caddy}
+
+
+@pytest.mark.parametrize("variable", FINDERS)
 @pytest.mark.parametrize(
     ("make", "what"),
     [
@@ -71,12 +75,11 @@ def test_a_relative_name_in_the_variable_becomes_absolute(tmp_path, monkeypatch)
 )
 def test_a_variable_that_is_set_and_wrong_is_never_skipped(tmp_path, monkeypatch, variable, make, what):
     make(tmp_path / "wrong")
-    program(tmp_path / "bin" / "llama-server")
-    program(tmp_path / "bin" / "llama-swap")
+    for name in FINDERS:
+        program(tmp_path / "bin" / name.lower().replace("_", "-"), prints="v9.0.0")
     monkeypatch.setenv(variable, str(tmp_path / "wrong"))
-    find = binaries.llama_server if variable == "LLAMA_SERVER" else binaries.llama_swap
     with pytest.raises(Refused, match=what) as error:
-        find()
+        FINDERS[variable]()
     assert str(tmp_path / "wrong") in error.value.message
     assert f"unset {variable}" in error.value.next_step
 
@@ -148,3 +151,35 @@ def test_llama_swap_is_taken_from_path_then_from_the_cache(tmp_path):
     assert binaries.llama_swap() == cached
     mine = program(tmp_path / "bin" / "llama-swap", prints="version: 9 (abc), built at now")
     assert binaries.find_llama_swap() == binaries.Program(mine, "PATH", "9 (abc), built at now")
+
+
+def test_caddy_is_taken_from_path_then_from_the_cache(tmp_path):
+    assert binaries.find_caddy().origin == "to be built"
+    cached = program(caddy_build.cached_path())
+    assert binaries.find_caddy() == binaries.Program(cached, "cache", caddy_build.pinned_version())
+    assert binaries.caddy() == cached
+    mine = program(tmp_path / "bin" / "caddy", prints="v2.99.0 h1:abc=")
+    assert binaries.find_caddy() == binaries.Program(mine, "PATH", "v2.99.0")
+
+
+OLD = ["v2.11.3", "v2.6.2", "2.11.9", "(devel)"]
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_an_old_caddy_on_path_is_passed_over(tmp_path, version):
+    program(tmp_path / "bin" / "caddy", prints=version)
+    assert binaries.find_caddy().origin == "to be built"
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_an_old_caddy_that_is_named_is_refused(tmp_path, monkeypatch, version):
+    old = program(tmp_path / "mine" / "caddy", prints=version)
+    monkeypatch.setenv("CADDY", str(old))
+    with pytest.raises(Refused, match=r"needs v2\.11\.4 or newer") as error:
+        binaries.caddy()
+    assert str(old) in error.value.message
+    assert "unset CADDY" in error.value.next_step
+
+
+def test_the_pinned_caddy_is_not_an_old_one():
+    assert binaries._numbers(caddy_build.pinned_version()) >= binaries._numbers(binaries.OLDEST_CADDY)
