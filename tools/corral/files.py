@@ -1,4 +1,4 @@
-"""Files that several processes use: written atomically, folders locked exclusively."""
+"""Files that several processes use: written atomically, folders that only this user changes, locked exclusively."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from corral.errors import CannotRun, Refused
@@ -58,36 +59,112 @@ def refuse_unwritable(path: Path, *, next_step: str) -> Iterator[None]:
         raise Refused(f"{path} cannot be written: {error.strerror}.", next_step=next_step) from None
 
 
-@contextmanager
-def exclusive_lock(folder: Path, *, timeout_s: float, remedy: str) -> Iterator[None]:
-    """Make *folder* and be the only corral that uses it; for folders of this machine, not for a shared store.
+@dataclass(frozen=True)
+class OwnFolder:
+    """A folder of this machine in which only this user can change anything; *variable* chooses another one.
 
-    Args:
-        folder: its file ``lock`` is what is locked; a process that dies releases it.
-        timeout_s: seconds to wait for another corral.
-        remedy: the next step when the folder cannot be used.
-
-    Raises:
-        CannotRun: the folder is not writable or full, or another corral uses it for longer than *timeout_s*.
+    Programs are run from it, and pids in it are sent signals: what another user writes there would act as this one.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        gate = (folder / "lock").open("w")
-    except OSError as error:
-        raise CannotRun(f"The folder {folder} cannot be used: {error.strerror}.", next_step=remedy) from None
-    with gate:
-        deadline = time.monotonic() + timeout_s
-        while not _locked(gate.fileno()):
-            if time.monotonic() > deadline:
-                what = f"Another corral has been at work in {folder} for {timeout_s:.0f} s."
-                raise CannotRun(what, next_step=remedy)
-            time.sleep(_POLL_SECONDS)
+
+    path: Path
+    variable: str
+
+    def prepare(self, folder: Path | None = None) -> None:
+        """Make *folder* (default: this one), and all that is missing above it, as 0700 whatever the umask is.
+
+        Raises:
+            Refused: another user owns this folder, one on the way to *folder*, or *folder*, or may write there.
+            CannotRun: it cannot be made.
+        """
+        folder = folder or self.path
         try:
+            _make(folder)
+            for one in (folder, *folder.parents):
+                if one.is_relative_to(self.path):
+                    self._require_ours(one, one.stat())
+        except OSError as error:
+            raise self._unusable(folder, error) from None
+
+    @contextmanager
+    def exclusive_lock(self, folder: Path, *, timeout_s: float) -> Iterator[None]:
+        """Prepare *folder* below this one, close it to other users, and be the only corral that uses it.
+
+        Args:
+            folder: its file ``lock`` is what is locked; a process that dies releases it.
+            timeout_s: seconds to wait for another corral.
+
+        Raises:
+            Refused: as ``prepare``.
+            CannotRun: the folder is not writable or full, or another corral uses it for longer than *timeout_s*.
+        """
+        self.prepare(folder)
+        try:
+            folder.chmod(0o700)  # who can open the file can also lock it
+            gate = _open_gate(folder / "lock")
+        except OSError as error:
+            raise self._unusable(folder, error) from None
+        try:
+            self._wait(gate, folder, timeout_s)
             yield
         except OSError as error:
             if not _is_full(error):
                 raise
             raise CannotRun(f"{folder} is full: {error.strerror}.", next_step=_make_room(folder)) from None
+        finally:
+            os.close(gate)
+
+    def _wait(self, gate: int, folder: Path, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not _locked(gate):
+            if time.monotonic() > deadline:
+                pid = os.pread(gate, 20, 0).decode(errors="replace")
+                name, step = (f" (process {pid})", f"ps -fp {pid}; ") if pid.isdigit() else ("", "")
+                raise CannotRun(
+                    f"Another corral{name} has been at work in {folder} for {timeout_s:.0f} s.",
+                    next_step=f"{step}wait for it, or choose {self._another}",
+                )
+            time.sleep(_POLL_SECONDS)
+        with suppress(OSError):  # a full disk must not keep the stack from being stopped
+            os.ftruncate(gate, 0)
+            os.pwrite(gate, str(os.getpid()).encode(), 0)
+
+    def _require_ours(self, folder: Path, found: os.stat_result) -> None:
+        path = shlex.quote(str(self.path))
+        if found.st_uid not in (os.geteuid(), 0):
+            raise Refused(
+                f"{folder} belongs to another user (uid {found.st_uid}), who could change what this one runs from it.",
+                next_step=f"sudo mv {path} {path}.old, or choose {self._another}",
+            )
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise Refused(
+                f"Other users can write in {folder} (mode {stat.S_IMODE(found.st_mode):04o}), and so change what this "
+                "one runs from it.",
+                next_step=f"chmod -R go-w {path}, or choose {self._another}",
+            )
+
+    def _unusable(self, folder: Path, error: OSError) -> CannotRun:
+        message = f"The folder {folder} cannot be used: {error.strerror}."
+        return CannotRun(message, next_step=f"Choose {self._another}")
+
+    @property
+    def _another(self) -> str:
+        return f"another folder: {self.variable}=DIR"
+
+
+def _make(folder: Path) -> None:
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _open_gate(file: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    gate = os.open(file, flags, 0o600)
+    found = os.fstat(gate)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        return gate
+    os.close(gate)
+    raise OSError(errno.EINVAL, "lock is no regular file of this user")
 
 
 def _is_full(error: OSError) -> bool:

@@ -12,6 +12,7 @@ die() {
   exit 2
 }
 
+umask 077 # a state and a plan hold secrets, a provider is a program
 stack=terraform/stacks/homelab
 override=$stack/backend_override.tf
 before=$(cat "$override" 2>/dev/null || true)

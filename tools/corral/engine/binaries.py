@@ -64,11 +64,11 @@ def llama_swap(report: Report = lambda _: None) -> Path:
     """The llama-swap of this machine: ``LLAMA_SWAP=``, then PATH, then the user's cache; built there when missing.
 
     Raises:
-        Refused: ``LLAMA_SWAP`` does not name a program that starts.
+        Refused: ``LLAMA_SWAP`` does not name a program that starts, or another user may change what is in the cache.
         ProgramMissing: the one on PATH does not start, or none could be built; the message says why.
     """
     found = find_llama_swap()
-    return llama_swap_build.build(report) if found.origin == "to be built" else found.path
+    return found.path if found.origin in ("LLAMA_SWAP", "PATH") else llama_swap_build.build(report)
 
 
 def find_llama_swap() -> Program:

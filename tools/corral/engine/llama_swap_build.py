@@ -27,7 +27,7 @@ def build(report: Report) -> Path:
     """The path of llama-swap in the cache, built now when it is missing.
 
     Raises:
-        ProgramMissing, CannotRun: as ``Programs.build``.
+        Refused, ProgramMissing, CannotRun: as ``Programs.build``.
     """
     version = pinned_version()
     programs = Programs(

@@ -7,6 +7,7 @@ a killed llama-swap leaves behind is found there, and no other process is ever t
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import signal
 import subprocess
@@ -130,7 +131,7 @@ def start(
     One that runs already with the same *config* and port stays as it is.  Engines of a killed predecessor are ended.
 
     Raises:
-        Refused: another configuration, or another port, is running.
+        Refused: another configuration, or another port, is running; or ``environment.of_engine`` refuses.
         CannotRun: the port is in use, or llama-swap did not start; the message has its last lines.
     """
     folder = StackFolder(state)
@@ -141,7 +142,7 @@ def start(
             return present, False
         _clear_leftovers(state, report)
         ports.require_free(port)
-        folder.log.parent.mkdir(parents=True, exist_ok=True)
+        folder.own.prepare(folder.log.parent)
         if folder.log.exists():
             folder.log.replace(folder.previous_log)
         write_atomically(folder.config, config, mode=0o600)
@@ -231,7 +232,7 @@ def _spawn(folder: StackFolder, llama_swap: Path, port: int, token: str, engine:
     # A shell, replaced before anything happens, because only a process can set its own limits: no core dumps.
     shell = ["/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh"]
     command = [*shell, str(llama_swap), "-config", str(folder.config), "-listen", f"{ports.HOST}:{port}"]
-    with folder.log.open("ab") as log:
+    with open(folder.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -240,6 +241,7 @@ def _spawn(folder: StackFolder, llama_swap: Path, port: int, token: str, engine:
             cwd=folder.state,
             env=variables,
             start_new_session=True,
+            umask=0o077,
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from corral.files import exclusive_lock
+from corral.files import OwnFolder
 
 _BUSY_LIMIT_S = 60.0
 _FOLLOW_POLL_S = 0.1
@@ -19,6 +19,7 @@ class StackFolder:
 
     def __init__(self, state: Path) -> None:
         self.state = state
+        self.own = OwnFolder(state, "CORRAL_STATE")
         self.config = state / "run" / "llama-swap.yaml"  # llama-swap was started with it
         self.record = state / "run" / "stack.json"  # of corral.engine.stack.Running
         self.log = state / "logs" / "llama-swap.log"  # the output of llama-swap and its engines since the last start
@@ -58,7 +59,7 @@ class StackFolder:
         """Exclude every other corral that starts or stops this stack.
 
         Raises:
+            Refused: another user may change what is in the state folder.
             CannotRun: the folder is not writable, or another corral does not finish in it.
         """
-        remedy = "Wait for it (corral status), or choose another state folder with: CORRAL_STATE=DIR"
-        return exclusive_lock(self.record.parent, timeout_s=_BUSY_LIMIT_S, remedy=remedy)
+        return self.own.exclusive_lock(self.record.parent, timeout_s=_BUSY_LIMIT_S)

@@ -93,6 +93,7 @@ def _started(terraform: Terraform, plan: Path) -> subprocess.Popen[str]:
             command,
             cwd=terraform.working_dir,
             env=terraform.environment,
+            umask=runner.UMASK,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -13,7 +13,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +100,11 @@ class Homelab:
             CannotRun: the state is locked, the cluster does not answer, or Terraform failed for another reason.
             ProgramMissing: Terraform is missing or too old.
         """
+        for state in self._stack.glob("terraform.tfstate*"):
+            with suppress(
+                PermissionError
+            ):  # an earlier Terraform wrote it for all to read; only its owner can close it
+                state.chmod(0o600)
         with tempfile.TemporaryDirectory(prefix="corral-plan-") as folder:
             file = Path(folder) / "plan"
             planned = self._run("plan", input=False, out=str(file), **self._inputs)

@@ -16,14 +16,13 @@ from python_terraform import IsFlagged
 
 from corral.engine import environment
 from corral.errors import CannotRun, Refused
-from corral.files import exclusive_lock
+from corral.files import OwnFolder, write_atomically
 from corral.paths import REPOSITORY
 from corral.terraform.program import find_terraform
 from corral.terraform.runner import Finished, Terraform, refused
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 _BUSY_LIMIT_S = 60.0
-_OTHER_STATE = "Stop it, or choose another state folder with: CORRAL_STATE=DIR"
 
 
 def render_local(
@@ -75,10 +74,11 @@ def _stack(
         "start_port": start_port,
         **({"preflight": str(preflight)} if preflight else {}),
     }
-    folder = state.absolute() / "terraform"
-    with exclusive_lock(folder, timeout_s=_BUSY_LIMIT_S, remedy=_OTHER_STATE):
+    own = OwnFolder(state.absolute(), "CORRAL_STATE")
+    folder = own.path / "terraform"
+    with own.exclusive_lock(folder, timeout_s=_BUSY_LIMIT_S):
         file = folder / "inputs.tfvars.json"
-        file.write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
+        write_atomically(file, json.dumps(inputs, indent=2) + "\n", mode=0o600)
         variables = environment.allowed(environment.TERRAFORM, TF_DATA_DIR=str(folder / "data"))
         terraform = Terraform(find_terraform(), STACK, variables, lambda failed: _error(failed, catalog, folder))
         terraform.run("init", reconfigure=IsFlagged, backend_config={"path": str(folder / "terraform.tfstate")})

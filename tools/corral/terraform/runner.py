@@ -20,6 +20,8 @@ from corral.errors import CorralError, ProgramMissing, Refused
 from corral.terraform import remedies
 
 MINIMUM_VERSION = (1, 9)
+UMASK = 0o077
+"""States and plans hold secrets, and providers are programs: all that Terraform writes is this user's alone."""
 _GET_IT = (
     "Upgrade or repair it: https://developer.hashicorp.com/terraform/install; or take it off PATH, then: make setup, "
     "which installs corral's own"
@@ -114,6 +116,7 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
                 command,
                 cwd=self.working_dir,
                 env=self.environment,
+                umask=UMASK,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,

@@ -19,6 +19,7 @@ from corral.errors import CannotRun, CorralError, Failed, Refused
 from corral.terraform import applying, remedies
 from corral.terraform.homelab import Homelab
 from corral.terraform.program import find_terraform
+from tests.support.kernel import modes, umask
 from tests.support.tiny_stack import set_variables, write_stack
 
 
@@ -84,6 +85,26 @@ def test_terraform_and_corral_share_the_stack(stack):
     assert Homelab(stack).outputs() == {"note": "first"}
     assert terraform(stack, "apply", "-auto-approve", "-var=note=second").returncode == 0
     assert Homelab(stack).outputs() == {"note": "second"}
+
+
+def test_plans_states_and_providers_are_closed_to_other_users_also_a_state_that_was_not(stack):
+    with umask(0):
+        terraform(stack, "init")
+        terraform(stack, "apply", "-auto-approve")
+        assert modes(stack)["files"] >= {0o666}
+        (stack / ".terraform").rename(stack / ".terraform.before")
+        lab = Homelab(stack)
+        with lab.plan() as plan:
+            assert modes(plan.file.parent) == {"folders": {0o700}, "files": {0o600}}
+        set_variables(stack, catalog="../catalog", note="second")
+        apply(stack)
+
+    assert modes(stack / ".terraform") == {"folders": {0o700}, "files": {0o600}}
+    states = [file for file in stack.iterdir() if file.name.startswith("terraform.tfstate")]
+    assert {file.name: oct(file.stat().st_mode & 0o777) for file in states} == {
+        "terraform.tfstate": "0o600",
+        "terraform.tfstate.backup": "0o600",
+    }
 
 
 def test_a_stack_that_was_never_applied_has_no_outputs(stack):

@@ -15,10 +15,11 @@ from corral import paths
 from corral.catalog.catalog import load
 from corral.catalog.intent import Model
 from corral.errors import CannotRun, CatalogInvalid, ProgramMissing, Refused
-from corral.files import exclusive_lock
+from corral.files import OwnFolder
 from corral.lock import lock
 from corral.terraform import local, runner
 from corral.terraform.program import find_terraform
+from tests.support.kernel import modes, umask
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog, write_lock
 
 ENGINE = Path("/opt/llama-server")
@@ -120,6 +121,16 @@ def test_nothing_is_written_beside_the_stack(catalog, tmp_path):
     assert sorted(local.STACK.rglob("*")) == before
 
 
+@pytest.mark.parametrize("mask", [0, 0o077])
+def test_all_that_a_rendering_writes_is_closed_to_other_users(catalog, tmp_path, mask):
+    with umask(mask):
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+        local.plan_local(catalog, tmp_path / "other", ENGINE, state=tmp_path / "state")
+
+    assert (tmp_path / "state" / "terraform" / "terraform.tfstate").exists()
+    assert modes(tmp_path / "state") == {"folders": {0o700}, "files": {0o600}}
+
+
 def test_renderings_in_one_state_folder_wait_for_each_other(catalog, tmp_path):
     stores = [tmp_path / f"store-{number}" for number in range(4)]
     with ThreadPoolExecutor(len(stores)) as pool:
@@ -132,8 +143,8 @@ def test_renderings_in_one_state_folder_wait_for_each_other(catalog, tmp_path):
 def test_a_state_folder_that_stays_busy_is_reported(catalog, tmp_path, monkeypatch):
     monkeypatch.setattr(local, "_BUSY_LIMIT_S", 0.1)
     with (
-        exclusive_lock(tmp_path / "state" / "terraform", timeout_s=1, remedy=""),
-        pytest.raises(CannotRun, match=r"Another corral has been at work in .*/state/terraform"),
+        OwnFolder(tmp_path / "state", "").exclusive_lock(tmp_path / "state" / "terraform", timeout_s=1),
+        pytest.raises(CannotRun, match=r"Another corral .* has been at work in .*/state/terraform"),
     ):
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
@@ -141,7 +152,7 @@ def test_a_state_folder_that_stays_busy_is_reported(catalog, tmp_path, monkeypat
 def test_a_state_folder_that_is_a_file_is_reported(catalog, tmp_path):
     (tmp_path / "state").write_text("")
 
-    with pytest.raises(CannotRun, match=r"The folder .*/state/terraform cannot be used: Not a directory") as caught:
+    with pytest.raises(CannotRun, match=r"The folder .*/state/terraform cannot be used: File exists") as caught:
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert "CORRAL_STATE" in caught.value.next_step

@@ -24,6 +24,7 @@ from corral.engine.llama_swap import LlamaSwap
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
 from tests.support.engine_process import Stream, chat, free_port, get, post, question, wait_for
+from tests.support.kernel import modes, umask
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -374,6 +375,30 @@ def test_a_config_file_of_the_user_does_not_change_the_engine(up, monkeypatch, t
 
 def test_a_crash_would_leave_no_core(up):
     assert psutil.Process(up("text").pid).rlimit(psutil.RLIMIT_CORE) == (0, 0)
+
+
+@pytest.mark.parametrize("mask", [0, 0o077])
+def test_all_that_a_stack_writes_is_closed_to_other_users(up, mask):
+    up.state.rmdir()
+    with umask(mask):
+        for _ in range(2):
+            running = up("text")
+            chat(running.endpoint, "Hello.", model="text")
+            for pid in (running.pid, engine_of(running).pid):
+                assert "Umask:\t0077\n" in Path(f"/proc/{pid}/status").read_text()
+            stack.stop(up.state)
+    assert StackFolder(up.state).previous_log.exists()
+    assert modes(up.state) == {"folders": {0o700}, "files": {0o600}}
+
+
+def test_a_state_folder_in_which_others_may_write_starts_nothing_and_stops_nothing(up):
+    running = up("text")
+    up.state.chmod(0o777)
+    for change in (lambda: up("text"), lambda: stack.stop(up.state)):
+        with pytest.raises(Refused, match=r"Other users can write in .* \(mode 0777\)"):
+            change()
+    assert running.is_alive
+    up.state.chmod(0o755)
 
 
 def test_the_log_of_the_start_before_is_kept(up):

@@ -8,6 +8,7 @@ is not met.
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -117,3 +118,22 @@ def forget_cached(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Files are made with *mask* in the block, as in a shell after ``umask``."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, set[int]]:
+    """The permissions of *folder* with all that is in it: those of its folders, and those of its files."""
+    every = [folder, *folder.rglob("*")]
+    return {
+        "folders": {stat.S_IMODE(one.stat().st_mode) for one in every if one.is_dir()},
+        "files": {stat.S_IMODE(one.stat().st_mode) for one in every if one.is_file()},
+    }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from corral.errors import CannotRun, Refused
-from corral.files import exclusive_lock, refuse_unwritable, write_atomically
-from tests.support.kernel import small_disk
+from corral.files import OwnFolder, refuse_unwritable, write_atomically
+from tests.support.kernel import OTHER_UID, modes, not_permitted, small_disk, umask
 
 
 def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path):
@@ -75,21 +78,105 @@ def test_a_full_disk_is_named(tmp_path):
             write_atomically(disk / "a", "x" * 100_000)
         with (
             pytest.raises(CannotRun, match=f"{disk}/x is full: No space left on device") as failed,
-            exclusive_lock(disk / "x", timeout_s=1, remedy="other"),
+            OwnFolder(disk / "x", "CHOICE").exclusive_lock(disk / "x", timeout_s=1),
         ):
             (disk / "x" / "big").write_text("x" * 100_000)
         steps = [caught.value.next_step for caught in (refused, failed)]
         assert steps == [f"Make room there: df -h {disk}", f"Make room there: df -h {disk}/x"]
 
 
-def test_a_folder_is_used_by_one_at_a_time(tmp_path):
+@pytest.fixture
+def own(tmp_path):
+    return OwnFolder(tmp_path / "own", "CHOICE")
+
+
+def test_a_folder_is_used_by_one_at_a_time_and_the_other_is_named(own):
+    folder = own.path / "x"
     with (
-        exclusive_lock(tmp_path / "x", timeout_s=1, remedy="first"),
-        pytest.raises(CannotRun, match="Another corral has been at work") as caught,
-        exclusive_lock(tmp_path / "x", timeout_s=0.1, remedy="second"),
+        own.exclusive_lock(folder, timeout_s=1),
+        pytest.raises(
+            CannotRun, match=rf"Another corral \(process {os.getpid()}\) has been at work in {folder}"
+        ) as caught,
+        own.exclusive_lock(folder, timeout_s=0.1),
     ):
         pass
-    assert caught.value.next_step == "second"
+    assert caught.value.next_step == f"ps -fp {os.getpid()}; wait for it, or choose another folder: CHOICE=DIR"
 
-    with exclusive_lock(tmp_path / "x", timeout_s=0.1, remedy="third"):
-        assert (tmp_path / "x" / "lock").exists()
+    with own.exclusive_lock(folder, timeout_s=0.1):
+        assert (folder / "lock").exists()
+
+
+@pytest.mark.parametrize("mask", [0, 0o077])
+def test_what_it_makes_is_closed_to_others_whatever_the_umask_is(own, mask):
+    with umask(mask), own.exclusive_lock(own.path / "a" / "b", timeout_s=1):
+        pass
+
+    assert modes(own.path) == {"folders": {0o700}, "files": {0o600}}
+
+
+@pytest.mark.parametrize("place", [".", "a", "a/b"])
+@pytest.mark.parametrize("bits", [0o775, 0o757, 0o1777])
+def test_a_folder_that_others_may_write_in_is_refused_with_the_command_that_mends_it(own, place, bits):
+    folder = own.path / "a" / "b"
+    own.prepare(folder)
+    (own.path / place).chmod(bits)
+
+    with pytest.raises(Refused, match=f"write in .* \\(mode {bits:04o}\\)") as caught:
+        own.prepare(folder)
+
+    command = caught.value.next_step.partition(", or choose another folder: CHOICE=DIR")[0]
+    subprocess.run(["sh", "-c", command], check=True)
+    own.prepare(folder)
+
+
+def test_a_folder_of_another_user_is_refused_with_the_command_that_mends_it(own):
+    if os.geteuid() != 0:
+        not_permitted("only root gives a folder to another user")
+    own.prepare(own.path / "a")
+    os.chown(own.path, OTHER_UID, OTHER_UID)
+
+    with pytest.raises(Refused, match=f"{own.path} belongs to another user \\(uid {OTHER_UID}\\)") as caught:
+        own.prepare(own.path / "a")
+
+    assert caught.value.next_step == f"sudo mv {own.path} {own.path}.old, or choose another folder: CHOICE=DIR"
+
+
+def lock_as_another_user(file):
+    """Whether user ``OTHER_UID`` can lock *file* now."""
+    if os.geteuid() != 0:
+        not_permitted("only root becomes another user")
+    words = ["setpriv", f"--reuid={OTHER_UID}", f"--regid={OTHER_UID}", "--clear-groups"]
+    return (
+        subprocess.run([*words, "flock", "--nonblock", file, "true"], capture_output=True, check=False).returncode == 0
+    )
+
+
+def test_another_user_cannot_take_the_lock_that_was_open_to_all_before():
+    with tempfile.TemporaryDirectory() as name:  # pytest's folder is closed to others, whatever is in it
+        own = OwnFolder(Path(name), "CHOICE")
+        own.path.chmod(0o755)
+        (own.path / "x").mkdir(0o755)
+        (own.path / "x" / "lock").touch(0o644)
+        assert lock_as_another_user(own.path / "x" / "lock")
+
+        with own.exclusive_lock(own.path / "x", timeout_s=0):
+            pass
+
+        assert not lock_as_another_user(own.path / "x" / "lock")
+
+
+def test_a_lock_that_is_no_file_of_ours_is_neither_followed_nor_waited_for(own, tmp_path):
+    victim, lock = tmp_path / "victim", own.path / "x" / "lock"
+    victim.write_text("content")
+    own.prepare(lock.parent)
+    plants = {"a link": lambda: lock.symlink_to(victim), "a FIFO": lambda: os.mkfifo(lock), "a folder": lock.mkdir}
+    for what, plant in plants.items():
+        plant()
+        with (
+            pytest.raises(CannotRun, match="x cannot be used: "),
+            own.exclusive_lock(lock.parent, timeout_s=0),
+        ):
+            pytest.fail(f"{what} was taken for a lock")
+        lock.rmdir() if lock.is_dir() else lock.unlink()
+
+    assert victim.read_text() == "content"

@@ -15,7 +15,7 @@ from typing import Any
 
 from corral import paths
 from corral.errors import CannotRun
-from corral.files import exclusive_lock, write_atomically
+from corral.files import OwnFolder, write_atomically
 
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -63,9 +63,8 @@ class Layer:
         stem = f"{self.name}-{hashlib.sha256(self.key.encode()).hexdigest()[:16]}"
         archive, note = folder() / f"{stem}.tar", folder() / f"{stem}.digest"
         if not note.exists():
-            with exclusive_lock(
-                folder() / f".{self.name}", timeout_s=_BUILD_LIMIT_S, remedy="XDG_CACHE_HOME=DIR names another"
-            ):
+            own = OwnFolder(paths.cache_dir(), "XDG_CACHE_HOME")
+            with own.exclusive_lock(folder() / f".{self.name}", timeout_s=_BUILD_LIMIT_S):
                 if not note.exists():
                     partial = archive.with_suffix(".partial")
                     self.write(partial)
