@@ -19,6 +19,10 @@ from typing import NamedTuple, Self
 DEFAULT_LEASE_TTL = 60.0
 
 _SETTLE_SECONDS = 0.2
+_TYPES = (str, str, str, int, str)  # of a Holder
+_MOST_BYTES = 4096
+# Other users may write in a shared store: neither a link nor a FIFO of theirs leads out of it or makes a process wait.
+_AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class LeaseLost(Exception):
@@ -39,7 +43,8 @@ class Holder(NamedTuple):
     born: str
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
+        host = self.host if self.host.isprintable() else ascii(self.host)
+        return f"process {self.pid} on {host}"
 
     @property
     def is_gone(self) -> bool:
@@ -75,8 +80,10 @@ class Lease:
 
     def holder(self) -> Holder | None:
         """The holder of the lease; None when no process holds it, or it cannot be read."""
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            return Holder(*json.loads(self._path.read_text(encoding="utf-8")))
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            holder = Holder(*json.loads(_content(self._path)))
+            if all(type(value) is kind for value, kind in zip(holder, _TYPES, strict=True)):
+                return holder
         return None
 
     def is_mine(self) -> bool:
@@ -91,7 +98,7 @@ class Lease:
             return True
         now = server_time(self._path.parent)
         with contextlib.suppress(FileNotFoundError):
-            return now - self._path.stat().st_mtime > self._ttl
+            return now - self._path.lstat().st_mtime > self._ttl
         return False
 
     def check(self) -> None:
@@ -124,9 +131,22 @@ def server_time(folder: Path) -> float:
     """
     clock = folder / "clock"
     with contextlib.suppress(OSError):
-        clock.touch()
-        return clock.stat().st_mtime
+        descriptor = os.open(clock, os.O_WRONLY | os.O_CREAT | _AS_IT_IS, 0o666)
+        try:
+            os.utime(descriptor)
+            return os.fstat(descriptor).st_mtime
+        finally:
+            os.close(descriptor)
     return time.time()
+
+
+def _content(path: Path) -> bytes:
+    """The first bytes of *path*, more than a lease has."""
+    descriptor = os.open(path, os.O_RDONLY | _AS_IT_IS)
+    try:
+        return os.read(descriptor, _MOST_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _place() -> str:

@@ -53,8 +53,9 @@ class Partial:
         self._flushing = threading.Lock()
         self._changed = threading.Condition()  # guards the spans; reentrant
         kept = read_journal(folder, file)
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        self._journal = os.open(folder / f"{file.sha256}.journal", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW  # an earlier owner of the folder may be another user
+        self._descriptor = os.open(self.path, flags, 0o644)
+        self._journal = os.open(folder / f"{file.sha256}.journal", flags | os.O_APPEND, 0o644)
         self._arrived: list[Span] = kept or []  # may be read
         self._unflushed: list[Span] = []  # the part of it that a power failure would lose
         if kept is None:

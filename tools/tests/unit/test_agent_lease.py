@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from corral.agent.lease import Lease, LeaseLost
+from corral.agent.lease import Holder, Lease, LeaseLost, server_time
 from tests.support.engine_process import wait_for
 
 OTHER_HOST = {"owner": "0000", "host": "elsewhere", "place": "elsewhere", "pid": 1, "born": "1"}
@@ -45,13 +45,52 @@ def test_a_silent_lease_of_another_host_is_taken_after_its_ttl(tmp_path):
     assert Lease(tmp_path / "x", 60).take()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[1]",
+        "[" * 5000,
+        '["a", "b", "c", "1", "e"]',
+        '["a", "b", "c", true, "e"]',
+        "[1, 2, 3, 4, 5]",
+        "\udc80",
+    ],
+)
 def test_an_unreadable_lease_is_only_taken_after_its_ttl(tmp_path, content):
     path = tmp_path / "x"
-    path.write_text(content)
+    path.write_text(content, errors="surrogateescape")
     assert not Lease(path, 60).take()
     os.utime(path, (time.time() - 61,) * 2)
     assert Lease(path, 60).take()
+
+
+def test_a_link_or_a_fifo_is_no_lease_and_is_not_waited_for(tmp_path):
+    victim, path = tmp_path / "victim", tmp_path / "x"
+    victim.write_text(json.dumps(["0000", "elsewhere", "elsewhere", 1, "1"]))
+    for plant in (lambda: path.symlink_to(victim), lambda: os.mkfifo(path)):
+        plant()
+        assert Lease(path, 60).holder() is None
+        assert not Lease(path, 60).take()
+        assert Lease(path, -1).take()
+        path.unlink()
+    assert "elsewhere" in victim.read_text()
+
+
+@pytest.mark.parametrize("plant", [lambda clock, victim: clock.symlink_to(victim), lambda clock, _: os.mkfifo(clock)])
+def test_the_clock_of_a_store_leads_to_no_file_outside_of_it(tmp_path, plant):
+    (tmp_path / "store").mkdir()
+    victim = tmp_path / "victim"
+    victim.touch()
+    os.utime(victim, (1, 1))
+    plant(tmp_path / "store" / "clock", victim)
+    assert server_time(tmp_path / "store") > 1000
+    assert victim.stat().st_mtime == 1
+
+
+def test_a_holder_from_elsewhere_is_printed_without_what_a_terminal_obeys():
+    assert str(Holder("0", "host\x1b[2J", "", 7, "")) == r"process 7 on 'host\x1b[2J'"
 
 
 def test_the_heart_beats(tmp_path):

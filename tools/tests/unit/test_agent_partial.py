@@ -50,6 +50,16 @@ def test_what_was_finished_is_there_for_the_next_process(tmp_path):
         assert partial.frontier == 30
 
 
+@pytest.mark.parametrize("kind", ["partial", "journal"])
+def test_a_link_in_the_place_of_a_file_is_never_written_through(tmp_path, kind):
+    victim = tmp_path / "victim"
+    victim.write_text("content")
+    (tmp_path / f"{FILE.sha256}.{kind}").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"):
+        Partial(tmp_path, FILE)
+    assert victim.read_text() == "content"
+
+
 def test_what_has_arrived_counts_as_kept_only_once_it_is_flushed(tmp_path):
     with closing(Partial(tmp_path, FILE)) as partial:
         finish(partial, 0, 10)
