@@ -14,8 +14,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from corral.engine import preflight_line
-from corral.engine.preflight_line import Record
+from corral.door import preflight_line
+from corral.door.preflight_line import Record
 
 LLAMA_CPP = "b11549"
 LLAMA_SWAP = "v0.1.6-0.20260708034905-fdda55e46644"

@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from corral.engine import log_lines, preflight_line
+from corral.door import preflight_line
+from corral.engine import log_lines
 from corral.engine.log_lines import End, EngineError, Event
 
 _RUN_LINES = 60  # before the death of an engine that had been ready

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from corral.door.preflight_line import Record, described
 from corral.engine.log_lines import End, EngineCode
-from corral.engine.preflight_line import Record, described
 from corral.why.case import Case
 from corral.why.verdict import Reason, Verdict
 

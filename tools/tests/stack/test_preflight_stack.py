@@ -12,8 +12,9 @@ import pytest
 from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
-from corral.engine import preflight_line, stack
-from corral.engine.preflight_line import Record
+from corral.door import preflight_line
+from corral.door.preflight_line import Record
+from corral.engine import stack
 from corral.engine.stack_folder import StackFolder
 from tests.support.engine_process import chat, free_port, post, question
 

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from corral.engine import preflight_line
-from corral.engine.preflight_line import Record
+from corral.door import preflight_line
+from corral.door.preflight_line import Record
 from corral.paths import REPOSITORY
 
 SCRIPT = REPOSITORY / "terraform" / "modules" / "llama-swap-config" / "preflight.sh"

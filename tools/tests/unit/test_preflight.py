@@ -10,8 +10,9 @@ import subprocess
 
 import pytest
 
-from corral.engine import preflight_line, processes
-from corral.engine.preflight_line import Record
+from corral.door import preflight_line
+from corral.door.preflight_line import Record
+from corral.engine import processes
 from tests.support.engine_process import wait_for
 from tests.support.preflight import MISUSED, NO_PROGRAM, REFUSED, SCRIPT, Preflight, decision, records
 from tests.support.shells import SHELLS, shell

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from corral.engine import log_lines, preflight_line
-from corral.engine.preflight_line import Record
+from corral.door import preflight_line
+from corral.door.preflight_line import Record
+from corral.engine import log_lines
 from corral.why import history
 from corral.why.command import Command
 from corral.why.facts import ModelFacts, StackFacts

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.engine.preflight_line import Record
+from corral.door.preflight_line import Record
 from tests.support.preflight import HOLDERS, REFUSED, SCRIPT, Preflight, decision, records
 from tests.support.shells import SHELLS, shell
 

@@ -1,0 +1,87 @@
+"""What the guard itself asks llama-swap: its list of models, and the log of one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+from . import heads, preflight_line
+from .config import Client, Config
+from .refusals import Refusal, json_answer
+
+# Every way in which llama-swap does not answer, or not as it should.
+FAULTS = (OSError, EOFError, ValueError, KeyError, TypeError, asyncio.LimitOverrunError)
+
+_ANSWER_LIMIT_S = 10.0
+_LOG_LIMIT_S = 3.0  # of a model that wrote nothing there is no answer
+_LOG_BYTES = 1 << 20  # llama-swap keeps 100 KiB
+
+
+def request_head(config: Config, method: str, target: str, *, length: int = 0, version: str = "1.1") -> bytes:
+    """A request to llama-swap: nothing of a client's head is in it but *method*, *target* and *length*."""
+    fields = {"Host": "llama-swap", "Authorization": f"Bearer {config.internal_key}", "Connection": "close"}
+    if method == "POST":
+        fields |= {"Content-Type": "application/json", "Content-Length": str(length)}
+    lines = [f"{method} {target} HTTP/{version}", *(f"{name}: {value}" for name, value in fields.items())]
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+
+async def models_of(config: Config, client: Client) -> bytes:
+    """The answer to GET /v1/models with the models that *client* may use.
+
+    Raises:
+        FAULTS: llama-swap does not answer as it should.
+    """
+    async with asyncio.timeout(_ANSWER_LIMIT_S), _answer(config, "/v1/models", version="1.0") as (head, reader):
+        document = json.loads(await reader.read(-1))
+    if head.status != HTTPStatus.OK:
+        raise ValueError(f"status {head.status}")
+    document["data"] = [one for one in document["data"] if config.models.get(one["id"]) in (client.models or ())]
+    return json_answer(HTTPStatus.OK, document)
+
+
+async def failed_load(config: Config, model: str, client: Client) -> Refusal:
+    """Why *model* could not be loaded, by the preflight's last record in its log."""
+    retry = {"Retry-After": str(config.retry_after_s)}
+    try:
+        log = await _log_of(config, model)
+    except FAULTS:
+        log = ""
+    starts = preflight_line.decisions(log)
+    refused = preflight_line.refusal(log[starts[-1] :]) if starts else ()
+    if not refused or refused[0].code != "no-room":
+        rule = f"The model {model} could not be loaded."
+        return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "load-failed", rule, headers=retry)
+    decision, *holders = refused
+    fields: dict[str, object] = {
+        "need_mib": decision.need_mib,
+        "free_mib": decision.free_mib,
+        "total_mib": decision.total_mib,
+    }
+    if client.is_operator:
+        fields["holders"] = [preflight_line.described(one) for one in holders if one.code in ("holder", "seat")]
+    sentence = preflight_line.sentence(refused if client.is_operator else [decision])
+    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "no-room", sentence, headers=retry, fields=fields)
+
+
+async def _log_of(config: Config, model: str) -> str:
+    """The log of *model*'s engine: the first chunk of the stream is all that there was before the request."""
+    async with asyncio.timeout(_LOG_LIMIT_S), _answer(config, f"/logs/stream/{model}") as (_, reader):
+        size = int((await reader.readline()).strip(), 16)
+        return (await reader.readexactly(min(size, _LOG_BYTES))).decode(errors="replace")
+
+
+@asynccontextmanager
+async def _answer(
+    config: Config, path: str, *, version: str = "1.1"
+) -> AsyncIterator[tuple[heads.Response, asyncio.StreamReader]]:
+    reader, writer = await asyncio.open_connection(*config.upstream, limit=heads.RESPONSE_LIMIT)
+    try:
+        writer.write(request_head(config, "GET", path, version=version))
+        head = await reader.readuntil(heads.END)
+        yield heads.read_response(head[: -len(heads.END)]), reader
+    finally:
+        writer.transport.abort()

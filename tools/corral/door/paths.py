@@ -1,0 +1,93 @@
+"""Every method and path that leads to llama-swap, and who may use it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from http import HTTPStatus
+
+from .refusals import Refusal, malformed
+
+# No percent-encoding: the ids of models need none, and then a path has one reading.
+_NORMAL = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,=:@-]+)+/?|/")
+_QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,=:@/?%-]*")
+_DOTS = {".", ".."}
+
+
+class Access(Enum):
+    """Who may use a path."""
+
+    EVERYBODY = auto()
+    CLIENT = auto()
+    OPERATOR = auto()
+
+
+@dataclass(frozen=True)
+class Route:
+    """One line of the table.
+
+    Attributes:
+        methods: that it has.
+        path: the whole path, or its beginning when it ends with ``/*``.
+        access: who may use it.
+        is_inference: the body names a model, which may have to be loaded.
+        is_quick: llama-swap answers at once, or does not answer.
+    """
+
+    methods: tuple[str, ...]
+    path: str
+    access: Access
+    is_inference: bool = False
+    is_quick: bool = False
+
+    def matches(self, path: str) -> bool:
+        """Whether it is the line of *path*."""
+        return path.startswith(self.path[:-1]) if self.path.endswith("/*") else path == self.path
+
+
+# llama-swap has more: audio, image generation and `/v/…` are left out, because no model of a catalog answers them.
+_INFERENCE = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+    *("/v1/embeddings", "/v1/rerank", "/v1/reranking", "/rerank", "/reranking", "/completion", "/infill"),
+)
+ROUTES = (
+    *(Route(("POST",), path, Access.CLIENT, is_inference=True) for path in _INFERENCE),
+    Route(("GET",), "/health", Access.EVERYBODY, is_quick=True),
+    Route(("GET",), "/v1/models", Access.CLIENT, is_quick=True),
+    Route(("GET",), "/metrics", Access.CLIENT, is_quick=True),
+    Route(("GET",), "/running", Access.OPERATOR, is_quick=True),
+    Route(("GET",), "/unload", Access.OPERATOR),
+    Route(("GET",), "/logs", Access.OPERATOR),
+    Route(("GET",), "/logs/stream", Access.OPERATOR),
+    Route(("GET",), "/logs/stream/*", Access.OPERATOR),
+    Route(("GET",), "/ui", Access.OPERATOR),
+    Route(("GET",), "/ui/*", Access.OPERATOR),
+    Route(("GET", "POST"), "/api/*", Access.OPERATOR),
+    Route(("GET", "POST"), "/upstream/*", Access.OPERATOR),
+)
+
+
+def check_target(target: str) -> None:
+    """Raise a Refusal when two readers could find two paths, or two queries, in a request's *target*."""
+    path, _, query = target.partition("?")
+    if not _NORMAL.fullmatch(path) or _DOTS.intersection(path.split("/")):
+        raise malformed("The path is not in normal form: /name/name, without //, /./, /../, \\, ; and %.")
+    if not _QUERY.fullmatch(query):
+        raise malformed("The query has a character that must be percent-encoded.")
+
+
+def find_route(path: str) -> Route | None:
+    """The line of *path*; None when it leads nowhere."""
+    return next((route for route in ROUTES if route.matches(path)), None)
+
+
+def check_method(route: Route | None, method: str) -> Route:
+    """The *route*, if there is one and it has *method*; else raise a Refusal."""
+    if route is None:
+        raise Refusal(HTTPStatus.NOT_FOUND, "no-such-path", "This path is not served.")
+    if method not in route.methods:
+        allowed = ", ".join(route.methods)
+        rule = f"This path has the methods: {allowed}."
+        raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no-such-method", rule, headers={"Allow": allowed})
+    return route

@@ -1,0 +1,472 @@
+"""One request: read, decided, forwarded, and its answer relayed as bytes while they come.
+
+Both connections carry one request only, so that no byte of it can become the beginning of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any
+
+from . import bodies, heads, llama_swap, paths
+from .config import Client, Config
+from .keys import Keys
+from .refusals import Refusal, malformed
+
+_BODIES = 4  # so many of the largest may be under way at a time
+_SLICE = 256 << 10
+_ERRORS = (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY)
+_ERROR_BYTES = 64 << 10
+
+Log = Callable[[dict[str, Any]], None]
+
+
+class Limits:
+    """Seconds that a step may take."""
+
+    def __init__(
+        self, *, head: float = 10, body: float = 300, quick_answer: float = 10, stall: float = 120, linger: float = 5
+    ) -> None:
+        self.head, self.body, self.quick_answer, self.stall, self.linger = head, body, quick_answer, stall, linger
+
+
+class Guard:
+    """What all requests share.
+
+    Args:
+        config: the configuration.
+        keys: the keys of its clients.
+        log: gets an object for each request.
+        limits: of time.
+        connections: of clients, at a time.
+    """
+
+    def __init__(
+        self, config: Config, keys: Keys, log: Log, *, limits: Limits | None = None, connections: int = 400
+    ) -> None:
+        self.config, self.keys, self.log, self.limits = config, keys, log, limits or Limits()
+        self._connections = connections
+        self._exchanges: set[Exchange] = set()
+        self._is_empty = asyncio.Event()
+        self._under_way = dict.fromkeys(config.clients, 0)
+        self._held = 0
+
+    def add(self, exchange: Exchange) -> None:
+        """Count a connection; raise a Refusal when there are as many as there may be."""
+        self._exchanges.add(exchange)
+        if len(self._exchanges) > self._connections:
+            raise _busy("There are as many connections as this server holds.")
+
+    def remove(self, exchange: Exchange) -> None:
+        """Count a connection as closed."""
+        self._exchanges.discard(exchange)
+        if not self._exchanges:
+            self._is_empty.set()
+
+    async def drain(self, limit_s: float) -> None:
+        """Wait until the requests under way have their answers; after *limit_s* seconds cut them off."""
+        for exchange in list(self._exchanges):
+            if exchange.is_idle:
+                exchange.end()
+        self._is_empty.clear()
+        if self._exchanges:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_empty.wait(), limit_s)
+        for exchange in list(self._exchanges):
+            exchange.end()
+
+    def enter(self, client: Client) -> None:
+        """Count a request of *client*; raise a Refusal when it has as many as it may."""
+        if client.requests is not None and self._under_way[client.name] >= client.requests:
+            rule = f"This key may have {client.requests} requests under way at a time."
+            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too-many-requests", rule, headers={"Retry-After": "1"})
+        self._under_way[client.name] += 1
+
+    def leave(self, client: Client) -> None:
+        """Count a request of *client* as over."""
+        self._under_way[client.name] -= 1
+
+    def hold(self, size: int) -> None:
+        """Count *size* more bytes of bodies; raise a Refusal when all together are too much."""
+        self._held += size
+        if self._held > _BODIES * self.config.body_bytes:
+            raise _busy("The requests under way are as much as this server holds.")
+
+    def release(self, size: int) -> None:
+        """Count *size* bytes of bodies as forwarded."""
+        self._held -= size
+
+
+class Exchange(asyncio.Protocol):
+    """A client's connection: a request, and its answer."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard, self._loop = guard, asyncio.get_running_loop()
+        self._receive: Callable[[bytes], None] = self._receive_head
+        self._received = bytearray()
+        self._held = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._upstream: Upstream | None = None
+        self._request: heads.Request | None = None
+        self._route: paths.Route | None = None
+        self._client: Client | None = None
+        self._is_over = False
+        # For the access log.
+        self._begun = self._loop.time()
+        self._first_byte: float | None = None
+        self._path, self._model, self._code = "", "", ""
+        self._status, self._sent = 0, 0
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport: asyncio.Transport = transport
+        self._limit(self._guard.limits.head, lambda: self._refuse(_late("head")))
+        self._refusing(self._guard.add, self)
+
+    def data_received(self, data: bytes) -> None:
+        self._refusing(self._receive, data)
+
+    def eof_received(self) -> None:
+        self._transport.abort()  # a client that ends its side reads no answer
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if not self._is_over:
+            self._code = "client-closed"
+            self._finish()
+        self._limit(0, None)
+        self._guard.remove(self)
+        if self._task:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        if self._upstream:
+            self._upstream.pause()
+        self._limit(self._guard.limits.stall, self._transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._upstream:
+            self._upstream.resume()
+        if not self._is_over:
+            self._limit(0, None)
+
+    def end(self) -> None:
+        """Close the connection, whatever is under way."""
+        self._transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no request on it yet."""
+        return self._request is None
+
+    # The request.
+
+    def _receive_head(self, data: bytes) -> None:
+        self._received += data
+        end = self._received.find(heads.END)
+        if end < 0:
+            heads.check_beginning(self._received)
+            return
+        self._begun = self._loop.time()
+        head, body = bytes(self._received[:end]), bytes(self._received[end + len(heads.END) :])
+        self._received = bytearray()
+        self._request = heads.read_request(head)
+        self._decide(self._request)
+        self._limit(self._guard.limits.body, lambda: self._refuse(_late("body")))
+        self._receive = self._receive_body
+        if self._request.fields.get("expect", "").lower() == "100-continue" and not body:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._receive_body(body)
+
+    def _decide(self, request: heads.Request) -> None:
+        """Refuse what the head alone decides."""
+        self._path = request.target.partition("?")[0]
+        paths.check_target(request.target)
+        route, client = paths.find_route(self._path), None
+        if route is None or route.access is not paths.Access.EVERYBODY:
+            client = self._guard.keys.client_of(request.fields)
+        self._route = route = paths.check_method(route, request.method)
+        if client:
+            if route.access is paths.Access.OPERATOR and not client.is_operator:
+                raise Refusal(HTTPStatus.FORBIDDEN, "operator-only", "Only an operator's key may use this path.")
+            self._guard.enter(client)
+            self._client = client
+        if request.method != "POST" and request.length:
+            raise malformed("Only a POST has a body here.")
+        if request.length > self._guard.config.body_bytes:
+            rule = f"The body of a request has at most {self._guard.config.body_bytes >> 20} MiB."
+            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body-too-large", rule)
+        # A web page can send text/plain to any address without a question to it.
+        kind = request.fields.get("content-type", "").partition(";")[0].strip().lower()
+        if (request.length or route.is_inference) and kind != "application/json":
+            rule = "The content-type of a body must be application/json."
+            raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "content-type", rule)
+
+    def _receive_body(self, data: bytes) -> None:
+        assert self._request is not None
+        self._held += len(data)
+        self._guard.hold(len(data))
+        self._received += data
+        if len(self._received) > self._request.length:
+            raise malformed("More follows the body than content-length gives.")
+        if len(self._received) == self._request.length:
+            self._limit(0, None)
+            self._receive = self._receive_more
+            self._check_body()
+            self._task = self._loop.create_task(self._forward())
+
+    def _receive_more(self, _: bytes) -> None:
+        self._transport.abort()  # there is one request on each connection
+
+    def _check_body(self) -> None:
+        assert self._route is not None
+        if not self._received and not self._route.is_inference:
+            return
+        config = self._guard.config
+        document = bodies.read_document(self._received)
+        bodies.require_local_media(document, config.image_hosts)
+        if self._route.is_inference:
+            assert self._client is not None
+            self._model = bodies.model_of(document, config.models, self._client)
+
+    # The answer.
+
+    async def _forward(self) -> None:
+        assert self._request is not None
+        assert self._route is not None
+        config, request, client = self._guard.config, self._request, self._client
+        try:
+            if self._route.path == "/v1/models" and client and client.models is not None:
+                self._answer_whole(HTTPStatus.OK, await llama_swap.models_of(config, client))
+                return
+            if self._route.is_quick:
+                self._limit(self._guard.limits.quick_answer, lambda: self._refuse(_silent()))
+            # Neither llama-swap nor an engine uses the query of an inference path.
+            target = self._path if self._route.is_inference else request.target
+            head = llama_swap.request_head(config, request.method, target, length=request.length)
+            await self._loop.create_connection(lambda: Upstream(self, head, self._received), *config.upstream)
+        except TimeoutError:
+            self._refuse(_silent())
+        except llama_swap.FAULTS:
+            self._refuse(_down())
+
+    def forwarding(self, upstream: Upstream) -> None:
+        """There is a connection to llama-swap."""
+        self._upstream = upstream
+
+    def forwarded(self) -> None:
+        """The whole request is on its way to llama-swap."""
+        self._release_body()
+
+    def answered(self, response: heads.Response) -> bool:
+        """llama-swap's answer begins; False when it is an error that ``failed`` is to get whole."""
+        assert self._route is not None
+        self._limit(0, None)
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            rule = "llama-swap does not accept the guard's key: one of the two is older than the configuration."
+            self._refuse(Refusal(HTTPStatus.BAD_GATEWAY, "internal-key", rule))
+            return False
+        length = response.length
+        if self._route.is_inference and response.status in _ERRORS and length is not None and length <= _ERROR_BYTES:
+            return False
+        self._begin_answer(response.status, response.relayed())
+        return True
+
+    def failed(self, response: heads.Response, body: bytes) -> None:
+        """llama-swap's whole answer is an error with *body*."""
+        if self._is_over:
+            return
+        if response.status == HTTPStatus.BAD_GATEWAY and not body:
+            retry = {"Retry-After": str(self._guard.config.retry_after_s)}
+            rule = "The engine of the model ended during the request."
+            self._refuse(Refusal(HTTPStatus.BAD_GATEWAY, "engine-ended", rule, headers=retry))
+        elif response.status == HTTPStatus.INTERNAL_SERVER_ERROR and _is_of_llama_swap(body):
+            self._task = self._loop.create_task(self._explain())
+        else:  # the engine's own
+            self._answer_whole(response.status, response.relayed() + body)
+
+    async def _explain(self) -> None:
+        assert self._client is not None
+        self._refuse(await llama_swap.failed_load(self._guard.config, self._model, self._client))
+
+    def relay(self, data: bytes) -> None:
+        """The next bytes of the answer."""
+        self._sent += len(data)
+        self._transport.write(data)
+
+    def answer_ended(self, error: Exception | None) -> None:
+        """llama-swap has closed its connection; the client gets a clean end only if it did so without *error*."""
+        if self._first_byte is None:
+            self._refuse(_down())
+        elif not self._is_over:
+            self._finish()
+            if error:
+                self._transport.abort()
+            else:
+                self._transport.close()
+
+    def _refusing(self, act: Callable[[Any], None], argument: Any) -> None:
+        if self._is_over:
+            return  # what still comes of a request that is refused is not used
+        try:
+            act(argument)
+        except Refusal as refusal:
+            self._refuse(refusal)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        if self._first_byte is None:
+            self._code = refusal.code
+            self._answer_whole(refusal.status, refusal.answer())
+
+    def _answer_whole(self, status: int, data: bytes) -> None:
+        """Send *data* as the whole answer; then read on for a moment, so that the client can read it."""
+        self._begin_answer(status, data)
+        self._finish()
+        self._limit(self._guard.limits.linger, self._transport.abort)
+        if self._transport.can_write_eof() and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def _begin_answer(self, status: int, data: bytes) -> None:
+        self._first_byte, self._status = self._loop.time(), status
+        self.relay(data)
+
+    def _finish(self) -> None:
+        """The request is over, if not the connection."""
+        self._is_over = True
+        self._release_body()
+        if self._upstream:
+            self._upstream.abort()
+        if self._client:
+            self._guard.leave(self._client)
+        if self._request or self._status:
+            self._log()
+
+    def _release_body(self) -> None:
+        self._guard.release(self._held)
+        self._held, self._received = 0, bytearray()
+
+    def _limit(self, seconds: float, act: Callable[[], None] | None) -> None:
+        """Replace the only timer; without an *act* there is none."""
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, act) if act else None
+
+    def _log(self) -> None:
+        self._guard.log(
+            {
+                "event": "request",
+                "client": self._client.name if self._client else None,
+                "model": self._model or None,
+                "method": self._request.method if self._request else None,
+                "path": self._path[:200],
+                "status": self._status or None,
+                "code": self._code or None,
+                "bytes": self._sent,
+                "first_byte_s": None if self._first_byte is None else round(self._first_byte - self._begun, 4),
+                "seconds": round(self._loop.time() - self._begun, 4),
+            }
+        )
+
+
+class Upstream(asyncio.Protocol):
+    """A connection to llama-swap: sends the request, and hands the answer on as it comes."""
+
+    def __init__(self, exchange: Exchange, head: bytes, body: bytearray) -> None:
+        self._exchange, self._body = exchange, memoryview(body)
+        self._head, self._at = head, 0
+        self._may_write = True
+        self._received = b""
+        self._response: heads.Response | None = None
+        self._receive = self._receive_head
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport: asyncio.Transport = transport
+        self._exchange.forwarding(self)
+        transport.write(self._head)
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        self._receive(data)
+
+    def pause_writing(self) -> None:
+        self._may_write = False
+
+    def resume_writing(self) -> None:
+        self._may_write = True
+        self._send()
+
+    def pause(self) -> None:
+        """Read nothing for now: the client does not take what there is."""
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once; llama-swap then frees the model's slot."""
+        self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._receive == self._receive_error and self._response:
+            self._exchange.failed(self._response, self._received)
+        else:
+            self._exchange.answer_ended(error)
+
+    def _send(self) -> None:
+        while self._may_write and self._at < len(self._body):
+            self._transport.write(self._body[self._at : self._at + _SLICE])
+            self._at += _SLICE
+        if self._at >= len(self._body):
+            self._body = memoryview(b"")
+            self._exchange.forwarded()
+
+    def _receive_head(self, data: bytes) -> None:
+        self._received += data
+        end = self._received.find(heads.END)
+        if end < 0:
+            if len(self._received) > heads.RESPONSE_LIMIT:
+                self._transport.abort()
+            return
+        try:
+            self._response = heads.read_response(self._received[:end])
+        except ValueError:
+            self._transport.abort()
+            return
+        self._received = self._received[end + len(heads.END) :]
+        if self._exchange.answered(self._response):
+            self._receive = self._exchange.relay
+            self._receive(self._received)
+        else:
+            self._receive = self._receive_error
+
+    def _receive_error(self, data: bytes) -> None:
+        self._received += data
+        if len(self._received) > _ERROR_BYTES:
+            self._transport.abort()
+
+
+def _is_of_llama_swap(body: bytes) -> bool:
+    try:
+        return bool(json.loads(body)["src"] == "llama-swap")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def _late(part: str) -> Refusal:
+    return Refusal(HTTPStatus.REQUEST_TIMEOUT, "request-timeout", f"The {part} of the request did not come in time.")
+
+
+def _busy(rule: str) -> Refusal:
+    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "busy", rule, headers={"Retry-After": "1"})
+
+
+def _silent() -> Refusal:
+    return Refusal(HTTPStatus.GATEWAY_TIMEOUT, "llama-swap-silent", "llama-swap does not answer. See: corral logs")
+
+
+def _down() -> Refusal:
+    return Refusal(HTTPStatus.BAD_GATEWAY, "llama-swap-down", "llama-swap cannot be reached. See: corral status")

@@ -1,0 +1,304 @@
+"""The guard as a process, raw requests to it, and a llama-swap that a test controls.
+
+The stub in place of llama-swap records every byte that it gets and answers what the test sets, byte for byte: nothing
+less shows that a request did not reach it, or how a broken answer is relayed.  The real one is in tests/stack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from corral import door
+from tests.support.engine_process import free_port
+
+LIMIT_S = 60
+"""No test waits for it: it ends one that would hang."""
+
+INTERNAL_KEY = "internal-key-of-llama-swap"
+KEYS = {"operator": "operator-key", "first": "key-of-first", "second": "key-of-second"}
+CLIENTS = {
+    "operator": {"models": None, "requests": None, "role": "operator"},
+    "first": {"models": None, "requests": 2, "role": "client"},
+    "second": {"models": ["tiny-text"], "requests": None, "role": "client"},
+}
+MODELS = {"tiny-text": "tiny-text", "gpt-4o": "tiny-text", "tiny-vision": "tiny-vision"}
+_LIMITED = """
+import asyncio, sys
+from pathlib import Path
+from door import __main__, config, relay, server
+limits = relay.Limits(**%r)
+asyncio.run(server.serve(config.read_config(Path(sys.argv[1])), __main__._write, limits=limits))
+"""
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer, up to the end of the connection; status 0: the connection ended without one."""
+
+    status: int
+    fields: dict[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return json.loads(self.body)["error"]
+
+
+@dataclass
+class Guard:
+    """A running guard.
+
+    Attributes:
+        records: what it wrote to stdout, as far as it was read.
+    """
+
+    process: subprocess.Popen[bytes]
+    address: tuple[str, int] | str
+    keys: Path
+    records: list[dict[str, Any]]
+    _lines: queue.Queue[dict[str, Any]]
+
+    def next_record(self, event: str = "request") -> dict[str, Any]:
+        """Wait for the next record of *event*."""
+        while True:
+            record = self._lines.get(timeout=LIMIT_S)
+            if record["event"] == event:
+                return record
+
+    def connect(self) -> socket.socket:
+        family = socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET
+        connection = socket.socket(family)
+        connection.settimeout(LIMIT_S)
+        connection.connect(self.address)
+        return connection
+
+    def send(self, raw: bytes) -> Answer:
+        """Send *raw*, and read until the guard ends the connection."""
+        with self.connect() as connection:
+            with contextlib.suppress(OSError):  # a refusal may come before the end of *raw*
+                connection.sendall(raw)
+            return read_answer(connection)
+
+    def post(self, body: object, *, path: str = "/v1/chat/completions", key: str = "key-of-first", **fields) -> Answer:
+        return self.send(post(body, path=path, key=key, **fields))
+
+    def get(self, path: str, key: str = "", **fields) -> Answer:
+        return self.send(request("GET", path, key=key, **fields))
+
+    def set_keys(self, **keys: Sequence[str]) -> None:
+        """Replace keys.json as `corral keys` does."""
+        write_keys(self.keys, **keys)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(LIMIT_S)
+
+
+def request(method: str, path: str, body: bytes = b"", *, key: str = "", **fields) -> bytes:
+    """A request as a client sends it; *fields* are further ones, ``_`` for ``-``."""
+    given = {"Host": "127.0.0.1", **({"Authorization": f"Bearer {key}"} if key else {})}
+    if body:
+        given |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    given |= {name.replace("_", "-"): value for name, value in fields.items()}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items())]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def post(body: object, *, path: str = "/v1/chat/completions", key: str = "key-of-first", **fields) -> bytes:
+    """A request with *body* as JSON, or as it is when it is bytes."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return request("POST", path, raw, key=key, **fields)
+
+
+def read_answer(connection: socket.socket) -> Answer:
+    """Read until the connection ends."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := connection.recv(1 << 16):
+            received += data
+    return parse_answer(received)
+
+
+def parse_answer(received: bytes) -> Answer:
+    head, _, body = received.partition(b"\r\n\r\n")
+    if head == b"HTTP/1.1 100 Continue":
+        return parse_answer(body)
+    first, *lines = head.decode("latin-1").split("\r\n")
+    if not (found := re.match(r"HTTP/1\.1 (\d+) ", first)):
+        return Answer(0, {}, b"")
+    fields = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return Answer(int(found[1]), fields, body)
+
+
+def write_keys(path: Path, **keys: Sequence[str]) -> None:
+    """keys.json with the hashes of *keys*, in one step."""
+    clients = {name: [sha256(one.encode()).hexdigest() for one in given] for name, given in keys.items()}
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"version": 1, "clients": clients}))
+    new.replace(path)
+
+
+def settings(folder: Path, upstream: int, **changes: object) -> dict[str, Any]:
+    """A configuration of the guard, with *changes*, and the files that it names."""
+    (folder / "internal").write_text(INTERNAL_KEY)
+    write_keys(folder / "keys.json", **{name: [key] for name, key in KEYS.items()})
+    return {
+        "version": 1,
+        "listen": {"host": "127.0.0.1", "port": free_port()},
+        "upstream": {"host": "127.0.0.1", "port": upstream},
+        "internal_key_file": str(folder / "internal"),
+        "keys": str(folder / "keys.json"),
+        "clients": CLIENTS,
+        "models": MODELS,
+        "image_hosts": [],
+        "body_mib": 1,
+        "retry_after_seconds": 30,
+        "drain_seconds": 60,
+    } | changes
+
+
+@contextlib.contextmanager
+def run_guard(
+    folder: Path,
+    upstream: int,
+    *,
+    limits: dict[str, float] | None = None,
+    wrap: Callable[[list[str]], list[str]] = list,
+    **changes: object,
+) -> Iterator[Guard]:
+    """A guard in front of the port *upstream*, until the block ends; it must not write a word to stderr.
+
+    Args:
+        folder: for its files.
+        upstream: the port of llama-swap.
+        limits: of time, in place of those that a person would not notice.
+        wrap: makes its command another one.
+        changes: of its configuration.
+    """
+    document = settings(folder, upstream, **changes)
+    config = folder / "guard.json"
+    config.write_text(json.dumps(document))
+    command = [sys.executable, "-W", "error", "-m", "door"] if not limits else [sys.executable, "-c", _LIMITED % limits]
+    command.append(str(config))
+    environment = {**os.environ, "PYTHONPATH": str(Path(door.__file__).parents[1])}
+    with (folder / "guard.err").open("w+b") as errors:
+        process = subprocess.Popen(wrap(command), stdout=subprocess.PIPE, stderr=errors, env=environment)
+        lines: queue.Queue[dict[str, Any]] = queue.Queue()
+        records: list[dict[str, Any]] = []
+        reader = threading.Thread(target=_read, args=(process, lines, records))
+        reader.start()
+        listen = document["listen"]
+        address = listen["unix"] if "unix" in listen else (listen["host"], listen["port"])
+        guard = Guard(process, address, folder / "keys.json", records, lines)
+        try:
+            guard.next_record("listening")
+            yield guard
+        finally:
+            process.kill()
+            process.wait()
+            reader.join()
+            assert process.stdout is not None
+            process.stdout.close()
+            errors.seek(0)
+            assert errors.read().decode() == ""
+
+
+def _read(process: subprocess.Popen[bytes], lines: queue.Queue[dict[str, Any]], records: list[dict[str, Any]]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        records.append(json.loads(line))
+        lines.put(records[-1])
+    lines.put({"event": "listening"})  # an end before that is in stderr
+
+
+Act = Callable[[socket.socket], None]
+
+
+class StubLlamaSwap:
+    """Records what it gets.
+
+    Attributes:
+        port: where it listens, on loopback.
+        requests: the bytes of each request.
+        acts: by path; else what the connection gets is ``OK``.
+        closed: a token for each connection that the guard closed before the act was over.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+        self.acts: dict[str, Act] = {}
+        self.closed: queue.Queue[str] = queue.Queue()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = int(self._listener.getsockname()[1])
+        self._threads: list[threading.Thread] = []
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+
+    def answer(self, path: str, *parts: bytes) -> None:
+        """Answer *path* with *parts*, then close."""
+        self.acts[path] = lambda connection: connection.sendall(b"".join(parts))
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            connection.settimeout(LIMIT_S)
+            thread = threading.Thread(target=self._serve, args=(connection,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            received = b""
+            while b"\r\n\r\n" not in received and (data := connection.recv(1 << 16)):
+                received += data
+            head, _, body = received.partition(b"\r\n\r\n")
+            length = int((re.search(rb"(?i)content-length: (\d+)", head) or [b"", b"0"])[1])
+            while len(body) < length and (data := connection.recv(1 << 20)):
+                body += data
+            self.requests.append(head + b"\r\n\r\n" + body)
+            path = head.split(b" ")[1].decode() if b" " in head else ""
+            try:
+                self.acts.get(path, lambda one: one.sendall(OK))(connection)
+            except OSError:
+                self.closed.put(path)
+
+
+@contextlib.contextmanager
+def stub_llama_swap() -> Iterator[StubLlamaSwap]:
+    stub = StubLlamaSwap()
+    try:
+        yield stub
+    finally:
+        stub.close()
+
+
+def until_closed(connection: socket.socket) -> None:
+    """An act: wait until the guard closes the connection."""
+    while connection.recv(1 << 16):
+        pass
+    raise ConnectionResetError
