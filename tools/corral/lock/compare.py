@@ -7,6 +7,7 @@ applied one with the one beside the catalog.
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,8 @@ Field = Literal["repo", "revision", "licence", "file", "argv", "intent", "predic
 
 _T = TypeVar("_T", LockEntry, Card, str)
 _SHORT = 12
+_LONG = 200
+"""Characters of a text that a line shows whole: a template has more."""
 
 
 @dataclass(frozen=True)
@@ -166,16 +169,18 @@ def _seat_words(seat: Seat) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value of a ``Difference`` in words: a list with commas; ``none`` for None and for an empty list."""
+    """A value of a ``Difference`` in words: a list with commas, a long text by its hash; ``none`` for an empty list."""
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
+    if isinstance(value, str) and (len(value) > _LONG or "\n" in value):
+        return f"{len(value):,} characters ({hashlib.sha256(value.encode()).hexdigest()[:_SHORT]})"
     return "none" if value is None else str(value)
 
 
 def argv_words(old: Sequence[str], new: Sequence[str]) -> str:
     """The words of *old* that are others in *new*, each run of them beside the words in its place."""
     return ", ".join(
-        f"{' '.join(old[a:b]) or 'nothing'} → {' '.join(new[c:d]) or 'nothing'}"
+        f"{' '.join(map(shown, old[a:b])) or 'nothing'} → {' '.join(map(shown, new[c:d])) or 'nothing'}"
         for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
         if kind != "equal"
     )
