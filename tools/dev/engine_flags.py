@@ -2,6 +2,8 @@
 
 python tools/dev/engine_flags.py --write     after moving the engine's pin
 python tools/dev/engine_flags.py             exits 1 when the file has drifted (part of `make check`)
+
+Both exit 1 when ``corral/catalog/flag_classes.py`` does not classify exactly these flags.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from corral.catalog.flag_classes import mismatches
+from corral.engine.embedded import LLAMA_CPP_BUILD
+
 TOOLS = Path(__file__).resolve().parents[1]
 TABLE = TOOLS / "corral" / "catalog" / "llama_server_flags.json"
 
@@ -23,7 +28,6 @@ _OPTION = re.compile(r"(?P<names>-{1,2}[\w.-]+(?:,\s*-{1,2}[\w.-]+)*)(?:\s(?P<hi
 _CHOICES = re.compile(r"[\[{<]([\w-]+(?:[|,][\w-]+)+)[\]}>]")
 _ALLOWED = re.compile(r"allowed values: ([\w, ]+)")
 _REMOVED = "the argument has been removed"
-_DOWNLOADS = "can download weights"
 
 
 def parse(help_text: str) -> list[dict[str, Any]]:
@@ -36,7 +40,8 @@ def parse(help_text: str) -> list[dict[str, Any]]:
             blocks[-1].append(line.strip())
         elif line.startswith("-----"):
             blocks.append([])
-    return sorted((_entry(block) for block in blocks if block), key=lambda entry: str(entry["names"]))
+    entries = (_entry(block) for block in blocks if block and _REMOVED not in " ".join(block))
+    return sorted(entries, key=lambda entry: str(entry["names"]))
 
 
 def _entry(block: list[str]) -> dict[str, Any]:
@@ -61,18 +66,17 @@ def _entry(block: list[str]) -> dict[str, Any]:
         "short": [word[1:] for word in words if not word.startswith("--")],
         "value": hint,
         "choices": choices,
-        "removed": _REMOVED in text,
-        "downloads": _DOWNLOADS in text,
     }
 
 
-def table() -> str:
-    """The file's text, made from the pinned engine."""
-    from corral.engine.embedded import LLAMA_CPP_BUILD
-
+def engine_flags() -> list[dict[str, Any]]:
+    """``parse`` of the pinned engine's own ``--help``."""
     server = Path(sys.executable).with_name("corral-llama-server")
-    shown = subprocess.run([server, "--help"], capture_output=True, text=True, check=True).stdout
-    flags = parse(shown)
+    return parse(subprocess.run([server, "--help"], capture_output=True, text=True, check=True).stdout)
+
+
+def table(flags: list[dict[str, Any]]) -> str:
+    """The file's text."""
     lines = ",\n".join(f"    {json.dumps(flag)}" for flag in flags)
     return f'{{\n  "build": {json.dumps(LLAMA_CPP_BUILD)},\n  "flags": [\n{lines}\n  ]\n}}\n'
 
@@ -80,16 +84,20 @@ def table() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the file instead of comparing")
-    wanted = table()
-    if parser.parse_args().write:
+    write = parser.parse_args().write
+    flags = engine_flags()
+    wanted = table(flags)
+    if write:
         TABLE.write_text(wanted)
-        return 0
     present = TABLE.read_text() if TABLE.exists() else ""
     diff = difflib.unified_diff(present.splitlines(), wanted.splitlines(), str(TABLE), "the engine", lineterm="")
-    drift = "\n".join(diff)
-    if drift:
-        print(f"{drift}\n{TABLE.name} has drifted from the engine. Run: make fix", file=sys.stderr)
-    return 1 if drift else 0
+    problems = list(diff)
+    if problems:
+        problems.append(f"{TABLE.name} has drifted from the engine. Run: make fix")
+    problems += mismatches([flag["names"][0] for flag in flags])
+    if problems:
+        print("\n".join(problems), file=sys.stderr)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ locals {
   _listed   = try(fileset(var.path, "{models,cards}/[^.]*.yaml"), null)
   _dangling = [for path in keys(local._locked) : path if !can(fileset(var.path, path))]
   # Here a dangling file is listed, and its digest is "unreadable".
-  _optional = [for file in ["images.yaml", "measured.json"] : try(fileset(var.path, file), [file])]
+  _texts    = [for path in keys(local._locked) : path if startswith(path, "files/")]
+  _optional = [for file in concat(["images.yaml", "measured.json"], local._texts) : try(fileset(var.path, file), [file])]
   _found = {
     for path in setunion(local._listed == null ? [] : local._listed, local._optional...) :
     path => try(filesha256("${var.path}/${path}"), "unreadable")

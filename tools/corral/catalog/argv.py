@@ -36,5 +36,6 @@ def llama_server_argv(model_id: str, model: Model, files: Sequence[LockedFile]) 
     argv += ["-fa", "on", "-fit", "off", "--no-context-shift", "--cache-ram", str(model.cache_ram_mib)]
     argv += ["--reasoning", model.reasoning, "--metrics", "--offline"]
     argv += flags.words(model.args)
+    argv += flags.words({name: one.value for name, one in model.unsafe.items()})
     argv += ["--host", "127.0.0.1", "--port", "${PORT}"]
     return argv

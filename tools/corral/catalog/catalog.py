@@ -1,14 +1,16 @@
 """Reads a catalog folder: every model and card, checked each alone and all together.
 
-``models/<id>.yaml``, ``cards/<card>.yaml``, for a cluster ``images.yaml``, and ``measured.json`` where something was
-measured.  All problems of the YAML files are found in one pass, each with file and line.  A file or folder whose name
-begins with a dot is an editor's, and no source.
+``models/<id>.yaml``, ``cards/<card>.yaml``, for a cluster ``images.yaml``, ``measured.json`` where something was
+measured, and the texts in ``files/`` that flags name.  All problems of the YAML files are found in one pass, each with
+file and line.  A file or folder whose name begins with a dot is an editor's, and no source.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +18,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from corral.catalog import invalid_values, ledger, rules, yaml_reader
+from corral.agent.lock_file import content_of
+from corral.catalog import flags, invalid_values, ledger, rules, yaml_reader
 from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import Card, Images, Model, is_id
 from corral.catalog.ledger import Ledger
@@ -82,6 +85,8 @@ class _Reading:
     directory: Path
     problems: list[Problem] = field(default_factory=list)
     documents: dict[str, Document] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    """sha256 of each file in ``files/`` that a flag names, by its path in the folder."""
 
     def folder(self, name: str, kind: type[_T]) -> dict[str, _T]:
         """Every file of folder *name* as a *kind*; what is wrong is added to the problems."""
@@ -123,6 +128,41 @@ class _Reading:
             return None
         self.documents[source] = document
         return found
+
+    def with_texts(self, model_id: str, model: Model) -> Model:
+        """*model*, with the text of each file that a flag of ``args`` names in place of its path.
+
+        What is wrong with a file is added to the problems; what is wrong with the flag is for the rules.
+        """
+        args = dict(model.args)
+        for name, path in model.args.items():
+            takes_text = flags.text_flag(name)
+            if takes_text is None or flags.problem_with(name, path):
+                continue
+            del args[name]
+            text, problem = self.text(path)
+            problem = problem or flags.problem_with(takes_text, text)
+            if takes_text in args:
+                problem = f"{name} and {takes_text} are the same flag: keep one."
+            if problem:
+                self.problems.append(self.documents[f"models/{model_id}.yaml"].problem(("args", name), problem))
+            else:
+                args[takes_text] = text
+        return model.model_copy(update={"args": args})
+
+    def text(self, path: str) -> tuple[str, str | None]:
+        """The text of the file at *path* in the catalog's folder, as Terraform would read it, and what is wrong."""
+        real, root = (Path(os.path.realpath(one)) for one in (self.directory / path, self.directory))
+        if not real.is_relative_to(root):
+            return "", f"{path} is a link that leads out of the catalog: copy its target into files/."
+        try:
+            content = content_of(real)
+            self.texts[path] = hashlib.sha256(content).hexdigest()
+            return unicodedata.normalize("NFC", content.decode("utf-8")), None
+        except UnicodeDecodeError as error:
+            return "", f"{path} is not UTF-8 text (byte {error.start})."
+        except OSError as error:
+            return "", f"{path} cannot be read: {error.strerror}."
 
     def refuse(self, file: Path, message: str) -> None:
         self.problems.append(Problem(file, 1, "", message))
@@ -166,13 +206,13 @@ def _load(directory: Path) -> Catalog:
         if stray.parent.name not in _FOLDERS and stray != directory / _IMAGES:
             reading.refuse(stray, "would be overlooked: it belongs in models/ or cards/, or is images.yaml.")
     cards = reading.folder("cards", Card)
-    models = reading.folder("models", Model)
+    models = {name: reading.with_texts(name, model) for name, model in reading.folder("models", Model).items()}
     file = directory / _IMAGES
     images = reading.file(file, Images) if file.exists() or file.is_symlink() else None
     reading.check(models, cards)
     if not models:
         raise Refused(f"{directory / 'models'} holds no model.", next_step="Write one: docs/models.md shows how")
-    sources = {source: document.sha256 for source, document in reading.documents.items()}
+    sources = {source: document.sha256 for source, document in reading.documents.items()} | reading.texts
     measured = ledger.path_of(directory)
     if measured.exists():  # before it is read: should it change in between, the lock is stale and not wrong
         sources[ledger.FILE_NAME] = hashlib.sha256(measured.read_bytes()).hexdigest()
@@ -202,7 +242,8 @@ def with_values(catalog: Catalog, values: Mapping[str, Any]) -> Catalog:
     for source, value in values.items():
         document, name = replace(catalog.documents[source], value=value), Path(source).stem
         if source.startswith("models/"):
-            models[name] = reading.document(source, document, Model) or models[name]
+            model = reading.document(source, document, Model)
+            models[name] = reading.with_texts(name, model) if model else models[name]
         else:
             cards[name] = reading.document(source, document, Card) or cards[name]
     reading.check(models, cards)

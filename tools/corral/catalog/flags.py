@@ -1,8 +1,9 @@
-"""Which llama-server flags a catalog may pass through ``args``, and how they are written.
+"""Which llama-server flags a catalog may pass on, and how they are written.
 
 ``llama_server_flags.json`` is the pinned engine's own ``--help`` (``tools/dev/engine_flags.py`` writes it and
-`make check` compares).  A flag that corral sets itself, that would break a promise of the lock, or that the engine
-does not know is refused by name.
+`make check` compares).  A flag is allowed by its class (``flag_classes``): memory, sampling and template in ``args``,
+the rest only in ``unsafe``, with a reason.  Refused by name is what corral sets itself, what would break a promise of
+the lock, what executes programs, and what the engine does not know.
 """
 
 from __future__ import annotations
@@ -10,65 +11,26 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from corral.catalog.flag_classes import ACCEPTED, GROUP_OF, REFUSED, Group, mismatches
+
 FlagValue = str | int | float | bool
 
-OWNED = {
-    "model": "corral chooses the file from `source`",
-    "mmproj": "corral chooses the projector from `source.mmproj`",
-    "mmproj-auto": "corral chooses the projector from `source.mmproj`",
-    "alias": "a response names the model by its id; write further names under `aliases`",
-    "host": "llama-swap reaches the engine on loopback only",
-    "port": "llama-swap gives each engine its port",
-    "ctx-size": "set `context` (tokens per request slot) instead",
-    "parallel": "set `parallel` instead",
-    "n-gpu-layers": "a model is on the card as a whole, or not in the catalog",
-    "flash-attn": "it is always on: what was measured is what runs",
-    "fit": "it is always off: a neighbour's memory must not change what is loaded",
-    "fit-target": "fit is always off: a neighbour's memory must not change what is loaded",
-    "fit-ctx": "fit is always off: a neighbour's memory must not change what is loaded",
-    "context-shift": "it is always off: a request that does not fit gets an error, not a shortened prompt",
-    "cache-ram": "set `cache_ram_mib` instead",
-    "metrics": "it is always on",
-    "offline": "it is always on",
-    "image-max-tokens": "set `image_max_tokens` instead",
-    "reasoning": "set `reasoning` instead",
-}
-"""Flags that corral sets, by their canonical long name, and why they are not for ``args``."""
-
-_MODEL_ELSEWHERE = "corral runs the files that the lock names, and no others"
-FORBIDDEN = {
-    **dict.fromkeys(("model-url", "mmproj-url", "docker-repo", "hf-repo", "hf-file", "hf-token"), _MODEL_ELSEWHERE),
-    "spec-draft-hf": _MODEL_ELSEWHERE,
-    **dict.fromkeys(
-        ("models-dir", "models-preset", "models-max", "models-autoload"),
-        "one engine serves one model; llama-swap is the router",
-    ),
-    **dict.fromkeys(("help", "version", "cache-list", "completion-bash", "list-devices"), "it prints and exits"),
-    **dict.fromkeys(
-        ("api-prefix", "ssl-key-file", "ssl-cert-file", "api-key-file"),
-        "llama-swap reaches the engine over plain HTTP, without a key, at the root",
-    ),
-    **dict.fromkeys(
-        ("embedding", "rerank"),
-        "the engine would serve no chat any more, and llama-swap and smoke need one",
-    ),
-    "reuse-port": "two engines would share a port, and mix up their requests",
-    "api-key": "llama-swap shows the whole command line at /running: keep secrets out of it",
-    "log-disable": "it would also silence the reason of a failed load",
-    "lora-init-without-apply": "llama-server ignores it and applies the adapters: write lora-scaled: 'FILE:0.0'",
-    "control-vector-layer-range": "it takes two values, which `args` cannot hold",
-}
-"""Flags that would break a promise, by their canonical long name, and which."""
+TEXT_FILE = r"^files/[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""A file of the catalog, as a flag names it."""
+LARGEST_TEXT = 64 << 10
+"""Bytes of a value: half of what Linux takes as one word of a command line."""
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _INSTEAD_OF_A_NUMBER = ("auto", "all")
+_STORE = "${STORE}/"
 _GONE = {"no-mmap": "load-mode: none", "mmap": "load-mode: mmap", "mlock": "load-mode: mlock"}
 
 
@@ -81,48 +43,86 @@ class Flag:
     short: tuple[str, ...]
     value: str | None
     choices: tuple[str, ...]
-    removed: bool
-    downloads: bool
+
+    @property
+    def name(self) -> str:
+        """The first long name."""
+        return self.names[0]
+
+    @property
+    def group(self) -> Group:
+        """Its class, and what else is true of it."""
+        return GROUP_OF[self.name]
 
 
 @cache
 def table() -> tuple[Flag, ...]:
-    """All flags of the pinned engine."""
+    """All flags of the pinned engine.
+
+    Raises:
+        ValueError: ``flag_classes`` does not classify exactly these.
+    """
     document = json.loads(Path(__file__).with_name("llama_server_flags.json").read_text())
-    return TypeAdapter(tuple[Flag, ...]).validate_python(document["flags"])
+    flags = TypeAdapter(tuple[Flag, ...]).validate_python(document["flags"])
+    if wrong := list(mismatches([flag.name for flag in flags])):
+        raise ValueError("\n".join(wrong))
+    return flags
 
 
 @cache
-def _by_name() -> dict[str, Flag]:
-    return {name: flag for flag in table() for name in (*flag.names, *flag.negated)}
+def _by_spelling() -> dict[str, Flag]:
+    """Each flag by each of its spellings, without dashes before it."""
+    short = {name: flag for flag in table() for name in flag.short}
+    return short | {name: flag for flag in table() for name in (*flag.names, *flag.negated)}
 
 
-def problem_with(name: str, value: object) -> str | None:
-    """Why ``args: {name: value}`` is not allowed, in one sentence with the remedy; None when it is."""
-    bare = name.lstrip("-")
-    if bare != name:
-        return f"write the flag without dashes: {bare}."
-    flag = _by_name().get(name)
-    if flag is None or flag.removed:
+def text_flag(name: str) -> str | None:
+    """The flag that takes as a text what is in the file that flag *name* takes; None when *name* is no such flag."""
+    flag = _by_spelling().get(name)
+    return (flag and flag.group.text_flag) or None
+
+
+def problem_with(name: str, value: object, *, unsafe: bool = False) -> str | None:
+    """Why ``args: {name: value}`` is not allowed, in one sentence with the remedy; None when it is.
+
+    Args:
+        name: as it is written; every spelling that the engine takes is found.
+        value: the same.
+        unsafe: it stands in ``unsafe`` instead.
+    """
+    bare = name.lstrip("-").replace("_", "-")  # as the engine reads it
+    flag = _by_spelling().get(bare)
+    if flag is None:
         return _unknown(name)
-    for reasons, verdict in ((OWNED, "corral sets --{} itself"), (FORBIDDEN, "--{} is not allowed")):
-        for known in flag.names:
-            if known in reasons:
-                return f"{verdict.format(name)}: {reasons[known]}."
-    if flag.downloads:
-        return f"--{name} is not allowed: {_MODEL_ELSEWHERE}."
+    is_long = bare in (*flag.names, *flag.negated)
+    if refusal := _refusal(bare if is_long else flag.name, flag.group, unsafe=unsafe):
+        return refusal
+    if not is_long:
+        return f"use the long name: {flag.names[-1]}."
+    if bare != name:
+        return f"write the flag without dashes before it: {bare}."
     if name in flag.negated:
         return f"write it without the no-: `{name.removeprefix('no-')}: false`."
     return _value_problem(name, flag, value)
 
 
+def _refusal(name: str, group: Group, *, unsafe: bool) -> str | None:
+    if group.owned:
+        return f"corral sets --{name} itself: {group.owned}."
+    if group.never:
+        return f"--{name} is not allowed: {group.never}."
+    if group.of in ACCEPTED or group.text_flag:
+        return f"--{name} needs no `unsafe`: write it in `args`." if unsafe else None
+    why = f"{REFUSED[group.of]} (class {group.of})"
+    if group.of == "executes":
+        return f"--{name} is not allowed, not in `unsafe` either: {why}."
+    return None if unsafe else f"--{name} is not allowed in `args`: {why}. `unsafe` takes it, with the reason."
+
+
 def _unknown(name: str) -> str:
     if name in _GONE:
         return f"llama-server has no --{name} any more: write `{_GONE[name]}`."
-    for flag in table():
-        if name in flag.short:
-            return f"use the long name: {flag.names[-1]}."
-    close = difflib.get_close_matches(name, [known for known, flag in _by_name().items() if not flag.removed], n=3)
+    close = difflib.get_close_matches(name, [known for flag in table() for known in (*flag.names, *flag.negated)], n=3)
     hint = f"; did you mean {' or '.join(close)}?" if close else "."
     return f"llama-server has no flag --{name}{hint}"
 
@@ -137,23 +137,42 @@ def _value_problem(name: str, flag: Flag, value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return f"--{name} takes one value ({flag.value}), not {_kind(value)}."
     text = str(value)
+    if flag.group.text_flag:
+        is_there = re.fullmatch(TEXT_FILE, text)
+        return None if is_there else f"--{name} takes a file in the catalog's folder files: files/NAME, not {text}."
     if flag.value == "N" and not _NUMBER.fullmatch(text) and text not in _INSTEAD_OF_A_NUMBER:
         return f"--{name} takes a number, not {text}."
     if flag.choices and text not in flag.choices:
         return f"--{name} must be one of {', '.join(flag.choices)}, not {text}."
-    if not text or any(mark in text for mark in ("${", "\n", "\0")):
-        return f"the value of --{name} must not be empty, hold a line break, or hold ${{ (llama-swap would expand it)."
+    if what := _unfit(text, flag):
+        return f"the value of --{name} must not {what}."
     return None
+
+
+def _unfit(text: str, flag: Flag) -> str:
+    """What is wrong with *text* as one word of a command line; empty when nothing is."""
+    is_path, has_lines = flag.group.of == "file", flag.name in (group.text_flag for group in GROUP_OF.values())
+    if not text:
+        return "be empty"
+    if "${" in (text.removeprefix(_STORE) if is_path else text):
+        return "hold ${ (llama-swap would expand it)"
+    if text.startswith("-") and not _NUMBER.fullmatch(text):
+        return "begin with a dash, like another flag"
+    if any(unicodedata.category(one) in ("Cc", "Cs") and not (has_lines and one in "\n\t") for one in text):
+        return "hold control characters"
+    if len(text.encode()) > LARGEST_TEXT:
+        return f"have more than {LARGEST_TEXT >> 10} KiB"
+    return ""
 
 
 def _kind(value: object) -> str:
     return {bool: "true or false", list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value), "this")
 
 
-def repeated(args: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Pairs of names in *args* that mean the same flag (``gpu-layers`` and ``n-gpu-layers``)."""
+def repeated(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of *names* that mean the same flag (``gpu-layers`` and ``n-gpu-layers``)."""
     first: dict[Flag, str] = {}
-    known = ((name, _by_name()[name]) for name in args if name in _by_name())
+    known = ((name, _by_spelling()[name]) for name in names if name in _by_spelling())
     return [(first[flag], name) for name, flag in known if first.setdefault(flag, name) != name]
 
 
@@ -161,7 +180,7 @@ def words(args: Mapping[str, FlagValue]) -> list[str]:
     """*args* (already checked) as command-line words, sorted by name: their order must not change the lock."""
     result: list[str] = []
     for name in sorted(args):
-        value, flag = args[name], _by_name()[name]
+        value, flag = args[name], _by_spelling()[name]
         if value is True:
             result.append(f"--{name}")
         elif value is False:

@@ -35,6 +35,7 @@ RESERVED_IDS = ("blobs", "sets")
 """Folders of the store: no model can be called so."""
 
 DEFAULT_IMAGE_TOKENS = 1024
+_MOST_FLAGS = 300  # the engine has fewer; for each unknown name the nearest one is searched
 
 _Strict = ConfigDict(extra="forbid", frozen=True, strict=True)
 _Text = Annotated[str, StringConstraints(min_length=1)]
@@ -141,6 +142,22 @@ class DeclaredVram(BaseModel):
         return value
 
 
+class UnsafeFlag(BaseModel):
+    """A flag that ``args`` does not take, with the operator's reason to run it nevertheless."""
+
+    model_config = _Strict
+
+    value: Any = Field(description="as in `args`: true or false, a number, text")
+    why: _Text = Field(description="the reason, a sentence; `corral plan` shows it in red")
+
+    @field_validator("why")
+    @classmethod
+    def _is_a_sentence(cls, value: str) -> str:
+        if len(value.split()) < 3 or not value.isprintable():
+            raise ValueError("must be a sentence on one line: why this model cannot do without the flag.")
+        return value
+
+
 class Model(BaseModel):
     """One model of the catalog."""
 
@@ -159,7 +176,13 @@ class Model(BaseModel):
     aliases: tuple[_Alias, ...] = Field((), strict=False, description="further names that requests may use")
     args: dict[str, Any] = Field(
         default_factory=dict,
+        max_length=_MOST_FLAGS,
         description="further llama-server flags by long name without dashes, e.g. cache-type-k: q8_0",
+    )
+    unsafe: dict[str, UnsafeFlag] = Field(
+        default_factory=dict,
+        max_length=_MOST_FLAGS,
+        description="flags that args does not take, each with its reason",
     )
     image_max_tokens: int | None = Field(
         None, gt=0, le=65_536, description="most tokens one image may take (default: 1024, at most a third of context)"

@@ -55,6 +55,8 @@ def _sentence(detail: Any, path: KeyPath, kind: type[BaseModel]) -> str:
             return f"{_shown(given)} must be {FORMS.get(pattern) or f'text of the form {pattern}'}."
         case "too_short" | "string_too_short":
             return "must not be empty."
+        case "too_long":
+            return f"must have at most {context['max_length']} entries."
         case "string_too_long":
             return f"must have at most {context['max_length']} characters, not {len(given)}."
         case "tuple_type":

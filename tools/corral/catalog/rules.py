@@ -32,8 +32,12 @@ def problems(
         for name, value in model.args.items():
             if problem := flags.problem_with(name, value):
                 yield source, ("args", name), problem
-        for first, second in flags.repeated(model.args):
-            yield source, ("args", second), f"{first} and {second} are the same flag: keep one."
+        for name, flag in model.unsafe.items():
+            if problem := flags.problem_with(name, flag.value, unsafe=True):
+                yield source, ("unsafe", name), problem
+        for key, names in (("args", model.args), ("unsafe", model.unsafe)):
+            for first, second in flags.repeated(names):
+                yield source, (key, second), f"{first} and {second} are the same flag: keep one."
         for index, alias in enumerate(model.aliases):
             if alias == model_id:
                 yield source, ("aliases", index), f"{alias} is the model's own id: leave it out."

@@ -125,7 +125,8 @@ class Lock(BaseModel):
         for card in plain["cards"].values():
             card["tenants"] = dict(sorted(card["tenants"].items()))
         for model in plain["models"].values():
-            model["intent"]["args"] = dict(sorted(model["intent"]["args"].items()))
+            for key in ("args", "unsafe"):
+                model["intent"][key] = dict(sorted(model["intent"][key].items()))
         # ASCII: Terraform normalises every other text, and would compute another seal.
         return sealed(json.dumps(plain, indent=2) + "\n")
 
@@ -234,8 +235,11 @@ def _outdated(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
         entry = lock.models[model_id]
         engine, rules = entry.predicted.engine, entry.predicted.rules_version
         code: _ModelCode
-        if entry.intent != model.normalised() or list(entry.argv) != llama_server_argv(model_id, model, entry.files):
+        argv = llama_server_argv(model_id, model, entry.files)
+        if entry.intent != model.normalised() or list(entry.argv) != argv:
             code, why = "derived", "was locked by another corral, which made other facts of its file"
+            if added := [word for word in entry.argv if word not in argv]:
+                why = f"{why}: its command line has {shlex.join(added)}"
         elif engine != ENGINE:
             code, why = "engine", f"was predicted by {engine}, and this corral has {ENGINE}"
         elif rules != RULES_VERSION:

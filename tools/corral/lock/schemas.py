@@ -36,11 +36,13 @@ def drift(folder: Path) -> list[str]:
 
 def _model() -> dict[str, Any]:
     schema = _plain(Model, "One model of the catalog (models/<id>.yaml)")
-    schema["properties"]["args"] |= {"properties": _args(), "additionalProperties": False}
+    schema["properties"]["args"] |= {"properties": _flags(unsafe=False), "additionalProperties": False}
+    schema["properties"]["unsafe"] |= {"propertyNames": {"enum": list(_flags(unsafe=True))}}
     return schema
 
 
-def _args() -> dict[str, Any]:
+def _flags(*, unsafe: bool) -> dict[str, Any]:
+    """What ``args`` takes, or ``unsafe``, by name."""
     allowed: dict[str, Any] = {}
     for flag in flags.table():
         probe: flags.FlagValue = flag.choices[0] if flag.choices else "1"
@@ -49,7 +51,9 @@ def _args() -> dict[str, Any]:
             probe, kind = True, {"type": "boolean"} if flag.negated else {"const": True}
         elif flag.choices:
             kind = {"enum": list(flag.choices)}
-        allowed |= {name: kind for name in flag.names if flags.problem_with(name, probe) is None}
+        elif flag.group.text_flag:
+            probe, kind = "files/name", {"type": "string", "pattern": flags.TEXT_FILE, "description": "files/NAME"}
+        allowed |= {name: kind for name in flag.names if flags.problem_with(name, probe, unsafe=unsafe) is None}
     return dict(sorted(allowed.items()))
 
 

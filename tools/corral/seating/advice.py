@@ -19,7 +19,7 @@ _TURING = "7.5"
 _CACHE_TYPES = ("cache-type-k", "cache-type-v")
 _NOT_QUANTISED = ("f32", "f16", "bf16")
 _ON = ("on", "1", "true", "enabled")
-_GRAMMARS = frozenset({"json-schema", "json-schema-file", "grammar", "grammar-file"})
+_GRAMMARS = frozenset({"json-schema", "grammar"})
 
 Code = Literal[
     "quantised_cache_on_turing",

@@ -12,49 +12,21 @@ from functools import cache
 
 from corral.catalog import flags
 from corral.catalog.argv import ALL_LAYERS
+from corral.catalog.flag_classes import ACCEPTED, GROUP_OF
 from corral.vram.ggml_types import BY_NAME, padded
 
-_DRAFT = "a draft model, or speculation, takes memory of its own"
-_ADAPTER = "an adapter takes memory of its own"
-_DEVICES = "the count is for one card"
-_UNCOUNTED = {
-    "lora": _ADAPTER,
-    "lora-scaled": _ADAPTER,
-    "control-vector": _ADAPTER,
-    "control-vector-scaled": _ADAPTER,
-    "control-vector-layer-range": _ADAPTER,
-    "device": _DEVICES,
-    "mmproj-device": _DEVICES,
-    "main-gpu": _DEVICES,
-    "split-mode": _DEVICES,
-    "tensor-split": _DEVICES,
-    "rpc": _DEVICES,
-    "backend-sampling": "samplers on the card take memory of their own",
-    "moe-cache-mib": "a cache of experts takes memory of its own",
-    "draft": _DRAFT,
-    "draft-min": _DRAFT,
-}
-"""Flags that bring something else into the card's memory: a count without it would be too small."""
 _HARMLESS = {("split-mode", "none"), ("split-mode", "layer"), ("main-gpu", "0"), ("spec-type", "none")}
-"""Values of those flags that change nothing on one card."""
-
-_NO_MEMORY = frozenset(
-    {
-        *("alias", "api-key", "api-key-file", "chat-template-file", "grammar-file", "host", "json-schema-file"),
-        *("log-disable", "log-file", "log-prompts-dir", "lookup-cache-dynamic", "lookup-cache-static"),
-        *("mcp-servers-config", "media-path", "path", "port", "slot-save-path", "ssl-cert-file", "ssl-key-file"),
-        *("ui-config-file", "verbose", "verbosity", "video-ffmpeg-dir"),
-    }
-)
-"""Flags without an influence on memory that make the parser read other files, write a log, or be silent."""
+"""Values of flags that are not counted, with which nothing changes on one card."""
 
 _NO_RULE = frozenset(
     {
-        *("cpu-moe", "n-cpu-moe", "override-tensor", "no-host", "override-kv", "embedding", "rerank", "pooling"),
-        *_UNCOUNTED,
+        *("cpu-moe", "n-cpu-moe", "override-tensor", "no-host", "override-kv"),
+        *("embedding", "pooling", "rerank"),
+        *(name for name, group in GROUP_OF.items() if group.not_counted),
     }
 )
 """Flags that put tensors elsewhere, change the model, or load another one: a header computes nothing with these."""
+_FILES = ("model", "mmproj")
 _DEFAULTS = {"ctx-size": "0", "parallel": "4", "batch-size": "2048", "ubatch-size": "512"}
 _TEMPLATE = re.compile("<[^>]*>")
 
@@ -88,7 +60,7 @@ class ServerFlags:
         """Read *argv*, where the last of two equal flags counts; None where something in it is covered by no rule."""
         given = dict(by_flag(argv))
         value = {name: words[1] for name, words in given.items() if len(words) == 2}
-        if not _NO_RULE.isdisjoint(given) or any(name.startswith("spec-") for name in given):
+        if not _NO_RULE.isdisjoint(given):
             return None
         if given.get("kv-offload", ["-kvo"])[0] in ("-nkvo", "--no-kv-offload"):
             return None
@@ -128,15 +100,20 @@ def uncounted(argv: Sequence[str]) -> str | None:
     The count is of one model with one context (and one projector) on one card.
     """
     for name, words in by_flag(argv):
-        reason = _DRAFT if name.startswith("spec-") else _UNCOUNTED.get(name)
+        reason = name and GROUP_OF[name].not_counted
         if reason and (name, *words[1:]) not in _HARMLESS:
             return f"{words[0]} is not counted: {reason}"
     return None
 
 
 def without_side_effects(argv: Sequence[str]) -> list[str]:
-    """*argv* without flags that have no influence on memory and read or write other files."""
-    return [word for name, words in by_flag(argv) if name not in _NO_MEMORY for word in words]
+    """*argv* without the flags that only reach beyond the model: other files, the network, programs, logs."""
+    return [
+        word
+        for name, words in by_flag(argv)
+        if name in ("", *_FILES) or GROUP_OF[name].of in ACCEPTED
+        for word in words
+    ]
 
 
 def by_flag(argv: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -154,7 +131,7 @@ def _by_word() -> dict[str, tuple[str, int]]:
     found: dict[str, tuple[str, int]] = {}
     for flag in flags.table():
         count = 1 + len(_TEMPLATE.sub("x", flag.value or "").split())  # "<tensor name pattern>" is one word
-        found |= {f"-{name}": (flag.names[0], count) for name in flag.short}
-        found |= {f"--{name}": (flag.names[0], count) for name in flag.names}
-        found |= {f"--{name}": (flag.names[0], 1) for name in flag.negated}
+        found |= {f"-{name}": (flag.name, count) for name in flag.short}
+        found |= {f"--{name}": (flag.name, count) for name in flag.names}
+        found |= {f"--{name}": (flag.name, 1) for name in flag.negated}
     return found

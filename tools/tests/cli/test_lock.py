@@ -255,7 +255,7 @@ def test_a_context_beyond_the_trained_one_is_refused_with_the_remedy(catalog, hu
 
 def test_every_model_that_cannot_be_predicted_is_named_at_once(catalog, hub, capsys):
     edit(catalog, "context: 2048", "context: 8192")
-    edit(catalog, "context: 2048", "context: 2048\nargs: {lora: /adapter.gguf}", model="tiny-think")
+    edit(catalog, "context: 2048", "context: 2048\nargs: {moe-cache-mib: 64}", model="tiny-think")
 
     assert lock(catalog) == 2
 

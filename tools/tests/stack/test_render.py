@@ -239,6 +239,30 @@ def test_a_lock_that_cannot_be_trusted_is_refused_once(fault, catalog, tmp_path)
 
 
 @pytest.mark.parametrize(
+    ("harm", "change"),
+    [
+        (lambda file: file.write_text("{{ message }}"), "changed"),
+        (lambda file: file.unlink(), "removed"),
+        (lambda file: (file.unlink(), file.symlink_to("nowhere")), "changed"),
+    ],
+    ids=["changed", "removed", "dangling"],
+)
+def test_a_text_of_the_catalog_is_rendered_and_another_one_is_stale(harm, change, tmp_path):
+    file = tmp_path / "catalog" / "files" / "chat.jinja"
+    file.parent.mkdir(parents=True)
+    file.write_text("{{ messages }}\n")
+    intent = SMALLEST_INTENT | {"args": {"chat-template-file": "files/chat.jinja"}}
+    catalog = write_catalog(tmp_path / "catalog", {"text": intent})
+    text = local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+    assert "\n--chat-template '{{ messages }}''\n'''\n" in yaml.safe_load(text)["models"]["text"]["cmd"]
+
+    harm(file)
+
+    with pytest.raises(Refused, match=rf"lock\.json is stale: files/chat\.jinja was {change}\."):
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+
+@pytest.mark.parametrize(
     ("link", "named"),
     [
         ("models/text.yaml", "models/text.yaml is a link that leads nowhere"),

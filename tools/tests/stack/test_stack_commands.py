@@ -302,3 +302,20 @@ def test_following_a_models_log_shows_what_is_new(up, tmp_path, capsys):
     finally:
         follower.kill()
         follower.wait()
+
+
+def test_a_template_in_a_file_of_the_catalog_reaches_the_engine_word_for_word(catalog, port, capsys):
+    lines = ('# é "it\'s"', "", "{% for message in messages %}\t<{{ message['content'] }} \\", "{% endfor %}", "")
+    template = "\n".join(lines)
+    (catalog / "files").mkdir()
+    (catalog / "files" / "chat.jinja").write_text(template, encoding="utf-8")
+    (catalog / "models" / "broken.yaml").unlink()
+    intent = catalog / "models" / "good.yaml"
+    intent.write_text(json.dumps(json.loads(intent.read_text()) | {"args": {"chat-template-file": "files/chat.jinja"}}))
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+    assert main(["up", "--detach", "--catalog", str(catalog), "--port", str(port)]) == 0
+
+    chat(f"http://127.0.0.1:{port}", "Hello.", model="good")
+
+    engine = f"http://127.0.0.1:{stack.running(paths.state_dir()).first_engine_port}"
+    assert json.loads(get(f"{engine}/props")[1])["chat_template"] == template.removesuffix("\n")  # as Jinja reads it

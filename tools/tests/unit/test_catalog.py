@@ -5,6 +5,8 @@ Its first line has the line that must be named and the words of the message: ``#
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shutil
 from pathlib import Path
@@ -65,6 +67,79 @@ def test_a_right_file_is_accepted(fixture, folder):
 
     loaded = catalog.load(folder)
     assert fixture.stem in (loaded.cards if fixture.stem.startswith("card-") else loaded.models)
+
+
+@pytest.fixture
+def text(folder):
+    """``files/chat.jinja`` of a catalog, whose model ``b-model`` has it as its template."""
+    (folder / "files").mkdir()
+    file = folder / "files" / "chat.jinja"
+    file.write_text("{{ messages }}\n")
+    model = OTHER.replace("aliases: [big]", "args: {chat-template-file: files/chat.jinja}")
+    (folder / "models" / "b-model.yaml").write_text(model)
+    return file
+
+
+def test_a_text_stands_in_for_the_path_of_its_file(folder, text):
+    elsewhere = folder / "files" / "other.jinja"
+    text.rename(elsewhere)
+    text.symlink_to(elsewhere)
+
+    loaded = catalog.load(folder)
+
+    assert loaded.models["b-model"].args == {"chat-template": "{{ messages }}\n"}
+    assert loaded.sources["files/chat.jinja"] == hashlib.sha256(b"{{ messages }}\n").hexdigest()
+
+
+def leads_out(file):
+    outside = file.parents[2] / "secret"
+    outside.write_text("secret")
+    file.unlink()
+    file.symlink_to(outside)
+
+
+def folder_leads_out(file):
+    outside = file.parents[2] / "elsewhere"
+    file.parent.rename(outside)
+    file.parent.symlink_to(outside)
+
+
+def is_no_file(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (leads_out, r"files/chat\.jinja is a link that leads out of the catalog"),
+        (folder_leads_out, r"files/chat\.jinja is a link that leads out of the catalog"),
+        (is_no_file, r"files/chat\.jinja cannot be read: It is no regular file"),
+        (lambda file: file.write_bytes(b"\xff"), r"files/chat\.jinja is not UTF-8 text \(byte 0\)"),
+        (lambda file: file.write_text(""), "the value of --chat-template must not be empty"),
+        (lambda file: file.write_text("${env.HOME}"), r"the value of --chat-template must not hold \${"),
+        (
+            lambda file: file.write_text("x" * (64 * 1024 + 1)),
+            "the value of --chat-template must not have more than 64",
+        ),
+    ],
+    ids=["link", "folder-is-a-link", "fifo", "not-utf-8", "empty", "macro", "long"],
+)
+def test_a_text_that_cannot_be_a_word_of_the_command_line_is_refused_with_its_line(folder, text, harm, message):
+    harm(text)
+
+    with pytest.raises(CatalogInvalid, match=rf"b-model\.yaml:5: args\.chat-template-file: {message}") as caught:
+        catalog.load(folder)
+
+    assert len(caught.value.problems) == 1
+
+
+def test_a_text_and_the_file_of_it_are_the_same_flag(folder, text):
+    model = folder / "models" / "b-model.yaml"
+    model.write_text(model.read_text().replace("{chat-", "{chat-template: chatml, chat-"))
+
+    with pytest.raises(CatalogInvalid, match="chat-template-file and chat-template are the same flag: keep one"):
+        catalog.load(folder)
 
 
 def test_a_catalog_needs_no_images(folder):

@@ -58,8 +58,9 @@ def test_the_lock_holds_every_key_of_an_intent_defaults_filled(folder, hub):
     models = json.loads((folder / "lock.json").read_text())["models"]
     source = {"repo": "org/text", "revision": "main", "quant": "Q4_K_M", "file": None, "path": None, "mmproj": "auto"}
     plain = {"source": source, "card": "t4", "context": 4096, "modalities": ["text"], "parallel": 1}
-    plain |= {"reasoning": "auto", "ttl": 600, "group": "main", "aliases": [], "args": {}, "image_max_tokens": None}
-    assert models["text"]["intent"] == plain | {"cache_ram_mib": 1024, "vram": None, "smoke": None}
+    plain |= {"reasoning": "auto", "ttl": 600, "group": "main", "aliases": [], "args": {}, "unsafe": {}}
+    rest = {"image_max_tokens": None, "cache_ram_mib": 1024, "vram": None, "smoke": None}
+    assert models["text"]["intent"] == plain | rest
     assert models["vision"]["intent"]["image_max_tokens"] == 1024
 
 
@@ -249,9 +250,48 @@ def test_upgrade_moves_on_from_a_lock_that_cannot_be_trusted_too(folder, hub):
     assert hub.requests == [("org/text", None), ("org/vision", COMMIT)]
 
 
+def test_an_unsafe_flag_is_in_the_intent_and_in_the_command_line_of_the_lock(folder, hub):
+    unsafe = '{webui: {value: false, why: "No page is needed."}, log-file: {value: /l, why: "We read it."}}'
+    edit(folder, "text", "card: t4", f"card: t4\nargs: {{temp: 0}}\nunsafe: {unsafe}")
+
+    locked(folder, hub)
+
+    document = json.loads((folder / "lock.json").read_text())["models"]["text"]
+    assert document["intent"]["unsafe"] == {
+        "log-file": {"value": "/l", "why": "We read it."},
+        "webui": {"value": False, "why": "No page is needed."},
+    }
+    at = document["argv"].index("--temp")
+    assert document["argv"][at : at + 6] == ["--temp", "0", "--log-file", "/l", "--no-webui", "--host"]
+    assert stale(folder) == {}
+
+
+def test_a_text_of_the_catalog_is_in_the_lock_and_its_change_makes_the_lock_stale(folder, hub):
+    (folder / "files").mkdir()
+    text = folder / "files" / "chat.jinja"
+    text.write_text("{{ messages }}\ne\u0301\n", encoding="utf-8")
+    edit(folder, "text", "card: t4", "card: t4\nargs: {chat-template-file: files/chat.jinja}")
+
+    locked(folder, hub)
+
+    document = json.loads((folder / "lock.json").read_text())
+    entry = document["models"]["text"]
+    assert document["sources"]["files/chat.jinja"] == hashlib.sha256(text.read_bytes()).hexdigest()
+    assert entry["intent"]["args"] == {"chat-template": "{{ messages }}\n\u00e9\n"}
+    assert entry["argv"][entry["argv"].index("--chat-template") + 1] == "{{ messages }}\n\u00e9\n"
+    assert stale(folder) == {}
+
+    text.write_text("{{ messages }}")
+    assert stale(folder) == {"files/chat.jinja": "has changed since it was locked"}
+
+
 OTHERWISE = {
     "other defaults": (lambda entry: entry["intent"].update(ttl=5), "derived", "was locked by another corral"),
-    "another argv": (lambda entry: entry["argv"].append("--swa-full"), "derived", "was locked by another corral"),
+    "another argv": (
+        lambda entry: entry["argv"].extend(["--tools", "all"]),
+        "derived",
+        "was locked by another corral, which made other facts of its file: its command line has --tools all",
+    ),
     "another engine": (lambda entry: entry["predicted"].update(engine="b1"), "engine", "was predicted by b1, and this"),
     "other rules": (
         lambda entry: entry["predicted"].update(rules_version=RULES_VERSION + 1),
