@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with planned(args) as (lab, plan, changes):
         show(plan, changes)
         if not changes.none:
-            if not (args.yes or _agreed(changes.lines())):
+            if not (args.yes or _agreed([*changes.lines(), *map(str, changes.unsafe)])):
                 output.info("Nothing was changed.")
                 return ExitCode.FAILED
             lab.apply(plan, guard=ClusterGuard(plan.target))

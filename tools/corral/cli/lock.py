@@ -27,7 +27,7 @@ from pathlib import Path
 
 from corral import output
 from corral.catalog import catalog, renamed_keys
-from corral.cli import options, vram_table
+from corral.cli import options, unsafe_flags, vram_table
 from corral.errors import CatalogInvalid, ExitCode, LockStale, Refused
 from corral.files import refuse_unwritable
 from corral.lock import headers, lock, pins
@@ -50,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     directory = options.catalog_dir(args)
-    if args.check:
-        return _check(catalog.load(directory), json=args.json)
-    return _write(_load(directory, rename=args.rename_slots), args.upgrade, json=args.json)
+    wanted = catalog.load(directory) if args.check else _load(directory, rename=args.rename_slots)
+    unsafe_flags.warn(wanted.models)
+    return _check(wanted, json=args.json) if args.check else _write(wanted, args.upgrade, json=args.json)
 
 
 def _load(directory: Path, *, rename: bool) -> catalog.Catalog:

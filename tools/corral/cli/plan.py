@@ -3,7 +3,8 @@
 This is `terraform plan` of terraform/stacks/homelab, with the same terraform.tfvars and the same state.  It refuses
 what an apply would: a stale lock, a set that does not fit its card, a broken rule.  With --local it is the plan of
 terraform/stacks/local, which is what `corral up` applies, and the catalog's default is terraform/catalog.  The bytes to
-fetch are an upper bound: only the download knows what the store has already.
+fetch are an upper bound: only the download knows what the store has already.  A flag that a model runs by `unsafe` is
+shown in red, with its reason, also where nothing changes.
 
 examples:
   corral plan
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output, paths
-from corral.cli import options
+from corral.cli import options, unsafe_flags
 from corral.cli.seating_help import seating_help
 from corral.errors import CorralError, Refused
 
@@ -95,8 +96,9 @@ def planned(args: argparse.Namespace) -> Iterator[tuple[Homelab, Plan, Changes]]
 
 
 def show(plan: Plan, changes: Changes) -> None:
-    """Print *changes*, then Terraform's own output, in which a file of many lines takes one."""
+    """Print *changes* and unsafe flags, then Terraform's own output, in which a file of many lines takes one."""
     output.data("\n".join(changes.lines()))
+    unsafe_flags.show(changes.unsafe)
     if not changes.none:
         output.data(f"\n{_LONG_FILE.sub(_in_one_line, plan.text.strip())}")
 
@@ -106,6 +108,7 @@ def _in_one_line(file: re.Match[str]) -> str:
 
 
 def _local(args: argparse.Namespace) -> None:
+    from corral.catalog import unsafe
     from corral.engine import binaries, ports, stack
     from corral.terraform import local
 
@@ -117,5 +120,6 @@ def _local(args: argparse.Namespace) -> None:
     store, state = options.store_dir(args), paths.state_dir()
     running = stack.running(state)
     port = running.first_engine_port if running else ports.for_engines(len(wanted.models), ports.LLAMA_SWAP)
+    unsafe_flags.show(unsafe.unsafe_flags(wanted.models))
     with seating_help(wanted, locked):
         output.data(local.plan_local(wanted.directory, store, engine.path, state=state, start_port=port))

@@ -25,7 +25,7 @@ from corral.agent.fetch import fetch
 from corral.agent.lock_file import read_lock
 from corral.agent.stopping import stop_on_sigterm
 from corral.agent.store import Store
-from corral.cli import options
+from corral.cli import options, unsafe_flags
 from corral.cli.progress_bars import progress_on_stderr
 from corral.cli.seating_help import seating_help
 from corral.engine import binaries, ports, stack
@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     state, store = paths.state_dir(), options.store_dir(args)
     wanted, locked = options.locked_catalog(options.catalog_dir(args))
+    unsafe_flags.warn(wanted.models)
     engine = binaries.llama_server()
     llama_swap = binaries.llama_swap(output.info)
     stack.clear_leftovers(state, report=output.info)

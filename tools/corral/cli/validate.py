@@ -12,7 +12,7 @@ import argparse
 
 from corral import output
 from corral.catalog import catalog
-from corral.cli import options
+from corral.cli import options, unsafe_flags
 from corral.errors import CatalogInvalid, ExitCode
 from corral.lock import lock
 
@@ -31,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
         problems = [item._asdict() | {"file": str(item.file)} for item in error.problems]
         output.data_json({"catalog": str(directory), "valid": False, "problems": problems})
         return ExitCode.REFUSED
+    unsafe_flags.warn(checked.models)
     stale = list(lock.stale(checked))
     if args.json:
         warnings = [{item.about: item.name, "code": item.code, "message": item.reason} for item in stale]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from corral.catalog.unsafe import Unsafe, unsafe_flags
 from corral.lock.compare import Change as LockChange
 from corral.lock.compare import Difference, argv_words, compare, shown
 from corral.lock.lock import Lock
@@ -66,6 +67,7 @@ class Changes:
     server: Server  # what happens to the running llama-swap
     resources: Mapping[str, int]  # how many of Terraform's resources are to add, change and destroy
     outputs: tuple[str, ...] = ()  # names of those that change
+    unsafe: tuple[Unsafe, ...] = ()  # of the models as they are afterwards, changed or not
 
     @property
     def none(self) -> bool:
@@ -88,6 +90,7 @@ class Changes:
             "server_restarts": self.server == "restarts",
             "resources": dict(self.resources),
             "outputs": list(self.outputs),
+            "unsafe": [one._asdict() for one in self.unsafe],
         }
 
 
@@ -119,6 +122,7 @@ def of_plan(document: Mapping[str, Any]) -> Changes:
         server=_server(resources),
         resources={name: sum(word in one for one in actions) for name, word in words.items()},
         outputs=tuple(name for name, one in outputs.items() if one["actions"] != ["no-op"]),
+        unsafe=tuple(unsafe_flags({name: one.intent for name, one in after.models.items()}) if after else ()),
     )
 
 

@@ -28,6 +28,8 @@ class Model:
     ttl: int = 600
     args: str = ""
     """A word at the end of the command line, which no key of the intent explains."""
+    unsafe: tuple[tuple[str, str, str], ...] = ()
+    """Flag, value and reason."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def _entry(name: str, model: Model) -> LockEntry:
         context=model.context,
         modalities=("text",),
         ttl=model.ttl,
+        unsafe={flag: intent.UnsafeFlag(value=value, why=why) for flag, value, why in model.unsafe},
     )
     return LockEntry(
         intent=wanted,

@@ -27,7 +27,22 @@ def test_nothing_to_do_is_one_line():
         "server_restarts": False,
         "resources": {"add": 0, "change": 0, "destroy": 0},
         "outputs": [],
+        "unsafe": [],
     }
+
+
+def test_an_unsafe_flag_is_in_every_plan_that_leaves_it_running():
+    logging = RUNNING.with_model("a", Model(unsafe=(("log-file", "/my log", "We read it at night."),)))
+    expected = [{"model": "a", "flag": "--log-file '/my log'", "why": "We read it at night."}]
+
+    plans = [of_plan(plan(before, after)) for before in (None, RUNNING, logging) for after in (RUNNING, logging)]
+
+    assert [one.as_json()["unsafe"] for one in plans] == [[], expected] * 3
+    assert [one.none for one in plans] == [False, False, True, False, False, True]
+    assert "~ model a: unsafe.log-file.value none → /my log, unsafe.log-file.why none → We read it at night." in (
+        plans[3].lines()
+    )
+    assert of_plan(plan(logging, None)).unsafe == ()
 
 
 def test_the_first_apply_adds_everything():
