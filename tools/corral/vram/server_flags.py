@@ -20,7 +20,7 @@ _HARMLESS = {("split-mode", "none"), ("split-mode", "layer"), ("main-gpu", "0"),
 
 _NO_RULE = frozenset(
     {
-        *("cpu-moe", "n-cpu-moe", "override-tensor", "no-host", "override-kv"),
+        *("cpu-moe", "n-cpu-ffn", "n-cpu-moe", "override-tensor", "no-host", "override-kv"),
         *("embedding", "pooling", "rerank"),
         *(name for name, group in GROUP_OF.items() if group.not_counted),
     }

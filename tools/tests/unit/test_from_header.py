@@ -146,6 +146,7 @@ def test_a_projector_among_the_headers_is_passed_over(header):
         "-ngl 20",
         "-ngl auto",
         "-ngl 99 --n-cpu-moe 4",
+        "-ngl 99 --n-cpu-ffn 4",
         "-ngl 99 -ot exps=CPU",
         "-ngl 99 --no-kv-offload",
         "-ngl 99 --override-kv qwen3.block_count=int:2",
