@@ -1,0 +1,42 @@
+# The guard decides who sends a request and what it may ask for; tools/corral/door describes its configuration.
+
+locals {
+  _operator = { models = null, requests = null, role = "operator" }
+
+  guard = merge({
+    version  = 1
+    listen   = { for key, value in var.guard : key => value if value != null }
+    upstream = var.upstream
+    keys     = var.keys
+    clients = merge({ operator = local._operator }, {
+      for name, client in var.clients : name => { models = client.models, requests = client.requests, role = "client" }
+    })
+    models              = merge([for id, model in var.models : { for name in concat([id], model.intent.aliases) : name => id }]...)
+    image_hosts         = var.image_hosts
+    body_mib            = var.body_mib
+    retry_after_seconds = var.retry_after_seconds
+    drain_seconds       = var.drain_seconds
+  }, { for source, value in var.internal_key : "internal_key_${source}" => value if value != null })
+
+  _unknown_models = flatten([
+    for name, client in var.clients : [for id in coalesce(client.models, []) : "${name} names ${id}" if !contains(keys(var.models), id)]
+  ])
+}
+
+resource "terraform_data" "clients_have_keys" {
+  lifecycle {
+    precondition {
+      condition     = var.keys != null || length(var.clients) == 0
+      error_message = "There are clients (${join(", ", keys(var.clients))}), and no keys: without keys every request has the operator's rights."
+    }
+  }
+}
+
+resource "terraform_data" "clients_name_known_models" {
+  lifecycle {
+    precondition {
+      condition     = length(local._unknown_models) == 0
+      error_message = "Clients have models that are not in the lock: ${join(", ", local._unknown_models)}. Run: corral lock"
+    }
+  }
+}

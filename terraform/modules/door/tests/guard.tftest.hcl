@@ -1,0 +1,81 @@
+# What the guard is given; tools/tests/stack has the guard read it.
+
+variables {
+  guard        = { unix = "/run/corral/guard.sock" }
+  hosts        = ["localhost"]
+  internal_key = { file = "/run/corral/internal-key" }
+  listen       = "127.0.0.1:8080"
+  models = {
+    chat  = { intent = { aliases = [] } }
+    "v.1" = { intent = { aliases = ["eyes", "gpt-4o"] } }
+  }
+  upstream = { port = 5799 }
+}
+
+run "without_keys_everyone_on_this_machine_is_the_operator" {
+  command = plan
+
+  assert {
+    condition = jsondecode(output.guard) == {
+      version             = 1
+      listen              = { unix = "/run/corral/guard.sock" }
+      upstream            = { host = "127.0.0.1", port = 5799 }
+      internal_key_file   = "/run/corral/internal-key"
+      keys                = null
+      clients             = { operator = { models = null, requests = null, role = "operator" } }
+      models              = { chat = "chat", "v.1" = "v.1", eyes = "v.1", gpt-4o = "v.1" }
+      image_hosts         = []
+      body_mib            = 64
+      retry_after_seconds = 30
+      drain_seconds       = 30
+    }
+    error_message = "The document must be complete, with each id and alias, and one operator."
+  }
+}
+
+run "clients_have_what_the_lock_gives_them" {
+  command = plan
+
+  variables {
+    keys    = "/run/corral/keys.json"
+    clients = { immich = { models = ["v.1"], requests = 4 }, desk = { requests = 2 } }
+  }
+
+  assert {
+    condition = jsondecode(output.guard).clients == {
+      operator = { models = null, requests = null, role = "operator" }
+      immich   = { models = ["v.1"], requests = 4, role = "client" }
+      desk     = { models = null, requests = 2, role = "client" }
+    }
+    error_message = "No client may be an operator, and only the operator is without a limit."
+  }
+
+  assert {
+    condition     = jsondecode(output.guard).keys == "/run/corral/keys.json"
+    error_message = "The guard must read the keys that were named."
+  }
+}
+
+run "the_knobs_reach_the_guard" {
+  command = plan
+
+  variables {
+    body_mib            = 8
+    drain_seconds       = 0
+    image_hosts         = ["images.example:8443"]
+    internal_key        = { env = "SWAP_KEY" }
+    retry_after_seconds = 5
+  }
+
+  assert {
+    condition = (
+      jsondecode(output.guard).body_mib == 8
+      && jsondecode(output.guard).drain_seconds == 0
+      && jsondecode(output.guard).image_hosts == ["images.example:8443"]
+      && jsondecode(output.guard).internal_key_env == "SWAP_KEY"
+      && !can(jsondecode(output.guard).internal_key_file)
+      && jsondecode(output.guard).retry_after_seconds == 5
+    )
+    error_message = "Each knob must be in the document."
+  }
+}
