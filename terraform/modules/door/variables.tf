@@ -176,7 +176,10 @@ variable "upstream" {
   nullable = false
 
   validation {
-    condition     = try(cidrhost("${var.upstream.host}/8", 0) == "127.0.0.0" && var.upstream.port >= 1 && var.upstream.port <= 65535, false)
-    error_message = "llama-swap listens at ${var.upstream.host}:${var.upstream.port}; it must be an address that begins with 127., so that no other machine gets past the door."
+    condition = try(cidrhost("${var.upstream.host}/8", 0) == "127.0.0.0" && var.upstream.port >= 1 && var.upstream.port <= 65535, false)
+    error_message = join(" ", [
+      "llama-swap listens at ${var.upstream.host}:${var.upstream.port};",
+      "it must be an address that begins with 127., so that no other machine gets past the door.",
+    ])
   }
 }
