@@ -9,7 +9,7 @@ no other key is accepted::
 
     {
       "version": 1,
-      "listen": {"host": "127.0.0.1", "port": 8081},      or {"unix": "/run/guard.sock"}: loopback only
+      "listen": {"host": "127.0.0.1", "port": 8081},      or {"unix": "/run/guard.sock"}; port 0: any
       "upstream": {"host": "127.0.0.1", "port": 5800},    llama-swap: loopback only
       "internal_key_file": "/run/keys/internal",          or "internal_key_env": "NAME": the key of llama-swap's apiKeys
       "keys": "/run/keys/keys.json",                      null: no keys, every request is the only client's, an operator

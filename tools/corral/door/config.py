@@ -111,15 +111,15 @@ def _client(found: _Reader, name: str, ids: Collection[str]) -> Client:
 def _listen(found: _Reader) -> tuple[str, int] | str:
     if found.names() == {"unix"}:
         return str(found.absolute_path("unix"))
-    return _address(found)
+    return _address(found, least=0)
 
 
-def _address(found: _Reader) -> tuple[str, int]:
+def _address(found: _Reader, *, least: int = 1) -> tuple[str, int]:
     found.require({"host", "port"})
     host = found.text("host")
     if not _is_loopback(host):
         raise ValueError(f"{found.where}host is {host!r}; it must be an address of loopback")
-    return host, found.number("port", least=1, most=65535)
+    return host, found.number("port", least=least, most=65535)
 
 
 def _is_loopback(host: str) -> bool:

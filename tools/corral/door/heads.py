@@ -102,8 +102,8 @@ def read_response(head: bytes) -> Response:
     """
     first, *lines = head.decode("latin-1").split("\r\n")
     found = _STATUS_LINE.fullmatch(first)
-    if found is None:
-        raise ValueError("no status line")
+    if found is None or len(head) > RESPONSE_LIMIT:
+        raise ValueError("no head")
     try:
         return Response(int(found[1]), list(_fields(lines)))
     except Refusal as error:

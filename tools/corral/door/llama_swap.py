@@ -53,7 +53,7 @@ async def failed_load(config: Config, model: str, client: Client) -> Refusal:
     starts = preflight_line.decisions(log)
     refused = preflight_line.refusal(log[starts[-1] :]) if starts else ()
     if not refused or refused[0].code != "no-room":
-        rule = f"The model {model} could not be loaded."
+        rule = f"The model {model} could not be loaded. See: corral why {model}"
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "load-failed", rule, headers=retry)
     decision, *holders = refused
     fields: dict[str, object] = {

@@ -37,7 +37,7 @@ async def serve(config: Config, log: Log, *, limits: Limits | None = None) -> No
         server = await loop.create_server(partial(Exchange, guard), *config.listen, backlog=1024)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    log({"event": "listening", "at": config.listen})
+    log({"event": "listening", "at": server.sockets[0].getsockname()})
     await stop.wait()
     log({"event": "stopping"})
     server.close()

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from corral import door
-from tests.support.engine_process import free_port
 
 LIMIT_S = 60
 """No test waits for it: it ends one that would hang."""
@@ -68,7 +67,7 @@ class Guard:
     """
 
     process: subprocess.Popen[bytes]
-    address: tuple[str, int] | str
+    address: list[Any] | str
     keys: Path
     records: list[dict[str, Any]]
     _lines: queue.Queue[dict[str, Any]]
@@ -81,8 +80,9 @@ class Guard:
                 return record
 
     def connect(self) -> socket.socket:
-        family = socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET
-        connection = socket.socket(family)
+        if not isinstance(self.address, str):
+            return socket.create_connection(tuple(self.address), LIMIT_S)
+        connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(LIMIT_S)
         connection.connect(self.address)
         return connection
@@ -159,7 +159,7 @@ def settings(folder: Path, upstream: int, **changes: object) -> dict[str, Any]:
     write_keys(folder / "keys.json", **{name: [key] for name, key in KEYS.items()})
     return {
         "version": 1,
-        "listen": {"host": "127.0.0.1", "port": free_port()},
+        "listen": {"host": "127.0.0.1", "port": 0},
         "upstream": {"host": "127.0.0.1", "port": upstream},
         "internal_key_file": str(folder / "internal"),
         "keys": str(folder / "keys.json"),
@@ -202,11 +202,9 @@ def run_guard(
         records: list[dict[str, Any]] = []
         reader = threading.Thread(target=_read, args=(process, lines, records))
         reader.start()
-        listen = document["listen"]
-        address = listen["unix"] if "unix" in listen else (listen["host"], listen["port"])
-        guard = Guard(process, address, folder / "keys.json", records, lines)
+        guard = Guard(process, "", folder / "keys.json", records, lines)
         try:
-            guard.next_record("listening")
+            guard.address = guard.next_record("listening")["at"]
             yield guard
         finally:
             process.kill()
@@ -223,7 +221,7 @@ def _read(process: subprocess.Popen[bytes], lines: queue.Queue[dict[str, Any]], 
     for line in process.stdout:
         records.append(json.loads(line))
         lines.put(records[-1])
-    lines.put({"event": "listening"})  # an end before that is in stderr
+    lines.put({"event": "listening", "at": ""})  # an end before that is in stderr
 
 
 Act = Callable[[socket.socket], None]
@@ -236,7 +234,7 @@ class StubLlamaSwap:
         port: where it listens, on loopback.
         requests: the bytes of each request.
         acts: by path; else what the connection gets is ``OK``.
-        closed: a token for each connection that the guard closed before the act was over.
+        closed: the path of each request whose connection the guard closed before the act was over.
     """
 
     def __init__(self) -> None:
@@ -256,9 +254,25 @@ class StubLlamaSwap:
         for thread in self._threads:
             thread.join()
 
-    def answer(self, path: str, *parts: bytes) -> None:
-        """Answer *path* with *parts*, then close."""
-        self.acts[path] = lambda connection: connection.sendall(b"".join(parts))
+    def answer(self, path: str, raw: bytes) -> None:
+        """Answer *path* with *raw*, then close."""
+        self.acts[path] = lambda connection: connection.sendall(raw)
+
+    def fail(self, status: int, body: object, *, path: str = "/v1/chat/completions") -> None:
+        """Answer *path* with *status* and *body*."""
+        raw = json.dumps(body).encode() if body else b""
+        head = f"HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
+        self.answer(path, head.encode() + raw)
+
+    def log(self, model: str, text: str) -> None:
+        """Answer for the log of *model*: *text* as the first chunk, then no more until the guard closes."""
+
+        def act(connection: socket.socket) -> None:
+            chunk = f"{len(text.encode()):x}\r\n{text}\r\n"
+            connection.sendall(f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}".encode())
+            until_closed(connection)
+
+        self.acts[f"/logs/stream/{model}"] = act
 
     def _accept(self) -> None:
         while True:
@@ -277,19 +291,27 @@ class StubLlamaSwap:
             while b"\r\n\r\n" not in received and (data := connection.recv(1 << 16)):
                 received += data
             head, _, body = received.partition(b"\r\n\r\n")
-            length = int((re.search(rb"(?i)content-length: (\d+)", head) or [b"", b"0"])[1])
+            length = int((re.search(rb"Content-Length: (\d+)", head) or [b"", b"0"])[1])
             while len(body) < length and (data := connection.recv(1 << 20)):
                 body += data
             self.requests.append(head + b"\r\n\r\n" + body)
-            path = head.split(b" ")[1].decode() if b" " in head else ""
+            path = head.split(b" ")[1].decode()
             try:
                 self.acts.get(path, lambda one: one.sendall(OK))(connection)
             except OSError:
                 self.closed.put(path)
 
 
+def until_closed(connection: socket.socket) -> None:
+    """An act: answer nothing more, until the guard closes the connection."""
+    while connection.recv(1 << 16):
+        pass
+    raise ConnectionResetError
+
+
 @contextlib.contextmanager
 def stub_llama_swap() -> Iterator[StubLlamaSwap]:
+    """A stub that listens until the block ends; the guard in front of it must have ended before."""
     stub = StubLlamaSwap()
     try:
         yield stub
@@ -297,8 +319,13 @@ def stub_llama_swap() -> Iterator[StubLlamaSwap]:
         stub.close()
 
 
-def until_closed(connection: socket.socket) -> None:
-    """An act: wait until the guard closes the connection."""
-    while connection.recv(1 << 16):
-        pass
-    raise ConnectionResetError
+class Gate:
+    """An act that answers with *first*, then waits until the test opens it, and ends with *last*."""
+
+    def __init__(self, first: bytes, last: bytes) -> None:
+        self._first, self._last, self.open = first, last, threading.Event()
+
+    def __call__(self, connection: socket.socket) -> None:
+        connection.sendall(self._first)
+        assert self.open.wait(LIMIT_S)
+        connection.sendall(self._last)

@@ -36,6 +36,11 @@ class Result:
     stderr: str
 
 
+def limited(command: Sequence[str], *, memory_mib: int, cpu_seconds: int) -> list[str]:
+    """*command* as a command line that sets the limits of ``run_limited`` first."""
+    return [sys.executable, "-I", "-S", "-c", _LIMITED, str(memory_mib << 20), str(cpu_seconds), *command]
+
+
 def run_limited(
     command: Sequence[str],
     *,
@@ -55,9 +60,12 @@ def run_limited(
         environment: in addition to the present one.
         stdin: all that it may read.
     """
-    limited = [sys.executable, "-I", "-S", "-c", _LIMITED, str(memory_mib << 20), str(cpu_seconds), *command]
     ended = subprocess.run(
-        limited, env={**os.environ, **(environment or {})}, input=stdin.encode(), capture_output=True, check=False
+        limited(command, memory_mib=memory_mib, cpu_seconds=cpu_seconds),
+        env={**os.environ, **(environment or {})},
+        input=stdin.encode(),
+        capture_output=True,
+        check=False,
     )
     return Result(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 

@@ -65,7 +65,7 @@ REFUSED = {
     "another version": ("version", 2, "version is 2"),
     "every address": ("listen.host", "0.0.0.0", "listen.host is '0.0.0.0'; it must be an address of loopback"),
     "a name for loopback": ("upstream.host", "localhost", "upstream.host is 'localhost'"),
-    "a port of text": ("listen.port", "8081", "listen.port must be a whole number from 1 to 65535"),
+    "a port of text": ("listen.port", "8081", "listen.port must be a whole number from 0 to 65535"),
     "a truth for a number": ("body_mib", True, "body_mib must be a whole number"),
     "a body of nothing": ("body_mib", 0, "body_mib must be a whole number from 1"),
     "a relative path": ("keys", "keys.json", "keys must be an absolute path"),
