@@ -104,6 +104,10 @@ class Guard:
         """Replace keys.json as `corral keys` does."""
         write_keys(self.keys, **keys)
 
+    def errors(self) -> str:
+        """What it wrote to stderr: nothing, unless it has a defect."""
+        return self.keys.with_name("guard.err").read_text()
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         return self.process.wait(LIMIT_S)
