@@ -9,6 +9,7 @@ import select
 
 import pytest
 
+from tests.support.engine_process import wait_for
 from tests.support.guard_process import post, read_answer, request, run_guard, stub_llama_swap
 from tests.support.hostile import limited
 
@@ -251,4 +252,4 @@ def test_connections_that_send_nothing_keep_no_client_out(stub, tmp_path):
         refused = [read_answer(one).status for one in idle]
 
         assert set(refused) == {408, 503}
-        assert guard.get("/health").status == 200
+        wait_for(lambda: guard.get("/health").status == 200, what="an answer")
