@@ -23,6 +23,7 @@ from typing import Any
 
 from .errors import CorralError
 from .fetch import fetch
+from .hub_policy import printable
 from .lease import DEFAULT_LEASE_TTL
 from .lock_file import read_lock
 from .progress import Lines, Report, as_json, describe, positive_seconds, seconds_of
@@ -99,7 +100,7 @@ def _prune(args: argparse.Namespace) -> int:
     pruned = prune(read_lock(args.lock), Store(args.store), grace=args.grace, delete=args.yes)
     for removal in pruned.removals:
         error = f": {removal.error}" if removal.error else ""
-        _write_one(args, asdict(removal), f"{removal.path}: {removal.why}{error}")
+        _write_one(args, asdict(removal), f"{printable(removal.path)}: {removal.why}{error}")
     _info(pruned.summary())
     return 1 if pruned.failed else 0
 

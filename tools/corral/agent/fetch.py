@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .errors import CannotRun, Code, CorralError, Failed, Refused
 from .hub_client import Hub, HubFile
+from .hub_policy import printable
 from .lease import DEFAULT_LEASE_TTL, Lease, LeaseLost
 from .lock_file import Lock, LockedFile, LockedModel
 from .partial import length, read_journal
@@ -70,7 +71,7 @@ class _Item:
 
     @property
     def name(self) -> str:
-        return f"{self.model.id}/{self.file.name}"
+        return printable(f"{self.model.id}/{self.file.name}")
 
 
 @dataclass

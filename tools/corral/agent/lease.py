@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from .hub_policy import printable
+
 DEFAULT_LEASE_TTL = 60.0
 
 _SETTLE_SECONDS = 0.2
@@ -43,8 +45,7 @@ class Holder(NamedTuple):
     born: str
 
     def __str__(self) -> str:
-        host = self.host if self.host.isprintable() else ascii(self.host)
-        return f"process {self.pid} on {host}"
+        return f"process {self.pid} on {printable(self.host)}"
 
     @property
     def is_gone(self) -> bool:

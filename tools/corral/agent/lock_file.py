@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from .errors import Code, Refused
+from .hub_policy import printable
 from .merge_markers import present as has_merge_markers
 from .merge_markers import sides
 
@@ -246,10 +247,10 @@ class _Reader:
     def no_other_keys(self, value: Mapping[str, Any], allowed: set[str], where: str) -> None:
         others = sorted(set(value) - allowed)
         if others:
-            self.refuse(f"{where} has {', '.join(others)}, which this corral does not know")
+            self.refuse(f"{where} has {printable(', '.join(others))}, which this corral does not know")
 
     def model(self, name: str, value: Any) -> LockedModel:
-        where = f"models.{name}"
+        where = f"models.{printable(name)}"
         if not _MODEL_ID.fullmatch(name):
             self.refuse(f"{where}: a model's id is made of a-z, 0-9, '.' and '-', and begins with a letter or digit")
         if name in _STORE_FOLDERS:
@@ -284,7 +285,7 @@ class _Reader:
         entry = self.mapping(value, where)
         self.no_other_keys(entry, _FILE_KEYS, where)
         path, role, size, sha256 = (entry.get(key) for key in ("path", "role", "size", "sha256"))
-        if not isinstance(path, str) or not path or _CONTROL.search(path):
+        if not isinstance(path, str) or not path or _CONTROL.search(path) or not (on_disk or path.isprintable()):
             self.refuse(f"{where}.path is {path!r}; it must be the path of a file")
         parts = path.split("/")
         if not on_disk and ("\\" in path or any(part in ("", ".", "..") for part in parts)):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,6 +24,8 @@ from .store import sync_folder
 
 Span = tuple[int, int]
 """Bytes from the first offset up to, without, the second."""
+
+_OFFSET = re.compile(r"[0-9]{1,18}")
 
 _BLOCK_BYTES = 4 << 20
 """Whole blocks of this size are written early: fewer, larger requests to the disk."""
@@ -171,7 +174,7 @@ def read_journal(folder: Path, file: LockedFile) -> list[Span] | None:
     spans: list[Span] = []
     for line in lines:
         words = line.split(" ")
-        if len(words) == 2 and all(word.isascii() and word.isdigit() for word in words):
+        if len(words) == 2 and all(map(_OFFSET.fullmatch, words)):
             start, end = int(words[0]), int(words[1])
             if start < end <= file.size:
                 spans = add_span(spans, (start, end))

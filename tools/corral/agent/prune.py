@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .hub_policy import printable
 from .lease import server_time
 from .lock_file import Lock
 from .progress import count, duration, human
@@ -105,7 +106,7 @@ def _find(lock: Lock, store: Store, found: Survey, now: float) -> Iterator[Remov
     for blob in found.blobs:
         if blob.sha256 not in locked | at_work and idle_sets.keys() >= set(blob.used_by):
             since = max([blob.since, *(idle_sets[name] for name in blob.used_by)])
-            names = ", ".join(blob.names) or "nothing"
+            names = printable(", ".join(blob.names)) or "nothing"
             yield unneeded(f"blobs/{blob.sha256}", f"{names}, to which no set in use leads", blob.size, since)
     for download in found.downloads:
         if download.sha256 not in at_work | (locked - complete):

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .hub_policy import printable
 from .lease import DEFAULT_LEASE_TTL, Lease
 from .lock_file import LockedFile
 from .partial import length, read_journal
@@ -26,6 +27,7 @@ COLUMNS = ("what", "path", "size", "since", "detail")
 _SET = re.compile(r"(?P<model>[a-z0-9][a-z0-9.-]*)@[0-9a-f]{12}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TRIES = 10
+_LONGEST = 4096  # characters of a cell
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,10 @@ class Survey:
 
     def rows(self) -> Iterator[tuple[str, str, str, str, str]]:
         """One row, by ``COLUMNS``, for each model, and for each thing that no model needs."""
+        for what, path, size, since, detail in self._rows():
+            yield what, printable(path, _LONGEST), size, since, printable(detail, _LONGEST)
+
+    def _rows(self) -> Iterator[tuple[str, str, str, str, str]]:
         for one in self.sets:
             for link in one.linked_by:
                 yield "model", link, human(one.size), _date(one.since), f"{one.name}: {_files(one)}"

@@ -12,6 +12,7 @@ from typing import Literal
 from .errors import CorralError
 from .fetch import fetch
 from .hub_client import Hub
+from .hub_policy import printable
 from .lock_file import Lock, LockedFile, LockedModel
 from .progress import Report
 from .scheduling import TransferSettings
@@ -59,7 +60,7 @@ def verify(
         for link, file in model.links.items():
             path = store.location(model, file)
             if path not in hashed:
-                hashed[path] = _content(store, f"{model.id}/{file.name}", path, file, report, stop)
+                hashed[path] = _content(store, printable(f"{model.id}/{file.name}"), path, file, report, stop)
             state, detail = hashed[path]
             if state == "ok":
                 state, detail = _reachable(store, model, link, path)

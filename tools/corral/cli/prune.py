@@ -20,6 +20,7 @@ import argparse
 from dataclasses import asdict
 
 from corral import output
+from corral.agent.hub_policy import printable
 from corral.agent.progress import count, duration, human, seconds_of
 from corral.agent.prune import DEFAULT_GRACE, prune
 from corral.cli import options
@@ -45,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.data_json({**asdict(pruned), "bytes": pruned.size})
     elif pruned.removals:
-        rows = [(one.path, human(one.size), duration(one.idle), one.error or one.why) for one in pruned.removals]
+        rows = [
+            (printable(one.path), human(one.size), duration(one.idle), one.error or one.why) for one in pruned.removals
+        ]
         output.table(("path", "size", "idle", "what"), rows)
     output.info(pruned.summary())
     if pruned.removals and not args.yes:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from corral.agent.hub_policy import printable
 from corral.smoke import sse
 from corral.smoke.endpoint import Reply, TooLargeError, TransportError, UnreachableError
 
@@ -82,7 +83,7 @@ def judge_models(reply: Reply, expected: Iterable[str]) -> Verdict:
         "not in the catalog": sorted(set(names) - wanted),
         "listed twice": sorted({name for name in names if names.count(name) > 1}),
     }
-    if found := "; ".join(f"{what}: {', '.join(map(_printable, ids))}" for what, ids in problems.items() if ids):
+    if found := "; ".join(f"{what}: {', '.join(map(printable, ids))}" for what, ids in problems.items() if ids):
         again = "start it again, or name its own catalog: --catalog DIR"
         return _failed(f"/v1/models is not the catalog; {found}; {again}")
     return Verdict("passed", f"/v1/models lists the {len(wanted)} of the catalog")
@@ -138,7 +139,7 @@ def judge_absence(
 
 def judge_transport(error: TransportError, question: Question) -> Verdict:
     """There was no complete HTTP answer."""
-    text, see = _printable(str(error)), f"see: {question.logs}"
+    text, see = printable(str(error)), f"see: {question.logs}"
     match error:
         case UnreachableError():
             return _failed(f"no server listens at the endpoint any more: {text}; see: corral status", over=True)
@@ -234,7 +235,7 @@ def _refusal(reply: Reply, question: Question) -> Verdict | None:
         case 503 if is_loading(reply):
             reason = f"it is still loading ({text}); {see}"
         case status if 300 <= status < 400:
-            reason = f"it sends us to {_printable(reply.location)}; give that address: --endpoint URL"
+            reason = f"it sends us to {printable(reply.location)}; give that address: --endpoint URL"
         case _:
             reason = f"{text}; {see}"
     return _failed(f"HTTP {reply.status}: {reason}", over=True)
@@ -291,9 +292,4 @@ def _json(reply: Reply) -> Any:
 def _quote(text: str | bytes, limit: int = 240) -> str:
     """*text* in quotes, on one line, at most *limit* characters of it."""
     words = text.decode("utf-8", errors="replace") if isinstance(text, bytes) else text
-    clipped = words if len(words) <= limit else words[:limit] + "…"
-    return f'"{_printable(clipped)}"'
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+    return f'"{printable(words, limit)}"'

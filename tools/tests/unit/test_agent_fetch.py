@@ -114,6 +114,21 @@ def test_a_model_on_disk_is_linked_where_it_is(tmp_path):
     assert list((store.root / "blobs").iterdir()) == []
 
 
+def test_the_name_of_a_file_on_disk_is_reported_without_what_a_terminal_obeys(one, tmp_path):
+    path = tmp_path / "a\x9b2J\u202efugg.gguf"
+    path.write_bytes(b"weights")
+    entry = {"repo": None, "revision": None, "licence": None, "files": [locked_file(str(path), b"weights")]}
+    path.write_bytes(b"changed")
+    names = set()
+    with pytest.raises(Failed):
+        fetch(
+            read_lock(write_lock(tmp_path, m=entry)),
+            one.store,
+            report=lambda event: names.add(getattr(event, "name", "")),
+        )
+    assert r"m/a\x9b2J\u202efugg.gguf" in names
+
+
 def test_a_model_on_disk_that_changed_fails_and_is_not_linked(tmp_path):
     path, lock = on_disk(tmp_path)
     path.write_bytes(b"weights or disk")

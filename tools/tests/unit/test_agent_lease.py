@@ -90,7 +90,7 @@ def test_the_clock_of_a_store_leads_to_no_file_outside_of_it(tmp_path, plant):
 
 
 def test_a_holder_from_elsewhere_is_printed_without_what_a_terminal_obeys():
-    assert str(Holder("0", "host\x1b[2J", "", 7, "")) == r"process 7 on 'host\x1b[2J'"
+    assert str(Holder("0", "host\x1b[2J", "", 7, "")) == r"process 7 on host\x1b[2J"
 
 
 def test_the_heart_beats(tmp_path):

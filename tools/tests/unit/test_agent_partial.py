@@ -129,6 +129,14 @@ def test_a_journal_cut_anywhere_names_no_byte_that_is_not_there(tmp_path, kept):
     assert (60, 70) in read_journal(tmp_path, FILE)
 
 
+def test_lines_that_corral_did_not_write_name_no_bytes(tmp_path):
+    with closing(Partial(tmp_path, FILE)) as partial:
+        finish(partial, 10, 30)
+    with journal(tmp_path).open("ab") as file:
+        file.write(f"\n0 {'9' * 5000}\n0 ²\n-5 5\n50 40\n0 101\n\xff".encode("latin-1"))
+    assert read_journal(tmp_path, FILE) == [(10, 30)]
+
+
 @pytest.mark.parametrize(
     "other",
     [LockedFile("x.gguf", "model", 99, "a" * 64), LockedFile("x.gguf", "model", 100, "b" * 64)],

@@ -14,6 +14,7 @@ from corral.agent.lock_file import Lock, read_lock
 from corral.agent.progress import seconds_of
 from corral.agent.prune import prune
 from corral.agent.store import Store
+from corral.agent.survey import survey
 from corral.demo.hub import RepoContent
 from corral.errors import Refused
 from tests.support.fetching import REPO, shop, weights
@@ -180,6 +181,16 @@ def test_a_download_that_the_lock_names_stays(one):
     age(one)
     assert pruned(one).removals == ()
     assert begun.exists()
+
+
+def test_a_name_that_another_user_gave_is_printed_without_what_a_terminal_obeys(one):
+    blob = one.store.root / "blobs" / ("d" * 64)
+    blob.mkdir()
+    (blob / "\x1b[2J\u202e\nx.gguf").write_bytes(b"1")
+    detail = next(row[4] for row in survey(one.store).rows() if row[0] == "blob")
+    assert detail == r"no set leads to it: \x1b[2J\u202e\nx.gguf"
+    age(one)
+    assert [removal.why for removal in pruned(one).removals] == [r"\x1b[2J\u202e\nx.gguf, to which no set in use leads"]
 
 
 def test_what_a_live_process_works_on_stays(one):
