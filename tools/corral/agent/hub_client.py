@@ -17,16 +17,19 @@ import time
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from .connection import Connection, Pool
+from .connection import Connection, Pool, Response
 from .errors import CannotRun, Code, CorralError, Failed, Refused
-from .hub_policy import Address, HubPolicy, shown
+from .hub_policy import Address, HubPolicy, printable, shown
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAY_PASS = (408, 425, 429)
 _EXPIRED = (*_REDIRECTS, 401, 403, 404, 410)
 _MAX_REDIRECTS = 10
 _MAX_FRESH_REFUSALS = 3
-_CONTENT_RANGE = re.compile(r"bytes[ =](\d+)-\d+(?:/(\d+|\*))?", re.IGNORECASE)
+_REST_BYTES, _REST_SECONDS = 1 << 14, 1.0
+_NUMBER = r"[0-9]{1,18}"  # int() takes other digits too, and refuses thousands of them with a ValueError
+_CONTENT_RANGE = re.compile(rf"bytes[ =]({_NUMBER})-{_NUMBER}(?:/({_NUMBER}|\*))?", re.IGNORECASE)
+_DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} GMT")
 
 
 @dataclass(eq=False)
@@ -54,6 +57,7 @@ class HubFile:
     """One file of a hub, read by ranges; safe to use from several threads."""
 
     def __init__(self, hub: Hub, address: Address) -> None:
+        self.budgets = hub.budgets
         self._hub = hub
         self._first = address
         self._pool = Pool(hub.timeout)
@@ -124,7 +128,8 @@ class HubFile:
                 raise self._refusal(address.url, response)
             wait = None if self._fresh_refusals else 0
             raise RetryableError(f"{what} answered {status} to a signed address", wait=wait)
-        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        codings = {response.headers.get(name, "").lower() for name in ("Content-Encoding", "Transfer-Encoding")}
+        if codings - {"", "identity", "chunked"}:
             raise RetryableError(
                 f"{what} is compressed, though it was requested as it is", becomes=Failed, code=Code.HUB_ANSWER
             )
@@ -148,7 +153,7 @@ class HubFile:
             except ssl.SSLCertVerificationError as error:
                 self._pool.give_back(connection, reusable=False)
                 raise CannotRun(
-                    f"The certificate of {origin} is not trusted: {error.verify_message}.",
+                    f"The certificate of {origin} is not trusted: {printable(error.verify_message)}.",
                     next_step="If its authority is your own, name its certificate file: SSL_CERT_FILE=/path/to/ca.pem",
                     code=Code.HUB_ADDRESS,
                     fields={"address": str(origin)},
@@ -195,38 +200,37 @@ class RangeResponse:
     """The response to one request: its head, and its body in order.
 
     ``start`` is the offset of the first byte in the file (0 when the server ignored the range), ``total`` the size of
-    the whole file as the server states it, ``left`` the bytes of the body not read yet; None where it does not.
+    the whole file as the server states it; None where it does not.
     """
 
-    def __init__(self, pool: Pool, connection: Connection, response: http.client.HTTPResponse) -> None:
+    def __init__(self, pool: Pool, connection: Connection, response: Response) -> None:
         self._pool = pool
         self._connection = connection
         self._response = response
         self.status = response.status
         self.headers = response.headers
-        self.left = response.length
         self.start = 0
         self.total: int | None = None
 
+    @property
+    def left(self) -> int | None:
+        """Bytes of the body that were not read yet; None where the server does not state its length."""
+        return self._response.length
+
     def readinto(self, buffer: memoryview) -> int:
-        """Fill the front of *buffer*; the number of bytes, 0 at the end of the body, early or not."""
+        """Fill the front of *buffer* with what has arrived; how many bytes, 0 at the end of the body, early or not."""
         try:
-            if self.left is None:  # chunked, or up to the end of the connection
-                return self._response.readinto(buffer)
-            if not self.left:
-                return 0
-            # Not by http.client, which waits until the buffer is full and loses what arrived when it breaks.
-            count = self._response.fp.readinto1(buffer[: self.left])
+            return self._response.receive(buffer)
         except (OSError, http.client.HTTPException) as error:
             raise RetryableError(f"{self._connection.origin}: {_reason(error)}") from error
-        self.left -= count
-        return count
 
     def close(self) -> None:
         """Return the connection to the pool; a short rest is read first, so that it can be used again."""
+        end = time.monotonic() + _REST_SECONDS
         with contextlib.suppress(RetryableError):
-            while self.left and self.left <= 1 << 14 and self.readinto(memoryview(bytearray(self.left))):
-                pass
+            while self.left and self.left <= _REST_BYTES and time.monotonic() < end:
+                if not self.readinto(memoryview(bytearray(self.left))):
+                    break
         # First: from then on another thread may use the connection, or close it.
         self._response.close()
         self._pool.give_back(self._connection, reusable=self.left == 0 and not self._response.will_close)
@@ -244,14 +248,15 @@ def _range_of(response: RangeResponse, start: int, end: int, what: str) -> tuple
 
 
 def _retry_after(value: str | None) -> float | None:
-    """The seconds in a ``Retry-After`` header: a number, or a date."""
-    if not value:
-        return None
-    if value.strip().isdigit():
-        return float(value)
-    with contextlib.suppress(ValueError):
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    return None
+    """The seconds above 0 in a ``Retry-After`` header, a number or a date; None where there are none."""
+    value = (value or "").strip()
+    wait = 0.0
+    if re.fullmatch(_NUMBER, value):
+        wait = float(value)
+    elif _DATE.fullmatch(value):
+        with contextlib.suppress(ValueError, OverflowError):
+            wait = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+    return wait if wait > 0 else None
 
 
 def _reason(error: Exception) -> str:
@@ -262,5 +267,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ConnectionResetError):
         return "the connection was reset"
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
+        return printable(error.strerror)
+    return printable(str(error)) or type(error).__name__

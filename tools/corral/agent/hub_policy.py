@@ -80,7 +80,9 @@ class Budgets:
         if not 0 <= rate < math.inf:
             raise Refused(
                 f"{LEAST_RATE} is {printable(text)!r}; it must be a number of KiB/s, at least 0.",
-                next_step=f"Correct it, or unset it: the default is {cls.least_rate / 1024:.0f}",
+                next_step=f"Correct it, or unset it: the default is {cls.least_rate / 1024:g}",
+                code=Code.OTHER,
+                fields={"variable": LEAST_RATE},
             )
         return cls(least_rate=rate * 1024)
 
@@ -103,22 +105,31 @@ class ThroughputMeter:
         self._least_rate = least_rate
         self._window = window
         self._clock = clock
-        self._end = clock() + window
+        self._left = window
+        self._at = clock()  # when that was left; in the future during a pause
 
     @property
     def left(self) -> float:
         """Seconds that may pass without a byte; 0 or less when the hub was too slow."""
-        return self._end - self._clock()
+        return self._left - max(0.0, self._clock() - self._at)
 
     def received(self, count: int) -> None:
         """Note *count* bytes, just now."""
-        latest = self._clock() + self._window
         if count:
-            self._end = min(latest, self._end + count / self._least_rate) if self._least_rate else latest
+            self._gain(count / self._least_rate if self._least_rate else self._window)
 
     def exclude(self, seconds: float) -> None:
-        """Do not count the last *seconds*: the hub was not what they were spent on."""
-        self._end += seconds
+        """Do not count the last *seconds*: something else than the hub was waited for."""
+        self._gain(seconds)
+
+    def pause(self, seconds: float) -> None:
+        """Do not count the next *seconds*: the hub asked for them."""
+        self._gain(0)
+        self._at = max(self._at, self._clock() + seconds)
+
+    def _gain(self, seconds: float) -> None:
+        self._left = min(self._window, self.left + seconds)
+        self._at = max(self._at, self._clock())
 
     def __str__(self) -> str:
         """The rule, as the end of a sentence: ``at least 64 KiB/s over 60 s``."""
@@ -160,7 +171,7 @@ class HubPolicy:
             Refused: the endpoint is no address, holds a user name, or is plain HTTP to a host not allowed by name.
         """
         url = self.endpoint + path
-        origin = _origin_of(url)
+        origin = origin_of(url)
         if origin is None or not _ENDPOINT.fullmatch(self.endpoint):
             raise Refused(
                 f"{shown(url)!r} is not the address of a hub.",
@@ -189,7 +200,7 @@ class HubPolicy:
         """
         try:
             url = urljoin(address.url, quote(location.strip().encode("latin-1"), safe=_SAFE_IN_ADDRESSES))
-            origin = _origin_of(url)
+            origin = origin_of(url)
         except ValueError:
             url, origin = location, None
         if origin is None or "@" in urlsplit(url).netloc:
@@ -230,6 +241,18 @@ def is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
+def origin_of(url: str) -> Origin | None:
+    """The origin of an http or https address; None for anything else."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in DEFAULT_PORTS or port == 0 or not _is_host(host):
+        return None
+    return Origin(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme])
+
+
 def printable(text: str, longest: int = 300) -> str:
     r"""*text* from elsewhere for a message: cut after *longest* characters, no line end, no terminal or bidi control.
 
@@ -243,24 +266,12 @@ def printable(text: str, longest: int = 300) -> str:
 
 def shown(url: str) -> str:
     """*url* for a message: no user name, no password, no query (which may hold a signature), and ``printable``."""
-    origin = _origin_of(url)
+    origin = origin_of(url)
     if origin is not None:
         return printable(f"{origin.scheme}://{origin}{urlsplit(url).path}")
     if "@" in url:  # not to be parsed, and something before an @ may be a password
         return "…"
     return printable(re.split(r"[?#]", url, maxsplit=1)[0])
-
-
-def _origin_of(url: str) -> Origin | None:
-    """The origin of an http or https address; None for anything else."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        return None
-    if parts.scheme not in DEFAULT_PORTS or port == 0 or not _is_host(host):
-        return None
-    return Origin(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme])
 
 
 def _is_host(host: str) -> bool:

@@ -6,11 +6,12 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .errors import Failed
 from .hub_client import RetryableError
+from .hub_policy import LEAST_RATE, Budgets, ThroughputMeter
 from .partial import Span, length
 
 _MIB = 1 << 20
@@ -28,31 +29,56 @@ class TransferSettings:
     """How many requests of one file run at a time, and how long they are retried; times in seconds."""
 
     connections: int = 8
-    give_up_after: float = 60.0  # without one new byte
+    give_up_after: float = Budgets.window_seconds  # in which fewer bytes arrive than the hub's budgets demand
     max_server_wait: float = 900.0  # more, where the server asks to wait (Retry-After)
     max_pause: float = 8.0  # between two tries, where the server does not ask to wait
 
 
 class RetryBudget:
-    """The time that is left for retries, one for all connections of a file; safe to use from several threads."""
+    """The time that is left for one file, one for all of its connections; safe to use from several threads.
 
-    def __init__(self, settings: TransferSettings) -> None:
+    A ``ThroughputMeter`` measures the connections as a whole: each of several that share a slow line is slow.  Waiting
+    where the server demands it is not its usual silence, and has a limit of its own; bytes renew both.
+    """
+
+    def __init__(
+        self,
+        settings: TransferSettings,
+        least_rate: float = Budgets.least_rate,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
+        self._clock = clock
+        self._meter = ThroughputMeter(least_rate, settings.give_up_after, clock)
+        self._whole = least_rate * settings.give_up_after  # bytes that renew all of it
         self._lock = threading.Lock()
-        self._progress_at = time.monotonic()
         self._server_wait_until = 0.0
         self._server_wait = 0.0
         self._contradictions = 0
 
-    def renew(self) -> None:
-        """Count from now: new bytes have arrived."""
+    def received(self, count: int) -> None:
+        """Note *count* bytes, just now."""
         with self._lock:
-            self._progress_at, self._server_wait = time.monotonic(), 0.0
+            self._meter.received(count)
+            renewed = count / self._whole if self._whole else 1
+            self._server_wait = max(0.0, self._server_wait - renewed * self._settings.max_server_wait)
+
+    def exclude(self, seconds: float) -> None:
+        """Do not count the last *seconds*, in which no connection waited for the server."""
+        with self._lock:
+            self._meter.exclude(seconds)
+
+    def too_slow(self) -> RetryableError | None:
+        """The failure that the bytes arrive too slowly, after which there is no other try; None while they do not."""
+        with self._lock:
+            if self._meter.left > 0:
+                return None
+        return RetryableError(f"its bytes arrive too slowly: {self._meter} are expected ({LEAST_RATE} sets this)")
 
     def server_wait(self) -> float:
         """Seconds from now for which the server asked all connections to wait; 0 or less when it did not."""
         with self._lock:
-            return self._server_wait_until - time.monotonic()
+            return self._server_wait_until - self._clock()
 
     def pause_after(self, error: RetryableError, failures: int) -> float:
         """Seconds to wait before the next try, after *failures* in a row; raises ``error.becomes`` after the last."""
@@ -60,16 +86,21 @@ class RetryBudget:
         if pause is None:
             most = min(self._settings.max_pause, _FIRST_PAUSE_SECONDS * 2 ** min(failures, 16))
             pause = most * random.uniform(0.5, 1)  # noqa: S311
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
-            if error.wait:
-                self._server_wait += max(0.0, now + pause - max(now, self._server_wait_until))
-                self._server_wait_until = max(self._server_wait_until, now + pause)
+            left = self._meter.left
+            until = max(self._server_wait_until, now + (error.wait or 0.0))
+            server_wait = self._server_wait + until - max(now, self._server_wait_until)
             self._contradictions += error.becomes is Failed
-            server_wait = min(self._server_wait, self._settings.max_server_wait)
-            deadline = self._progress_at + self._settings.give_up_after + server_wait
-            if now + pause > deadline or self._contradictions >= _MAX_CONTRADICTIONS:
+            if (
+                left <= (0 if error.wait else pause)
+                or server_wait > self._settings.max_server_wait
+                or self._contradictions >= _MAX_CONTRADICTIONS
+            ):
                 raise error.becomes(error.reason, code=error.code)
+            if error.wait:
+                self._server_wait, self._server_wait_until = server_wait, until
+                self._meter.pause(error.wait)
         return pause
 
 

@@ -15,9 +15,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 
-from .errors import Code, Failed
+from .errors import Code, CorralError, Failed
 from .hub_client import HubFile, RangeResponse, RetryableError
 from .lock_file import LockedFile
 from .partial import Partial, Span
@@ -31,8 +32,11 @@ _BUFFER_BYTES = 256 * _KIB
 """Small enough to stay in a core's own cache between the network, the page cache and the hash."""
 
 _MAX_UNHASHED_BYTES = 16 * _MIB
+_MAX_SKIPPED, _MAX_SKIPPED_OF_SMALL = 3, 64 * _MIB
+"""Times the file's size, or bytes, that a server which ignores ranges may send before the bytes that are missing."""
 _FLUSH_SECONDS = 1.0
 _TICK_SECONDS = 0.2
+_LONG_TICK_SECONDS = 2.0
 _JOIN_SECONDS = 1.5
 
 
@@ -94,6 +98,14 @@ def transfer(
     return partial.path, moved
 
 
+class _Waits(Enum):
+    """What a connection waits for, or works on."""
+
+    FOR_ITS_TURN = auto()
+    FOR_THE_HUB = auto()
+    FOR_THE_DISK = auto()
+
+
 @dataclass
 class _Attempt:
     """One try to collect and hash a file; made for a single ``run``."""
@@ -118,7 +130,9 @@ class _Attempt:
     def __post_init__(self) -> None:
         self._worklist = Worklist(self._partial.missing(), self._settings.connections)
         self._kept = self._partial.frontier
-        self._budget = RetryBudget(self._settings)
+        self._budget = RetryBudget(self._settings, self._source.budgets.least_rate)
+        self._waits_for = [_Waits.FOR_ITS_TURN] * self._worklist.workers
+        self._skipped = 0
         # What a kill can lose is a step of each connection and what waits to be flushed: a small part of the file.
         size = self._file.size
         self._step = _between(64 * _KIB, size // 1024, _MIB)
@@ -132,6 +146,7 @@ class _Attempt:
         flusher = self._thread(self._flush_behind, workers)
         threads = [follower, flusher, *workers]
         self._report_progress()
+        checked_at = time.monotonic()
         for thread in threads:
             thread.start()
         try:
@@ -144,6 +159,9 @@ class _Attempt:
                     raise self._error
                 if stop.is_set():
                     raise Stopped
+                now = time.monotonic()
+                self._require_rate(now - checked_at)
+                checked_at = now
             if self._error:
                 raise self._error
         finally:
@@ -166,6 +184,16 @@ class _Attempt:
         else:
             self._report(Hashing(self._name, self._hashed, self._file.size))
 
+    def _require_rate(self, passed: float) -> None:
+        """Raise a ``CorralError`` when the hub was too slow; the last *passed* seconds were not counted yet."""
+        waits = set(self._waits_for)
+        if _Waits.FOR_THE_HUB not in waits or _Waits.FOR_THE_DISK in waits:
+            self._budget.exclude(passed)
+        elif passed > _LONG_TICK_SECONDS:  # this process did not run
+            self._budget.exclude(passed - _TICK_SECONDS)
+        if failure := self._budget.too_slow():
+            raise self._gave_up(failure)
+
     def _thread(self, job: Callable[..., None], *args: object) -> threading.Thread:
         return threading.Thread(target=self._guarded, args=(job, *args), daemon=True)
 
@@ -184,10 +212,11 @@ class _Attempt:
         failures = 0
         wanted = USUAL_PART
         while spans := self._claim(number, wanted):
+            self._waits_for[number] = _Waits.FOR_THE_HUB
             left = deque(spans)
             moved = self.moved
             try:
-                wanted = self._receive(left, buffer)
+                wanted = self._receive(number, left, buffer)
                 failures = 0
             except RetryableError as error:
                 failures = 1 if self.moved > moved else failures + 1
@@ -198,6 +227,7 @@ class _Attempt:
 
     def _claim(self, number: int, wanted: int) -> list[Span]:
         """The next ranges of one request, about *wanted* bytes; empty when this worker is done."""
+        self._waits_for[number] = _Waits.FOR_ITS_TURN
         wait = self._budget.server_wait()
         if wait > 0:
             self._halt.wait(wait)
@@ -210,7 +240,7 @@ class _Attempt:
             self._halt.wait(_TICK_SECONDS / 10)
         return [] if self._halt.is_set() else self._worklist.claim(wanted)
 
-    def _receive(self, left: deque[Span], buffer: memoryview) -> int:
+    def _receive(self, number: int, left: deque[Span], buffer: memoryview) -> int:
         """Request the ranges *left*, and take out what arrives, also on an error; the size of the next part."""
         sent_at = time.monotonic()
         with closing(self._source.open(left[0][0], left[-1][1])) as body:
@@ -220,20 +250,24 @@ class _Attempt:
             while left:
                 start, end = left[0]
                 if position < start:
-                    position += self._read(body, buffer[: start - position])
+                    count = self._read(body, buffer[: start - position])
+                    self._skip(count)
+                    position += count
                     continue
                 noted, noted_at = start, time.monotonic()
                 try:
                     while position < end:
                         count = self._read(body, buffer[: end - position])
+                        self._waits_for[number] = _Waits.FOR_THE_DISK
                         self._partial.write(position, buffer[:count])
+                        self._waits_for[number] = _Waits.FOR_THE_HUB
                         position += count
                         now = time.monotonic()
                         if position - noted >= self._step or now - noted_at >= _FLUSH_SECONDS:
-                            self._arrived(noted, position)
+                            self._arrived(number, noted, position)
                             noted, noted_at = position, now
                 finally:
-                    self._arrived(noted, position)
+                    self._arrived(number, noted, position)
                     left.popleft()
                     if position < end:
                         left.appendleft((position, end))
@@ -260,13 +294,23 @@ class _Attempt:
             self.moved += count
         return count
 
-    def _arrived(self, start: int, end: int) -> None:
+    def _skip(self, count: int) -> None:
+        """Note *count* bytes that are here already: the server ignores ranges and begins at the start each time."""
+        self._budget.received(count)
+        with self._lock:
+            self._skipped += count
+        if self._skipped > max(_MAX_SKIPPED * self._file.size, _MAX_SKIPPED_OF_SMALL):
+            raise self._gave_up(RetryableError("the hub ignores ranges and sends the same bytes again and again"))
+
+    def _arrived(self, number: int, start: int, end: int) -> None:
         if start < end:
             self._partial.arrived(start, end)
-            self._budget.renew()
+            self._budget.received(end - start)
+            self._waits_for[number] = _Waits.FOR_THE_DISK
             while self._partial.unflushed > self._most_unflushed and not self._halt.is_set():
                 # The disk is slower than the network: continue when it has caught up.
                 self._partial.wait_until(lambda: self._partial.unflushed <= self._most_unflushed, _TICK_SECONDS)
+            self._waits_for[number] = _Waits.FOR_THE_HUB
 
     def _pause(self, failure: RetryableError, failures: int) -> None:
         """Wait before the next try; raises a ``CorralError`` after the last."""
@@ -274,16 +318,19 @@ class _Attempt:
             return
         try:
             wait = self._budget.pause_after(failure, failures)
-        except failure.becomes as error:
-            raise failure.becomes(
-                f"{self._name} could not be fetched: {error.message}.",
-                next_step="What has arrived is kept; run the same command again when the cause is gone.",
-                code=error.code,
-                fields={"file": self._name},
-            ) from None
+        except failure.becomes:
+            raise self._gave_up(failure) from None
         if wait:
             self._events.put(Retrying(self._name, failure.reason, wait))
             self._halt.wait(wait)
+
+    def _gave_up(self, failure: RetryableError) -> CorralError:
+        return failure.becomes(
+            f"{self._name} could not be fetched: {failure.reason}.",
+            next_step="What has arrived is kept; run the same command again when the cause is gone.",
+            code=failure.code,
+            fields={"file": self._name},
+        )
 
     def _follow(self) -> None:
         """Hash the file behind the workers, as far as it has no hole."""

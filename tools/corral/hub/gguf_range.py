@@ -63,7 +63,9 @@ def read_headers(
         name = f"{model_id}: {file.name}"
         say(f"{name}: reading the header")
         source = hub.file(resolved.repo, resolved.revision, file.path)
-        front = _Front(hub.endpoint, source, file, name, say, RetryBudget(settings or TransferSettings()))
+        front = _Front(
+            hub.endpoint, source, file, name, say, RetryBudget(settings or TransferSettings(), hub.budgets.least_rate)
+        )
         try:
             headers.append(_grow(front.up_to, file, name))
         finally:
@@ -156,7 +158,9 @@ class _Front:
                 raise RetryableError("the connection ended early")
             self.data += buffer[max(0, len(self.data) - self._at) : count]
             self._at += count
-            self.budget.renew()
+            self.budget.received(count)
+            if failure := self.budget.too_slow():
+                raise failure
         if body.start == start:  # else the hub ignores ranges, and this body goes on to the end of the file
             self.close()
 

@@ -160,6 +160,38 @@ class Quota(Slow):
 
 
 @dataclass
+class Raw(Fault):
+    """*content* instead of an answer, then *endless* until the client hangs up, each time after *pause* seconds."""
+
+    times: int | None = None
+    content: bytes = b""
+    endless: bytes = b""
+    pause: float = 0.0
+
+    def send(self, wire, answer, *, body):
+        wire.connection.sendall(self.content)
+        while self.endless:
+            time.sleep(self.pause)
+            wire.connection.sendall(self.endless)
+        wire.close_connection = True
+
+
+@dataclass
+class Drip(Fault):
+    """One byte of the body every *pause* seconds."""
+
+    times: int | None = None
+    pause: float = 0.02
+
+    def send(self, wire, answer, *, body):
+        wire.send_head(answer)
+        for piece in answer.pieces():
+            for byte in piece:
+                time.sleep(self.pause)
+                wire.send_piece(bytes([byte]))
+
+
+@dataclass
 class Status(Fault):
     """Another status, perhaps with Retry-After."""
 
@@ -262,6 +294,13 @@ class Compressed(Fault):
 @dataclass
 class IgnoreRange(Fault):
     """The whole file instead of the requested range."""
+
+    ignores_range = True
+
+
+@dataclass
+class CutWhole(Cut):
+    """The whole file instead of the requested range, and cut short."""
 
     ignores_range = True
 

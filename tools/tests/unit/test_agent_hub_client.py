@@ -1,12 +1,15 @@
 """The hub's client: which servers it contacts, and what it sends them."""
 
+import contextlib
+import socket
 import ssl
+import threading
 
 import pytest
 
 from corral.agent import connection
 from corral.agent.connection import Connection
-from corral.agent.hub_client import Hub
+from corral.agent.hub_client import Hub, RetryableError
 from corral.agent.hub_policy import Origin, is_loopback
 from corral.errors import CannotRun, Refused
 from tests.support import faulty_hub as faults
@@ -172,3 +175,58 @@ def test_a_proxy_is_used_for_other_hosts_only(monkeypatch):
     for host in ("localhost", "inside.example"):
         direct = Connection(Origin("https", host, 443), 1)
         assert (direct._http.host, direct._http._tunnel_host) == (host, None)
+
+
+def test_a_proxy_that_fails_is_reported_without_its_password(tmp_path, monkeypatch):
+    with shop(tmp_path) as one:
+        proxy = one.hub.endpoint.replace("//", "//user:hunter2@")
+        monkeypatch.setenv("https_proxy", proxy)
+        monkeypatch.setenv("http_proxy", proxy)
+        for endpoint in ("https://hub.example", "http://hub.example"):
+            hub = Hub(endpoint, plain_http_hosts=frozenset({"hub.example"}))
+            source = hub.file(REPO, "main", "a.gguf")
+            with pytest.raises((RetryableError, Refused)) as caught:
+                source.open(0, 10)
+            source.abort()
+            text = str(vars(caught.value))
+            assert "hunter2" not in text
+            assert text.isprintable()
+        assert [entry.headers["proxy-authorization"][:5] for entry in one.hub.log] == ["Basic"]
+
+
+def test_what_a_proxy_answers_is_limited_and_escaped(tmp_path, monkeypatch):
+    answers = {
+        b"HTTP/1.1 407 \x1b[2J\r\n\r\n": (b"", r"407 \\x1b\[2J"),
+        b"HTTP/1.1 200 OK\r\n": (b"a: b\r\n" * 1000, "is too long"),
+    }
+    for content, (endless, expected) in answers.items():
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.getsockname()[1]}")
+            thread = threading.Thread(target=_answer, args=(server, content, endless))
+            thread.start()
+            source = Hub("https://hub.example").file(REPO, "main", "a.gguf")
+            with pytest.raises(RetryableError, match=expected) as caught:
+                source.open(0, 10)
+            source.abort()
+            thread.join()
+        assert caught.value.reason.isprintable()
+
+
+def _answer(server, content, endless):
+    connection, _ = server.accept()
+    with connection, contextlib.suppress(OSError):
+        connection.recv(1 << 16)
+        connection.sendall(content)
+        while endless:
+            connection.sendall(endless)
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    ["http://user:hunter2@proxy:99999", "http://user:hunter2@[::1", "socks5://user:hunter2@proxy", "user:hunter2@"],
+)
+def test_a_proxy_that_cannot_be_used_is_refused_without_printing_it(monkeypatch, proxy):
+    monkeypatch.setenv("https_proxy", proxy)
+    with pytest.raises(Refused, match="https_proxy does not name a proxy") as caught:
+        Hub("https://hub.example").file(REPO, "main", "a.gguf").open(0, 10)
+    assert "hunter2" not in str(vars(caught.value))

@@ -162,6 +162,20 @@ def test_time_that_the_hub_was_not_waited_for_does_not_count():
     now[0] += 500
     one.exclude(490)
     assert one.left == 50
+    one.exclude(490)
+    assert one.left == 60
+
+
+def test_time_that_the_hub_asked_for_does_not_count_and_bytes_in_it_do():
+    one, now = meter(1000)
+    now[0] += 50
+    one.pause(30)
+    one.pause(10)  # another connection, at the same time
+    now[0] += 20
+    one.received(20_000)
+    assert one.left == 30
+    now[0] += 15
+    assert one.left == 25
 
 
 def test_without_a_least_rate_one_byte_in_the_window_is_enough():

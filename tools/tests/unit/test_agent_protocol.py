@@ -154,6 +154,28 @@ def test_a_hub_at_any_loopback_address_is_allowed(one, host):
 def test_retry_after_is_a_number_or_a_date():
     assert hub_client._retry_after("7") == 7
     assert 5 < hub_client._retry_after(formatdate(time.time() + 7, usegmt=True)) <= 7
-    assert hub_client._retry_after(formatdate(0, usegmt=True)) == 0
-    assert hub_client._retry_after("soon") is None
-    assert hub_client._retry_after(None) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        "soon",
+        "0",
+        "-1",
+        "1.5",
+        "²",
+        "٣",
+        "1e9",
+        "nan",
+        "inf",
+        "9" * 5000,
+        formatdate(0, usegmt=True),
+        "Mon, 99 Abc 0000 99:99:99 GMT",
+        "Mon, 01 Jan 0001 00:00:00 GMT",
+        "Mon, 01 Jan 2999 00:00:00 +99999999",
+    ],
+)
+def test_a_retry_after_that_asks_for_no_time_is_as_good_as_none(value):
+    assert hub_client._retry_after(value) is None

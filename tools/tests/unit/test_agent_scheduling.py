@@ -1,7 +1,5 @@
 """Which part is requested next, and when a failed request is sent again."""
 
-import time
-
 import pytest
 
 from corral.agent.hub_client import RetryableError
@@ -69,26 +67,59 @@ def test_a_slow_round_trip_makes_for_larger_parts():
     assert part_size(2.0, 4 * MIB, 0.1) == 64 * MIB
 
 
-def test_retries_end_without_new_bytes_and_continue_with_them(monkeypatch):
+def budget_at(now, **settings):
+    """A budget of 100 bytes a second whose clock is *now*, a list of one number."""
+    return RetryBudget(TransferSettings(**settings), 100, lambda: now[0])
+
+
+def test_retries_end_without_new_bytes_and_continue_with_them():
     now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    budget = RetryBudget(TransferSettings(give_up_after=30, max_pause=1))
+    budget = budget_at(now, give_up_after=30, max_pause=1)
     for _ in range(4):
         now[0] += 10
         assert budget.pause_after(RetryableError("cut"), 9) <= 1
-        budget.renew()
+        budget.received(1000)
     now[0] += 30
     with pytest.raises(CannotRun, match="cut"):
         budget.pause_after(RetryableError("cut"), 9)
 
 
-def test_a_pause_that_the_server_demands_does_not_count_as_time_without_bytes(monkeypatch):
-    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    budget = RetryBudget(TransferSettings(give_up_after=1, max_server_wait=100))
+def test_a_byte_renews_no_more_than_its_share_of_the_time():
+    now = [100.0]
+    budget = budget_at(now, give_up_after=30, max_pause=1)
+    for _ in range(29):
+        now[0] += 1
+        budget.received(1)
+        assert budget.too_slow() is None
+    now[0] += 2
+    assert "at least" in budget.too_slow().reason
+    with pytest.raises(CannotRun, match="cut"):
+        budget.pause_after(RetryableError("cut"), 1)
+
+
+def test_a_pause_that_the_server_demands_does_not_count_as_time_without_bytes():
+    now = [100.0]
+    budget = budget_at(now, give_up_after=1, max_server_wait=100)
     assert budget.pause_after(RetryableError("busy", wait=50), 1) == 50
     assert budget.server_wait() == 50
+    now[0] += 25
+    budget.received(1)  # by another connection
+    now[0] += 25.5
+    assert budget.too_slow() is None
     with pytest.raises(CannotRun):
         budget.pause_after(RetryableError("busy", wait=200), 1)
+
+
+def test_a_byte_between_two_demanded_pauses_does_not_buy_another_one():
+    now = [100.0]
+    budget = budget_at(now, give_up_after=10, max_server_wait=100)
+    for _ in range(2):
+        now[0] += budget.pause_after(RetryableError("busy", wait=50), 1)
+        budget.received(1)
+    with pytest.raises(CannotRun, match="busy"):
+        budget.pause_after(RetryableError("busy", wait=50), 1)
+    budget.received(1000)  # what the whole time demands
+    assert budget.pause_after(RetryableError("busy", wait=50), 1) == 50
 
 
 def test_contradictions_end_soon_whatever_the_time_limit():

@@ -1,13 +1,15 @@
 """The engine against a hub that misbehaves: faults that pass are survived, and nothing corrupt is ever published."""
 
 import errno
+import functools
+import itertools
 import os
 import threading
 from dataclasses import replace
 
 import pytest
 
-from corral.agent import hub_client, scheduling
+from corral.agent import hub_client, scheduling, transfer
 from corral.agent.partial import Partial
 from corral.agent.progress import Downloading, Planned, Retrying, StartedOver
 from corral.agent.stopping import Stopped
@@ -148,6 +150,15 @@ def test_a_server_that_compresses_everything_fails_with_the_reason(one):
     assert not one.published.exists()
 
 
+def test_a_server_that_ends_at_the_same_byte_each_time_does_not_send_without_end(one, monkeypatch):
+    monkeypatch.setattr(transfer, "_MAX_SKIPPED_OF_SMALL", 0)
+    one.settings = replace(one.settings, connections=1, give_up_after=1e6)
+    one.hub.faults = [faults.CutWhole(after=2 * MIB, times=None)]
+    with pytest.raises(CannotRun, match="ignores ranges and sends the same bytes again"):
+        one.fetch()
+    assert one.hub.data_sent < 5 * len(one.content)
+
+
 def test_what_is_on_disk_survives_a_server_that_no_longer_knows_ranges(one):
     one.hub.faults = [faults.Cut(after=200_000, times=8), faults.Status(status=404, times=None)]
     with pytest.raises(Refused):
@@ -259,3 +270,46 @@ def test_stopping_is_prompt_and_the_next_run_resumes(one):
     planned = [event for event in one.events if isinstance(event, Planned)]
     assert planned[-1].bytes_missing <= len(one.content) - arrived[0]
     assert one.hub.data_sent < len(one.content) + one.settings.connections * 100_000
+
+
+@pytest.mark.parametrize("step", ["write", "read"], ids=["slow-disk", "slow-hash"])
+def test_time_that_the_disk_or_the_hash_takes_is_not_the_hubs(one, monkeypatch, step):
+    """Four seconds pass while the first write, or the first read for the hash, does not return."""
+    now, checks, held, go_on = [0.0], itertools.count(1), threading.Event(), threading.Event()
+    work, require_rate = getattr(Partial, step), transfer._Attempt._require_rate
+
+    def wait_first(*words):
+        held.set()
+        go_on.wait()
+        return work(*words)
+
+    def check(attempt, passed):
+        has_all = transfer._Waits.FOR_THE_HUB not in attempt._waits_for
+        if not held.is_set() or go_on.is_set() or not (has_all or step == "write"):
+            require_rate(attempt, passed)
+            return
+        now[0] += 1
+        require_rate(attempt, 1)
+        if next(checks) == 4:
+            go_on.set()
+
+    monkeypatch.setattr(Partial, step, wait_first)
+    monkeypatch.setattr(transfer._Attempt, "_require_rate", check)
+    monkeypatch.setattr(transfer, "RetryBudget", functools.partial(scheduling.RetryBudget, clock=lambda: now[0]))
+    try:
+        one.fetch(settings=replace(one.settings, connections=1, give_up_after=2))
+    finally:
+        go_on.set()
+    assert now[0] == 4
+    assert one.published.read_bytes() == one.content
+
+
+def test_a_line_that_several_connections_share_is_measured_as_a_whole():
+    """Each of the eight sends an eighth of what is expected."""
+    now = [0.0]
+    budget = scheduling.RetryBudget(scheduling.TransferSettings(give_up_after=10), 800, lambda: now[0])
+    for _ in range(100):
+        now[0] += 1
+        for _ in range(8):
+            budget.received(100)
+        assert budget.too_slow() is None

@@ -22,6 +22,7 @@ from tests.support import gguf_models
 from tests.support.faulty_hub import (
     Change,
     Cut,
+    Drip,
     FaultyHub,
     Flip,
     IgnoreRange,
@@ -170,6 +171,12 @@ def test_trouble_that_does_not_pass_ends_with_the_model_and_the_reason(shelf):
     with pytest.raises(HubUnavailable, match=rf"m: {MODEL}.gguf: its header could not be read: .*ended early"):
         shelf.read(settings=IMPATIENT)
     assert "trying again" in shelf.messages[1]
+
+
+def test_a_header_that_comes_byte_by_byte_is_given_up_with_the_rule(shelf):
+    shelf.hub.faults = [Drip()]
+    with pytest.raises(HubUnavailable, match="its bytes arrive too slowly: at least 64 KiB/s over 1 s are expected"):
+        shelf.read(settings=IMPATIENT)
 
 
 @pytest.mark.parametrize("failure", [ConnectionRefusedError("refused"), socket.gaierror("no such name")], ids=repr)
