@@ -6,8 +6,9 @@ the store, the download, the pod, the models, the card, and for everything that 
 Kubernetes, and the next command.  Without options it is the first of the three that there is; the cluster is the one
 that terraform/stacks/homelab was applied to.
 
-It only reads: no model is loaded by it, and none is kept loaded.  Exit code 1 when nothing runs, a model has failed, or
-something is wrong in the cluster.
+It only reads: no model is loaded by it, and none is kept loaded.  The engine of every loaded model is queried itself:
+one that is stopped is `hanging`, one that does not respond within 5 s is `silent`.  Exit code 1 when nothing runs, a
+model has failed, hangs or is silent, or something is wrong in the cluster.
 
 examples:
   corral status --json | jq -r '.models[] | select(.state == "ready") | .model'
@@ -21,6 +22,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -28,23 +30,26 @@ from urllib.parse import urlsplit
 from corral import output, paths
 from corral.agent.progress import duration
 from corral.cli import options
-from corral.engine import host_services, log_lines, ports, stack
+from corral.engine import engine_process, host_services, log_lines, stack
+from corral.engine.engine_process import FAILED
 from corral.engine.host_services import HostService
 from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.engine.processes import Mark
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, ExitCode, Failed
+from corral.parallel import Result, read_all
 
 if TYPE_CHECKING:
     from corral.cluster.target import ClusterTarget
 
 _LOG_LINES = 20_000  # enough to find a model's last failure
+_PROBE_S = 5.0  # for an engine's response; a stopped one is found at once
 
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """One model: ``ready``, ``starting``, ``stopping``, ``unloaded`` or ``failed``."""
+    """One model: ``ready``, ``starting``, ``stopping``, ``unloaded``, ``failed``, ``hanging`` or ``silent``."""
 
     model: str
     state: str
@@ -78,7 +83,7 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
             raise
         output.data_json({"running": False, "reason": error.message, "next_step": error.next_step})
         return ExitCode.FAILED
-    code = ExitCode.FAILED if any(one.state == "failed" for one in models) else ExitCode.OK
+    code = ExitCode.FAILED if any(one.state in FAILED for one in models) else ExitCode.OK
     engine, uptime = running.engine, time.time() - running.started_at
     document = {
         "running": True,
@@ -166,16 +171,28 @@ def _models(running: Running, state: Path) -> list[ModelStatus]:
         ) from None
     failures = log_lines.failures(StackFolder(state).log_tail(_LOG_LINES))
     members = running.members()
-    return [_model(one, residents.get(one), failures.get(one), members, client) for one in ids]
+    probed = read_all({one: partial(_resident, residents[one], members) for one in residents}, limit_s=2 * _PROBE_S)
+    return [
+        _probed(residents[one], probed[one]) if one in residents else _absent(one, failures.get(one), client)
+        for one in ids
+    ]
 
 
-def _model(
-    model: str, resident: Resident | None, failure: str | None, members: Sequence[Mark], client: LlamaSwap
-) -> ModelStatus:
-    if resident:
-        port = urlsplit(resident.proxy).port
-        pid = next((one.pid for one in members if port and ports.is_listening(one.pid, port)), None)
-        return ModelStatus(model, resident.state, pid, resident.proxy, resident.ttl)
+def _resident(one: Resident, members: Sequence[Mark]) -> ModelStatus:
+    """The state of a model that has a process, which is asked itself: llama-swap calls a stopped one ready."""
+    engine = engine_process.find(one.model, urlsplit(one.proxy).port or 0, members)
+    pid = engine.pid if engine else None
+    is_asked = one.state == "ready" and not (engine and engine.is_stopped)
+    probe = engine_process.probe(one.proxy, pid, limit_s=_PROBE_S) if is_asked else None
+    state, reason = engine_process.trouble(engine, probe)
+    return ModelStatus(one.model, state or one.state, pid, one.proxy, one.ttl, reason)
+
+
+def _probed(one: Resident, found: Result[ModelStatus]) -> ModelStatus:
+    return found.value or ModelStatus(one.model, "silent", None, one.proxy, one.ttl, found.problem)
+
+
+def _absent(model: str, failure: str | None, client: LlamaSwap) -> ModelStatus:
     if failure:
         cause = log_lines.cause(client.model_log(model)) or "it ended without an error of its own: was it killed?"
         return ModelStatus(model, "failed", reason=f"{failure}: {cause}")

@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from socket import socket as Socket  # noqa: N812 - the WebSockets are called socket here
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -42,8 +43,12 @@ _DATA = 0  # the other channel is the error's
 
 
 @contextmanager
-def forwarded(cluster: Cluster, namespace: str, service: str = "llama-swap") -> Iterator[str]:
+def forwarded(
+    cluster: Cluster, namespace: str, service: str = "llama-swap", *, port: int | None = None
+) -> Iterator[str]:
     """``http://127.0.0.1:PORT``, which leads to a ready pod of *service* as long as the block runs.
+
+    It leads to *port* in the pod, by default to that of the Service; a pod's own loopback is reached too.
 
     A connection that is made after the pod was replaced leads to the one that is ready then.
 
@@ -51,7 +56,7 @@ def forwarded(cluster: Cluster, namespace: str, service: str = "llama-swap") -> 
         CannotRun: there is no such Service, none of its pods is ready, or nothing listens in the pod.
         Refused: the user may not read them, or may not forward.
     """
-    forward = _Forward(cluster, namespace, service)
+    forward = _Forward(cluster, namespace, service, port)
     thread = threading.Thread(target=forward.run, name=f"port-forward {namespace}/{service}", daemon=True)
     thread.start()
     try:
@@ -61,14 +66,14 @@ def forwarded(cluster: Cluster, namespace: str, service: str = "llama-swap") -> 
         thread.join()
 
 
-def _find_target(cluster: Cluster, namespace: str, service: str) -> tuple[str, int]:
-    """The name of a ready pod of *service*, and the port in it."""
+def _find_target(cluster: Cluster, namespace: str, service: str, port: int | None) -> tuple[str, int]:
+    """The name of a ready pod of *service*, and the port in it: *port*, or that of the Service."""
     found = _find_service(cluster, namespace, service)
     selector = ",".join(f"{key}={value}" for key, value in sorted((at(found, "spec", "selector") or {}).items()))
     pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector) if selector else ()
     for pod in pods:
         if is_ready(pod):
-            return name_of(pod), _port_in(pod, found["spec"]["ports"][0])
+            return name_of(pod), port or _port_in(pod, found["spec"]["ports"][0])
     states = ", ".join(f"{name_of(pod)} is {_phase(pod)}" for pod in pods) or "it has no pod"
     raise CannotRun(
         f"No pod of the Service {name_of(found)} in {namespace} is ready: {states}.",
@@ -113,10 +118,11 @@ def _port_in(pod: Object, port: Object) -> int:
 
 
 class _Forward:
-    def __init__(self, cluster: Cluster, namespace: str, service: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, service: str, port: int | None) -> None:
         self.port: Future[int] = Future()
-        self._cluster, self._namespace, self._service = cluster, namespace, service
-        self._target = _find_target(cluster, namespace, service)
+        self._cluster, self._namespace = cluster, namespace
+        self._find = partial(_find_target, cluster, namespace, service, port)
+        self._target = self._find()
         self._tls = _tls(cluster.api.configuration)
         self._loop, self._stop = asyncio.new_event_loop(), asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
@@ -192,7 +198,7 @@ class _Forward:
         try:
             return await self._open(*self._target)
         except CannotRun:
-            self._target = await asyncio.to_thread(_find_target, self._cluster, self._namespace, self._service)
+            self._target = await asyncio.to_thread(self._find)
             return await self._open(*self._target)
 
     async def _open(self, pod: str, port: int) -> WebSocket:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from corral.agent.progress import count, duration
-from corral.cluster import claim_rules, diagnosis
+from corral.cluster import claim_rules, diagnosis, engine_probe
 from corral.cluster.client import Cluster, Object
 from corral.cluster.collect import collect
 from corral.cluster.finding import Finding
@@ -27,9 +27,11 @@ from corral.cluster.snapshot import (
     seconds,
 )
 from corral.cluster.target import ClusterTarget
-from corral.engine import log_lines
-from corral.engine.llama_swap import LlamaSwap
+from corral.engine import engine_process, log_lines
+from corral.engine.engine_process import FAILED, Probe
+from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.errors import CorralError
+from corral.parallel import Result
 
 _LOG_LINES = "20000"  # enough to find a model's last failure
 
@@ -47,8 +49,8 @@ class Summary:
         stores: the claims, with the place of their bytes.
         download: the Job, with the last line of its log; None when there is none.
         pods: of llama-swap, the newest first.
-        models: ``ready``, ``starting``, ``stopping``, ``unloaded``, or ``failed`` with llama-swap's reason; None when
-            llama-swap could not be read.
+        models: ``ready``, ``starting``, ``stopping``, ``unloaded``, ``silent`` where the engine does not respond, or
+            ``failed`` with llama-swap's reason; None when llama-swap could not be read.
         models_unseen: why it could not; empty when it was.
         cards: of the seating chart of the last apply; None when it is not known.
         findings: what is wrong.
@@ -70,8 +72,8 @@ class Summary:
 
     @property
     def has_failed_model(self) -> bool:
-        """Whether the last start or run of a model failed."""
-        return any(one["state"] == "failed" for one in self.models or ())
+        """Whether the last start or run of a model failed, or its engine does not respond."""
+        return any(one["state"] in FAILED for one in self.models or ())
 
     @property
     def is_well(self) -> bool:
@@ -185,8 +187,8 @@ def _models(cluster: Cluster, target: ClusterTarget, snapshot: Snapshot) -> tupl
     try:
         with forwarded(cluster, target.namespace, target.service) as root:
             client = LlamaSwap(root)
-            states = {one.model: (one.state, "") for one in client.residents()}
-            ids = client.models()
+            residents, ids = client.residents(), client.models()
+        states = _states(cluster, target, residents)
         path = f"/api/v1/namespaces/{target.namespace}/pods/{name_of(pod)}/log"
         failures = log_lines.failures(cluster.text(path, tailLines=_LOG_LINES))
     except CorralError as error:
@@ -194,6 +196,17 @@ def _models(cluster: Cluster, target: ClusterTarget, snapshot: Snapshot) -> tupl
     states = {model: ("failed", reason) for model, reason in failures.items()} | states
     known = ((model, *states.get(model, ("unloaded", ""))) for model in ids)
     return [{"model": model, "state": state, "reason": reason} for model, state, reason in known], ""
+
+
+def _states(cluster: Cluster, target: ClusterTarget, residents: Sequence[Resident]) -> dict[str, tuple[str, str]]:
+    """The state of each of *residents*, with the reason where its engine does not respond."""
+    found = engine_probe.probes(cluster, target, residents)
+    states = {}
+    for one in residents:
+        probed = found.get(one.model, Result())
+        state, reason = engine_process.trouble(None, probed.value or Probe(probed.problem))
+        states[one.model] = (state or one.state, reason)
+    return states
 
 
 def rows(summary: Summary) -> list[tuple[str, str, str, str]]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from corral.engine.engine_process import Engine, Probe
 from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.engine.log_lines import EngineError
 from corral.why.command import Command
 from corral.why.files import FileFact
 from corral.why.history import History
-from corral.why.process import Engine, Probe
 
 
 @dataclass(frozen=True)

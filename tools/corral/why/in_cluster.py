@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from corral.cluster import diagnosis, summary
+from corral.cluster import diagnosis, engine_probe, summary
 from corral.cluster.client import Cluster
 from corral.cluster.collect import collect
 from corral.cluster.container_rules import missing_file
@@ -112,12 +112,14 @@ class _Investigation:
         log, commands = value_of(found, "the log", ""), value_of(found, "the configuration", {})
         histories = history.read(log)
         models = [evidence.model_facts(one, ids.get(one, ""), found, commands, histories, self._now) for one in names]
+        probed = engine_probe.probes(self._cluster, self._target, value_of(found, "/running", ()))
         failed = {one.name: partial(evidence.engine_error, client, one) for one in models if one.history.has_engine_log}
         errors = read_all(failed, limit_s=_LIMIT_S)
         verdicts = []
         for one in models:
             error = value_of(errors, one.name, None) or history.error_in_common_log(log, one.id, one.history)
-            verdicts.append(self._judged(replace(one, error=error, can_see_processes=False)))
+            probe = value_of(probed, one.id, None)
+            verdicts.append(self._judged(replace(one, error=error, probe=probe, can_see_processes=False)))
         return worst_first(verdicts)
 
     def _commands(self) -> dict[str, Command]:

@@ -18,12 +18,12 @@ from corral import paths
 from corral.agent.lock_file import Lock, read_lock
 from corral.agent.store import Store
 from corral.catalog import catalog as catalogs
-from corral.engine import binaries, ports, stack
+from corral.engine import binaries, engine_process, ports, stack
 from corral.engine.llama_swap import LlamaSwap
 from corral.engine.stack_folder import StackFolder
 from corral.lock import lock as locks
 from corral.parallel import Result, read_all, value_of
-from corral.why import command, evidence, files, history, process
+from corral.why import command, evidence, files, history
 from corral.why.command import Command
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.history import History
@@ -76,7 +76,7 @@ class _Investigation:
     # -- first round: the stack -----------------------------------------------------------------------------
 
     def _cpu_seconds(self) -> float:
-        return process.cpu_seconds(self._alive.pid if self._alive else None)
+        return engine_process.cpu_seconds(self._alive.pid if self._alive else None)
 
     def _sources(self) -> dict[str, Callable[[], Any]]:
         folder = StackFolder(self._scope.state)
@@ -89,7 +89,7 @@ class _Investigation:
             sources["the stale parts"] = lambda: tuple(locks.stale(catalogs.load(self._scope.catalog)))
             return {**sources, "the engine": binaries.find_llama_server}
         client = LlamaSwap(self._alive.endpoint, limit_s=_FIRST_ROUND_S)
-        return {**sources, **evidence.sources(client), "the ports": process.listeners}
+        return {**sources, **evidence.sources(client), "the ports": engine_process.listeners}
 
     def _stack_facts(self, *, used_cpu: bool) -> StackFacts:
         catalog, ids = self._scope.catalog, tuple(sorted(set(self._ids.values())))
@@ -100,11 +100,11 @@ class _Investigation:
             "unresponsive" if problem else "running",
             self._alive.endpoint,
             pid,
-            is_stopped=process.is_stopped(pid),
+            is_stopped=engine_process.is_stopped(pid),
             problem=f"llama-swap (pid {pid}) is alive, but does not respond: {problem}" if problem else "",
             used_cpu=used_cpu,
             overload=_overload(),
-            has_nvidia_smi=not process.variable(pid, _VRAM_SOURCE) and shutil.which("nvidia-smi") is not None,
+            has_nvidia_smi=not engine_process.variable(pid, _VRAM_SOURCE) and shutil.which("nvidia-smi") is not None,
             catalog=catalog,
             catalog_ids=ids,
         )
@@ -163,7 +163,9 @@ class _Investigation:
         sources = {source: one for source, one in self._found.items() if source != "the lock"}
         return replace(
             facts,
-            engine=process.find(facts.id, facts.command.port, members) if facts.resident and facts.command else None,
+            engine=engine_process.find(facts.id, facts.command.port, members)
+            if facts.resident and facts.command
+            else None,
             stack_pids=frozenset(one.pid for one in members),
             can_see_ports=bool(self._value("the ports", {})),
             missing_program=_missing(facts.command),
@@ -179,7 +181,7 @@ class _Investigation:
             return sources
         if (resident := facts.resident) and resident.state == "ready":
             pid = facts.engine.pid if facts.engine else None
-            sources["probe"] = lambda: process.probe(resident, pid, limit_s=limit_s - _IN_TIME_S)
+            sources["probe"] = lambda: engine_process.probe(resident.proxy, pid, limit_s=limit_s - _IN_TIME_S)
         if facts.history.has_engine_log or facts.is_abandoned:
             client = LlamaSwap(self._stack.endpoint, limit_s=limit_s - _IN_TIME_S)
             sources["the engine's log"] = lambda: evidence.engine_error(client, facts)
@@ -214,10 +216,10 @@ class _Investigation:
     def _port_holder(self, model: str, port: int) -> str:
         """The process that listens on *port*; empty when it is the engine of *model*, or one of its descendants."""
         # Read again, in this order: an engine that has just started is not another process on its port.
-        listening = process.listeners().get(port, frozenset())
+        listening = engine_process.listeners().get(port, frozenset())
         members = self._recorded.members() if self._recorded else []
-        engine = process.find(model, port, members)
-        ours = process.family(engine.pid) if engine else {one.pid for one in members}
+        engine = engine_process.find(model, port, members)
+        ours = engine_process.family(engine.pid) if engine else {one.pid for one in members}
         return "" if not listening or ours & listening else ports.holder(port)
 
 

@@ -23,7 +23,11 @@ def hung(case: Case) -> Verdict | None:
         return case.verdict(Reason.HUNG, culprit, [line, *waiting], steps)
     if not case.is_ready or not facts.probe or facts.probe.progresses or case.waited_s <= _STUCK_S:
         return None
-    lines = [f"llama-swap reports it as ready; {_response(case)}", *waiting, "Neither tokens nor processor time grow."]
+    lines = [
+        f"llama-swap reports it as ready; {facts.probe.sentence}",
+        *waiting,
+        "Neither tokens nor processor time grow.",
+    ]
     if case.stack.overload:
         return case.verdict(Reason.UNKNOWN, "", [*lines, case.stack.overload], case.steps("inspect", "smoke"))
     # It does not react to a weaker signal; llama-swap starts it again.
@@ -69,11 +73,12 @@ def over_limit_while_ready(case: Case) -> Verdict | None:
 def unresponsive(case: Case) -> Verdict | None:
     """Its engine gave no response, or an unexpected one, and that proves nothing yet."""
     probe = case.facts.probe
-    if not case.is_ready or not probe or not (probe.problem or (probe.late_s and not probe.progresses)):
+    if not case.is_ready or not probe or not probe.is_silent:
         return None
     work = "It used processor time meanwhile." if probe.progresses else "It did nothing meanwhile."
+    work = work if case.facts.can_see_processes else "Whether it works cannot be observed from here."
     rule = f"Only a request that waits for more than {duration(_STUCK_S)} without any work proves that it hangs."
-    lines = [f"llama-swap reports it as ready; {_response(case)}", work, case.in_flight(), rule, case.stack.overload]
+    lines = [f"llama-swap reports it as ready; {probe.sentence}", work, case.in_flight(), rule, case.stack.overload]
     return _unknown(case, lines)
 
 
@@ -95,7 +100,10 @@ def waiting_for_rival(case: Case) -> Verdict | None:
 
 def progress_unknown(case: Case) -> Verdict | None:
     """A request is old, and whether the engine works on it cannot be observed from here."""
+    probe = case.facts.probe
     if case.facts.can_see_processes or not case.is_ready or case.waited_s <= _STUCK_S:
+        return None
+    if probe and probe.busy and probe.progresses:
         return None
     unknown = "Whether its engine works on that cannot be observed from here."
     return _unknown(case, ["llama-swap reports it as ready.", case.in_flight(), unknown])
@@ -141,7 +149,7 @@ def _at_work(case: Case) -> str:
     at = f" at {facts.resident.proxy}" if facts.resident else ""
     if probe and probe.late_s:
         return f"It is loaded and works{at}, too busy for its own /health: {_queue(case)}."
-    if not facts.can_see_processes:
+    if not facts.can_see_processes and not probe:
         return f"llama-swap reports it as loaded, {case.in_flight()} Its engine itself was not probed."
     return f"It is loaded and responds{at}{f'; it works: {_queue(case)}' if facts.in_flight else ''}."
 
@@ -152,10 +160,3 @@ def _queue(case: Case) -> str:
     waiting = f", {requests - busy} of them in the engine's queue" if 0 < busy < requests else ""
     limit = f" (of {case.facts.command.limit} at most)" if case.facts.command else ""
     return f"{count(requests, 'request')} in flight{limit}{waiting}{f', {case.oldest()}' if requests else ''}"
-
-
-def _response(case: Case) -> str:
-    probe = case.facts.probe
-    if probe and probe.late_s:
-        return f"its engine gives no response within {duration(probe.late_s)}."
-    return f"{probe.problem}." if probe and probe.problem else "its engine responds, and does not work."

@@ -7,10 +7,12 @@ tests.support.stub_endpoint; both state why they stand in.  tests/cluster has th
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
 from corral.cli.main import main
+from corral.cluster import engine_probe
 from corral.terraform import homelab
 from tests.support import smoke_catalog
 from tests.support.fake_kubernetes import fake_kubernetes
@@ -81,6 +83,39 @@ def test_status_of_a_cluster_with_a_failed_model_is_exit_code_1(fake, capsys, mo
     out, err = capsys.readouterr()
     assert "upstream command exited prematurely" in out
     assert more or "corral why MODEL --context lab" in err
+
+
+@pytest.fixture
+def engine(fake, stub):
+    """The address of an engine in the pod; for it stands a port of this machine that never responds."""
+    engine = "http://127.0.0.1:5800"
+    resident = {"model": "text", "state": "ready", "proxy": engine}
+    stub.acts["/running"] = lambda exchange: exchange.reply_json(200, {"running": [resident]})
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        fake.inner[5800] = deaf.getsockname()[1]
+        yield engine
+
+
+def test_an_engine_in_a_cluster_that_does_not_respond_is_not_called_ready(engine, catalog, monkeypatch, capsys):
+    monkeypatch.setattr(engine_probe, "_LIMIT_S", 0.5)
+
+    assert main(["status", "--context", "lab"]) == 1
+
+    out, err = capsys.readouterr()
+    assert "model\ttext\tsilent\tits engine gives no response within" in out
+    assert "corral why MODEL --context lab" in err
+    assert main(["why", "text", "--context", "lab", "--catalog", catalog, "--json"]) == 3
+    verdict = json.loads(capsys.readouterr().out)
+    assert "its engine gives no response within" in json.dumps(verdict)
+
+
+def test_an_engine_in_a_cluster_that_responds_is_called_ready(fake, engine, stub, capsys):
+    fake.inner[5800] = stub.port
+
+    assert main(["status", "--context", "lab"]) == 0
+
+    assert "model\ttext\tready\t\n" in capsys.readouterr().out
+    assert "/upstream" not in " ".join(stub.paths)  # llama-swap would keep the model loaded
 
 
 def test_status_as_json_has_findings_with_their_cause(fake, capsys):
@@ -173,7 +208,7 @@ def test_why_calls_a_store_without_the_file_by_its_name(fake, catalog, capsys):
     about = {"kind": "Pod", "name": "llama-swap-0"}
     event = {"involvedObject": about, "reason": "Unhealthy", "message": message, "type": "Warning", "metadata": {}}
     fake.objects["/api/v1/namespaces/llama-cpp/events"] = [event]
-    assert main(["why", "text", "--context", "lab", "--catalog", catalog, "--json"]) == 1
+    assert main(["why", "text", "--context", "lab", "--catalog", catalog, "--json"]) == 3
     document = json.loads(capsys.readouterr().out)
     assert (document["class"], document["culprit"]) == ("file-missing", "/models/text/model.gguf")
 

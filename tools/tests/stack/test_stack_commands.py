@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
-from corral.engine import binaries, stack
+from corral.engine import binaries, engine_process, stack
 from tests.support.engine_process import Stream, chat, free_port, get, post, question, wait_for
 
 pytestmark = pytest.mark.timeout(180)
@@ -77,7 +78,7 @@ def status(capsys) -> dict:
     capsys.readouterr()
     code = main(["status", "--json"])
     found = json.loads(capsys.readouterr().out)
-    serves = found["running"] and not any(one["state"] == "failed" for one in found["models"])
+    serves = found["running"] and all(one["state"] in ("ready", "unloaded") for one in found["models"])
     assert code == (0 if serves else 1)
     return found
 
@@ -175,6 +176,33 @@ def test_a_killed_llama_swap_is_reported_with_what_it_left(up, capsys):
     assert "llama-swap listening" in capsys.readouterr().out
     assert main(["down"]) == 0
     assert "had died before" in capsys.readouterr().err
+
+
+def test_an_engine_that_is_stopped_is_not_called_ready(up, capsys):
+    chat(status(capsys)["endpoint"], "Hello.", model="good")
+    pid = status(capsys)["models"][1]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        good = status(capsys)["models"][1]
+        assert (good["state"], good["pid"]) == ("hanging", pid)
+        assert good["reason"] == f"its engine (pid {pid}) is stopped (SIGSTOP)"
+        assert main(["status"]) == 1
+        assert "corral why MODEL" in capsys.readouterr().err
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert status(capsys)["models"][1]["state"] == "ready"
+
+
+def test_an_engine_that_does_not_respond_is_not_called_ready(up, capsys, monkeypatch):
+    """A wrong address stands in for an engine that runs and does not respond, which a real one cannot be made to do."""
+    chat(status(capsys)["endpoint"], "Hello.", model="good")
+    monkeypatch.setattr("corral.cli.status._PROBE_S", 0.3)
+    real, silent = engine_process.probe, socket.create_server(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+    monkeypatch.setattr(engine_process, "probe", lambda *_, **limits: real(address, None, **limits))
+    with silent:
+        good = status(capsys)["models"][1]
+    assert (good["state"], good["reason"][:27]) == ("silent", "its engine gives no respons")
 
 
 def test_a_llama_swap_that_hangs_is_no_success(up, capsys, monkeypatch):

@@ -32,6 +32,7 @@ class FakeKubernetes:
         objects: path → what GET answers; a list of items becomes a List.
         refuse: path → HTTP status in place of it.
         ports: pod → the port of this machine that stands for its own.
+        inner: port in a pod → the port of this machine that stands for it; any other is the pod's own.
         paths: of all requests.
         open_forwards: how many forwarded connections there are now.
     """
@@ -40,6 +41,7 @@ class FakeKubernetes:
     objects: dict[str, Any] = field(default_factory=dict)
     refuse: dict[str, int] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
+    inner: dict[int, int] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
     open_forwards: int = 0
     port: int = 0
@@ -143,14 +145,15 @@ class FakeKubernetes:
             return _status(404, f'pods "{pod}" not found')
         socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
         await socket.prepare(request)
-        number = int(request.query["ports"]).to_bytes(2, "little")
+        wanted = int(request.query["ports"])
+        number = wanted.to_bytes(2, "little")
         await socket.send_bytes(b"\0" + number)
         await socket.send_bytes(b"\1" + number)
         self.open_forwards += 1
         assert request.transport is not None
         self._cut.append(request.transport)
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[pod])
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.inner.get(wanted, self.ports[pod]))
         except OSError as error:
             await socket.send_bytes(b"\1" + f"error forwarding port to pod {pod}: {error}".encode())
             await socket.close()

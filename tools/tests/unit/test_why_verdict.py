@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from corral.cluster.target import ClusterTarget
+from corral.engine.engine_process import Engine, Probe
 from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.engine.log_lines import End, EngineCode, EngineError, classify_engine_error
 from corral.why import history
@@ -18,7 +19,6 @@ from corral.why.facts import ModelFacts, StackFacts
 from corral.why.files import FileFact
 from corral.why.history import History
 from corral.why.next_steps import Action, StepOptions, commands
-from corral.why.process import Engine, Probe
 from corral.why.rules import judge
 from corral.why.verdict import Reason, Verdict
 

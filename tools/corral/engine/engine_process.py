@@ -12,9 +12,12 @@ from typing import Any, TypeVar
 import httpx2
 import psutil
 
+from corral.agent.progress import duration
 from corral.engine import ports
-from corral.engine.llama_swap import Resident
 from corral.engine.processes import Mark
+
+FAILED = frozenset({"failed", "hanging", "silent"})
+"""The states of a model that does not serve."""
 
 _T = TypeVar("_T")
 _SEAT = "CORRAL_SEAT"
@@ -40,6 +43,28 @@ class Probe:
     late_s: float = 0.0  # seconds without a response; 0 when there is one.  An engine without a free thread gives none
     busy: int = 0  # requests that it works on, as far as it reports them
     progresses: bool = True  # its tokens or its processor time grew meanwhile
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing shows that it serves: no response of an engine, and where there is none, no work either."""
+        return bool(self.problem or (self.late_s and not self.progresses))
+
+    @property
+    def sentence(self) -> str:
+        """Its response, in a sentence."""
+        if self.late_s:
+            return f"its engine gives no response within {duration(self.late_s)}."
+        return f"{self.problem}." if self.problem else "its engine responds, and does not work."
+
+
+def trouble(engine: Engine | None, probe: Probe | None) -> tuple[str, str]:
+    """The state of a resident model whose engine does not serve, and why; both empty when nothing shows that.
+
+    ``hanging`` is certain; an engine that is ``silent`` may be late only.
+    """
+    if engine and engine.is_stopped:
+        return "hanging", f"its engine (pid {engine.pid}) is stopped (SIGSTOP)"
+    return ("silent", probe.sentence.rstrip(".")) if probe and probe.is_silent else ("", "")
 
 
 def _of(pid: int, read: Callable[[psutil.Process], _T], otherwise: _T) -> _T:
@@ -96,16 +121,17 @@ def listeners() -> dict[int, frozenset[int]]:
     return found
 
 
-def probe(resident: Resident, pid: int | None, *, limit_s: float) -> Probe:
-    """Query the engine itself, in *limit_s* seconds at most; llama-swap neither loads it for that nor keeps it loaded.
+def probe(proxy: str, pid: int | None, *, limit_s: float, through: str = "") -> Probe:
+    """Query the engine at *proxy* itself, in *limit_s* seconds at most; llama-swap neither loads nor keeps it for that.
 
-    An engine progresses when its tokens or its processor time grow: one that reads a long prompt reports no token, and
+    *through* is an address of this machine that leads to *proxy*; of a process elsewhere, *pid* is None.  An engine
+    progresses when its tokens or its processor time grow: one that reads a long prompt reports no token, and
     works.
     """
     began, worked = time.monotonic(), cpu_seconds(pid)
 
     def get(path: str) -> httpx2.Response:
-        return _get(f"{resident.proxy}{path}", max(_LEAST_S, limit_s - (time.monotonic() - began)))
+        return _get(f"{through or proxy}{path}", max(_LEAST_S, limit_s - (time.monotonic() - began)))
 
     problem, late_s = "", 0.0
     before: list[dict[str, Any]] = []
@@ -120,8 +146,8 @@ def probe(resident: Resident, pid: int | None, *, limit_s: float) -> Probe:
             after = _slots(get)
     except httpx2.TimeoutException:
         late_s = time.monotonic() - began
-    except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
-        problem = f"it does not respond at {resident.proxy} as an engine does ({type(error).__name__})"
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError, RecursionError) as error:
+        problem = f"it does not respond at {proxy} as an engine does ({type(error).__name__})"
     progresses = not (late_s or problem) and after != before
     while not (progresses := progresses or cpu_seconds(pid) != worked) and time.monotonic() - began < limit_s:
         time.sleep(_BETWEEN_TIMES_S)
