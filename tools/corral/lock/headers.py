@@ -15,9 +15,8 @@ from pathlib import Path
 
 from corral.files import write_atomically
 from corral.lock.lock import Lock
+from corral.vram.gguf_header import MOST_KEPT
 
-_MOST_BYTES = 64 << 20
-"""Far more than any header without its tokenizer; a damaged file must not fill the memory."""
 _SUFFIX = ".gguf.gz"
 
 
@@ -33,9 +32,13 @@ def sha256_of(header: bytes) -> str:
 
 def read(catalog: Path, sha256: str) -> bytes | None:
     """The header named *sha256*; None when it is not there, or its content has another digest."""
+    path = folder(catalog) / f"{sha256}{_SUFFIX}"
     try:
-        packed = (folder(catalog) / f"{sha256}{_SUFFIX}").read_bytes()
-        header = zlib.decompressobj(wbits=31).decompress(packed, _MOST_BYTES)
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            packed = file.read(2 * MOST_KEPT)
+        header = zlib.decompressobj(wbits=31).decompress(packed, MOST_KEPT)
     except (OSError, zlib.error):
         return None
     return header if sha256_of(header) == sha256 else None

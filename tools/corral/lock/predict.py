@@ -12,7 +12,7 @@ from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotPredict, ProgramMissing, Refused, UnreadableHeader
 from corral.hub.resolved import Resolved
 from corral.lock import headers
-from corral.vram.gguf_header import GgufHeader, canonical, parse
+from corral.vram.gguf_header import GgufHeader, parse_fixture
 from corral.vram.oracle import DECLARE
 from corral.vram.predict import predict_model, trained_context
 from corral.vram.prediction import Prediction, mib
@@ -65,7 +65,7 @@ class Predictor:
             kept = [header for sha256 in known if (header := headers.read(self._catalog.directory, sha256))]
             packed = kept if len(kept) == len(resolved.files) else self._read(model_id, resolved)
             names = [headers.sha256_of(header) for header in packed]
-            parsed = [parse(header) for header in packed]
+            parsed = [parse_fixture(header) for header in packed]
             self._require_trained(model_id, model, parsed[0])
             found = predict_model(model_id, model, resolved.files, parsed, argv, names=names)
         except (UnreadableHeader, EngineCannotPredict) as error:
@@ -86,8 +86,7 @@ class Predictor:
     def _read(self, model_id: str, resolved: Resolved) -> list[bytes]:
         from corral.hub.gguf_range import read_headers
 
-        found = read_headers(model_id, resolved, self._catalog.directory, say=self._info)
-        return [canonical(header) for header in found]
+        return read_headers(model_id, resolved, self._catalog.directory, say=self._info)
 
     def _require_trained(self, model_id: str, model: Model, header: GgufHeader) -> None:
         trained = trained_context(header)

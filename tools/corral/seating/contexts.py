@@ -172,10 +172,10 @@ def _guess(grid: Sequence[int], found: Mapping[int, int], fits: Callable[[int], 
 def _predict(catalog: Path, model_id: str, model: Model, entry: LockEntry, contexts: Sequence[int]) -> dict[int, int]:
     """Bytes on the card by context, by the embedded engine over the headers that were kept."""
     from corral.vram import oracle, predict, rules
-    from corral.vram.gguf_header import parse
+    from corral.vram.gguf_header import parse_fixture
 
     kept = [headers.read(catalog, sha256) for sha256 in entry.predicted.headers]
-    parsed = [parse(header) for header in kept if header is not None]
+    parsed = [parse_fixture(header) for header in kept if header is not None]
     if not parsed or len(parsed) < len(kept):
         raise UnreadableHeader(f"{model_id}: its headers are not beside the lock.", next_step="corral lock")
     argvs = [llama_server_argv(model_id, at_context(model, context), entry.files) for context in contexts]

@@ -13,25 +13,34 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from corral.errors import UnreadableHeader
 from corral.vram.ggml_types import TYPES, padded
 
 MAGIC: Final = b"GGUF"
 
+MOST_BYTES: Final = 64 << 20
+"""Of a header: six times the largest of today."""
+MOST_KEPT: Final = 4 << 20
+"""Bytes of a header without the tokenizer's lists, and so of a fixture: forty times the largest of today."""
+NEXT_STEP: Final = "Check that the catalog names a GGUF file of llama.cpp, and that it is whole; else choose another"
+"""The remedy for a file whose header is refused."""
+
 _DEFAULT_ALIGNMENT: Final = 32
 _LARGEST_ALIGNMENT: Final = 1 << 16
 _MOST_DIMENSIONS: Final = 4  # GGML_MAX_DIMS
 _LONGEST_NAME: Final = 63  # GGML_MAX_NAME, less its end
 _LONGEST_KEY: Final = 65_535  # the format's own limit
-_MOST_BYTES: Final = 1 << 50  # of one tensor: more than any file, and far from where the engine's int64 ends
+_LARGEST_TENSOR: Final = 1 << 50  # bytes: more than any file, and far from where the engine's int64 ends
 _LEAST_KEY_BYTES: Final = 8 + 1 + 4 + 1  # length, one letter, type, value
-_LEAST_TENSOR_BYTES: Final = 8 + 1 + 4 + 8 + 4 + 8
+_LEAST_TENSOR_BYTES: Final = 8 + 1 + 4 + 4 + 8
+_LONGEST_SHOWN: Final = 80
+_NOT_WHOLE: Final = "Not a whole GGUF file"
 
 _UINT32, _STRING, _ARRAY, _UINT64 = 4, 8, 9, 10
 _SCALARS: Final = {
@@ -48,6 +57,10 @@ _SCALARS: Final = {
     12: struct.Struct("<d"),
 }
 _U32, _U64 = _SCALARS[4], _SCALARS[10]
+
+_T = TypeVar("_T")
+_Steps: TypeAlias = Generator[int, None, _T]
+"""What reads a value; it yields wherever bytes are missing, and goes on when there are more."""
 
 
 class HeaderIncomplete(Exception):
@@ -120,29 +133,71 @@ class GgufHeader:
         return max(total, key=lambda name: (total[name], name), default="")
 
 
-def parse(
-    data: bytes | bytearray, *, file_size: int | None = None, skipped: dict[int, tuple[int, int]] | None = None
-) -> GgufHeader:
+class HeaderParser:
+    """Reads a header from the pieces of a file, in their order, each byte once.
+
+    It keeps nothing of the tokenizer's lists, and of the rest at most ``MOST_KEPT`` bytes.
+
+    Attributes:
+        needed_at_least: bytes that the header has at least, and may have more; always beyond those that were fed.
+    """
+
+    def __init__(self, file_size: int | None = None) -> None:
+        """Begin a file of *file_size* bytes, into which the header and the tensors must fit; None when unknown.
+
+        Raises:
+            UnreadableHeader: no header is that short.
+        """
+        self._reader = _Reader(file_size)
+        self._steps = _header(self._reader, file_size)
+        self.needed_at_least = next(self._steps)
+
+    def feed(self, piece: bytes | bytearray | memoryview) -> GgufHeader | None:
+        """Read on in *piece*; the header when this was the last one, which may hold what follows the header too.
+
+        Raises:
+            UnreadableHeader: it is no GGUF file that this llama.cpp reads, or it is damaged.
+        """
+        self._reader.add(piece)
+        try:
+            self.needed_at_least = next(self._steps)
+        except StopIteration as end:
+            header: GgufHeader = end.value
+            return header
+        return None
+
+
+def parse(data: bytes | bytearray, *, file_size: int | None = None) -> GgufHeader:
     """The header at the start of *data*.
 
     Args:
         data: the file from its first byte on; more than the header does no harm.
         file_size: bytes of the whole file; it is checked that the tensors fit into it.
-        skipped: of each tokenizer's list, by its place, how many texts end before which byte.  A call on more of the
-            same file goes on from there; without it, each call passes all texts again.
 
     Raises:
         HeaderIncomplete: *data* ends too early, and the file may have more.
         UnreadableHeader: it is no GGUF file that this llama.cpp reads, or it is damaged.
     """
-    reader = _Reader(data, {} if skipped is None else skipped)
+    parser = HeaderParser(file_size)
+    header = parser.feed(data)
+    if header is None:
+        raise HeaderIncomplete(parser.needed_at_least)
+    return header
+
+
+def parse_fixture(fixture: bytes) -> GgufHeader:
+    """The header that is all of *fixture*.
+
+    Raises:
+        UnreadableHeader: it is none.
+    """
     try:
-        return _header(reader, file_size)
+        header = parse(fixture)
     except HeaderIncomplete as error:
-        if file_size is not None and error.needed_at_least > file_size:
-            rule = f"its header takes at least {error.needed_at_least:,} bytes, and the file has {file_size:,}"
-            _refuse(rule, "Not a whole GGUF file")
-        raise
+        _refuse(f"{error}, and {len(fixture):,} are there")
+    if header.size != len(fixture):
+        _refuse(f"the header has {header.size:,} bytes, and {len(fixture):,} are there")
+    return header
 
 
 def canonical(header: GgufHeader) -> bytes:
@@ -157,18 +212,19 @@ def canonical(header: GgufHeader) -> bytes:
         if not key.startswith("tokenizer.") or _type_of(value) not in (_STRING, _ARRAY)
     }
     if "tokenizer.ggml.model" in header.metadata:
+        entries.pop("tokenizer.ggml.model", None)  # where it is no text
         count_key = f"{header.architecture}.vocab_size"
         stated = entries.pop(count_key, None)
         tokens = header.metadata.get("tokenizer.ggml.tokens")
         # Where both stand, llama.cpp counts the tokens.
         count = _U32.pack(_UINT32) + _U32.pack(tokens.count) if isinstance(tokens, LeftOut) else stated
-        entries["tokenizer.ggml.model"] = _U32.pack(_STRING) + _text("no_vocab")
+        entries["tokenizer.ggml.model"] = _U32.pack(_STRING) + _counted(b"no_vocab")
         entries |= {count_key: count} if count else {}
     parts = [MAGIC, _U32.pack(header.version), _U64.pack(len(header.tensors)), _U64.pack(len(entries))]
-    parts += [_text(key) + value for key, value in entries.items()]
+    parts += [_counted(key.encode()) + value for key, value in entries.items()]
     numbers = {kind.name: number for number, kind in TYPES.items()}
     for tensor in header.tensors:
-        parts += [_text(tensor.name), _U32.pack(len(tensor.shape)), *map(_U64.pack, tensor.shape)]
+        parts += [_counted(tensor.name.encode()), _U32.pack(len(tensor.shape)), *map(_U64.pack, tensor.shape)]
         parts += [_U32.pack(numbers[tensor.type]), _U64.pack(tensor.offset)]
     return b"".join(parts)
 
@@ -180,196 +236,239 @@ def expand(fixture: bytes, path: Path) -> None:
         UnreadableHeader: *fixture* is no header.
         OSError: the file cannot be written.
     """
-    try:
-        length = parse(fixture).file_size
-    except HeaderIncomplete as error:
-        _refuse(str(error) + f", and {len(fixture):,} are there")
+    length = parse_fixture(fixture).file_size
     with path.open("wb") as file:
         file.write(fixture)
         file.truncate(length)
 
 
 def _refuse(rule: str, what: str = "Not a GGUF file that this corral reads") -> NoReturn:
-    next_step = "Check that the catalog names a GGUF file of llama.cpp, and that it is whole"
-    raise UnreadableHeader(f"{what}: {rule}.", next_step=next_step) from None
+    raise UnreadableHeader(f"{what}: {rule}.", next_step=NEXT_STEP) from None
+
+
+def _shown(value: object) -> str:
+    """A *value* of the file in a message: short, and without the characters that control a terminal."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 class _Reader:
-    """Reads the values at the front of *data*; each method raises HeaderIncomplete where it ends too early."""
+    """Reads values in their order; a generator yields, wherever bytes are missing, how many the header has at least."""
 
-    def __init__(self, data: bytes | bytearray, skipped: dict[int, tuple[int, int]]) -> None:
-        self.data = data
-        self.skipped = skipped
-        self.at = 0
+    def __init__(self, file_size: int | None) -> None:
+        self._file_size = file_size
+        self._data = bytearray()  # what was added and not read yet
+        self._at = 0  # in data; beyond its end, what is to be skipped has not come yet
+        self._start = 0  # of data, in the file
+        self._kept = 0
+        self.rest = 0  # bytes that follow at least after the value that is read
 
-    def take(self, count: int) -> bytes | bytearray:
-        start, end = self.at, self.at + count
-        if end > len(self.data):
-            raise HeaderIncomplete(end)
-        self.at = end
-        return self.data[start:end]
+    @property
+    def place(self) -> int:
+        """Where the next value is in the file."""
+        return self._start + self._at
 
-    def scalar(self, kind: int) -> Any:
-        form = _SCALARS[kind]
-        return form.unpack(self.take(form.size))[0]
+    def add(self, piece: bytes | bytearray | memoryview) -> None:
+        """Let *piece* follow what was added before."""
+        read = min(self._at, len(self._data))
+        del self._data[:read]
+        self._start += read
+        self._at -= read
+        self._data += piece
 
-    def u32(self) -> int:
-        return int(self.scalar(_UINT32))
+    def least(self, count: int = 0) -> int:
+        """Bytes of a header that has *count* more at this place, and the rest; refuses one that is too long."""
+        needed = self.place + count + self.rest
+        if self._file_size is not None and needed > self._file_size:
+            _refuse(f"its header takes at least {needed:,} bytes, and the file has {self._file_size:,}", _NOT_WHOLE)
+        if needed > MOST_BYTES:
+            _refuse(f"its header takes at least {needed:,} bytes, and {MOST_BYTES:,} is the most that is read")
+        return needed
 
-    def u64(self) -> int:
-        return int(self.scalar(_UINT64))
+    def keep(self, count: int) -> None:
+        """Refuse a header that has *count* more bytes to be kept than there may be."""
+        if self._kept + count > MOST_KEPT:
+            _refuse(f"it has more than {MOST_KEPT:,} bytes of metadata and tensors beside the tokenizer's lists")
 
-    def text(self) -> str:
-        return self.take(self.u64()).decode(errors="replace")
+    def take(self, count: int) -> _Steps[bytes]:
+        self.keep(count)
+        self._kept += count
+        while self._at + count > len(self._data):
+            yield self.least(count)
+        start, self._at = self._at, self._at + count
+        return bytes(self._data[start : self._at])
 
-    def name(self, what: str, longest: int) -> str:
-        length = self.u64()
+    def u32(self) -> _Steps[int]:
+        return int(_U32.unpack((yield from self.take(4)))[0])
+
+    def u64(self) -> _Steps[int]:
+        return int(_U64.unpack((yield from self.take(8)))[0])
+
+    def text(self) -> _Steps[bytes]:
+        return (yield from self.take((yield from self.u64())))
+
+    def name(self, what: str, longest: int) -> _Steps[str]:
+        length = yield from self.u64()
         if not 0 < length <= longest:
             _refuse(f"{what} has {length:,} letters, not 1 to {longest:,}")
         try:
-            return self.take(length).decode()
+            return (yield from self.take(length)).decode()
         except UnicodeDecodeError:
             _refuse(f"{what} is not UTF-8")
 
-    def skip_texts(self, count: int) -> None:
+    def skip(self, count: int) -> None:
+        self._at += count
+
+    def skip_texts(self, count: int) -> _Steps[None]:
         """Move past *count* texts, of which a tokenizer has hundreds of thousands."""
-        data, unpack = self.data, _U64.unpack_from
-        done, at = self.skipped.get(self.at, (0, self.at))
-        try:
-            while done < count:
-                end = at + 8 + unpack(data, at)[0]
-                if end > len(data):
-                    raise HeaderIncomplete(end + 8 * (count - done - 1))
-                done, at = done + 1, end
-        except struct.error:
-            raise HeaderIncomplete(at + 8 * (count - done)) from None
-        finally:
-            self.skipped[self.at] = done, at
-        self.at = at
+        unpack = _U64.unpack_from
+        while True:
+            data, at, last = self._data, self._at, len(self._data) - 8
+            while count and at <= last:
+                at += 8 + unpack(data, at)[0]
+                count -= 1
+            self._at = at
+            if not count:
+                return
+            yield self.least(8 * count)
 
 
-def _header(reader: _Reader, file_size: int | None) -> GgufHeader:
-    version, tensor_count, key_count = _preamble(reader)
-    metadata, encoded = _metadata(reader, key_count, tensor_count)
+def _header(reader: _Reader, file_size: int | None) -> _Steps[GgufHeader]:
+    version, tensor_count, key_count = yield from _preamble(reader)
+    metadata, encoded = yield from _metadata(reader, key_count)
     alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     right_type = "general.alignment" not in encoded or _type_of(encoded["general.alignment"]) == _UINT32
     if not right_type or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
-        _refuse(f"general.alignment is {alignment}, and must be a power of two up to {_LARGEST_ALIGNMENT} (uint32)")
-    tensors = tuple(_tensors(reader, tensor_count, alignment))
-    data_starts = padded(reader.at, alignment)
-    ends = data_starts + max((tensor.offset + tensor.size for tensor in tensors), default=0)
+        rule = f"must be a power of two up to {_LARGEST_ALIGNMENT} (uint32)"
+        _refuse(f"general.alignment is {_shown(alignment)}, and {rule}")
+    tensors = yield from _tensors(reader, tensor_count, alignment)
+    yield from reader.take(0)  # what was skipped is there
+    size = reader.least()
+    ends = padded(size, alignment) + max((tensor.offset + tensor.size for tensor in tensors), default=0)
     if file_size is not None and ends > file_size:
-        _refuse(f"its tensors end at byte {ends:,}, and the file has {file_size:,}", "Not a whole GGUF file")
+        _refuse(f"its tensors end at byte {ends:,}, and the file has {file_size:,}", _NOT_WHOLE)
     return GgufHeader(
         metadata=MappingProxyType(metadata),
         tensors=tensors,
         alignment=alignment,
         file_size=ends if file_size is None else file_size,
         version=version,
-        size=reader.at,
+        size=size,
         encoded=MappingProxyType(encoded),
     )
 
 
-def _preamble(reader: _Reader) -> tuple[int, int, int]:
-    magic = bytes(reader.data[:4])
-    if not MAGIC.startswith(magic):
+def _preamble(reader: _Reader) -> _Steps[tuple[int, int, int]]:
+    reader.rest = 4 + 8 + 8
+    magic = yield from reader.take(4)
+    if magic != MAGIC:
         _refuse(f"it begins with {magic!r}, not {MAGIC!r}")
-    reader.take(4)
-    version = reader.u32()
+    reader.rest = 8 + 8
+    version = yield from reader.u32()
     if version & 0xFFFF == 0 and version:
         _refuse("it was written for big-endian machines (llama.cpp's gguf-convert-endian turns it round)")
     if version not in (2, 3):
         _refuse(f"it has version {version} of the format; 2 and 3 are read")
-    tensor_count, key_count = reader.u64(), reader.u64()
-    for what, count in (("tensors", tensor_count), ("metadata keys", key_count)):
-        if count > 1 << 24:
-            _refuse(f"it claims to have {count:,} {what}")
+    reader.rest = 8
+    tensor_count = yield from reader.u64()
+    reader.rest = 0
+    key_count = yield from reader.u64()
+    reader.rest = key_count * _LEAST_KEY_BYTES + tensor_count * _LEAST_TENSOR_BYTES
+    reader.least()
     return version, tensor_count, key_count
 
 
-def _metadata(reader: _Reader, count: int, tensor_count: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _metadata(reader: _Reader, count: int) -> _Steps[tuple[dict[str, Any], dict[str, bytes]]]:
     metadata: dict[str, Any] = {}
     encoded: dict[str, bytes] = {}
-    for done in range(count):
-        try:
-            key = reader.name("a metadata key", _LONGEST_KEY)
-            if key in metadata:
-                _refuse(f"the metadata key {key} stands twice")
-            start = reader.at
-            metadata[key] = _value(reader, key)
-        except HeaderIncomplete as error:
-            rest = (count - done - 1) * _LEAST_KEY_BYTES + tensor_count * _LEAST_TENSOR_BYTES
-            raise HeaderIncomplete(error.needed_at_least + rest) from None
-        left_out = isinstance(metadata[key], LeftOut)
-        encoded[key] = _U32.pack(_ARRAY) if left_out else bytes(reader.data[start : reader.at])
+    for _ in range(count):
+        reader.rest -= _LEAST_KEY_BYTES
+        key = yield from reader.name("a metadata key", _LONGEST_KEY)
+        if key in metadata:
+            _refuse(f"the metadata key {_shown(key)} stands twice")
+        metadata[key], encoded[key] = yield from _value(reader, key)
     return metadata, encoded
 
 
-def _value(reader: _Reader, key: str) -> Any:
-    kind = reader.u32()
+def _value(reader: _Reader, key: str) -> _Steps[tuple[Any, bytes]]:
+    """A value, and its bytes with its type; of a list of the tokenizer no more than how many it has."""
+    kind = yield from reader.u32()
+    start = _U32.pack(kind)
     if kind == _STRING:
-        return reader.text()
+        text = yield from reader.text()
+        return text.decode(errors="replace"), start + _counted(text)
     if kind != _ARRAY:
         if kind not in _SCALARS:
-            _refuse(f"the metadata key {key} has a value of type {kind}, which GGUF does not have")
-        return reader.scalar(kind)
-    element, count = reader.u32(), reader.u64()
-    left_out = key.startswith("tokenizer.")
+            _refuse(f"the metadata key {_shown(key)} has a value of type {kind}, which GGUF does not have")
+        raw = yield from reader.take(_SCALARS[kind].size)
+        return _SCALARS[kind].unpack(raw)[0], start + raw
+    element = yield from reader.u32()
+    count = yield from reader.u64()
+    if element != _STRING and element not in _SCALARS:
+        _refuse(f"the metadata key {_shown(key)} is an array of type {element}, which llama.cpp does not read")
+    if key.startswith("tokenizer."):
+        if element == _STRING:
+            yield from reader.skip_texts(count)
+        else:
+            reader.skip(count * _SCALARS[element].size)
+        return LeftOut(count), start
+    start += _U32.pack(element) + _U64.pack(count)
     if element == _STRING:
-        start = reader.at
-        reader.skip_texts(count)
-        if left_out:
-            return LeftOut(count)
-        reader.at = start
-        return tuple(reader.text() for _ in range(count))
-    if element not in _SCALARS:
-        _refuse(f"the metadata key {key} is an array of type {element}, which llama.cpp does not read")
+        reader.keep(8 * count)
+        texts = yield from _repeated(count, reader.text)
+        return tuple(text.decode(errors="replace") for text in texts), start + b"".join(map(_counted, texts))
     form = _SCALARS[element]
-    data = reader.take(count * form.size)
-    return LeftOut(count) if left_out else tuple(value for (value,) in form.iter_unpack(data))
+    raw = yield from reader.take(count * form.size)
+    return tuple(value for (value,) in form.iter_unpack(raw)), start + raw
 
 
-def _tensors(reader: _Reader, count: int, alignment: int) -> Iterator[Tensor]:
-    names: set[str] = set()
+def _repeated(count: int, read: Callable[[], _Steps[_T]]) -> _Steps[list[_T]]:
+    found = []
+    for _ in range(count):
+        one = yield from read()
+        found.append(one)
+    return found
+
+
+def _tensors(reader: _Reader, count: int, alignment: int) -> _Steps[tuple[Tensor, ...]]:
+    tensors: dict[str, Tensor] = {}
     expected = 0
-    for done in range(count):
-        try:
-            tensor = _tensor(reader)
-        except HeaderIncomplete as error:
-            raise HeaderIncomplete(error.needed_at_least + (count - done - 1) * _LEAST_TENSOR_BYTES) from None
-        if tensor.name in names:
-            _refuse(f"the tensor {tensor.name} stands twice")
+    for _ in range(count):
+        reader.rest -= _LEAST_TENSOR_BYTES
+        tensor = yield from _tensor(reader)
+        if tensor.name in tensors:
+            _refuse(f"the tensor {_shown(tensor.name)} stands twice")
         if tensor.offset != expected:
-            _refuse(f"the tensor {tensor.name} begins at {tensor.offset:,}, not at {expected:,}")
-        names.add(tensor.name)
+            _refuse(f"the tensor {_shown(tensor.name)} begins at {tensor.offset:,}, not at {expected:,}")
+        tensors[tensor.name] = tensor
         expected += padded(tensor.size, alignment)
-        yield tensor
+    return tuple(tensors.values())
 
 
-def _tensor(reader: _Reader) -> Tensor:
-    name = reader.name("a tensor's name", _LONGEST_NAME)
-    dimensions = reader.u32()
+def _tensor(reader: _Reader) -> _Steps[Tensor]:
+    name = yield from reader.name("a tensor's name", _LONGEST_NAME)
+    dimensions = yield from reader.u32()
     if dimensions > _MOST_DIMENSIONS:
-        _refuse(f"the tensor {name} has {dimensions} dimensions; {_MOST_DIMENSIONS} is the most")
-    shape = tuple(reader.u64() for _ in range(dimensions))
-    number, offset = reader.u32(), reader.u64()
+        _refuse(f"the tensor {_shown(name)} has {dimensions} dimensions; {_MOST_DIMENSIONS} is the most")
+    shape = yield from _repeated(dimensions, reader.u64)
+    number = yield from reader.u32()
+    offset = yield from reader.u64()
     if number not in TYPES:
-        _refuse(f"the tensor {name} has number format {number}, which llama.cpp does not know (any more)")
+        _refuse(f"the tensor {_shown(name)} has number format {number}, which llama.cpp does not know (any more)")
     kind = TYPES[number]
     row = shape[0] if shape else 1
     if row % kind.block_length:
-        _refuse(f"the tensor {name} has rows of {row}, no multiple of the {kind.block_length} of {kind.name}")
+        rule = f"no multiple of the {kind.block_length} of {kind.name}"
+        _refuse(f"the tensor {_shown(name)} has rows of {row}, {rule}")
     size = kind.size_of(row) * math.prod(shape[1:])
-    if size > _MOST_BYTES:
-        _refuse(f"the tensor {name} claims to have {size:,} bytes")
-    return Tensor(name, shape, kind.name, size, offset)
+    if size > _LARGEST_TENSOR:
+        _refuse(f"the tensor {_shown(name)} claims to have {size:,} bytes")
+    return Tensor(name, tuple(shape), kind.name, size, offset)
 
 
 def _type_of(encoded: bytes) -> int:
     return int(_U32.unpack_from(encoded)[0])
 
 
-def _text(text: str) -> bytes:
-    raw = text.encode()
-    return _U64.pack(len(raw)) + raw
+def _counted(text: bytes) -> bytes:
+    return _U64.pack(len(text)) + text

@@ -10,33 +10,21 @@ import struct
 import pytest
 
 from corral.errors import UnreadableHeader
-from corral.vram import ggml_types
-from corral.vram.gguf_header import HeaderIncomplete, LeftOut, canonical, expand, parse
+from corral.vram import ggml_types, gguf_header
+from corral.vram.gguf_header import (
+    MOST_BYTES,
+    MOST_KEPT,
+    HeaderIncomplete,
+    HeaderParser,
+    LeftOut,
+    canonical,
+    expand,
+    parse,
+)
 from tests.support import gguf_models
+from tests.support.gguf_bytes import ARCHITECTURE, KEY, TEXT, U8, array, gguf, pair, tensor, text, u64
 
 QWEN, PROJECTOR = "qwen3-8b-q4km", "mmproj-qwen3vl-8b-f16"
-
-
-def text(value):
-    data = value if isinstance(value, bytes) else value.encode()
-    return struct.pack("<Q", len(data)) + data
-
-
-def pair(key, kind, value):
-    return text(key) + struct.pack("<I", kind) + value
-
-
-def tensor(name, shape, kind=0, offset=0):
-    return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
-
-
-def gguf(*pairs, tensors=(), version=3, order="<", counts=None):
-    counts = counts or (len(tensors), len(pairs))
-    return b"GGUF" + struct.pack(f"{order}IQQ", version, *counts) + b"".join(pairs) + b"".join(tensors)
-
-
-ARCHITECTURE = pair("general.architecture", 8, text("llama"))
-KEY = pair("a", 4, struct.pack("<I", 1))
 
 
 def front(path):
@@ -191,9 +179,14 @@ def test_an_expanded_fixture_is_as_long_as_the_model_and_takes_no_room(model, tm
         assert file.read(len(fixture)) == fixture
 
 
-def test_a_fixture_that_was_cut_is_not_expanded(tmp_path):
-    with pytest.raises(UnreadableHeader, match="at least"):
-        expand(gguf(ARCHITECTURE)[:-1], tmp_path / "x.gguf")
+@pytest.mark.parametrize(
+    ("fixture", "reason"),
+    [(gguf(KEY)[:-1], "at least 41 bytes, and 40"), (gguf(KEY) + b"x", "has 41 bytes, and 42")],
+    ids=["cut", "longer"],
+)
+def test_a_fixture_that_is_not_exactly_a_header_is_not_expanded(tmp_path, fixture, reason):
+    with pytest.raises(UnreadableHeader, match=reason):
+        expand(fixture, tmp_path / "x.gguf")
 
 
 def test_the_fixture_of_a_known_header_does_not_change():
@@ -218,7 +211,7 @@ def test_every_cut_asks_for_more_and_never_for_more_than_it_takes(model):
             parse(data[:cut], file_size=size)
         assert cut < caught.value.needed_at_least <= whole
         if cut:  # then it is known that 352 tensors follow
-            assert caught.value.needed_at_least > 352 * 33
+            assert caught.value.needed_at_least > 352 * 25
     parse(data[:whole], file_size=size)
 
 
@@ -249,7 +242,7 @@ def test_a_file_that_is_shorter_than_its_tensors_is_refused(model):
         (gguf(version=4), "version 4 of the format"),
         (gguf(version=0), "version 0 of the format"),
         (gguf(version=3, order=">"), "big-endian"),
-        (gguf(KEY, KEY), "a stands twice"),
+        (gguf(KEY, KEY), "'a' stands twice"),
         (gguf(pair("a", 13, b"")), "a value of type 13"),
         (gguf(pair("a", 9, struct.pack("<IQ", 9, 1))), "array of type 9"),
         (gguf(pair("", 4, b"\0\0\0\0")), "has 0 letters"),
@@ -263,10 +256,12 @@ def test_a_file_that_is_shorter_than_its_tensors_is_refused(model):
         (gguf(tensors=[tensor("t", (33,), 8)]), "no multiple of the 32 of Q8_0"),
         (gguf(tensors=[tensor("t", (1 << 40, 1 << 20))]), "claims to have"),
         (gguf(tensors=[tensor("t", (1,), offset=32)]), "begins at 32, not at 0"),
-        (gguf(tensors=[tensor("t", (1,)), tensor("t", (1,), offset=32)]), "t stands twice"),
+        (gguf(tensors=[tensor("t", (1,)), tensor("t", (1,), offset=32)]), "'t' stands twice"),
         (gguf(tensors=[tensor("t" * 64, (1,))]), "has 64 letters"),
-        (gguf(counts=(1 << 62, 0)), "claims to have 4,611,686,018,427,387,904 tensors"),
-        (gguf(counts=(0, 1 << 62)), "claims to have 4,611,686,018,427,387,904 metadata keys"),
+        (gguf(counts=(1 << 62, 0)), "takes at least 115,292,150,460,684,697,624 bytes"),
+        (gguf(counts=(0, 1 << 62)), "takes at least 64,563,604,257,983,430,680 bytes"),
+        (gguf(pair("a\x1b[2J\u202e", 13, b"")), r"'a\x1b[2J\u202e'"),
+        (gguf(pair("a" * 1000, 13, b"")), f"'{'a' * 79}… has a value"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -277,23 +272,116 @@ def test_what_the_engine_would_not_read_is_refused_with_the_reason(data, reason)
 
 
 @pytest.mark.parametrize(
-    "hostile",
+    ("hostile", "reason"),
     [
-        gguf(pair("a", 8, struct.pack("<Q", 1 << 63))),
-        gguf(pair("a", 9, struct.pack("<IQ", 8, 1 << 60))),
-        gguf(pair("a", 9, struct.pack("<IQ", 12, 1 << 60))),
-        gguf(pair("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 1 << 60))),
-        gguf(pair("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 2) + struct.pack("<Q", 1 << 63))),
+        (gguf(pair("a", TEXT, u64(1 << 63))), "more than 4,194,304 bytes"),
+        (gguf(array("a", TEXT, 1 << 60)), "more than 4,194,304 bytes"),
+        (gguf(array("a", 12, 1 << 60)), "more than 4,194,304 bytes"),
+        (gguf(array("tokenizer.ggml.tokens", TEXT, 1 << 60)), "67,108,864 is the most"),
+        (gguf(array("tokenizer.ggml.tokens", TEXT, 2, u64(1 << 63))), "67,108,864 is the most"),
+        (gguf(array("tokenizer.ggml.scores", 6, 1 << 60)), "67,108,864 is the most"),
     ],
-    ids=["text", "array of texts", "array of numbers", "token list", "token"],
+    ids=["text", "array of texts", "array of numbers", "token list", "token", "scores"],
 )
-def test_a_length_that_cannot_be_costs_no_memory(hostile):
-    with pytest.raises(HeaderIncomplete) as caught:
+def test_a_length_that_cannot_be_is_refused_before_its_bytes_come(hostile, reason):
+    with pytest.raises(UnreadableHeader, match=reason):
         parse(hostile)
-    assert caught.value.needed_at_least > 1 << 60
 
-    with pytest.raises(UnreadableHeader, match="Not a whole GGUF file"):
-        parse(hostile, file_size=5_000_000_000)
+
+def test_a_header_up_to_the_limit_is_read_and_one_byte_more_is_refused():
+    begin = gguf(array("tokenizer.ggml.scores", U8, MOST_BYTES - 69))
+    assert len(begin) == 69
+
+    parser = HeaderParser()
+    assert parser.feed(begin) is None
+    assert parser.needed_at_least == MOST_BYTES
+    header = parser.feed(bytes(MOST_BYTES - 69))
+    assert (header.size, header.metadata) == (MOST_BYTES, {"tokenizer.ggml.scores": LeftOut(MOST_BYTES - 69)})
+
+    with pytest.raises(UnreadableHeader, match="takes at least 67,108,865 bytes, and 67,108,864 is the most"):
+        parse(gguf(array("tokenizer.ggml.scores", U8, MOST_BYTES - 68)) + bytes(MOST_BYTES))
+
+
+def test_no_more_is_kept_of_a_header_than_a_fixture_may_have():
+    def length_of(count):
+        return gguf(array("a", U8, count, bytes(count)))
+
+    most = MOST_KEPT - len(length_of(0))
+    assert len(canonical(parse(length_of(most)))) == MOST_KEPT
+    with pytest.raises(UnreadableHeader, match="more than 4,194,304 bytes of metadata and tensors"):
+        parse(length_of(most + 1))
+
+
+# -- in pieces -----------------------------------------------------------------------------------------------
+
+
+def in_pieces(data, size):
+    parser = HeaderParser()
+    headers = [parser.feed(data[at : at + size]) for at in range(0, len(data), size)]
+    assert not any(headers[:-1])
+    return headers[-1]
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_in_pieces_a_header_is_the_same(size):
+    tokens = array("tokenizer.ggml.tokens", TEXT, 500, b"".join(text("x" * (n % 7)) for n in range(500)))
+    labels = array("llama.labels", TEXT, 3, text("a") + text("") + text("b"))
+    whole = gguf(
+        ARCHITECTURE, tokens, labels, array("tokenizer.ggml.scores", 6, 500, bytes(2000)), tensors=[tensor("t", (32,))]
+    )
+
+    header = in_pieces(whole, size)
+
+    assert header == parse(whole)
+    assert canonical(header) == canonical(parse(whole))
+
+
+class Counting(struct.Struct):
+    """Counts the lengths that it reads; a method of a Struct cannot be replaced."""
+
+    count = 0
+
+    def unpack(self, data):
+        Counting.count += 1
+        return super().unpack(data)
+
+    def unpack_from(self, data, at=0):
+        Counting.count += 1
+        return super().unpack_from(data, at)
+
+
+def test_60_mb_in_steps_of_1_mb_cost_no_more_work_than_at_once(monkeypatch):
+    """Keys, then texts that are skipped, then tensors; each has a length, and the lengths that are read are counted."""
+    keys = [pair(f"llama.key.{number}", 0, b"\0") for number in range(20_000)]
+    tokens = [array(f"tokenizer.list.{number}", TEXT, 2_000, text("t" * 742) * 2_000) for number in range(40)]
+    tensors = [tensor(f"t{number}", (8,), offset=32 * number) for number in range(10_000)]
+    whole = gguf(*keys, *tokens, tensors=tensors)
+    assert len(whole) > 60_000_000
+    monkeypatch.setattr(gguf_header, "_U64", Counting("<Q"))
+    monkeypatch.setattr(Counting, "count", 0)
+
+    at_once = parse(whole)
+    counted, Counting.count = Counting.count, 0
+    header = in_pieces(whole, 1 << 20)
+
+    assert header == at_once
+    assert counted > 130_000
+    assert Counting.count == counted
+
+
+def test_what_was_read_is_not_held(monkeypatch):
+    """A megabyte comes at a time, and 50 of texts go by; what is held is counted where it is added to."""
+    held = []
+    add = gguf_header._Reader.add
+    monkeypatch.setattr(
+        gguf_header._Reader, "add", lambda self, piece: (add(self, piece), held.append(len(self._data)))
+    )
+    tokens = array("tokenizer.ggml.tokens", TEXT, 500_000, text("t" * 100) * 500_000)
+
+    in_pieces(gguf(tokens), 1 << 20)
+
+    assert len(held) > 50
+    assert max(held) <= (1 << 20) + 108
 
 
 def test_version_2_is_read_as_version_3(model):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import socket
-import struct
 from dataclasses import dataclass, field
 from unittest.mock import Mock
 
@@ -17,7 +16,7 @@ from corral.errors import HubUnavailable, HubUnreachable, Refused, UnreadableHea
 from corral.hub import gguf_range
 from corral.hub.gguf_range import read_headers
 from corral.hub.resolved import Resolved
-from corral.vram.gguf_header import parse
+from corral.vram.gguf_header import canonical, parse
 from tests.support import gguf_models
 from tests.support.faulty_hub import (
     Change,
@@ -31,6 +30,7 @@ from tests.support.faulty_hub import (
     Status,
     Truncate,
 )
+from tests.support.gguf_bytes import TEXT, array, gguf
 
 REPO = "org/model-GGUF"
 PATIENT = TransferSettings(give_up_after=60, max_pause=0.05)
@@ -79,21 +79,28 @@ def shelf(files, monkeypatch, tmp_path):
         yield Shelf(hub, Resolved(REPO, hub.repositories.commit(REPO, "main").id, None, locked), tmp_path)
 
 
-def whole(path):
+def header(path):
     with path.open("rb") as file:
         return parse(file.read(16 << 20), file_size=path.stat().st_size)
 
 
-def test_the_headers_are_what_the_files_have(shelf, files):
-    assert shelf.read() == [whole(files[MODEL]), whole(files[PROJECTOR])]
+@pytest.fixture(scope="module")
+def fixtures(files):
+    """What the lock keeps of each file."""
+    return [canonical(header(path)) for path in files.values()]
+
+
+def test_the_headers_are_what_the_files_have(shelf, fixtures):
+    assert shelf.read() == fixtures
 
 
 def test_no_more_travels_than_the_headers_and_a_step(shelf, files):
-    headers = shelf.read()
+    shelf.read()
 
-    assert headers[0].size > 4_000_000
-    most = sum(max(header.size + gguf_range.STEP_BYTES, gguf_range.FIRST_BYTES) for header in headers)
-    assert sum(header.size for header in headers) < shelf.hub.data_sent < most
+    sizes = [header(path).size for path in files.values()]
+    assert sizes[0] > 4_000_000
+    most = sum(max(size + gguf_range.STEP_BYTES, gguf_range.FIRST_BYTES) for size in sizes)
+    assert sum(sizes) < shelf.hub.data_sent < most
     assert most < sum(path.stat().st_size for path in files.values()) / 100
 
 
@@ -149,17 +156,17 @@ def test_plain_http_is_refused_as_it_is_for_a_download(shelf, monkeypatch):
     ],
     ids=["cut", "reset", "503", "429", "truncated", "without a length", "another range"],
 )
-def test_trouble_that_passes_costs_time_and_nothing_else(shelf, files, fault):
+def test_trouble_that_passes_costs_time_and_nothing_else(shelf, fixtures, fault):
     shelf.hub.faults = [fault]
 
-    assert shelf.read() == [whole(files[MODEL]), whole(files[PROJECTOR])]
+    assert shelf.read() == fixtures
     assert fault.times == 0
 
 
-def test_a_hub_that_ignores_ranges_is_read_in_one_go(shelf, files):
+def test_a_hub_that_ignores_ranges_is_read_in_one_go(shelf, fixtures):
     shelf.hub.faults = [IgnoreRange(times=None)]
 
-    assert shelf.read() == [whole(files[MODEL]), whole(files[PROJECTOR])]
+    assert shelf.read() == fixtures
 
     assert len(shelf.requests()) <= 4  # the first part, and then all that follows
     assert shelf.hub.data_sent < 100 << 20  # what was under way when the connection was closed
@@ -215,9 +222,8 @@ def test_a_file_that_is_gone_is_refused_with_the_next_command(shelf):
 
 def test_a_header_without_an_end_is_not_followed(tmp_path, monkeypatch):
     """A token list that claims to be 2 GB long, in a file that is."""
-    claim = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 21) + b"tokenizer.ggml.tokens"
     path = tmp_path / "endless.gguf"
-    path.write_bytes(claim + struct.pack("<IIQ", 9, 8, 1 << 28))
+    path.write_bytes(gguf(array("tokenizer.ggml.tokens", TEXT, 1 << 28)))
     with path.open("r+b") as file:
         file.truncate(1 << 32)
     with FaultyHub({REPO: RepoContent({path.name: path}, digests={path.name: "0" * 64})}) as hub:
@@ -225,22 +231,33 @@ def test_a_header_without_an_end_is_not_followed(tmp_path, monkeypatch):
         locked = LockedFile(path.name, "model", 1 << 32, "0" * 64)
         resolved = Resolved(REPO, hub.repositories.commit(REPO, "main").id, None, (locked,))
 
-        with pytest.raises(UnreadableHeader, match="its header claims to have at least 2,1"):
+        with pytest.raises(UnreadableHeader, match=r"m: endless\.gguf: .* at least 2,1.*, and 67,108,864 is"):
             read_headers("m", resolved, tmp_path, say=lambda _: None, settings=PATIENT)
-        assert hub.data_sent == gguf_range.FIRST_BYTES
+        assert hub.data_sent <= gguf_range.FIRST_BYTES
 
 
 # -- a file on disk ------------------------------------------------------------------------------------------
 
 
 def on_disk(path, size=None):
-    return Resolved(None, None, None, (LockedFile(path.name, "model", size or path.stat().st_size, "0" * 64),))
+    return Resolved(
+        None, None, None, (LockedFile(path.name, "model", path.stat().st_size if size is None else size, "0" * 64),)
+    )
 
 
-def test_a_file_on_disk_is_read_where_it_lies(files):
+def test_a_file_on_disk_is_read_where_it_lies(files, fixtures):
     path = files[MODEL]
 
-    assert read_headers("m", on_disk(path), path.parent, say=pytest.fail) == [whole(path)]
+    assert read_headers("m", on_disk(path), path.parent, say=pytest.fail) == fixtures[:1]
+
+
+@pytest.mark.parametrize("content", [b"", b"GG", b"GGUF"], ids=len)
+def test_a_file_on_disk_that_is_shorter_than_any_header_is_refused(tmp_path, content):
+    path = tmp_path / "short.gguf"
+    path.write_bytes(content)
+
+    with pytest.raises(UnreadableHeader, match=f"short.gguf: .* at least 24 bytes, and the file has {len(content)}"):
+        read_headers("m", on_disk(path, len(content)), tmp_path, say=pytest.fail)
 
 
 def test_a_file_on_disk_that_was_replaced_is_refused(files):

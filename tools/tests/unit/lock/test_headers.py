@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 
 import pytest
 
@@ -47,8 +48,9 @@ def test_the_same_header_is_the_same_file_everywhere(kept):
         lambda file: file.write_bytes(gzip.compress(HEADER[:-1])),
         lambda file: file.write_bytes(gzip.compress(bytes(100 << 20))),
         lambda file: (file.unlink(), file.mkdir()),
+        lambda file: (file.unlink(), os.mkfifo(file)),
     ],
-    ids=["gone", "empty", "cut", "not gzip", "another header", "a bomb", "a folder"],
+    ids=["gone", "empty", "cut", "not gzip", "another header", "a bomb", "a folder", "a pipe"],
 )
 def test_a_header_that_is_not_what_its_name_says_is_as_good_as_missing(kept, tmp_path, harm):
     harm(kept)
