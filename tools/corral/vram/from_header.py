@@ -24,6 +24,8 @@ ALIGNMENT: Final = 32
 CELLS: Final = 256
 """A cache has a multiple of so many cells."""
 
+_MOST_LAYERS: Final = 512  # LLAMA_MAX_LAYERS
+
 _INPUT: Final = ("token_embd.", "token_types.", "position_embd.")
 """Tensors of the input layer, which stays with the host whatever ``-ngl`` says."""
 
@@ -127,10 +129,19 @@ class _Hyperparameters:
             raise KeyError(key)
         return value
 
+    @property
+    def layers(self) -> int:
+        layers = self.number("block_count")
+        if not 0 < layers <= _MOST_LAYERS:
+            raise KeyError("block_count")
+        return layers
+
     def per_layer(self, key: str) -> Sequence[int]:
         """The value of *key* for each layer; one number stands for all."""
-        value, layers = self.get(key), self.number("block_count")
-        return value if isinstance(value, tuple) and len(value) == layers else [self.number(key)] * layers
+        value = self.get(key)
+        if isinstance(value, tuple) and len(value) == self.layers and all(isinstance(one, int) for one in value):
+            return value
+        return [self.number(key)] * self.layers
 
     @property
     def kv_heads(self) -> Sequence[int]:
@@ -163,7 +174,7 @@ def _layer_bytes(model: _Hyperparameters, flags: ServerFlags) -> Iterator[int]:
         near = padded(min(every, window + flags.ubatch), CELLS)
     key, value = model.head_width("key"), model.head_width("value")
     heads = model.kv_heads
-    for layer in range(model.number("block_count")):
+    for layer in range(model.layers):
         cells = streams * (near if _looks_back(model, layer) else every)
         if _is_recurrent(model, layer):
             yield flags.sequences * _delta_net_state(model)

@@ -1,30 +1,28 @@
 """What llama-server would take with a command line, in bytes, from the engine itself.
 
-The embedded engine runs in a process of its own (``corral.vram.oracle_child``), over files that have the model's header
-and a hole where its weights are: neither weights nor GPU are needed.  One process computes all command lines of a
-model, in milliseconds each.
+The embedded engine runs in a confined process of its own (``corral.vram.oracle_child``), over files that have the
+model's header and a hole where its weights are: neither weights nor GPU are needed.  One process computes all command
+lines of a model, in milliseconds each.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from corral.agent.hub_policy import printable
 from corral.engine import embedded, log_lines
 from corral.engine.embedded import ENGINE
 from corral.errors import CannotRun, EngineCannotPredict, ProgramMissing
 from corral.vram import server_flags
+from corral.vram.confined import Confined, Limits
 from corral.vram.gguf_header import GgufHeader, canonical, expand
 from corral.vram.prediction import Bytes
 
@@ -33,9 +31,26 @@ __all__ = ["ENGINE", "Breakdown", "ask"]
 DECLARE = 'or state there what it takes: vram: {declared_mib: N, why: "…"}'
 """The way out when the engine cannot predict."""
 
-_CHILD = ("-I", "-m", "corral.vram.oracle_child")
-_LIMIT_S = 120.0
+LIMITS: Final = Limits(memory=8 << 30, processor_s=60, answer_s=120.0)
+"""For all command lines of a model.  The golden ones take up to 0.4 GiB of address space and 2 s; recurrent state on
+the host, which llama.cpp really allocates, takes 3.1 GiB and 9 s for 16 slots of Qwen3.6-27B."""
+
+_PROGRAM = "from corral.vram.oracle_child import main; main()"
+_MOST_ANSWERED = 1 << 20
+_MOST_LOGGED = 64 << 10
+_LONGEST_REASON = 600
+_MOST_COUNTED = 1 << 60
 _SHARD = "-00001-of-"
+
+
+def _plausible(side: Bytes) -> Bytes:
+    if side.total > _MOST_COUNTED:
+        raise ValueError(side.total)
+    return side
+
+
+_Count = Annotated[int, Field(ge=0, le=_MOST_COUNTED)]
+_Side = Annotated[Bytes, AfterValidator(_plausible)]
 
 
 @dataclass(frozen=True)
@@ -54,18 +69,30 @@ class Breakdown:
         cuda: ``gpu`` with the alignment and padding of CUDA's buffers and those copies; None where not computed.
     """
 
-    gpu: Bytes
-    host: Bytes
-    context_trained: int
-    ubatch: int
-    image_tokens: int | None
-    projector_growth: int
-    image_batch: int
-    f16_copies: int
-    cuda: Bytes | None
+    gpu: _Side
+    host: _Side
+    context_trained: _Count
+    ubatch: _Count
+    image_tokens: _Count | None
+    projector_growth: _Count
+    image_batch: _Count
+    f16_copies: _Count
+    cuda: _Side | None
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
 
-_BREAKDOWN = TypeAdapter(Breakdown)
+class _End(BaseModel):
+    """The last line of the process, when it does not answer all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cause: Literal["refusal", "layout", "missing"]
+    text: str
+    next_step: str = ""
+
+
+_LINE: TypeAdapter[Breakdown | _End] = TypeAdapter(Breakdown | _End)
 
 
 def ask(
@@ -103,7 +130,7 @@ def ask(
     except OSError as error:
         message = f"The model's header could not be written for the engine: {error}."
         raise CannotRun(message, next_step="Name a folder that takes sparse files: TMPDIR=/path") from None
-    answered = dict(zip(different, map(_BREAKDOWN.validate_python, answers), strict=False))
+    answered = dict(zip(different, answers, strict=False))
     found = [answered[tuple(argv)] for argv in itertools.takewhile(lambda one: tuple(one) in answered, argvs)]
     if len(found) < (len(argvs) if at_least is None else at_least):
         raise _cannot(argvs[len(found)], reason)
@@ -139,46 +166,35 @@ def _place(headers: Sequence[GgufHeader | bytes], name: str, folder: Path) -> st
     return str(first)
 
 
-def _ask(job: Mapping[str, Any], folder: Path) -> tuple[list[dict[str, Any]], str]:
-    """The child's answers, and why there are no more of them."""
-    try:
-        done = subprocess.run(
-            [sys.executable, *_CHILD],
-            input=json.dumps(job),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            cwd=folder,
-            env=_environment(folder),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return [], f"the engine had not answered after {_LIMIT_S:.0f} s"
-    answers: list[dict[str, Any]] = []
-    for line in done.stdout.splitlines():
-        answer = json.loads(line)
-        if "missing" in answer:
-            raise ProgramMissing(answer["missing"], next_step=answer["next_step"])
-        if "layout" in answer:
-            return answers, f"what the engine answered is not laid out as in {ENGINE} ({answer['layout']})"
-        if "refusal" in answer:
-            return answers, f"{answer['refusal']}{_stated_cause(done.stderr, folder)}"
-        answers.append(answer)
-    return answers, f"the engine {_ending(done.returncode)}{_stated_cause(done.stderr, folder)}"
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Almost nothing of the caller's: llama.cpp reads ``LLAMA_ARG_*``, ``GGML_*`` and a config.ini from it."""
-    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in os.environ}
-    own = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR"), str(folder))
-    return {**kept, **own, "PATH": os.defpath, "LC_ALL": "C.UTF-8", "GGML_NO_BACKTRACE": "1"}
-
-
-def _ending(status: int) -> str:
-    if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
-    return f"ended with exit code {status}" if status else "stopped answering"
+def _ask(job: Mapping[str, Any], folder: Path) -> tuple[list[Breakdown], str]:
+    """The process's answers, and why there are no more of them."""
+    answers: list[Breakdown] = []
+    with (
+        tempfile.TemporaryFile() as log,
+        Confined(_PROGRAM, LIMITS, packages=True, folder=folder, log=log) as process,
+    ):
+        try:
+            process.send(json.dumps(job).encode())
+            process.no_more()
+            lines = process.receive_all(_MOST_ANSWERED).splitlines()
+        except TimeoutError:
+            return [], f"the engine had not answered after {LIMITS.answer_s:g} s"
+        log.seek(0)
+        cause = _stated_cause(log.read(_MOST_LOGGED).decode(errors="replace"), folder)
+        for line in lines:
+            try:
+                answer = _LINE.validate_json(line, strict=True)
+            except ValidationError:
+                return answers, f"the engine sent what is no answer{cause}"
+            if isinstance(answer, Breakdown):
+                answers.append(answer)
+            elif answer.cause == "missing":
+                raise ProgramMissing(printable(answer.text), next_step=printable(answer.next_step))
+            elif answer.cause == "layout":
+                return answers, f"what the engine answered is not laid out as in {ENGINE} ({answer.text})"
+            else:
+                return answers, f"{answer.text}{cause}"
+        return answers, f"the engine {process.ending().text}{cause}"
 
 
 def _stated_cause(stderr: str, folder: Path) -> str:
@@ -189,5 +205,6 @@ def _stated_cause(stderr: str, folder: Path) -> str:
 
 def _cannot(argv: Sequence[str], reason: str) -> EngineCannotPredict:
     name = next((argv[place + 1] for place, word in enumerate(argv[:-1]) if word in ("-m", "--model")), "the model")
-    message = f"The engine cannot predict {name.removeprefix('${STORE}/')}: {reason.rstrip('.')}."
+    shown = printable(reason.rstrip("."), _LONGEST_REASON)  # the engine quotes the header
+    message = f"The engine cannot predict {name.removeprefix('${STORE}/')}: {shown}."
     return EngineCannotPredict(message, next_step=f"Correct its YAML file, {DECLARE}")

@@ -3,16 +3,14 @@
     {"gpu": true, "cuda": "first", "argvs": [["-m", "/tmp/…/model.gguf", "-c", "4096", …], …]}
 
 llama.cpp ends its process on some inputs (an unknown architecture is a C++ exception without a handler), so it runs in
-a process of its own.  ``corral.vram.oracle`` starts it, fills in the paths, and makes an error of its death.
+a process of its own, confined.  ``corral.vram.oracle`` starts it, fills in the paths, and makes an error of its death.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
-import resource
 import sys
 from typing import Any
 
@@ -143,8 +141,6 @@ def _prove_params(params: Any, model: Any, context: Any) -> None:
 
 def main() -> None:
     """Compute one job."""
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # What the engine prints must not end up between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -159,14 +155,10 @@ def main() -> None:
         for number, argv in enumerate(job["argvs"]):
             report(**engine.measure(argv, cuda=number == 0 or job["cuda"] == "all"))
     except LayoutUnproven as error:
-        report(layout=str(error))
+        report(cause="layout", text=str(error))
     except Refusal as error:
-        report(refusal=str(error))
+        report(cause="refusal", text=str(error))
     except CorralError as error:
-        report(missing=error.message, next_step=error.next_step)
+        report(cause="missing", text=error.message, next_step=error.next_step)
     sys.stderr.flush()
     os._exit(0)  # past the destructors of llama.cpp
-
-
-if __name__ == "__main__":
-    main()

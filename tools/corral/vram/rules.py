@@ -94,10 +94,10 @@ def _added(breakdown: Breakdown, kind: str) -> int:
 def _moe(header: GgufHeader, breakdown: Breakdown) -> Rule:
     """An upper bound: what one layer's fused operations keep alive, had it all been given back before."""
     prefix = header.architecture
-    width, used, experts = (
-        int(header.metadata.get(f"{prefix}.{key}", 0))
-        for key in ("embedding_length", "expert_used_count", "expert_count")
+    found = (
+        header.metadata.get(f"{prefix}.{key}") for key in ("embedding_length", "expert_used_count", "expert_count")
     )
+    width, used, experts = (value if isinstance(value, int) else 0 for value in found)
     return Rule(
         name="moe-graph-dependencies",
         bytes=(width * used + _ROUTER_TENSORS * experts) * breakdown.ubatch * _FLOAT if used else 0,

@@ -1,4 +1,4 @@
-"""What reads bytes from elsewhere has no secret, no network and narrow limits."""
+"""What reads bytes from elsewhere, the header reader and the engine, has no secret, no network and narrow limits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from corral.errors import CannotRun, UnreadableHeader
-from corral.vram import confined, header_reader
+from corral.vram import confined, header_reader, oracle
 from corral.vram.confined import Confined, Limits
 from corral.vram.header_child import ANSWER, FIXTURE, NEEDED, REFUSED
 from corral.vram.header_reader import HeaderReader
-from tests.support import kernel
+from tests.support import gguf_models, kernel
 from tests.support.gguf_bytes import KEY, gguf, pair
 
+QWEN = "qwen3-0.6b-q8"
+ARGV = ["-m", "${STORE}/m/model.gguf", "-c", "8192", "-np", "1", "-ngl", "99", "-fa", "on", "-fit", "off", "--offline"]
 SECRETS = {
     "HF_TOKEN": "hf_secret",
     "PG_CONN_STR": "postgres://u:p@db",
@@ -78,6 +80,10 @@ def read_a_header():
     assert read(gguf(KEY)) == gguf(KEY)
 
 
+def ask_the_engine():
+    assert len(oracle.ask([gguf_models.header(QWEN)], [ARGV])) == 1
+
+
 @pytest.fixture
 def listener():
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -85,7 +91,7 @@ def listener():
         yield server
 
 
-@pytest.fixture(params=[(header_reader, read_a_header)], ids=["header reader"])
+@pytest.fixture(params=[(header_reader, read_a_header), (oracle, ask_the_engine)], ids=["header reader", "engine"])
 def report(request, monkeypatch, tmp_path, listener):
     """What the real process, which then does its work, finds around itself; the caller has secrets and open files."""
     module, work = request.param

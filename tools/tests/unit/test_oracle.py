@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import textwrap
 from functools import cache
 from importlib import metadata
@@ -34,15 +35,9 @@ def counted(name):
 
 
 @pytest.fixture
-def child(monkeypatch, tmp_path):
-    """Puts another program in the place of the child."""
-
-    def replace(program):
-        path = tmp_path / "child.py"
-        path.write_text(textwrap.dedent(program))
-        monkeypatch.setattr(oracle, "_CHILD", ("-I", str(path)))
-
-    return replace
+def child(monkeypatch):
+    """Puts another program in the place of the child's."""
+    return lambda program: monkeypatch.setattr(oracle, "_PROGRAM", textwrap.dedent(program))
 
 
 @pytest.mark.parametrize("name", GOLDEN["mmproj"])
@@ -167,23 +162,6 @@ def test_nothing_stays_behind(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_child_writes_no_core(child):
-    child(
-        """
-        import resource
-        from corral.vram import native, oracle_child
-
-        def engine(*, gpu):
-            raise native.Refusal(f"cores of {resource.getrlimit(resource.RLIMIT_CORE)} bytes")
-
-        oracle_child.Engine = engine
-        oracle_child.main()
-        """
-    )
-    with pytest.raises(EngineCannotPredict, match=r"cores of \(0, 0\) bytes"):
-        ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
-
-
 @pytest.mark.parametrize(
     ("headers", "argv", "reason"),
     [
@@ -229,9 +207,80 @@ def test_a_child_that_crashes_is_an_error_with_its_signal(child):
 
 def test_a_child_that_hangs_is_an_error(child, monkeypatch):
     child("import signal\nsignal.pause()")
-    monkeypatch.setattr(oracle, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(oracle, "LIMITS", oracle.LIMITS._replace(answer_s=0.2))
     with pytest.raises(EngineCannotPredict, match="had not answered"):
         ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+
+
+@pytest.mark.parametrize(
+    ("limits", "program", "reason"),
+    [
+        ({"processor_s": 1}, "while True: pass", r"took more than 1 s of processor time"),
+        ({}, "while True: print('x' * 1000)", "sent what is no answer"),
+        ({}, "import os; os.close(1); os.close(0)\nwhile True: pass", "stopped answering"),
+    ],
+    ids=["processor time", "output", "no stdout"],
+)
+def test_an_engine_that_takes_more_than_its_limits_is_an_error(child, monkeypatch, limits, program, reason):
+    child(program)
+    monkeypatch.setattr(oracle, "LIMITS", oracle.LIMITS._replace(**limits))
+    with pytest.raises(EngineCannotPredict, match=reason):
+        ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+
+
+def test_memory_that_the_engine_does_not_get_is_an_error(monkeypatch):
+    """Without a card the recurrent state of 16 slots is really allocated: 3 GiB."""
+    monkeypatch.setattr(oracle, "LIMITS", oracle.LIMITS._replace(memory=1 << 30))
+    slots = [word if word != "1" else "16" for word in ARGV]
+    with pytest.raises(EngineCannotPredict, match="failed to allocate"):
+        ask([gguf_models.header("qwen3.6-27b-q2k")], [slots], gpu=False)
+
+
+SIDE = {"weights": 1, "context": 1, "compute": 1, "projector": 0}
+ANSWER = {
+    **dict.fromkeys(("gpu", "host"), SIDE),
+    **dict.fromkeys(("f16_copies", "context_trained", "ubatch", "projector_growth", "image_batch"), 1),
+    **dict.fromkeys(("cuda", "image_tokens")),
+}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "\x1b[2Jno JSON",
+        "[" * 100_000,
+        "1e999",
+        "9" * 10_000,
+        "{}",
+        '{"cause": "refusal"}',
+        '{"cause": "other", "text": "x"}',
+        json.dumps({**ANSWER, "more": 1}),
+        json.dumps({**ANSWER, "gpu": SIDE | {"weights": -1}}),
+        json.dumps({**ANSWER, "gpu": SIDE | {"weights": "1"}}),
+        json.dumps({**ANSWER, "gpu": SIDE | {"weights": 1 << 63}}),
+        json.dumps({**ANSWER, "host": None}),
+        json.dumps({**ANSWER, "ubatch": -1}),
+        json.dumps({**ANSWER, "ubatch": 1.5}),
+        json.dumps({**ANSWER, "context_trained": 1 << 63}),
+    ],
+    ids=lambda answer: answer[:40],
+)
+def test_an_answer_that_the_engine_cannot_give_is_an_error_and_never_a_number(child, answer):
+    """The child is replaced: the engine that is pinned does not answer so."""
+    child(f"print({answer!r})")
+    with pytest.raises(EngineCannotPredict, match=r"the engine sent what is no answer\.$"):
+        ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
+
+
+def test_what_a_header_makes_the_engine_state_is_cut_and_without_control_characters():
+    header = canonical(gguf_models.header("qwen3-0.6b-q8"))
+    name = "\x1b[2J\u202e" + "x" * 2000
+    counted = struct.pack("<Q", len(name.encode())) + name.encode()
+    hostile = header.replace(struct.pack("<Q", 5) + b"qwen3", counted, 1)
+    with pytest.raises(EngineCannotPredict, match=r"unknown model architecture: .*x1b\[2J.*u202exxx") as error:
+        ask([hostile], [ARGV])
+    assert error.value.message.isprintable()
+    assert len(error.value.message) < 1000
 
 
 def test_a_missing_engine_is_no_matter_of_the_model(monkeypatch):
