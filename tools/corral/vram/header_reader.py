@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Self
 
+from corral.agent.hub_policy import printable
 from corral.errors import CannotRun, CorralError, UnreadableHeader
 from corral.vram.confined import Confined, Ending, Limits
 from corral.vram.gguf_header import MOST_BYTES, MOST_KEPT, NEXT_STEP, parse_fixture
@@ -36,7 +37,7 @@ class HeaderReader:
             CannotRun: the process does not start.
         """
         self.needed_at_least = 0
-        self._name = name
+        self._name = printable(name)
         self._most = min(file_size, MOST_BYTES)
         self._fed = 0
         self._process = Confined(_PROGRAM, LIMITS)
