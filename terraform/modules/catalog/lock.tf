@@ -21,7 +21,7 @@ locals {
   _dangling = [for path in keys(local._locked) : path if !can(fileset(var.path, path))]
   # Here a dangling file is listed, and its digest is "unreadable".
   _texts    = [for path in keys(local._locked) : path if startswith(path, "files/")]
-  _optional = [for file in concat(["images.yaml", "measured.json"], local._texts) : try(fileset(var.path, file), [file])]
+  _optional = [for file in concat(["images.yaml", "clients.yaml", "measured.json"], local._texts) : try(fileset(var.path, file), [file])]
   _found = {
     for path in setunion(local._listed == null ? [] : local._listed, local._optional...) :
     path => try(filesha256("${var.path}/${path}"), "unreadable")

@@ -7,6 +7,13 @@ output "cards" {
   depends_on = [terraform_data.lock_is_fresh]
 }
 
+output "clients" {
+  description = "The clients of the lock, by name: the models that each may use (null: all), and its requests at once."
+  value       = { for name, client in try(local._document.clients, {}) : name => client if local._is_fresh }
+
+  depends_on = [terraform_data.lock_is_fresh]
+}
+
 output "images" {
   description = "The images that the lock pins by digest, by name."
   value       = { for name, image in try(local._document.images, {}) : name => image if local._is_fresh }

@@ -35,7 +35,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _STORE_FOLDERS = ("blobs", "sets")  # beside the models' links: no model may have such a name
 
 _TOP_KEYS = {"version", "models"}
-_TOP_KEYS_NOT_READ = {"seal", "sources", "images", "cards"}  # for Terraform and the operator's machine
+_TOP_KEYS_NOT_READ = {"seal", "sources", "images", "cards", "clients"}  # for Terraform and the operator's machine
 _MODEL_KEYS = {"repo", "revision", "files"}
 _MODEL_KEYS_NOT_READ = {"licence", "argv", "intent", "predicted", "measured"}
 _FILE_KEYS = {"path", "role", "size", "sha256"}

@@ -21,15 +21,15 @@ from pydantic import ValidationError
 from corral.agent.lock_file import content_of
 from corral.catalog import flags, invalid_values, ledger, rules, yaml_reader
 from corral.catalog.image_reference import ImageReference
-from corral.catalog.intent import Card, Images, Model, is_id
+from corral.catalog.intent import Card, Client, Clients, Images, Model, is_id
 from corral.catalog.ledger import Ledger
 from corral.catalog.renamed_keys import RENAMED
 from corral.catalog.yaml_reader import Document
 from corral.errors import CatalogInvalid, Problem, Refused
 
-_T = TypeVar("_T", Model, Card, Images)
+_T = TypeVar("_T", Model, Card, Images, Clients)
 _FOLDERS = ("models", "cards")
-_IMAGES = "images.yaml"
+_IMAGES, _CLIENTS = "images.yaml", "clients.yaml"
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Catalog:
         models: every model by id, sorted.
         cards: every card by name, sorted.
         images: every container image by its key; empty when there is no ``images.yaml``.
+        clients: every client of the front door by name, sorted; empty when there is no ``clients.yaml``.
         measured: what was measured.
         sources: hex sha256 of the bytes of each file that the above are from, by path in the folder, sorted.
         documents: the YAML files among them, by the same path, for the lines of their keys.
@@ -50,6 +51,7 @@ class Catalog:
     models: Mapping[str, Model]
     cards: Mapping[str, Card]
     images: Mapping[str, ImageReference] = field(default_factory=dict)
+    clients: Mapping[str, Client] = field(default_factory=dict)
     measured: Ledger = field(default_factory=Ledger)
     sources: Mapping[str, str] = field(default_factory=dict)
     documents: Mapping[str, Document] = field(default_factory=dict, repr=False)
@@ -167,14 +169,23 @@ class _Reading:
     def refuse(self, file: Path, message: str) -> None:
         self.problems.append(Problem(file, 1, "", message))
 
-    def check(self, models: Mapping[str, Model], cards: Mapping[str, Card]) -> None:
+    def optional_file(self, name: str, kind: type[_T]) -> _T | None:
+        """The file *name* of the folder as a *kind*; None when there is none, or something is wrong."""
+        file = self.directory / name
+        return self.file(file, kind) if file.exists() or file.is_symlink() else None
+
+    def check(self, models: Mapping[str, Model], cards: Mapping[str, Card], clients: Mapping[str, Client]) -> None:
         """Check what only all files together show.
 
         Raises:
             CatalogInvalid: there is a problem, in one file or in several.
         """
-        card_files = sorted(file.stem for file in self.directory.glob("cards/[!.]*.yaml"))
-        for source, path, message in rules.problems(models, cards, card_files):
+        model_files, card_files = (
+            sorted(file.stem for file in self.directory.glob(f"{kind}/[!.]*.yaml")) for kind in _FOLDERS
+        )
+        for source, path, message in rules.problems(
+            models, cards, clients, model_files=model_files, card_files=card_files
+        ):
             self.problems.append(self.documents[source].problem(path, message))
         if self.problems:
             raise CatalogInvalid(self.problems, self.directory)
@@ -203,13 +214,15 @@ def _load(directory: Path) -> Catalog:
         )
     reading = _Reading(directory)
     for stray in sorted([*directory.glob("[!.]*.y*ml"), *directory.glob("[!.]*/[!.]*.y*ml")]):
-        if stray.parent.name not in _FOLDERS and stray != directory / _IMAGES:
-            reading.refuse(stray, "would be overlooked: it belongs in models/ or cards/, or is images.yaml.")
+        if stray.parent.name not in _FOLDERS and stray not in (directory / _IMAGES, directory / _CLIENTS):
+            rule = "would be overlooked: it belongs in models/ or cards/, or is images.yaml or clients.yaml."
+            reading.refuse(stray, rule)
     cards = reading.folder("cards", Card)
     models = {name: reading.with_texts(name, model) for name, model in reading.folder("models", Model).items()}
-    file = directory / _IMAGES
-    images = reading.file(file, Images) if file.exists() or file.is_symlink() else None
-    reading.check(models, cards)
+    images = reading.optional_file(_IMAGES, Images)
+    found = reading.optional_file(_CLIENTS, Clients)
+    clients = dict(sorted(found.clients.items())) if found else {}
+    reading.check(models, cards, clients)
     if not models:
         raise Refused(f"{directory / 'models'} holds no model.", next_step="Write one: docs/models.md shows how")
     sources = {source: document.sha256 for source, document in reading.documents.items()} | reading.texts
@@ -221,6 +234,7 @@ def _load(directory: Path) -> Catalog:
         models=models,
         cards=cards,
         images=images.references() if images else {},
+        clients=clients,
         measured=ledger.read(directory),
         sources=dict(sorted(sources.items())),
         documents=reading.documents,
@@ -246,7 +260,7 @@ def with_values(catalog: Catalog, values: Mapping[str, Any]) -> Catalog:
             models[name] = reading.with_texts(name, model) if model else models[name]
         else:
             cards[name] = reading.document(source, document, Card) or cards[name]
-    reading.check(models, cards)
+    reading.check(models, cards, catalog.clients)
     return replace(catalog, models=models, cards=cards, documents=reading.documents)
 
 

@@ -33,6 +33,8 @@ FORMS = {
 """What each pattern requires, in words."""
 RESERVED_IDS = ("blobs", "sets")
 """Folders of the store: no model can be called so."""
+OPERATOR = "operator"
+"""Who has the rights of the operator at the front door: no client can be called so."""
 
 DEFAULT_IMAGE_TOKENS = 1024
 _MOST_FLAGS = 300  # the engine has fewer; for each unknown name the nearest one is searched
@@ -264,6 +266,40 @@ class Card(BaseModel):
         if self.reserve_mib >= self.vram_mib:
             raise ValueError(f"reserve_mib is {self.reserve_mib}: that is all of the card's {self.vram_mib} MiB.")
         return self
+
+
+class Client(BaseModel):
+    """A program that sends requests with a key of its own, and what that key permits."""
+
+    model_config = _Strict
+
+    models: tuple[_Id, ...] | None = Field(
+        None, min_length=1, strict=False, description="ids of the models that it may use; all when left out"
+    )
+    requests: int = Field(gt=0, le=10_000, description="requests that it may have under way at once")
+    description: _Text | None = Field(None, description="what it is, for people")
+
+    @field_validator("models")
+    @classmethod
+    def _sorted_without_repeats(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value and (repeated := next((one for one in value if value.count(one) > 1), None)):
+            raise ValueError(f"names {repeated} twice.")
+        return tuple(sorted(value)) if value else value
+
+
+class Clients(BaseModel):
+    """The clients of the front door; `corral keys` gives each its key."""
+
+    model_config = _Strict
+
+    clients: dict[_Id, Client] = Field(description="every client, by name")
+
+    @field_validator("clients")
+    @classmethod
+    def _leaves_the_operator_out(cls, value: dict[str, Client]) -> dict[str, Client]:
+        if OPERATOR in value:
+            raise ValueError(f"must not name {OPERATOR}: that is the operator's own key, which may do everything.")
+        return value
 
 
 def _is_image(text: str) -> str:

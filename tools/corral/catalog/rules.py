@@ -1,4 +1,4 @@
-"""What only all files of a catalog together show: unknown cards, unusable flags, names and tenants that stand twice."""
+"""What only all files of a catalog together show: unknown cards and models, unusable flags, whatever stands twice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 from corral.catalog import flags
-from corral.catalog.intent import Card, Model, Tenant
+from corral.catalog.intent import Card, Client, Model, Tenant
 from corral.catalog.yaml_reader import KeyPath
 
 _OURS = ("llama-swap", "llama-server", "corral")
@@ -14,14 +14,21 @@ _OUR_LABEL = "=llama-swap"
 
 
 def problems(
-    models: Mapping[str, Model], cards: Mapping[str, Card], card_files: Collection[str]
+    models: Mapping[str, Model],
+    cards: Mapping[str, Card],
+    clients: Mapping[str, Client],
+    *,
+    model_files: Collection[str],
+    card_files: Collection[str],
 ) -> Iterator[tuple[str, KeyPath, str]]:
     """Each broken rule: the file by its path in the catalog's folder, the key in it, and a sentence.
 
     Args:
         models: every model that can be read, by id.
         cards: every card that can be read, by name.
-        card_files: the names of all cards, whether they can be read or not.
+        clients: every client, by name.
+        model_files: the ids of all models, whether they can be read or not.
+        card_files: the names of all cards, in the same way.
     """
     owners: dict[str, str] = {}
     for model_id, model in models.items():
@@ -57,6 +64,12 @@ def problems(
             if name in served or any(label.endswith(_OUR_LABEL) for label in _labels(tenant)):
                 what = f"{name} is served from this catalog and has its seat by its lock"
                 yield source, ("tenants", name), f"{what}: remove it from the tenants."
+    for name, client in clients.items():
+        for model_id in client.models or ():
+            if model_id not in model_files:
+                is_alias = f"; {model_id} is an alias of {owners[model_id]}" if model_id in owners else ""
+                what = f"there is no model {model_id}{is_alias}; there are: {', '.join(sorted(model_files))}."
+                yield "clients.yaml", ("clients", name, "models"), what
 
 
 def _labels(tenant: Tenant) -> set[str]:

@@ -1,4 +1,4 @@
-"""What is different between two locks: each model, card and image, first as codes and fields, then in words.
+"""What is different between two locks: each model, card, client and image, first as codes and fields, then in words.
 
 Pure: it reads no file and sends no request.  `corral lock` compares the old lock with the new one, `corral plan` the
 applied one with the one beside the catalog.
@@ -14,14 +14,16 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from corral.agent.lock_file import LockedFile
-from corral.catalog.intent import Card, Model
+from corral.catalog.intent import Card, Client, Model
 from corral.lock.lock import Lock, LockEntry, Seat
 
-About = Literal["model", "card", "image"]
+About = Literal["model", "card", "client", "image"]
 Kind = Literal["added", "removed", "changed", "upgraded", "unchanged"]
-Field = Literal["repo", "revision", "licence", "file", "argv", "intent", "prediction", "seat", "card", "image"]
+Field = Literal[
+    "repo", "revision", "licence", "file", "argv", "intent", "prediction", "seat", "card", "client", "image"
+]
 
-_T = TypeVar("_T", LockEntry, Card, str)
+_T = TypeVar("_T", LockEntry, Card, Client, str)
 _SHORT = 12
 _LONG = 200
 """Characters of a text that a line shows whole: a template has more."""
@@ -47,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Change:
-    """A model, card or image in two locks, by its id or key.
+    """A model, card, client or image in two locks, by its id or key.
 
     ``upgraded`` is another commit of the same repository, or another digest of the same tag.  The differences of its
     fields are in reading order; an added or removed one has all of its fields.
@@ -71,7 +73,7 @@ class Change:
 
 
 def compare(before: Lock | None, after: Lock | None) -> tuple[Change, ...]:
-    """Every model, card and image of either lock, models first, each by name; unchanged ones too.
+    """Every model, card, client and image of either lock, models first, each by name; unchanged ones too.
 
     None for a lock is an empty one.
     """
@@ -80,6 +82,7 @@ def compare(before: Lock | None, after: Lock | None) -> tuple[Change, ...]:
     return (
         *_changes("model", old.models, new.models, _of_model),
         *_changes("card", old.cards, new.cards, partial(_different_keys, "card")),
+        *_changes("client", old.clients, new.clients, _of_client),
         *_changes("image", old.images, new.images, partial(_different, "image", "")),
     )
 
@@ -124,8 +127,19 @@ def _of_model(old: LockEntry | None, new: LockEntry | None) -> Iterator[Differen
         yield Difference("prediction", "", old.predicted, new.predicted)
 
 
+def _of_client(old: Client | None, new: Client | None) -> Iterator[Difference]:
+    was, now = (
+        one.model_dump(mode="json") | ({} if one.models else {"models": "all"}) if one else {} for one in (old, new)
+    )
+    return _different_values("client", was, now)
+
+
 def _different_keys(field: Field, old: Model | Card | None, new: Model | Card | None) -> Iterator[Difference]:
     was, now = (_flat(one.model_dump(mode="json")) if one else {} for one in (old, new))
+    return _different_values(field, was, now)
+
+
+def _different_values(field: Field, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
     for key in dict.fromkeys((*was, *now)):
         yield from _different(field, key, was.get(key), now.get(key))
 

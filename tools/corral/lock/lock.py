@@ -21,7 +21,7 @@ from corral.catalog import invalid_values
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.image_reference import PINNED_PATTERN
-from corral.catalog.intent import Card, Model
+from corral.catalog.intent import Card, Client, Model
 from corral.catalog.ledger import OnCard
 from corral.engine.embedded import ENGINE
 from corral.errors import LockStale
@@ -115,12 +115,15 @@ class Lock(BaseModel):
         description="container images, name:tag@digest, by their keys in images.yaml"
     )
     cards: dict[str, Card] = Field(description="each physical GPU with its tenants")
+    clients: dict[str, Client] = Field(
+        default_factory=dict, description="who may send requests with a key, and what it permits"
+    )
     models: dict[str, LockEntry]
 
     def text(self) -> str:
         """The file's text, sealed: keys in reading order, names sorted, always the same for the same facts."""
         plain = self.model_dump(mode="json") | {"seal": ""}
-        for key in ("sources", "images", "cards", "models"):
+        for key in ("sources", "images", "cards", "clients", "models"):
             plain[key] = dict(sorted(plain[key].items()))
         for card in plain["cards"].values():
             card["tenants"] = dict(sorted(card["tenants"].items()))
@@ -305,3 +308,6 @@ def _contradictions(lock: Lock) -> Iterator[str]:
     for model_id, entry in lock.models.items():
         if entry.intent.card not in lock.cards:
             yield f"{model_id} is on card {entry.intent.card}, which is not in cards"
+    for name, client in lock.clients.items():
+        for model_id in (one for one in client.models or () if one not in lock.models):
+            yield f"client {name} may use {model_id}, which is not in models"

@@ -105,7 +105,13 @@ def relock(
             errors.append((f"image {key}", error))
     if errors:
         raise _all_of(errors)
-    new = Lock(sources=dict(catalog.sources), images=images, cards=dict(catalog.cards), models=entries)
+    new = Lock(
+        sources=dict(catalog.sources),
+        images=images,
+        cards=dict(catalog.cards),
+        clients=dict(catalog.clients),
+        models=entries,
+    )
     return Relocked(new, compare(lock, new), headers)
 
 

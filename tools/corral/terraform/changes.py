@@ -1,4 +1,4 @@
-"""A plan of the homelab in the words of the catalog: models, images, cards, the store, the server.
+"""A plan of the homelab in the words of the catalog: models, images, cards, clients, the store, the server.
 
 The plan holds two locks, the applied one and the one that it would apply: the input of ``terraform_data.applied_lock``,
 which changes last.  Everything else is read from the resources and outputs that it changes.
@@ -32,7 +32,7 @@ Server = Literal["starts", "restarts", "stops", "stays", "absent"]
 class Change:
     """One thing of the catalog that is added, removed or changed."""
 
-    kind: str  # model, image, card, store or download
+    kind: str  # model, image, card, client, store or download
     name: str  # its id; empty for the store and the download
     change: Literal["added", "removed", "changed"]
     details: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Changes:
         if self.none:
             return ["No changes."]
         catalog = [str(change) for change in self.catalog]
-        return [*(catalog or ["Models, images and cards stay as they are."]), _SERVER[self.server]]
+        return [*(catalog or ["Models, images, cards and clients stay as they are."]), _SERVER[self.server]]
 
     def as_json(self) -> dict[str, Any]:
         """The shape of ``--json``."""
@@ -111,7 +111,13 @@ def of_plan(document: Mapping[str, Any]) -> Changes:
     before, after = (_lock(resources, which) for which in ("before", "after"))
     fetched = _fetched(resources, outputs, before, failed=_is_tainted(document.get("prior_state", {})))
     differences = compare(before, after)
-    catalog = [*_models(differences, after, fetched), *_images(resources), *_cards(differences, after), *_store(moving)]
+    catalog = [
+        *_models(differences, after, fetched),
+        *_images(resources),
+        *_cards(differences, after),
+        *_clients(differences),
+        *_store(moving),
+    ]
     replaced = any(one["type"] == _JOB and {"create", "delete"} <= set(one["change"]["actions"]) for one in moving)
     if replaced and not any(one.fetch_bytes for one in catalog):
         catalog.append(Change("download", "", "changed", ("runs again, and finds what it needs in the store",)))
@@ -205,6 +211,15 @@ def _cards(differences: Sequence[LockChange], after: Lock | None) -> Iterator[Ch
             for each in one.differences
         ]
         yield Change("card", one.name, "changed", (*details, left))
+
+
+def _clients(differences: Sequence[LockChange]) -> Iterator[Change]:
+    for one in (change for change in differences if change.about == "client"):
+        match one.kind:
+            case "added" | "removed":
+                yield Change("client", one.name, one.kind, one.details if one.kind == "added" else ())
+            case "changed":
+                yield Change("client", one.name, "changed", one.details)
 
 
 def _images(resources: Sequence[Mapping[str, Any]]) -> Iterator[Change]:

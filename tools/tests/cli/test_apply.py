@@ -84,7 +84,7 @@ def test_a_plan_is_printed_in_words_and_then_by_terraform_and_changes_nothing(st
 
     out = capsys.readouterr().out
     words, _, rest = out.partition("\n\n")
-    assert words == "Models, images and cards stay as they are.\nserver restarts: no (there is none)"
+    assert words == "Models, images, cards and clients stay as they are.\nserver restarts: no (there is none)"
     assert rest.startswith("Terraform used the selected providers")
     assert "Plan: 1 to add, 0 to change, 0 to destroy." in rest
     assert applied(stack) is None

@@ -92,7 +92,13 @@ def lock_of(
         for model_id, model in catalog.models.items()
     }
     images = {key: image.at(image.digest or f"sha256:{_sha256(key)}") for key, image in catalog.images.items()}
-    lock = Lock(sources=dict(catalog.sources), images=images, cards=dict(catalog.cards), models=made)
+    lock = Lock(
+        sources=dict(catalog.sources),
+        images=images,
+        cards=dict(catalog.cards),
+        clients=dict(catalog.clients),
+        models=made,
+    )
     return with_measurements(lock, catalog)
 
 
@@ -105,14 +111,14 @@ def write_sources(
         folder: where; made when missing.
         models: each model's intent by id.
         cards: each card by name; by default the one that ``SMALLEST_INTENT`` names.
-        files: further files by stem: ``images`` (YAML), ``measured`` (JSON).
+        files: further files by stem: ``images`` and ``clients`` (YAML), ``measured`` (JSON).
     """
     for kind, named in (("models", models), ("cards", cards or {"laptop": {"vram_mib": 8192}})):
         (folder / kind).mkdir(parents=True, exist_ok=True)
         for name, value in named.items():
             (folder / kind / f"{name}.yaml").write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
     for stem, value in files.items():
-        (folder / f"{stem}.{'yaml' if stem == 'images' else 'json'}").write_text(json.dumps(value), encoding="utf-8")
+        (folder / f"{stem}.{'json' if stem == 'measured' else 'yaml'}").write_text(json.dumps(value), encoding="utf-8")
     return folder
 
 

@@ -40,6 +40,8 @@ class Side:
     image: str = "ghcr.io/org/llama-swap:v1@sha256:" + "1" * 64
     fetch: str = "python:3.13-slim@sha256:" + "2" * 64
     tenants: tuple[tuple[str, int], ...] = (("desktop", 300),)
+    clients: tuple[tuple[str, int], ...] = ()
+    """Name, and requests at once."""
     spare_mib: int = 0
     """Of a second card without models; 0: there is none."""
     checksum: str = "one"
@@ -71,7 +73,8 @@ class Side:
         if self.spare_mib:
             cards["spare"] = intent.Card(vram_mib=self.spare_mib, reserve_mib=512)
         models = {name: _entry(name, model) for name, model in self.models.items()}
-        lock = Lock(sources={}, images={}, cards=cards, models=models)
+        clients = {name: intent.Client(models=None, requests=requests) for name, requests in self.clients}
+        lock = Lock(sources={}, images={}, cards=cards, clients=clients, models=models)
         return json.loads(lock.text())
 
     def outputs(self) -> dict[str, Any]:

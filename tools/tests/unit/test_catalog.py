@@ -35,8 +35,10 @@ def folder(tmp_path):
 
 
 def place(fixture: Path, folder: Path) -> Path:
-    kind = "cards" if fixture.stem.startswith("card-") else "models"
-    target = folder / "images.yaml" if fixture.stem.startswith("images-") else folder / kind / fixture.name
+    kind = fixture.stem.partition("-")[0]
+    target = folder / {"images": "images.yaml", "clients": "clients.yaml", "card": f"cards/{fixture.name}"}.get(
+        kind, f"models/{fixture.name}"
+    )
     shutil.copy(fixture, target)
     return target
 
@@ -165,6 +167,39 @@ def test_images_that_cannot_be_read_are_not_taken_for_none(folder):
         catalog.load(folder)
 
 
+def test_a_catalog_needs_no_clients(folder):
+    assert catalog.load(folder).clients == {}
+
+
+def test_clients_are_read_with_their_models_sorted(folder):
+    (folder / "models" / "b-model.yaml").write_text(OTHER.replace("aliases: [big]\n", ""))
+    photos = "{models: [b-model, a-model], requests: 4, description: captions}"
+    (folder / "clients.yaml").write_text(f"clients:\n  photos: {photos}\n  desk: {{requests: 2}}\n")
+
+    loaded = catalog.load(folder)
+
+    assert {name: (client.models, client.requests) for name, client in loaded.clients.items()} == {
+        "desk": (None, 2),
+        "photos": (("a-model", "b-model"), 4),
+    }
+    assert "clients.yaml" in loaded.sources
+
+
+def test_clients_that_cannot_be_read_are_not_taken_for_none(folder):
+    (folder / "clients.yaml").symlink_to(folder / "nowhere")
+
+    with pytest.raises(CatalogInvalid, match=r"clients\.yaml:1: cannot be read"):
+        catalog.load(folder)
+
+
+def test_a_model_that_cannot_be_read_is_still_one_that_a_client_may_name(folder):
+    place(FIXTURES / "invalid" / "context-zero.yaml", folder)
+    (folder / "clients.yaml").write_text("clients: {desk: {models: [context-zero], requests: 2}}\n")
+
+    with pytest.raises(CatalogInvalid, match="The catalog has 1 problem"):
+        catalog.load(folder)
+
+
 def test_one_tenant_may_sit_on_two_cards(folder):
     for card in ("t4", "p4"):
         tenant = "photos: {budget_mib: 100, namespace: a, selector: app=one}"
@@ -215,6 +250,7 @@ def test_all_problems_are_found_in_one_pass(folder):
         ("cards/has space.yaml", "must be lower case"),
         ("extra.yaml", "would be overlooked"),
         ("images.yml", "would be overlooked"),
+        ("clients.yml", "would be overlooked"),
         ("models/images/images.yaml", "one .yaml file per entry"),
         ("model/x.yaml", "would be overlooked"),
     ],

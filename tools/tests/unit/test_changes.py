@@ -137,6 +137,17 @@ def test_a_card_without_models_is_added_and_removed():
     assert lines(spare, RUNNING) == ["- card spare", "server restarts: no"]
 
 
+def test_a_client_is_listed_with_what_its_key_permits():
+    before = RUNNING.but(clients=(("desk", 2), ("photos", 1)))
+
+    assert lines(before, RUNNING.but(clients=(("desk", 4), ("tv", 1)))) == [
+        "~ client desk: requests 2 → 4",
+        "- client photos",
+        "+ client tv: models all, requests 1",
+        "server restarts: no",
+    ]
+
+
 def test_another_store_has_nothing_in_it():
     moved = lines(RUNNING, RUNNING.but(claim="other"), job={"change": {"actions": ["delete", "create"]}})
 
@@ -177,7 +188,7 @@ def test_a_download_that_runs_again_for_nothing_new_is_listed():
 
 def test_what_the_catalog_has_no_word_for_is_still_a_change():
     assert lines(RUNNING, RUNNING, network_policy={"change": {"actions": ["update"]}}) == [
-        "Models, images and cards stay as they are.",
+        "Models, images, cards and clients stay as they are.",
         "server restarts: no",
     ]
 

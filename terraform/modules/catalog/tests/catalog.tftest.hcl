@@ -23,6 +23,11 @@ run "a_fresh_lock_is_read" {
   }
 
   assert {
+    condition     = output.clients.desk.models == ["chat"] && output.clients.desk.requests == 2 && output.clients.photos.models == null
+    error_message = "The clients must be those of the lock, and one without models may use all."
+  }
+
+  assert {
     condition     = jsonencode(output.lock) == jsonencode(jsondecode(file("../../stacks/homelab/tests/catalogs/good/lock.json")))
     error_message = "The lock must be there whole."
   }

@@ -16,17 +16,19 @@ from tests.support.locked_catalog import SMALLEST_INTENT, entry, lock_of, predic
 
 TENANT = {"budget_mib": 900, "namespace": "frigate", "selector": "app=frigate"}
 CARD = {"vram_mib": 8192, "tenants": {"frigate": TENANT}}
+CLIENTS = {"desk": {"requests": 2}}
 IMAGES = {"fetch": f"python:3.13-slim@sha256:{'1' * 64}"}
 
 
 @pytest.fixture
 def locked(tmp_path):
-    """Locks a catalog of one model, `m`, in which *intent*, *card* and *images* are different."""
+    """Locks a catalog of one model, `m`, in which *intent*, *card*, *images* and *clients* are different."""
 
-    def lock(name="one", *, card=None, images=None, without=(), **intent) -> Lock:
+    def lock(name="one", *, card=None, images=None, clients=None, without=(), **intent) -> Lock:
         model = {key: value for key, value in (SMALLEST_INTENT | intent).items() if key not in without}
         cards = {"laptop": copy.deepcopy(CARD) | (card or {})}
-        folder = write_sources(tmp_path / name, {"m": model}, cards, images=images or IMAGES)
+        files = {"images": images or IMAGES, "clients": {"clients": CLIENTS if clients is None else clients}}
+        folder = write_sources(tmp_path / name, {"m": model}, cards, **files)
         return lock_of(catalogs.load(folder))
 
     return lock
@@ -46,9 +48,10 @@ def test_nothing_is_different_between_a_lock_and_itself(locked):
     assert [(change.about, change.name, change.kind) for change in changes] == [
         ("model", "m", "unchanged"),
         ("card", "laptop", "unchanged"),
+        ("client", "desk", "unchanged"),
         ("image", "fetch", "unchanged"),
     ]
-    assert [change.details for change in changes] == [(), (), ()]
+    assert [change.details for change in changes] == [()] * 4
 
 
 def test_everything_of_a_first_lock_is_added_and_of_a_last_one_removed(locked):
@@ -56,14 +59,15 @@ def test_everything_of_a_first_lock_is_added_and_of_a_last_one_removed(locked):
 
     added, removed = compare(None, lock), compare(lock, None)
 
-    assert [change.kind for change in added] == ["added"] * 3
-    assert [change.kind for change in removed] == ["removed"] * 3
+    assert [change.kind for change in added] == ["added"] * 4
+    assert [change.kind for change in removed] == ["removed"] * 4
     assert added[0].details == ("+ model.gguf (model, 1,048,576 bytes)", "seat 100 MiB")
     assert removed[0].details == ("- model.gguf", "seat 100 MiB")
     assert added[1].details[:3] == ("vram_mib 8192", "reserve_mib 512", "tenants.frigate.budget_mib 900")
     assert added[1].details == removed[1].details
-    assert added[2].details == (IMAGES["fetch"],)
-    assert [change.subject for change in added] == ["m", "card laptop", "image fetch"]
+    assert added[2].details == ("models all", "requests 2")
+    assert added[3].details == (IMAGES["fetch"],)
+    assert [change.subject for change in added] == ["m", "card laptop", "client desk", "image fetch"]
 
 
 def test_another_commit_of_the_repository_is_an_upgrade(locked):
@@ -161,6 +165,17 @@ def test_another_digest_of_a_tag_is_an_upgrade_and_another_tag_a_change(locked, 
     change = compare(locked(), locked("two", images={"fetch": image}))[-1]
 
     assert (change.kind, change.details) == (kind, (f"{IMAGES['fetch']} → {image}",))
+
+
+def test_a_client_is_named_with_what_its_key_permits(locked):
+    wanted = {"desk": {"requests": 4, "models": ["m"]}, "photos": {"requests": 1, "description": "captions"}}
+
+    changes = compare(locked(), locked("two", clients=wanted))
+
+    assert [(one.name, one.kind, one.details) for one in changes if one.about == "client"] == [
+        ("desk", "changed", ("models all → m", "requests 2 → 4")),
+        ("photos", "added", ("models all", "requests 1", "description captions")),
+    ]
 
 
 def test_models_come_by_name_whether_they_went_or_came(locked):

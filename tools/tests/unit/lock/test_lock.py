@@ -38,7 +38,7 @@ def test_a_lock_has_the_documented_shape(folder, hub):
     locked(folder, hub)
 
     document = json.loads((folder / "lock.json").read_text())
-    assert list(document) == ["version", "seal", "sources", "images", "cards", "models"]
+    assert list(document) == ["version", "seal", "sources", "images", "cards", "clients", "models"]
     assert (document["version"], document["images"]) == (2, {})
     assert document["cards"] == {
         "t4": {"vram_mib": 15360, "reserve_mib": 512, "compute_capability": None, "node": None, "tenants": {}}
@@ -62,6 +62,20 @@ def test_the_lock_holds_every_key_of_an_intent_defaults_filled(folder, hub):
     rest = {"image_max_tokens": None, "cache_ram_mib": 1024, "vram": None, "smoke": None}
     assert models["text"]["intent"] == plain | rest
     assert models["vision"]["intent"]["image_max_tokens"] == 1024
+
+
+def test_the_lock_holds_the_clients_and_their_change_makes_it_stale(folder, hub):
+    file = folder / "clients.yaml"
+    file.write_text("clients:\n  tv: {requests: 1}\n  desk: {models: [vision, text], requests: 2}\n")
+    locked(folder, hub)
+
+    document = json.loads((folder / "lock.json").read_text())
+    assert list(document["clients"].items()) == [
+        ("desk", {"models": ["text", "vision"], "requests": 2, "description": None}),
+        ("tv", {"models": None, "requests": 1, "description": None}),
+    ]
+    file.write_text("clients:\n  tv: {requests: 2}\n")
+    assert codes(folder) == {"clients.yaml": "changed"}
 
 
 def test_every_source_is_named_with_the_sha256_of_its_bytes(folder, hub, images):
@@ -362,6 +376,10 @@ MISFITS = {
     "a card of nowhere": (
         lambda lock: lock["models"]["text"]["intent"].update(card="l4"),
         "text is on card l4, which is not in cards",
+    ),
+    "a client of nothing": (
+        lambda lock: lock["clients"].update(desk={"models": ["gone"], "requests": 2, "description": None}),
+        "client desk may use gone, which is not in models",
     ),
     "a nested value": (lambda lock: lock.update(images=nested(500)), "is not a lock that this corral can read"),
 }
