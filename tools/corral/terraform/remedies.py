@@ -21,6 +21,8 @@ RULES: dict[str, tuple[str, ...]] = {
     "every_model_has_a_figure": _LOCK,
     "every_model_has_a_seat": _LOCK,
     "models_come_from_a_hub": _LOCK,
+    "clients_name_known_models": _LOCK,
+    "clients_have_keys": (),
     "images_are_named": (),
     "models_are_on_one_card": (),
     "card_names_its_node": ("kubectl", "get", "nodes"),
