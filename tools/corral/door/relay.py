@@ -322,9 +322,13 @@ class Exchange(asyncio.Protocol):
             self._answer_whole(refusal.status, refusal.answer())
 
     def _answer_whole(self, status: int, data: bytes) -> None:
-        """Send *data* as the whole answer; then read on for a moment, so that the client can read it."""
+        """Send *data* as the whole answer; then read on for a moment, so that a client that still sends can read it."""
+        has_received = bool(self._received or self._request)
         self._begin_answer(status, data)
         self._finish()
+        if not has_received:
+            self._transport.close()
+            return
         self._limit(self._guard.limits.linger, self._transport.abort)
         if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()

@@ -6,13 +6,18 @@ import asyncio
 import os
 import resource
 import signal
+import socket
+import traceback
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from .config import Config
 from .keys import Keys
 from .relay import Exchange, Guard, Limits, Log
 
-_OTHER_FILES = 64
+_FILES = 8192
+_QUEUE = 1024
 
 
 async def serve(config: Config, log: Log, *, limits: Limits | None = None) -> None:
@@ -24,21 +29,46 @@ async def serve(config: Config, log: Log, *, limits: Limits | None = None) -> No
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     keys = Keys(config.keys, config.clients, lambda reason: log({"event": "keys-kept", "reason": reason}))
-    # Each request needs a connection on both sides.
-    connections = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES) // 2
-    guard = Guard(config, keys, log, limits=limits, connections=connections)
-    if isinstance(config.listen, str):
-        mask = os.umask(0o177)  # only this user may connect
-        try:
-            server = await loop.create_unix_server(partial(Exchange, guard), config.listen)
-        finally:
-            os.umask(mask)
-    else:
-        server = await loop.create_server(partial(Exchange, guard), *config.listen, backlog=1024)
+    loop.set_exception_handler(lambda _, context: log(_defect(context)))
+    files = _raise_limit_of_files()
+    guard = Guard(config, keys, log, limits=limits, connections=files // 4)
+    listener = _listen(config.listen)
+    # Half of the files are for connections that are accepted before the guard can refuse them.
+    server = await loop.create_server(partial(Exchange, guard), sock=listener, backlog=files // 16)
+    listener.listen(_QUEUE)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    log({"event": "listening", "at": server.sockets[0].getsockname()})
+    log({"event": "listening", "at": listener.getsockname()})
     await stop.wait()
     log({"event": "stopping"})
     server.close()
     await guard.drain(config.drain_s)
+
+
+def _listen(where: tuple[str, int] | str) -> socket.socket:
+    if not isinstance(where, str):
+        return socket.create_server(where, family=socket.AF_INET6 if ":" in where[0] else socket.AF_INET)
+    if Path(where).is_socket():
+        Path(where).unlink()  # of a guard that was killed
+    mask = os.umask(0o177)  # only this user may connect
+    try:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(where)
+    finally:
+        os.umask(mask)
+    return listener
+
+
+def _raise_limit_of_files() -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = max(soft, _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return min(limit, _FILES)
+
+
+def _defect(context: dict[str, Any]) -> dict[str, Any]:
+    """The record of an error that nothing expects, without its text, which may quote a request."""
+    error = context.get("exception")
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    at = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames]
+    return {"event": "defect", "reason": context["message"], "error": type(error).__name__, "at": at}

@@ -106,7 +106,8 @@ class Guard:
 
     def errors(self) -> str:
         """What it wrote to stderr: nothing, unless it has a defect."""
-        return self.keys.with_name("guard.err").read_text()
+        defects = [record for record in self.records if record["event"] == "defect"]
+        return self.keys.with_name("guard.err").read_text() + "".join(map(str, defects))
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -200,7 +201,7 @@ def run_guard(
     command = [sys.executable, "-W", "error", "-m", "door"] if not limits else [sys.executable, "-c", _LIMITED % limits]
     command.append(str(config))
     environment = {**os.environ, "PYTHONPATH": str(Path(door.__file__).parents[1])}
-    with (folder / "guard.err").open("w+b") as errors:
+    with (folder / "guard.err").open("wb") as errors:
         process = subprocess.Popen(wrap(command), stdout=subprocess.PIPE, stderr=errors, env=environment)
         lines: queue.Queue[dict[str, Any]] = queue.Queue()
         records: list[dict[str, Any]] = []
@@ -216,8 +217,7 @@ def run_guard(
             reader.join()
             assert process.stdout is not None
             process.stdout.close()
-            errors.seek(0)
-            assert errors.read().decode() == ""
+            assert guard.errors() == ""
 
 
 def _read(process: subprocess.Popen[bytes], lines: queue.Queue[dict[str, Any]], records: list[dict[str, Any]]) -> None:

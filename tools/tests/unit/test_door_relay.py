@@ -539,6 +539,6 @@ def test_a_start_that_fails_says_why_in_one_line(tmp_path):
 
     assert (missing.returncode, missing.stderr) == (2, f"door: {config} cannot be read: No such file or directory.\n")
     assert (occupied.returncode, occupied.stderr.count("\n")) == (3, 1)
-    assert "address already in use" in occupied.stderr
+    assert "Address already in use" in occupied.stderr
     assert (keyless.returncode, keyless.stderr.count("\n")) == (2, 1)
     assert f"{tmp_path}/nothing" in keyless.stderr
