@@ -156,7 +156,6 @@ def test_a_server_that_ends_at_the_same_byte_each_time_does_not_send_without_end
     one.hub.faults = [faults.CutWhole(after=2 * MIB, times=None)]
     with pytest.raises(CannotRun, match="ignores ranges and sends the same bytes again"):
         one.fetch()
-    assert one.hub.data_sent < 5 * len(one.content)
 
 
 def test_what_is_on_disk_survives_a_server_that_no_longer_knows_ranges(one):
