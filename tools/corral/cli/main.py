@@ -39,6 +39,7 @@ COMMANDS = {
     "logs": "the log of the local stack, or of one model",
     "down": "stop the local stack",
     "smoke": "prove that every model answers, and answers right",
+    "keys": "give the clients of the front door their keys, replace them, take them away",
     "measure": "record what a loaded model really takes, beside the prediction",
     "render": "write the model tables and the LiteLLM list",
     "engine": "which llama-server and llama-swap would be used",
