@@ -70,7 +70,9 @@ class Stack:
 
 
 @contextlib.contextmanager
-def served(folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15, card: str = "") -> Iterator[Stack]:
+def served(
+    folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15, card: str = "", api_keys: Sequence[str] = ()
+) -> Iterator[Stack]:
     """Start a stack that serves *models*; everything lies in *folder*.
 
     Args:
@@ -78,6 +80,7 @@ def served(folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15
         models: by id.
         load_limit_s: llama-swap's time limit of a load; it raises anything below 15.
         card: a command that prints "free, total" of the pretended card; by default none can be read.
+        api_keys: what llama-swap requires one of; none by default.
     """
     state, catalog, store = (folder / name for name in ("state", "catalog", "store"))
     state.mkdir()
@@ -91,7 +94,7 @@ def served(folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15
         patch.setenv("CORRAL_VRAM_SOURCE", card or "false")
         running, _ = stack.start(
             state,
-            _config(models, sha256, store, first, load_limit_s),
+            _config(models, sha256, store, first, load_limit_s, api_keys),
             port=own_port,
             first_engine_port=first,
             engine=binaries.llama_server(),
@@ -147,7 +150,12 @@ def _digests(models: Mapping[str, Served]) -> dict[str, str]:
 
 
 def _config(
-    models: Mapping[str, Served], sha256: Mapping[str, str], store: Path, first_port: int, load_limit_s: int
+    models: Mapping[str, Served],
+    sha256: Mapping[str, str],
+    store: Path,
+    first_port: int,
+    load_limit_s: int,
+    api_keys: Sequence[str],
 ) -> str:
     groups: dict[str, dict[str, object]] = {}
     for model, one in models.items():
@@ -171,6 +179,7 @@ def _config(
             "logToStdout": "both",
             "logTimeFormat": "rfc3339",
             "captureBuffer": 0,
+            "apiKeys": list(api_keys),
             "models": entries,
             "routing": {"router": {"use": "group", "settings": {"groups": groups}}},
         }
