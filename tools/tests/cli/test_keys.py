@@ -64,9 +64,9 @@ def test_a_client_that_left_the_catalog_is_listed_with_its_keys(keys, tmp_path):
 def test_the_words_of_the_rotation_are_commands(keys):
     keys("add", "photos")
 
-    _, _, said = keys("rotate", "photos")
+    _, _, message = keys("rotate", "photos")
 
-    assert "corral keys revoke photos --old" in said
+    assert "corral keys revoke photos --old" in message
     assert keys("revoke", "photos", "--old") == (0, "", "The old key of photos is invalid now.\n")
 
 
