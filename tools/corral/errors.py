@@ -47,6 +47,9 @@ __all__ = [
 ]
 
 
+_LONGEST_MESSAGE = 2000  # a value of the file may be part of it
+
+
 class ExitCode(IntEnum):
     """The four exit codes of every command."""
 
@@ -64,6 +67,12 @@ class Problem(NamedTuple):
     where: str
     message: str
 
+    def printable(self) -> Problem:
+        """The same without what a terminal would obey; its text is a file's."""
+        from corral.agent.hub_policy import printable
+
+        return self._replace(where=printable(self.where), message=printable(self.message, longest=_LONGEST_MESSAGE))
+
     def __str__(self) -> str:
         where = f" {self.where}:" if self.where else ""
         return f"{self.file}:{self.line}:{where} {self.message}"
@@ -73,7 +82,7 @@ class CatalogInvalid(Refused):
     """The catalog breaks at least one rule; ``problems`` lists all of them."""
 
     def __init__(self, problems: Sequence[Problem], directory: Path | None = None) -> None:
-        self.problems = tuple(sorted(problems))
+        self.problems = tuple(sorted(problem.printable() for problem in problems))
         count = len(self.problems)
         lines = "\n".join(str(problem) for problem in self.problems)
         again = f"corral validate --catalog {shlex.quote(str(directory))}" if directory else "corral validate"

@@ -5,6 +5,7 @@ Library code never imports this module; it raises or returns.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -16,14 +17,19 @@ from corral.errors import CannotRun
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow", "ready": "green"}
 
 
-def open_closed_streams() -> None:
-    """Where the caller closed stdout or stderr, keep other files from becoming it: results fail, messages are lost."""
+def open_streams() -> None:
+    """Make stdout and stderr usable.
+
+    Where the caller closed one, no other file must become it: results fail then, messages are lost.
+    """
     if sys.stdout is None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 1)
         sys.stdout = os.fdopen(1, "w")
     if sys.stderr is None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         sys.stderr = os.fdopen(2, "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the name of a file may be no text
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def write(text: str) -> None:
@@ -44,6 +50,13 @@ def write(text: str) -> None:
         raise CannotRun(message, next_step="Redirect stdout to another place") from None
 
 
+def visible(text: str) -> str:
+    r"""*text* with what a terminal would obey, or not show, as JSON's escapes (``\u001b``); line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in "\n\t" else json.dumps(char)[1:-1] for char in text)
+
+
 def data(text: str) -> None:
     """Print *text* to stdout as it is, with one newline at the end."""
     write(text if text.endswith("\n") else f"{text}\n")
@@ -51,7 +64,7 @@ def data(text: str) -> None:
 
 def data_json(value: Any) -> None:
     """Print *value* to stdout as JSON: indented, keys in the order given."""
-    data(json.dumps(value, indent=2, ensure_ascii=False))
+    data(visible(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
@@ -101,7 +114,7 @@ def styled(pieces: Sequence[tuple[str, str]]) -> None:
 
 def info(text: str) -> None:
     """Print *text* to stderr: progress, notes, questions."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{visible(text)}\n")
     sys.stderr.flush()
 
 

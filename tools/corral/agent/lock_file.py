@@ -10,8 +10,10 @@ import contextlib
 import errno
 import hashlib
 import json
+import os
 import re
 import shlex
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,8 @@ from .merge_markers import present as has_merge_markers
 from .merge_markers import sides
 
 VERSION = 2
+MOST_BYTES = 4 << 20
+"""Of a lock or a ledger: those of a thousand models."""
 
 Role = Literal["model", "projector"]
 
@@ -161,11 +165,15 @@ def rewrite_step(path: Path, relock: str = "corral lock") -> str:
     return f"Restore it from version control, or write it anew: rm {shlex.quote(str(path))} && {relock}"
 
 
-def content_of(path: Path) -> bytes:
-    """The bytes of *path*; an OSError also where it is a FIFO or a device, of which a read might not end."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError(errno.EINVAL, "It is no regular file", str(path))
-    return path.read_bytes()
+def content_of(path: Path, *, at_most: int = MOST_BYTES) -> bytes:
+    """The bytes of *path*; an OSError also where there are more, or it is a FIFO or a device: a read might not end."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "It is no regular file", str(path))
+        content = file.read(at_most + 1)
+    if len(content) > at_most:
+        raise OSError(errno.EFBIG, f"It has more than {at_most:,} bytes", str(path))
+    return content
 
 
 def text_of(path: Path) -> str | None:

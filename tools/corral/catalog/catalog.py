@@ -226,9 +226,9 @@ def _load(directory: Path) -> Catalog:
     if not models:
         raise Refused(f"{directory / 'models'} holds no model.", next_step="Write one: docs/models.md shows how")
     sources = {source: document.sha256 for source, document in reading.documents.items()} | reading.texts
-    measured = ledger.path_of(directory)
-    if measured.exists():  # before it is read: should it change in between, the lock is stale and not wrong
-        sources[ledger.FILE_NAME] = hashlib.sha256(measured.read_bytes()).hexdigest()
+    measured = ledger.content(directory)
+    if measured is not None:  # before it is read: should it change in between, the lock is stale and not wrong
+        sources[ledger.FILE_NAME] = hashlib.sha256(measured).hexdigest()
     return Catalog(
         directory=directory,
         models=models,

@@ -19,6 +19,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from corral.agent import merge_markers
+from corral.agent.lock_file import content_of
 from corral.catalog import invalid_values
 from corral.catalog.intent import ID_PATTERN
 from corral.errors import Refused
@@ -129,23 +130,36 @@ def path_of(catalog: Path) -> Path:
     return catalog / FILE_NAME
 
 
+def content(catalog: Path) -> bytes | None:
+    """The bytes of the ledger of the catalog folder *catalog*; None when there is no file.
+
+    Raises:
+        Refused: the file cannot be opened, or is not one.
+    """
+    path = path_of(catalog)
+    try:
+        return content_of(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {shlex.quote(str(path))}") from None
+
+
 def read(catalog: Path) -> Ledger:
     """The ledger of the catalog folder *catalog*; an empty one when nothing was measured yet.
 
     Raises:
-        Refused: the file is not a ledger of this version.
+        Refused: the file cannot be opened, or is not a ledger of this version.
     """
     path = path_of(catalog)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if (read := content(catalog)) is None:
         if path.is_symlink():
             raise _unreadable(catalog, "it is a link to a file that does not exist") from None
         return Ledger()
+    try:
+        text = read.decode("utf-8")
     except UnicodeDecodeError:
         raise _unreadable(catalog, "it is not UTF-8") from None
-    except OSError as error:
-        raise Refused(f"{path} cannot be read: {error}.", next_step=f"ls -l {shlex.quote(str(path))}") from None
     try:
         found = Ledger.model_validate_json(text, strict=True)
     except ValidationError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from corral.agent.lock_file import content_of
+from corral.catalog import yaml_reader
 from corral.files import refuse_unwritable, write_atomically
 
 RENAMED = {"slot": "group"}
@@ -42,8 +43,8 @@ def _text(file: Path) -> str:
 def _renamed(text: str) -> str | None:
     """*text* with new names for old keys; None when it has none, both names, or is not YAML."""
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError):
+        node = yaml_reader.compose(text)
+    except yaml.YAMLError:
         return None
     if not isinstance(node, yaml.MappingNode):
         return None

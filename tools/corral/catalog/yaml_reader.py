@@ -25,6 +25,7 @@ _FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,7})\.[0-9]{1,7}")
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
 # PyYAML knows what YAML 1.1 would make of a plain scalar; these are read otherwise by YAML 1.2 or by Terraform.
 _AMBIGUOUS = re.compile(r"y|n|0o[0-7]+|[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
+_MOST_BYTES, _MOST_NODES, _DEEPEST = 64 << 10, 4096, 16  # far more than any file of a catalog needs
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = {_TAG + kind for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")}
 
@@ -117,7 +118,7 @@ def read(file: Path) -> Document:
         CatalogInvalid: not readable, not UTF-8, not YAML, empty, or ambiguous; every problem with its line.
     """
     try:
-        content = content_of(file)
+        content = content_of(file, at_most=_MOST_BYTES)
         value, lines = parse(content.decode("utf-8"), file)
     except UnicodeDecodeError as error:
         raise _invalid(file, f"not UTF-8 text (byte {error.start}).") from None
@@ -134,15 +135,13 @@ def read(file: Path) -> Document:
 def parse(text: str, file: Path) -> tuple[Any, dict[KeyPath, int]]:
     """The value in *text* of *file*, and the line of each key and value (none when it is empty); raises as ``read``."""
     try:
-        node = _compose(text)
-    except RecursionError:
-        raise _invalid(file, "is nested too deep.") from None
+        node = compose(text)
+    except NotAllowed as error:
+        raise _invalid(file, f"{error.problem}.", error.problem_mark) from None
     except yaml.MarkedYAMLError as error:
         raise _invalid(file, f"not valid YAML: {error.problem}.", error.problem_mark or error.context_mark) from None
     except yaml.YAMLError as error:
         raise _invalid(file, f"not valid YAML: {error}.") from None
-    if isinstance(node, yaml.Event):
-        raise _invalid(file, "anchors and aliases are not allowed: write the value out.", node.start_mark)
     reader = _Reader(file)
     value = reader.read(node, ()) if node else None
     if reader.problems:
@@ -150,13 +149,46 @@ def parse(text: str, file: Path) -> tuple[Any, dict[KeyPath, int]]:
     return value, reader.lines
 
 
-def _compose(text: str) -> yaml.Node | yaml.Event | None:
-    """The document in *text*, or the first anchor or alias in it; None for an empty one."""
-    if "&" in text or "*" in text:  # parsing twice takes twice as long
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if getattr(event, "anchor", None):
-                return event
-    return yaml.compose(text, Loader=yaml.SafeLoader)
+class NotAllowed(yaml.MarkedYAMLError):
+    """YAML that no file of a catalog has; ``problem`` says what."""
+
+
+class _Composer(yaml.SafeLoader):
+    """Stops at the first node that is not allowed: what comes after it is never read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        self._nodes += 1
+        if getattr(event, "anchor", None):  # of an alias too
+            problem = "anchors and aliases are not allowed: write the value out"
+        elif self._depth == _DEEPEST:
+            problem = f"nested deeper than {_DEEPEST} levels"
+        elif self._nodes > _MOST_NODES:
+            problem = f"more than {_MOST_NODES} keys and values"
+        else:
+            self._depth += 1
+            node = super().compose_node(parent, index)
+            self._depth -= 1
+            return node
+        raise NotAllowed(problem=problem, problem_mark=event.start_mark)
+
+
+def compose(text: str) -> yaml.Node | None:
+    """The document in *text*; None for an empty one.
+
+    Raises:
+        NotAllowed: it has an anchor or an alias, is nested too deep, or is too long.
+        yaml.YAMLError: it is not YAML, or has more than one document.
+    """
+    composer = _Composer(text)
+    try:
+        return composer.get_single_node()
+    finally:
+        composer.dispose()
 
 
 def _invalid(file: Path, message: str, mark: Any = None) -> CatalogInvalid:

@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = next((word for word in words if not word.startswith("-")), None)
     name = f"corral {chosen}" if chosen else "corral"
     args = argparse.Namespace(debug=False)
-    output.open_closed_streams()
+    output.open_streams()
     try:
         try:
             parser = build_parser(only=chosen)
@@ -98,12 +98,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CorralError as error:
         if args.debug:
             raise
-        print(f"{name}: {error.message}", file=sys.stderr)
+        output.info(f"{name}: {error.message}")
         if error.next_step:
-            print(f"  → {options.for_catalog(error.next_step, args)}", file=sys.stderr)
+            output.info(f"  → {options.for_catalog(error.next_step, args)}")
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
+        output.info(f"{name}: interrupted")
         return 130
     except BrokenPipeError:  # the reader of stdout has gone (| head)
         return ExitCode.OK

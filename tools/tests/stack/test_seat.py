@@ -290,7 +290,7 @@ def test_what_if_takes_budgets_groups_and_flags_together(seat):
         (["context=2026-13-45", "qwen3-8b"], "with a plain value: YAML readers disagree about 2026-13-45"),
         (['context=!!int ""', "qwen3-8b"], "context: must be a whole number"),
         (["context=!!float x", "qwen3-8b"], "with a plain value: YAML readers disagree about x"),
-        (["context=" + "[" * 9999, "qwen3-8b"], "with a plain value: is nested too deep."),
+        (["context=" + "[" * 9999, "qwen3-8b"], "with a plain value: nested deeper than 16 levels."),
         (["vram_mib=99999999999999999999999999"], "YAML readers disagree about 99999999999999999999999999"),
         (
             ["smoke.expct=5", "qwen3-8b"],

@@ -315,7 +315,7 @@ def test_a_file_that_cannot_be_read_is_named(folder):
 
     (folder / "models" / "x.yaml").unlink()
     (folder / "models" / "deep.yaml").write_text("source: " + "[" * 500 + "]" * 500)
-    with pytest.raises(CatalogInvalid, match="nested too deep"):
+    with pytest.raises(CatalogInvalid, match="nested deeper than 16 levels"):
         catalog.load(folder)
 
 
