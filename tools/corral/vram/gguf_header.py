@@ -71,7 +71,7 @@ class HeaderIncomplete(Exception):
         self.needed_at_least = needed_at_least
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """One tensor of the table.
 
