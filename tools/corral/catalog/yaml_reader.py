@@ -67,8 +67,10 @@ class _Reader:
     def read(self, node: yaml.Node, path: KeyPath) -> Any:
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
+            self._require_tag(node, path, "map")
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
+            self._require_tag(node, path, "seq")
             return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
         assert isinstance(node, yaml.ScalarNode)
         return self._scalar(node, path)
@@ -91,12 +93,17 @@ class _Reader:
             result[key] = self.read(value_node, (*path, key))
         return result
 
+    def _require_tag(self, node: yaml.Node, path: KeyPath, kind: str) -> None:
+        if node.tag != _TAG + kind:
+            self.refuse(node, path, f"the tag {node.tag} is not allowed.")
+
     def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         # Terraform normalises every text that it reads: the lock must hold the same.
         text = unicodedata.normalize("NFC", node.value)
         if node.style is not None:
+            self._require_tag(node, path, "str")
             return text
-        if node.tag not in _PLAIN_TAGS:
+        if node.tag not in _PLAIN_TAGS or (text in _CONSTANTS and node.tag == f"{_TAG}str"):
             self.refuse(node, path, f"the tag {node.tag} is not allowed.")
             return text
         if text in _CONSTANTS:

@@ -75,7 +75,11 @@ def test_keys_that_terraform_reads_as_booleans_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["a: 1\n---\nb: 2\n", "a: !!python/name:os.system x\n", "a: {<<: {b: 1}}\n", "[a]: 1\n"]
+    "text",
+    [
+        *("a: 1\n---\nb: 2\n", "a: !!python/name:os.system x\n", "a: {<<: {b: 1}}\n", "[a]: 1\n"),
+        *("a: !!str true\n", "a: !!str\n", 'a: !!int "5"\n', 'a: !x "b"\n', "a: !!set {b}\n", "a: !!str\n  - b\n"),
+    ],
 )
 def test_what_is_not_plain_data_is_refused(tmp_path, text):
     with pytest.raises(CatalogInvalid):
