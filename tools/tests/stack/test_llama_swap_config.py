@@ -12,16 +12,21 @@ import re
 import socket
 import subprocess
 import sys
+import unicodedata
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from corral.engine import binaries
 from corral.terraform import local
 from tests.support.engine_process import get, wait_for
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
+from tests.support.properties import examples
 
 RECORDER = """\
 #!{python}
@@ -84,6 +89,17 @@ NASTY_WORDS = [
 ]
 
 
+WORDS = (
+    (
+        st.text(st.sampled_from("'\"\\\n\r\t #;&*~!=$-{}%a0"), max_size=4)
+        | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9)
+    )
+    .map(partial(unicodedata.normalize, "NFC"))  # as Terraform reads them
+    .filter(lambda word: "${" not in word)
+)
+"""What a lock may have in an argv, often with what shells and YAML give a meaning."""
+
+
 def free_ports(count: int) -> int:
     """The first of *count* neighbouring ports without a listener."""
     for first in range(20000, 60000, 97):
@@ -140,8 +156,9 @@ def rendered(tmp_path: Path, catalog: Path, engine: Path, start_port: int) -> Pa
     return config
 
 
-def test_every_word_of_an_argv_reaches_the_engine_unchanged(tmp_path, engine):
-    argv = ["llama-server", "-m", "${STORE}/text/model.gguf", *NASTY_WORDS, "--port", "${PORT}", "last\n#"]
+def require_unchanged(tmp_path, engine, words):
+    """Start the engine by a lock whose argv has *words*, and compare them with those that it was started with."""
+    argv = ["llama-server", "-m", "${STORE}/text/model.gguf", *words, "--port", "${PORT}", "last\n#"]
     catalog = write_catalog(tmp_path / "catalog", {"text": SMALLEST_INTENT}, argv)
     first = free_ports(2)
 
@@ -150,8 +167,19 @@ def test_every_word_of_an_argv_reaches_the_engine_unchanged(tmp_path, engine):
 
     received = json.loads((tmp_path / "words.json").read_text())
     assert received == [
-        str(engine), "-m", f"{tmp_path}/the store/text/model.gguf", *NASTY_WORDS, "--port", str(first + 1), "last\n#"
+        str(engine), "-m", f"{tmp_path}/the store/text/model.gguf", *words, "--port", str(first + 1), "last\n#"
     ]  # fmt: skip
+
+
+def test_every_word_of_an_argv_reaches_the_engine_unchanged(tmp_path, engine):
+    require_unchanged(tmp_path, engine, NASTY_WORDS)
+
+
+@settings(examples(5), phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(st.lists(WORDS, min_size=100, max_size=150))
+def test_so_does_any_word(tmp_path, engine, words):
+    """An example takes seconds: each has many words, and a word that fails is not made smaller."""
+    require_unchanged(tmp_path, engine, words)
 
 
 def test_a_group_holds_one_model_and_groups_do_not_disturb_each_other(tmp_path, engine):
