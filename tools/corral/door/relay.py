@@ -8,97 +8,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
 from . import bodies, heads, llama_swap, paths
-from .config import Client, Config
-from .keys import Keys
+from .config import Client
+from .guard import Guard
 from .refusals import Refusal, malformed
 
-_BODIES = 4  # so many of the largest may be under way at a time
 _SLICE = 256 << 10
 _ERRORS = (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY)
 _ERROR_BYTES = 64 << 10
-
-Log = Callable[[dict[str, Any]], None]
-
-
-class Limits:
-    """Seconds that a step may take."""
-
-    def __init__(
-        self, *, head: float = 10, body: float = 300, quick_answer: float = 10, stall: float = 120, linger: float = 5
-    ) -> None:
-        self.head, self.body, self.quick_answer, self.stall, self.linger = head, body, quick_answer, stall, linger
-
-
-class Guard:
-    """What all requests share.
-
-    Args:
-        config: the configuration.
-        keys: the keys of its clients.
-        log: gets an object for each request.
-        limits: of time.
-        connections: of clients, at a time.
-    """
-
-    def __init__(
-        self, config: Config, keys: Keys, log: Log, *, limits: Limits | None = None, connections: int = 400
-    ) -> None:
-        self.config, self.keys, self.log, self.limits = config, keys, log, limits or Limits()
-        self._connections = connections
-        self._exchanges: set[Exchange] = set()
-        self._is_empty = asyncio.Event()
-        self._under_way = dict.fromkeys(config.clients, 0)
-        self._held = 0
-
-    def add(self, exchange: Exchange) -> None:
-        """Count a connection; raise a Refusal when there are as many as there may be."""
-        self._exchanges.add(exchange)
-        if len(self._exchanges) > self._connections:
-            raise _busy("There are as many connections as this server holds.")
-
-    def remove(self, exchange: Exchange) -> None:
-        """Count a connection as closed."""
-        self._exchanges.discard(exchange)
-        if not self._exchanges:
-            self._is_empty.set()
-
-    async def drain(self, limit_s: float) -> None:
-        """Wait until the requests under way have their answers; after *limit_s* seconds cut them off."""
-        for exchange in list(self._exchanges):
-            if exchange.is_idle:
-                exchange.end()
-        self._is_empty.clear()
-        if self._exchanges:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_empty.wait(), limit_s)
-        for exchange in list(self._exchanges):
-            exchange.end()
-
-    def enter(self, client: Client) -> None:
-        """Count a request of *client*; raise a Refusal when it has as many as it may."""
-        if client.requests is not None and self._under_way[client.name] >= client.requests:
-            rule = f"This key may have {client.requests} requests under way at a time."
-            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too-many-requests", rule, headers={"Retry-After": "1"})
-        self._under_way[client.name] += 1
-
-    def leave(self, client: Client) -> None:
-        """Count a request of *client* as over."""
-        self._under_way[client.name] -= 1
-
-    def hold(self, size: int) -> None:
-        """Count *size* more bytes of bodies; raise a Refusal when all together are too much."""
-        self._held += size
-        if self._held > _BODIES * self.config.body_bytes:
-            raise _busy("The requests under way are as much as this server holds.")
-
-    def release(self, size: int) -> None:
-        """Count *size* bytes of bodies as forwarded."""
-        self._held -= size
 
 
 class Exchange(asyncio.Protocol):
@@ -307,6 +227,7 @@ class Exchange(asyncio.Protocol):
                 self._transport.abort()
             else:
                 self._transport.close()
+                self._limit(self._guard.limits.stall, self._transport.abort)
 
     def _refusing(self, act: Callable[[Any], None], argument: Any) -> None:
         if self._is_over:
@@ -462,10 +383,6 @@ def _is_of_llama_swap(body: bytes) -> bool:
 
 def _late(part: str) -> Refusal:
     return Refusal(HTTPStatus.REQUEST_TIMEOUT, "request-timeout", f"The {part} of the request did not come in time.")
-
-
-def _busy(rule: str) -> Refusal:
-    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "busy", rule, headers={"Retry-After": "1"})
 
 
 def _silent() -> Refusal:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from .config import Config
+from .guard import Guard, Limits, Log
 from .keys import Keys
-from .relay import Exchange, Guard, Limits, Log
+from .relay import Exchange
 
 _FILES = 8192
 _QUEUE = 1024

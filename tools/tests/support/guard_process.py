@@ -38,8 +38,8 @@ MODELS = {"tiny-text": "tiny-text", "gpt-4o": "tiny-text", "tiny-vision": "tiny-
 _LIMITED = """
 import asyncio, sys
 from pathlib import Path
-from door import __main__, config, relay, server
-limits = relay.Limits(**%r)
+from door import __main__, config, guard, server
+limits = guard.Limits(**%r)
 asyncio.run(server.serve(config.read_config(Path(sys.argv[1])), __main__._write, limits=limits))
 """
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"

@@ -1,0 +1,112 @@
+"""What all requests share: the configuration, and the counts that bound them together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from .config import Client, Config
+from .keys import Keys
+from .refusals import Refusal
+
+_BODIES = 4  # so many of the largest may be under way at a time
+
+Log = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that a step may take: of a request its head and its body, llama-swap's answer where it comes at once, a
+    client that takes nothing, and one that still sends after its answer."""
+
+    head: float = 10
+    body: float = 300
+    quick_answer: float = 10
+    stall: float = 120
+    linger: float = 5
+
+
+class Connection(Protocol):
+    """A client's connection, as far as the guard counts and ends it."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no request on it yet."""
+
+    def end(self) -> None:
+        """Close it, whatever is under way."""
+
+
+class Guard:
+    """What all requests share.
+
+    Args:
+        config: the configuration.
+        keys: the keys of its clients.
+        log: gets an object for each request.
+        limits: of time.
+        connections: of clients, at a time.
+    """
+
+    def __init__(
+        self, config: Config, keys: Keys, log: Log, *, limits: Limits | None = None, connections: int = 400
+    ) -> None:
+        self.config, self.keys, self.log, self.limits = config, keys, log, limits or Limits()
+        self._most = connections
+        self._connections: set[Connection] = set()
+        self._is_empty = asyncio.Event()
+        self._under_way = dict.fromkeys(config.clients, 0)
+        self._held = 0
+
+    def add(self, connection: Connection) -> None:
+        """Count a connection; raise a Refusal when there are as many as there may be."""
+        self._connections.add(connection)
+        if len(self._connections) > self._most:
+            raise _busy("There are as many connections as this server holds.")
+
+    def remove(self, connection: Connection) -> None:
+        """Count a connection as closed."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._is_empty.set()
+
+    async def drain(self, limit_s: float) -> None:
+        """Wait until the requests under way have their answers; after *limit_s* seconds cut them off."""
+        for connection in list(self._connections):
+            if connection.is_idle:
+                connection.end()
+        self._is_empty.clear()
+        if self._connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_empty.wait(), limit_s)
+        for connection in list(self._connections):
+            connection.end()
+
+    def enter(self, client: Client) -> None:
+        """Count a request of *client*; raise a Refusal when it has as many as it may."""
+        if client.requests is not None and self._under_way[client.name] >= client.requests:
+            rule = f"This key may have {client.requests} requests under way at a time."
+            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too-many-requests", rule, headers={"Retry-After": "1"})
+        self._under_way[client.name] += 1
+
+    def leave(self, client: Client) -> None:
+        """Count a request of *client* as over."""
+        self._under_way[client.name] -= 1
+
+    def hold(self, size: int) -> None:
+        """Count *size* more bytes of bodies; raise a Refusal when all together are too much."""
+        self._held += size
+        if self._held > _BODIES * self.config.body_bytes:
+            raise _busy("The requests under way are as much as this server holds.")
+
+    def release(self, size: int) -> None:
+        """Count *size* bytes of bodies as forwarded."""
+        self._held -= size
+
+
+def _busy(rule: str) -> Refusal:
+    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "busy", rule, headers={"Retry-After": "1"})
