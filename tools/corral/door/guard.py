@@ -20,8 +20,15 @@ Log = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds that a step may take: of a request its head and its body, llama-swap's answer where it comes at once, a
-    client that takes nothing, and one that still sends after its answer."""
+    """Seconds that a step may take.
+
+    Attributes:
+        head: of a request, until it is whole.
+        body: of a request, from its head on.
+        quick_answer: of llama-swap, where it answers at once.
+        stall: of a client that takes nothing of its answer.
+        linger: of a client that still sends when its answer is complete.
+    """
 
     head: float = 10
     body: float = 300
