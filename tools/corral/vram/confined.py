@@ -22,7 +22,7 @@ _MOST_IN_A_FILE: Final = 16 << 20
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _LEAST_WAIT_S: Final = 0.001
-_END_S: Final = 1.0
+_END_S: Final = 5.0
 
 
 class Limits(NamedTuple):

@@ -199,7 +199,7 @@ ODD = {
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
     """Little more than the worst of them takes, and half of the processor time that the reader has."""
-    monkeypatch.setattr(header_reader, "LIMITS", Limits(memory=160 << 20, processor_s=10, answer_s=20.0))
+    monkeypatch.setattr(header_reader, "LIMITS", Limits(memory=160 << 20, processor_s=10, answer_s=120.0))
 
 
 def made(content):

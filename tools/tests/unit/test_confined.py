@@ -225,7 +225,7 @@ def test_a_reader_that_takes_too_much_processor_time_is_the_files_fault(monkeypa
 
 def test_a_header_that_takes_too_much_memory_is_refused(monkeypatch):
     """The limit is lowered: within the real one no header takes that much."""
-    limited(monkeypatch, memory=48 << 20)
+    limited(monkeypatch, memory=64 << 20)
     keys = [pair(f"{number:x}", 0, b"\0") for number in range(200_000)]
 
     with pytest.raises(UnreadableHeader, match=r"^m: x\.gguf: .*takes more memory than any other\.$"):
