@@ -1,4 +1,4 @@
-"""Prints: data to stdout, messages to stderr.
+"""Prints: data to stdout, messages to stderr, both without anything that a terminal would obey.
 
 Library code never imports this module; it raises or returns.
 """
@@ -58,13 +58,13 @@ def visible(text: str) -> str:
 
 
 def data(text: str) -> None:
-    """Print *text* to stdout as it is, with one newline at the end."""
-    write(text if text.endswith("\n") else f"{text}\n")
+    """Print *text*, ``visible``, to stdout, with one newline at the end."""
+    write(visible(text if text.endswith("\n") else f"{text}\n"))
 
 
 def data_json(value: Any) -> None:
     """Print *value* to stdout as JSON: indented, keys in the order given."""
-    data(visible(json.dumps(value, indent=2, ensure_ascii=False)))
+    data(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
@@ -75,6 +75,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str =
         rows: one sequence of cells per line, each as long as *columns*.
         title: printed above the table on a terminal.
     """
+    columns, *rows = ([visible(cell) for cell in cells] for cells in (columns, *rows))
     if not sys.stdout.isatty():
         data("\n".join("\t".join(cells) for cells in (columns, *rows)))
         return
@@ -83,7 +84,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str =
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    drawn = Table(title=visible(title) or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         drawn.add_column(column, overflow="fold")
     for cells in rows:
@@ -109,11 +110,12 @@ def styled(pieces: Sequence[tuple[str, str]]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(highlight=False).print(Text.assemble(*pieces), soft_wrap=True)
+    shown = Text.assemble(*((visible(text), style) for text, style in pieces))
+    Console(highlight=False).print(shown, soft_wrap=True)
 
 
 def info(text: str) -> None:
-    """Print *text* to stderr: progress, notes, questions."""
+    """Print *text*, ``visible``, to stderr: progress, notes, questions, errors."""
     sys.stderr.write(f"{visible(text)}\n")
     sys.stderr.flush()
 

@@ -70,11 +70,11 @@ class ProgressBars:
             case progress.Finished():
                 return
         if line := progress.describe(event):
-            self._progress.console.print(line, markup=False, highlight=False)
+            self._progress.console.print(output.visible(line), markup=False, highlight=False)
 
     def _show(self, name: str, done: int, size: int | None) -> None:
         if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, total=size)
+            self._tasks[name] = self._progress.add_task(output.visible(name), total=size)
         self._progress.update(self._tasks[name], completed=done)
         if done == size and name != _TOTAL:
             self._progress.remove_task(self._tasks.pop(name))
