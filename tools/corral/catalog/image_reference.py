@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from corral.agent.hub_policy import printable
+
 _REGISTRY = r"(?:localhost|[a-zA-Z0-9-]+(?:\.[a-zA-Z0-9-]+)+)(?::[0-9]+)?|[a-zA-Z0-9-]+:[0-9]+"
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
@@ -17,6 +19,7 @@ PINNED_PATTERN = rf"^{_NAME}:{_TAG}@{_DIGEST}$"
 
 _FORM = re.compile(rf"({_NAME})(?::({_TAG}))?(?:@({_DIGEST}))?")
 _REGISTRY_AND_PATH = re.compile(rf"(?:({_REGISTRY})/)?(.*)")
+_PASSWORD = re.compile(r".*@(?!sha256:)", re.DOTALL)  # what precedes a host in an address; no image has one
 _LOOPBACK = ("localhost", "127.0.0.1")
 _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 
@@ -44,8 +47,9 @@ class ImageReference:
         """
         found = _FORM.fullmatch(text)
         if found is None:
+            shown = printable(_PASSWORD.sub("…@", text))
             raise ValueError(
-                f"{text!r} is not an image: it must be like ghcr.io/org/name:tag, in lower case, "
+                f"{shown!r} is not an image: it must be like ghcr.io/org/name:tag, in lower case, "
                 "and may end in @sha256: with 64 hexadecimal digits."
             )
         name, tag, digest = found.groups()

@@ -71,3 +71,13 @@ def test_latest_is_refused_with_the_remedy(text):
 def test_what_is_no_image_is_refused(text):
     with pytest.raises(ValueError, match="is not an image: it must be like"):
         ImageReference.parse(text)
+
+
+@pytest.mark.parametrize("digest", ["", f"@{DIGEST}"])
+@pytest.mark.parametrize("login", ["user:hunter2", "https://user:hunter2", "user:@/hunter2"])
+def test_a_password_is_refused_and_not_repeated(login, digest):
+    with pytest.raises(ValueError, match="is not an image: it must be like") as caught:
+        ImageReference.parse(f"{login}@ghcr.io/a:1{digest}")
+
+    assert str(caught.value).startswith("'…@ghcr.io/a:1")
+    assert "hunter2" not in str(caught.value)
