@@ -107,6 +107,12 @@ class Response(http.client.HTTPResponse):
         return int(found[1], 16)
 
 
+def is_encoded(headers: http.client.HTTPMessage) -> bool:
+    """Whether a body is compressed or the like: no request permits it, and what it inflates to has no limit."""
+    codings = {headers.get(name, "").lower() for name in ("Content-Encoding", "Transfer-Encoding")}
+    return bool(codings - {"", "identity", "chunked"})
+
+
 class Connection:
     """A connection to *origin*, through the proxy that the environment names, if any.
 
@@ -133,7 +139,12 @@ class Connection:
             self._headers = proxy.headers
             self._target_prefix = f"http://{origin}"
 
-    def get(self, target: str, headers: dict[str, str]) -> Response:
+    @property
+    def is_open(self) -> bool:
+        """Whether there was a connection, and with https a handshake."""
+        return self._socket is not None
+
+    def request(self, method: str, target: str, headers: dict[str, str]) -> Response:
         """Send one request; the head of the response is read, its body is not.
 
         A connection that does not work (TLS included) is an ``OSError`` or an ``http.client.HTTPException``.
@@ -142,7 +153,7 @@ class Connection:
             self._http.connect()
             # http.client forgets the socket of a response that ends with the connection; abort() may need it.
             self._socket = self._http.sock
-        self._http.request("GET", self._target_prefix + target, headers={**headers, **self._headers})
+        self._http.request(method, self._target_prefix + target, headers={**headers, **self._headers})
         response = self._http.getresponse()
         assert isinstance(response, Response)
         return response

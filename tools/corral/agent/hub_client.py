@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from .connection import Connection, Pool, Response
+from .connection import Connection, Pool, Response, is_encoded
 from .errors import CannotRun, Code, CorralError, Failed, Refused
 from .hub_policy import Address, HubPolicy, printable, shown
 
@@ -128,8 +128,7 @@ class HubFile:
                 raise self._refusal(address.url, response)
             wait = None if self._fresh_refusals else 0
             raise RetryableError(f"{what} answered {status} to a signed address", wait=wait)
-        codings = {response.headers.get(name, "").lower() for name in ("Content-Encoding", "Transfer-Encoding")}
-        if codings - {"", "identity", "chunked"}:
+        if is_encoded(response.headers):
             raise RetryableError(
                 f"{what} is compressed, though it was requested as it is", becomes=Failed, code=Code.HUB_ANSWER
             )
@@ -149,7 +148,7 @@ class HubFile:
             except ConnectionAbortedError as error:
                 raise RetryableError(str(error)) from error
             try:
-                return RangeResponse(self._pool, connection, connection.get(target, headers))
+                return RangeResponse(self._pool, connection, connection.request("GET", target, headers))
             except ssl.SSLCertVerificationError as error:
                 self._pool.give_back(connection, reusable=False)
                 raise CannotRun(
@@ -161,7 +160,7 @@ class HubFile:
             except (OSError, http.client.HTTPException) as error:
                 self._pool.give_back(connection, reusable=False)
                 if connection.fresh:
-                    raise RetryableError(f"{origin}: {_reason(error)}") from error
+                    raise RetryableError(f"{origin}: {reason_of(error)}") from error
                 # The server closed an idle connection: a new one may work.
 
     def _refusal(self, url: str, response: RangeResponse) -> CorralError:
@@ -222,7 +221,7 @@ class RangeResponse:
         try:
             return self._response.receive(buffer)
         except (OSError, http.client.HTTPException) as error:
-            raise RetryableError(f"{self._connection.origin}: {_reason(error)}") from error
+            raise RetryableError(f"{self._connection.origin}: {reason_of(error)}") from error
 
     def close(self) -> None:
         """Return the connection to the pool; a short rest is read first, so that it can be used again."""
@@ -259,7 +258,8 @@ def _retry_after(value: str | None) -> float | None:
     return wait if wait > 0 else None
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why a connection failed, as a clause that can be printed."""
     if isinstance(error, TimeoutError):
         return "no byte arrived in time"
     if isinstance(error, ConnectionRefusedError):

@@ -5,7 +5,7 @@ Everything that reads a hub follows these rules: `corral lock`, and the agent.
 * A request goes to an https address, or to a host that the operator allowed by name (``CORRAL_ALLOW_HTTP``), or, where
   the hub itself is on this machine, to loopback.  An address with a user name or password is refused.
 * The token is for the origin of the hub's endpoint, as long as no other origin redirected there.
-* An answer has a size, a listing a number of pages and a time, and bytes arrive at a least rate (``Budgets``).
+* All answers about a repository have a size, a number and a time, and a file arrives at a least rate (``Budgets``).
 * Text from elsewhere reaches a message through ``printable``, an address through ``shown``.
 """
 
@@ -61,9 +61,9 @@ class Address(NamedTuple):
 class Budgets:
     """The most that is accepted from a hub; sizes in bytes, after inflation, times in seconds."""
 
-    answer_bytes: int = 32 << 20  # of one answer of the API
-    pages: int = 100  # of one listing
-    listing_seconds: float = 120.0  # for all pages of it
+    listing_bytes: int = 8 << 20  # of all answers about one repository: enough for 20,000 files
+    listing_requests: int = 100
+    listing_seconds: float = 120.0
     least_rate: float = 64 << 10  # bytes a second, of all connections of a transfer together
     window_seconds: float = 60.0  # what the rate is an average over
 

@@ -36,6 +36,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
+_LONGEST_PATH = 1024
+_LONGEST_NAME = 255  # bytes, as file systems have it
+
 _STORE_FOLDERS = ("blobs", "sets")  # beside the models' links: no model may have such a name
 
 _TOP_KEYS = {"version", "models"}
@@ -101,6 +104,17 @@ class Lock:
                 fields={"models": " ".join(unknown)},
             )
         return tuple(model for model in self.models.values() if not ids or model.id in ids)
+
+
+def is_repo_path(path: str) -> bool:
+    """Whether *path* names a file inside a repo, by a name that every file system and terminal takes as it is."""
+    parts = path.split("/")
+    return (
+        path.isprintable()
+        and "\\" not in path
+        and len(path) <= _LONGEST_PATH
+        and all(part not in ("", ".", "..") and len(part.encode()) <= _LONGEST_NAME for part in parts)
+    )
 
 
 def sealed(text: str) -> str:
@@ -293,10 +307,9 @@ class _Reader:
         entry = self.mapping(value, where)
         self.no_other_keys(entry, _FILE_KEYS, where)
         path, role, size, sha256 = (entry.get(key) for key in ("path", "role", "size", "sha256"))
-        if not isinstance(path, str) or not path or _CONTROL.search(path) or not (on_disk or path.isprintable()):
+        if not isinstance(path, str) or not path or _CONTROL.search(path):
             self.refuse(f"{where}.path is {path!r}; it must be the path of a file")
-        parts = path.split("/")
-        if not on_disk and ("\\" in path or any(part in ("", ".", "..") for part in parts)):
+        if not on_disk and not is_repo_path(path):
             self.refuse(f"{where}.path is {path!r}; it must stay inside the repo: no leading '/', no '..', no '\\'")
         if role not in ("model", "projector"):
             self.refuse(f"{where}.role is {role!r}; it must be model or projector")

@@ -10,23 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import httpx2
-from huggingface_hub import HfApi, constants
 from huggingface_hub import errors as hub_errors
 from huggingface_hub.hf_api import ModelInfo, RepoFile
 
-from corral.agent.hub_client import Hub
+from corral.agent.hub_policy import HubPolicy
 from corral.agent.lock_file import LockedFile, Role
 from corral.catalog.intent import Model, Source
-from corral.errors import HubUnavailable, HubUnreachable, Refused, RevisionMissing
+from corral.errors import HubUnavailable, Refused, RevisionMissing
 from corral.hub import select
+from corral.hub.answers import MOST_FILE_BYTES
+from corral.hub.hub_api import CHECK_HUB, HubApi
 from corral.hub.resolved import Resolved
 
-# Else the library sends one more request, for a list of programs of which its User-Agent would name the running one.
-constants.HF_HUB_DISABLE_TELEMETRY = True
-
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_TIMEOUT_SECONDS = 15
 
 
 def resolve(model: Model, catalog_dir: Path, *, revision: str | None = None) -> Resolved:
@@ -47,19 +43,18 @@ def resolve(model: Model, catalog_dir: Path, *, revision: str | None = None) -> 
     if source.path is not None:
         return _on_disk(model, source.path, catalog_dir)
     assert source.repo is not None
-    api = HfApi(endpoint=Hub.from_environment().endpoint)
-    with _hub_errors(source, api.endpoint):
-        info = api.model_info(source.repo, revision=revision or source.revision, timeout=_TIMEOUT_SECONDS)
-        if info.sha is None or not _COMMIT.fullmatch(info.sha):
-            raise HubUnavailable(f"{api.endpoint} names no commit for {source.repo}@{source.revision}.")
-        tree = api.list_repo_tree(source.repo, recursive=True, revision=info.sha)
-        listing = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
+    policy = HubPolicy.from_environment()
+    hub = HubApi(policy)
+    with _hub_errors(source, policy):
+        info = hub.report(source.repo, revision or source.revision or "main")
+        assert info.sha
+        listing = hub.files(source.repo, info.sha)
     try:
         chosen = _choose(model, listing)
     except Refused as error:
         raise Refused(f"{source.repo}@{info.sha[:12]}: {error.message}", next_step=error.next_step) from None
-    with _hub_errors(source, api.endpoint):
-        files = tuple(_locked(api, source.repo, info.sha, listing[path], role) for path, role in chosen)
+    with _hub_errors(source, policy):
+        files = tuple(_locked(hub, source.repo, info.sha, listing[path], role) for path, role in chosen)
     return Resolved(repo=source.repo, revision=info.sha, licence=_licence(info), files=files)
 
 
@@ -83,16 +78,21 @@ def _licence(info: ModelInfo) -> str | None:
     return next((tag.removeprefix("license:") for tag in info.tags or [] if tag.startswith("license:")), None)
 
 
-def _locked(api: HfApi, repo: str, commit: str, entry: RepoFile, role: Role) -> LockedFile:
+def _locked(hub: HubApi, repo: str, commit: str, entry: RepoFile, role: Role) -> LockedFile:
     size, sha256 = (entry.lfs.size, entry.lfs.sha256) if entry.lfs else (entry.size, None)
     if sha256 is None:
         # Some hubs list no LFS data; the HEAD of the file has it.
-        head = api.get_hf_file_metadata(url=f"{api.endpoint}/{repo}/resolve/{commit}/{entry.path}")
-        size, sha256 = size if head.size is None else head.size, head.etag
+        stated, sha256 = hub.size_and_sha256(repo, commit, entry.path)
+        size = size if stated is None else stated
     if sha256 is None or not _SHA256.fullmatch(sha256):
         raise Refused(
             f"{repo}@{commit[:12]}: the hub gives no sha256 for {entry.path}, so it could not be verified.",
             next_step="Choose a repository that keeps its GGUF files in LFS or Xet",
+        )
+    if not 0 < size <= MOST_FILE_BYTES:
+        raise Refused(
+            f"{repo}@{commit[:12]}: {entry.path} has {size:,} bytes, and no model has that size.",
+            next_step="Choose another repository",
         )
     return LockedFile(path=entry.path, role=role, size=size, sha256=sha256)
 
@@ -129,12 +129,13 @@ def _hashed(path: str, role: Role, catalog_dir: Path) -> LockedFile:
 
 
 @contextmanager
-def _hub_errors(source: Source, endpoint: str) -> Iterator[None]:
+def _hub_errors(source: Source, policy: HubPolicy) -> Iterator[None]:
     """Turns the hub client's exceptions into ours; what is not known here stays a bug with its traceback."""
+    endpoint = policy.endpoint
     try:
         yield
     except hub_errors.GatedRepoError:
-        token = "the token in HF_TOKEN has no access" if os.environ.get("HF_TOKEN") else "no token was given"
+        token = "the token in HF_TOKEN has no access" if policy.token else "no token was given"
         raise Refused(
             f"{source.repo} is gated, and {token}.",
             next_step=f"Accept its terms at {endpoint}/{source.repo}, then: export HF_TOKEN=<your token>",
@@ -149,6 +150,10 @@ def _hub_errors(source: Source, endpoint: str) -> Iterator[None]:
             f"There is no repository {source.repo} on {endpoint}, or it is private.",
             next_step="Correct source.repo; for a private repository: export HF_TOKEN=<your token>",
         ) from None
+    except hub_errors.HFValidationError:
+        raise Refused(
+            f"{source.repo} is no name that a repository of the hub may have.", next_step="Correct source.repo"
+        ) from None
     except hub_errors.HfHubHTTPError as error:
         status = error.response.status_code
         if status in (401, 403):
@@ -156,13 +161,6 @@ def _hub_errors(source: Source, endpoint: str) -> Iterator[None]:
                 f"{endpoint} refuses {source.repo} (HTTP {status}).",
                 next_step="Check the token in HF_TOKEN and its access",
             ) from None
-        raise HubUnavailable(
-            f"{endpoint} answers HTTP {status} for {source.repo}.", next_step="Try again in a minute: corral lock"
-        ) from None
-    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        raise HubUnreachable(endpoint, str(error) or type(error).__name__) from None
-    except (httpx2.HTTPError, OSError) as error:
-        raise HubUnavailable(
-            f"{endpoint} does not answer: {str(error) or type(error).__name__}.",
-            next_step="Check the network and HF_ENDPOINT, then: corral lock",
-        ) from None
+        raise HubUnavailable(f"{endpoint} answers HTTP {status} for {source.repo}.", next_step=CHECK_HUB) from None
+    except httpx2.HTTPError as error:
+        raise HubUnavailable(f"{endpoint}: {error}.", next_step=CHECK_HUB) from None

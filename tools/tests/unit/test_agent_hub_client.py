@@ -67,12 +67,12 @@ def test_a_connection_is_handed_over_only_when_its_response_is_closed(tmp_path, 
         closed.append(one.last_response.isclosed())
         give_back(pool, one, reusable=reusable)
 
-    def get(one, *request):
-        one.last_response = send(one, *request)
+    def request(one, *words):
+        one.last_response = send(one, *words)
         return one.last_response
 
-    send = Connection.get
-    monkeypatch.setattr(Connection, "get", get)
+    send = Connection.request
+    monkeypatch.setattr(Connection, "request", request)
     monkeypatch.setattr(connection.Pool, "give_back", checked)
     with shop(tmp_path) as one:
         one.fetch()
@@ -161,7 +161,7 @@ def test_an_untrusted_certificate_fails_without_retries_and_names_the_remedy(tmp
     def fail(*_args, **_kw):
         raise error
 
-    monkeypatch.setattr(Connection, "get", fail)
+    monkeypatch.setattr(Connection, "request", fail)
     with shop(tmp_path) as one, pytest.raises(CannotRun, match="is not trusted: self-signed certificate") as caught:
         one.fetch()
     assert "SSL_CERT_FILE" in caught.value.next_step

@@ -135,7 +135,7 @@ def test_what_is_no_manifest_has_no_digest(registry, kind):
 def test_more_than_a_manifest_is_not_read(registry):
     registry.manifests["org/server:v1"] = (INDEX, b" " * (5 << 20))
 
-    with pytest.raises(Refused, match="no manifest"):
+    with pytest.raises(CannotRun, match="more than 4 MiB"):
         digest_at_registry(image(registry))
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
+from huggingface_hub import HfApi, constants
 
 from corral.catalog.intent import Model
 from corral.demo.hub import Answer, Hub, RepoContent
@@ -43,11 +44,11 @@ class ListsNoHashes(Hub):
         return replace(answer, content=body, length=len(body))
 
 
-class Fails(Hub):
-    """A hub in trouble."""
+class ListsNothing(Hub):
+    """A hub in trouble, which would have its clients wait for an hour."""
 
     def answer(self, request):
-        return Answer(500)
+        return Answer(503, {"Retry-After": "3600"}) if "/tree/" in request.path else super().answer(request)
 
 
 @pytest.fixture
@@ -134,6 +135,53 @@ def test_a_gated_repository_names_the_page_and_the_variable(start, tmp_path, mon
     assert resolve(model(), tmp_path).repo == REPO
 
 
+def test_only_the_variables_of_the_agent_name_a_token(start, tmp_path, monkeypatch):
+    hub = start(token="secret")
+    monkeypatch.setenv("HUGGING_FACE_HUB_TOKEN", "secret")
+    monkeypatch.setenv("HF_OIDC_RESOURCE", "org")
+    with pytest.raises(Refused, match="no token was given"):
+        resolve(model(), tmp_path)
+    assert {request.headers.get("authorization") for request in hub.log} == {None}
+
+    (tmp_path / "token").write_text("secret\n")
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+    assert resolve(model(), tmp_path).repo == REPO
+
+
+def test_the_library_is_given_back_as_it_was(start, tmp_path):
+    hub = start()
+    resolve(model(), tmp_path)
+    hub.log.clear()
+
+    assert HfApi(endpoint=hub.endpoint, token=False).model_info(REPO).id == REPO
+    assert [request.headers["user-agent"].split("/")[0] for request in hub.log] == ["unknown"]
+
+
+def test_offline_mode_sends_nothing(start, tmp_path, monkeypatch):
+    hub = start()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    with pytest.raises(HubUnavailable, match="HF_HUB_OFFLINE forbids requests"):
+        resolve(model(), tmp_path)
+    assert hub.log == []
+
+
+@pytest.mark.parametrize("repo", ["org/na--me", "org/.name", "org/" + "n" * 100])
+def test_a_name_that_no_repository_may_have_is_refused(start, tmp_path, repo):
+    start()
+
+    with pytest.raises(Refused, match="is no name that a repository of the hub may have"):
+        resolve(model(repo=repo), tmp_path)
+
+
+@pytest.mark.parametrize("path", ["100% Q4_K_M?.gguf", "a#b Q4_K_M;,.gguf", "模型 Q4_K_M.gguf"])
+def test_a_name_that_an_address_must_quote_is_found_by_its_head_too(start, tmp_path, path):
+    start(ListsNoHashes, files={path: b"weights"})
+
+    [file] = resolve(model(), tmp_path).files
+    assert (file.path, file.size) == (path, 7)
+
+
 def test_a_missing_file_names_repository_and_commit(start, tmp_path):
     hub = start()
     commit = hub.repositories.commit(REPO, "main").id[:12]
@@ -142,11 +190,13 @@ def test_a_missing_file_names_repository_and_commit(start, tmp_path):
         resolve(model(quant="Q5_0"), tmp_path)
 
 
-def test_a_hub_in_trouble_is_not_the_catalogs_fault(start, tmp_path):
-    start(Fails)
+def test_a_hub_in_trouble_is_reported_at_once_and_not_the_catalogs_fault(start, tmp_path):
+    hub = start(ListsNothing)
 
-    with pytest.raises(HubUnavailable, match="answers HTTP 500 for org/model-GGUF"):
+    with pytest.raises(HubUnavailable, match=r"org/model-GGUF/tree/\w+ answers HTTP 503") as caught:
         resolve(model(), tmp_path)
+    assert caught.value.next_step == "Try again in a minute: corral lock"
+    assert [request.status for request in hub.log] == [200, 503]
 
 
 @pytest.mark.parametrize("failure", [ConnectionRefusedError("refused"), socket.gaierror("no such name")], ids=repr)
