@@ -165,7 +165,8 @@ class Connection:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, also where an answer that was given up still refers to its socket."""
+        self.abort()
         self._http.close()
 
 

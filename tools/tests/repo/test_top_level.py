@@ -10,7 +10,10 @@ from corral import paths
 from tests.support import clone
 
 ALLOWED = {"terraform", "ansible", "tools", "docs", "post-mortems", "Makefile"}
-CUSTOMARY = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", ".ci", ".github", ".editorconfig", ".gitignore"}
+CUSTOMARY = {
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
+    *(".ci", ".github", ".editorconfig", ".gitignore"),
+}
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -39,7 +40,7 @@ def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo):
     assert done.returncode == 0, done.stderr
     for model in ("tiny-text", "tiny-think", "tiny-vision"):
         assert f"\n{model}\tanswer\tpassed\t" in done.stdout
-    assert '"content":"OK"' in done.stderr
+    assert ('"content":"OK"' if shutil.which("curl") else "there is no curl on this machine") in done.stderr
     assert stack.running(demo.state) is None
     assert clone.state() == before
 

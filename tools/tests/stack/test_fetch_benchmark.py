@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.shells import program
+
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "fetch.py"
 # G4 stands for G4 and G5.  G8 counts what the server has sent and a starved agent has not read yet, so it depends on
 # the machine's load; test_agent_fetch.py kills downloads while the hub holds back the rest.
@@ -11,6 +13,7 @@ NOT_SPEED = ("G4",)
 
 
 def test_the_small_benchmark_meets_the_goals_that_are_no_speeds(tmp_path):
+    program("curl")
     command = [sys.executable, str(BENCHMARK), "--small", "--only", *NOT_SPEED, "--folder", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -16,6 +16,7 @@ from corral.why.facts import StackFacts
 from corral.why.next_steps import StepOptions, commands
 from tests.support.engine_process import Stream, chat, wait_for
 from tests.support.served import Served, served
+from tests.support.shells import program
 from tests.support.why_command import (
     completion,
     diagnose,
@@ -157,6 +158,7 @@ def test_another_server_on_the_port_of_a_model_is_not_taken_for_its_engine(stack
 
 
 def test_the_command_that_unloads_a_model_is_one_that_llama_swap_has(stack):
+    program("curl")
     # The embedded engine is on no card, so no real preflight blames it: here only the command is tried.
     chat(stack.endpoint, "Hello.", model="good")
     facts = StackFacts("running", stack.endpoint)

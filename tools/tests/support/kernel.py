@@ -14,9 +14,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 import pytest
+
+from corral import paths
 
 OTHER_UID = 65534
 _UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
@@ -49,6 +52,17 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
             not_permitted(f"a small disk cannot be mounted here: {holder.communicate()[1]}")
         yield Path(f"/proc/{holder.pid}/root{folder}")
         holder.communicate()
+
+
+@contextmanager
+def on_a_disk(folder: Path) -> Iterator[Path]:
+    """*folder*; where it is in memory, as in /tmp of Debian 13, a new one in the user's cache."""
+    kind = subprocess.run(["stat", "--file-system", "--format=%T", folder], capture_output=True, text=True, check=True)
+    if kind.stdout.strip() != "tmpfs":
+        yield folder
+        return
+    with TemporaryDirectory(dir=paths.cache_dir(), prefix="test-") as own:
+        yield Path(own)
 
 
 def fill(folder: Path) -> Path:

@@ -15,14 +15,20 @@ from corral.agent.stopping import Stopped
 from corral.agent.warm import warm
 from corral.errors import CannotRun, Refused
 from tests.support.fetching import MIB, shop
-from tests.support.kernel import OTHER_UID, forget_cached, memory_cgroup
+from tests.support.kernel import OTHER_UID, forget_cached, memory_cgroup, on_a_disk
 
 SIZE = 24 * MIB
 
 
 @pytest.fixture
-def one(tmp_path):
-    with shop(tmp_path, size=SIZE) as made:
+def disk(tmp_path):
+    with on_a_disk(tmp_path) as folder:
+        yield folder
+
+
+@pytest.fixture
+def one(disk):
+    with shop(disk, size=SIZE) as made:
         made.fetch()
         yield made
 
@@ -48,8 +54,8 @@ def test_measuring_reads_nothing(one):
     assert cached_bytes(one.published) == before < SIZE / 2
 
 
-def test_a_part_is_measured_as_a_part_also_beyond_four_gigabytes(tmp_path):
-    path = tmp_path / "large"
+def test_a_part_is_measured_as_a_part_also_beyond_four_gigabytes(disk):
+    path = disk / "large"
     with path.open("wb") as file:
         file.truncate(5 << 30)
         os.pwrite(file.fileno(), b"x" * MIB, (5 << 30) - MIB)

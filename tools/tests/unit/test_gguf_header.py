@@ -9,6 +9,7 @@ import struct
 
 import pytest
 
+from corral.engine import openmp
 from corral.errors import UnreadableHeader
 from corral.vram import ggml_types, gguf_header
 from corral.vram.gguf_header import (
@@ -83,6 +84,7 @@ def test_every_shard_of_a_split_model_is_read(tmp_path):
 
 
 def test_the_formats_are_the_engines_own():
+    openmp.provide()
     from xllamacpp import xllamacpp as extension
 
     engine = ctypes.CDLL(extension.__file__)

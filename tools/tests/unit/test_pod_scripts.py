@@ -13,7 +13,7 @@ import pytest
 
 from corral.paths import REPOSITORY
 from tests.support.engine_process import free_port
-from tests.support.shells import SHELLS, shell
+from tests.support.shells import SHELLS, program, shell
 
 MODULE = REPOSITORY / "terraform" / "modules" / "llama-swap"
 BUSY = [{"id": "1", "model": "chat"}]
@@ -89,6 +89,8 @@ def llama_swap():
 
 @pytest.fixture(params=sorted(SHELLS))
 def run(request):
+    program("curl")
+
     def run(script: str, *words: object, traced: bool = False) -> subprocess.CompletedProcess[str]:
         command = [*shell(request.param), *(["-x"] if traced else []), MODULE / script, *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
