@@ -288,7 +288,7 @@ def test_what_if_takes_budgets_groups_and_flags_together(seat):
         (["contxt=5", "qwen3-8b"], "Did you mean context?"),
         (["slot=chat", "qwen3-8b"], "slot is called group now.\n  → corral seat --what-if group=chat MODEL"),
         (["context=2026-13-45", "qwen3-8b"], "with a plain value: YAML readers disagree about 2026-13-45"),
-        (['context=!!int ""', "qwen3-8b"], "context: must be a whole number"),
+        (['context=!!int ""', "qwen3-8b"], "the tag tag:yaml.org,2002:int is not allowed"),
         (["context=!!float x", "qwen3-8b"], "with a plain value: YAML readers disagree about x"),
         (["context=" + "[" * 9999, "qwen3-8b"], "with a plain value: nested deeper than 16 levels."),
         (["vram_mib=99999999999999999999999999"], "YAML readers disagree about 99999999999999999999999999"),
