@@ -121,9 +121,8 @@ def _fields(lines: list[str]) -> Iterable[tuple[str, str]]:
 
 def _length(fields: dict[str, str]) -> int:
     if "transfer-encoding" in fields:
-        if "content-length" in fields:
-            raise malformed("A request has content-length or transfer-encoding, not both.")
-        raise Refusal(HTTPStatus.LENGTH_REQUIRED, "length-required", "A request with a body needs content-length.")
+        rule = "The length of a body must stand in content-length; transfer-encoding is not accepted."
+        raise Refusal(HTTPStatus.LENGTH_REQUIRED, "length-required", rule)
     length = fields.get("content-length", "0")
     if not _LENGTH.fullmatch(length):
         raise malformed("The field content-length must be a number.")

@@ -217,17 +217,14 @@ class Exchange(asyncio.Protocol):
         self._sent += len(data)
         self._transport.write(data)
 
-    def answer_ended(self, error: Exception | None) -> None:
-        """llama-swap has closed its connection; the client gets a clean end only if it did so without *error*."""
+    def answer_ended(self) -> None:
+        """llama-swap has closed its connection; the framing of the answer shows the client whether it is whole."""
         if self._first_byte is None:
             self._refuse(_down())
         elif not self._is_over:
             self._finish()
-            if error:
-                self._transport.abort()
-            else:
-                self._transport.close()
-                self._limit(self._guard.limits.stall, self._transport.abort)
+            self._transport.close()
+            self._limit(self._guard.limits.stall, self._transport.abort)
 
     def _refusing(self, act: Callable[[Any], None], argument: Any) -> None:
         if self._is_over:
@@ -335,11 +332,11 @@ class Upstream(asyncio.Protocol):
         """Close at once; llama-swap then frees the model's slot."""
         self._transport.abort()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, _: Exception | None) -> None:
         if self._receive == self._receive_error and self._response:
             self._exchange.failed(self._response, self._received)
         else:
-            self._exchange.answer_ended(error)
+            self._exchange.answer_ended()
 
     def _send(self) -> None:
         while self._may_write and self._at < len(self._body):

@@ -198,8 +198,8 @@ def run_guard(
     document = settings(folder, upstream, **changes)
     config = folder / "guard.json"
     config.write_text(json.dumps(document))
-    command = [sys.executable, "-W", "error", "-m", "door"] if not limits else [sys.executable, "-c", _LIMITED % limits]
-    command.append(str(config))
+    program = ["-c", _LIMITED % limits] if limits else ["-m", "door"]
+    command = [sys.executable, "-S", "-s", "-W", "error", *program, str(config)]  # with the standard library alone
     environment = {**os.environ, "PYTHONPATH": str(Path(door.__file__).parents[1])}
     with (folder / "guard.err").open("wb") as errors:
         process = subprocess.Popen(wrap(command), stdout=subprocess.PIPE, stderr=errors, env=environment)
