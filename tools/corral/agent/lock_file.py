@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
@@ -30,11 +31,12 @@ MOST_BYTES = 4 << 20
 
 Role = Literal["model", "projector"]
 
-_MODEL_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_MODEL_ID = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LARGEST_FILE = 1 << 50
 
 _LONGEST_PATH = 1024
 _LONGEST_NAME = 255  # bytes, as file systems have it
@@ -133,7 +135,7 @@ def is_sealed(text: str) -> bool:
 class NotALock(Exception):
     """A text is no lock of this corral's version; ``reason`` ends a sentence that begins with its path."""
 
-    code: Literal["unreadable", "merge", "version"]
+    code: Literal["unreadable", "merge", "version", "seal", "content"]
     reason: str
 
 
@@ -158,6 +160,27 @@ def document_of(path: Path, text: str) -> dict[str, Any]:
         has = "no version" if version is None else f"version {json.dumps(version)}"
         raise NotALock("version", f"has {has}, and this corral reads version {VERSION}")
     return found
+
+
+def models_in(path: Path, text: str, *, is_extract: bool = False) -> dict[str, LockedModel]:
+    """The models in *text* of *path*: a lock with its seal, or an extract, which has none.
+
+    Raises:
+        NotALock: it was edited, JSON readers disagree about it, or it holds anything that is not understood.
+        Refused: only a newer corral writes its version.
+    """
+    top = document_of(path, text)
+    if not is_extract and not is_sealed(text):
+        why = "was edited or merged after `corral lock` had written it: its seal does not match"
+        raise NotALock("seal", why)
+    try:
+        json.loads(text, object_pairs_hook=_object, parse_constant=_number, parse_float=_number)
+    except ValueError as error:
+        raise NotALock("unreadable", f"is not JSON that all readers read alike ({error})") from None
+    reader = _Reader(path)
+    reader.no_other_keys(top, _TOP_KEYS | _TOP_KEYS_NOT_READ, "the lock")
+    entries = reader.mapping(top.get("models"), "models")
+    return {name: reader.model(name, entries[name]) for name in sorted(entries)}
 
 
 def objects_in(path: Path, text: str) -> list[dict[str, Any]]:
@@ -218,6 +241,21 @@ def _parse(path: Path, text: str) -> Any:
     return document
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the key {json.dumps(name):.80} stands twice")
+        found[name] = value
+    return found
+
+
+def _number(text: str) -> float:
+    if math.isfinite(value := float(text)):
+        return value
+    raise ValueError(f"{text:.40} is no number of JSON")
+
+
 def read_lock(path: Path) -> Lock:
     """Read and check the lock at *path*: a whole lock with its seal, or the extract that the download Job mounts.
 
@@ -230,16 +268,10 @@ def read_lock(path: Path) -> Lock:
     if (text := text_of(path)) is None:
         raise _unusable(path, f"There is no lock: {path} does not exist.")
     try:
-        top = document_of(path, text)
+        is_extract = _is_extract(document_of(path, text))
+        return Lock(path=path, models=models_in(path, text, is_extract=is_extract))
     except NotALock as error:
         raise _unusable(path, f"{path} {error.reason}.", rewrite_step(path)) from None
-    if not (_is_extract(top) or is_sealed(text)):
-        message = f"{path} was edited or merged after `corral lock` had written it: its seal does not match."
-        raise _unusable(path, message)
-    reader = _Reader(path)
-    reader.no_other_keys(top, _TOP_KEYS | _TOP_KEYS_NOT_READ, "the lock")
-    entries = reader.mapping(top.get("models"), "models")
-    return Lock(path=path, models={name: reader.model(name, entries[name]) for name in sorted(entries)})
 
 
 def _is_extract(top: Mapping[str, Any]) -> bool:
@@ -253,13 +285,13 @@ def _unusable(path: Path, message: str, next_step: str = "corral lock") -> Refus
 
 
 class _Reader:
-    """The checks; each refusal names the file, the place and the rule."""
+    """The checks; each refusal names the place and the rule."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def refuse(self, what: str) -> NoReturn:
-        raise _unusable(self.path, f"{self.path}: {what}.")
+        raise NotALock("content", f"is not a lock that this corral can read: {what}")
 
     def mapping(self, value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -274,7 +306,8 @@ class _Reader:
     def model(self, name: str, value: Any) -> LockedModel:
         where = f"models.{printable(name)}"
         if not _MODEL_ID.fullmatch(name):
-            self.refuse(f"{where}: a model's id is made of a-z, 0-9, '.' and '-', and begins with a letter or digit")
+            rule = "is made of a-z, 0-9, '.' and '-', begins with a letter or digit, and has 63 at most"
+            self.refuse(f"{where}: a model's id {rule}")
         if name in _STORE_FOLDERS:
             self.refuse(f"{where}: the store itself has a folder of that name")
         entry = self.mapping(value, where)
@@ -313,8 +346,8 @@ class _Reader:
             self.refuse(f"{where}.path is {path!r}; it must stay inside the repo: no leading '/', no '..', no '\\'")
         if role not in ("model", "projector"):
             self.refuse(f"{where}.role is {role!r}; it must be model or projector")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            self.refuse(f"{where}.size is {size!r}; it must be a number of bytes above 0")
+        if type(size) is not int or not 0 < size <= _LARGEST_FILE:
+            self.refuse(f"{where}.size is {size!r:.40}; it must be a number of bytes above 0, and at most 1 PiB")
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
             self.refuse(f"{where}.sha256 is {sha256!r}; it must be 64 hexadecimal digits in lower case")
         if on_disk:

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from corral.agent import lock_file
-from corral.agent.lock_file import LockedFile, is_sealed, sealed
+from corral.agent.lock_file import LockedFile, sealed
 from corral.catalog import invalid_values
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
@@ -282,12 +282,9 @@ def _read(path: Path) -> Lock | Stale | None:
     if (text := lock_file.text_of(path)) is None:
         return None
     try:
-        lock_file.document_of(path, text)
+        lock_file.models_in(path, text)
     except lock_file.NotALock as error:
         return Stale("lock", path.name, error.code, error.reason)
-    if not is_sealed(text):
-        why = "was edited or merged after `corral lock` had written it: its seal does not match"
-        return Stale("lock", path.name, "seal", why)
     try:
         lock = Lock.model_validate_json(text, strict=True)
     except ValidationError as error:

@@ -626,6 +626,6 @@ def test_a_size_in_quotes_is_not_a_size(folder, hub):
     locked(folder, hub)
     edit_lock(folder, lambda document: document["models"]["text"]["files"][0].update(size="100"))
 
-    why = r"is not a lock that this corral can read: models\.text\.files\.0\.size: must be a whole number, not '100'\."
+    why = r"is not a lock that this corral can read: models\.text\.files\[0\]\.size is '100'; it must be a number"
     with pytest.raises(LockStale, match=why):
         lock.read(folder / "lock.json")
