@@ -294,7 +294,8 @@ class StubLlamaSwap:
             received = b""
             while b"\r\n\r\n" not in received and (data := connection.recv(1 << 16)):
                 received += data
-            head, _, body = received.partition(b"\r\n\r\n")
+            head, _, rest = received.partition(b"\r\n\r\n")
+            body = bytearray(rest)
             length = int((re.search(rb"Content-Length: (\d+)", head) or [b"", b"0"])[1])
             while len(body) < length and (data := connection.recv(1 << 20)):
                 body += data
