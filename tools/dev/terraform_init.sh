@@ -3,7 +3,8 @@
 #   make init                 keeps the backend; the first is a file in the stack's own folder
 #   make init BACKEND=pg      PostgreSQL, schema "llama-cpp", at PG_CONN_STR
 #   make init BACKEND=local   a file in the stack's own folder again
-# Terraform asks before it copies an existing state.  Exit 2: wrong usage.
+# Terraform asks before it copies an existing state.  The first init pins the provider by its hash, in .terraform.lock.hcl;
+# every later one refuses another provider, except with ARGS=-upgrade.  Exit 2: wrong usage.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -43,9 +44,13 @@ options=(-input=false)
 if [ "$before" != "$(cat "$override" 2>/dev/null || true)" ]; then
   options=(-migrate-state) # asks before it copies
 fi
+pins=$stack/.terraform.lock.hcl
+[ ! -e "$pins" ] || [[ " $* " == *" -upgrade"* ]] || options+=(-lockfile=readonly)
 [ -t 1 ] || options+=(-no-color) # Terraform also colours output into a file
 if ! "$terraform" -chdir="$stack" init "${options[@]}" "$@"; then
   # The override of a failed init must not affect the next command.
   if [ -n "$before" ]; then printf '%s\n' "$before" >"$override"; else rm -f "$override"; fi
+  [[ " ${options[*]} " != *" -lockfile="* ]] || printf 'init: %s pins the provider since the first make init.\n  → %s\n' \
+    "$pins" "Only where it is meant to be another one: rm $pins, then: make init" >&2
   exit 1
 fi

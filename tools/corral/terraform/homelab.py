@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 STACK = REPOSITORY / "terraform" / "stacks" / "homelab"
 _NO_VALUE = "No value for required variable"
+_NOT_INSTALLED = "Required plugins are not installed"  # or not with the hash that is pinned
+_OTHER_PROVIDER = re.compile(r"dependency lock file|locked provider|previously-selected|Provider dependency changes")
 _STALE = "Saved plan is stale"
 _LOCKED = "Error acquiring the state lock"
 _TARGET_VARIABLES = ("catalog", "kube_context", "kubeconfig", "namespace")
@@ -200,9 +202,16 @@ class Homelab:
 
     def _init(self) -> None:
         self._report(f"terraform init in {self._stack}")
-        finished = self._terraform.cmd("init", json=IsFlagged, input=False)
+        pins = self._stack / ".terraform.lock.hcl"
+        pinned = {"lockfile": "readonly"} if pins.exists() else {}
+        finished = self._terraform.cmd("init", json=IsFlagged, input=False, **pinned)
         if finished.code == 0:
             return
+        if pinned and _OTHER_PROVIDER.search(finished.message):
+            raise Refused(
+                f"The provider is not the one that {pins} pins since the first `make init`.\n{finished.message}",
+                next_step=f"Only where it is meant to be another one: rm {shlex.quote(str(pins))}, then: make init",
+            )
         alone, message = f"make init, which is: {self._typed('init')}", finished.message
         if "migrat" in message:
             raise Refused(
@@ -313,7 +322,8 @@ def _unreachable(error: dict[str, Any]) -> str:
 
 
 def _wants_init(finished: Finished) -> bool:
-    return any(f"{name} init" in f"{finished.stdout}{finished.stderr}" for name in ON_PATH)
+    words = (_NOT_INSTALLED, *(f"{name} init" for name in ON_PATH))
+    return any(one in f"{finished.stdout}{finished.stderr}" for one in words)
 
 
 def _lock_left(finished: Finished) -> str:

@@ -1,4 +1,4 @@
-"""`make init`: its output can be redirected into a file."""
+"""`make init`: its output can be redirected into a file, and it pins the provider."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import sys
 import pytest
 
 from corral import paths
+from tests.support.terraform_mirror import REQUIRED, write_mirror
 from tests.support.tiny_stack import write_stack
+
+REFUSAL = "  → Only where it is meant to be another one: rm "
 
 
 @pytest.fixture
@@ -38,3 +41,29 @@ def test_colours_go_to_a_terminal_and_not_into_a_pipe(script):
     assert "\x1b" not in piped.stdout + piped.stderr
     assert b"\x1b[" in os.read(ours, 1 << 16)
     os.close(ours)
+
+
+def test_the_first_init_pins_the_provider_and_the_next_ones_refuse_another(script, tmp_path, monkeypatch):
+    stack = tmp_path / "terraform" / "stacks" / "homelab"
+    (stack / "versions.tf").write_text(REQUIRED)
+    pins = stack / ".terraform.lock.hcl"
+    monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(write_mirror(tmp_path / "mirror", "first")))
+
+    def init(*words):
+        shutil.rmtree(stack / ".terraform", ignore_errors=True)
+        return subprocess.run([script, *words], capture_output=True, text=True, check=False)
+
+    assert [init().returncode, init().returncode] == [0, 0]
+    pinned = pins.read_text()
+    assert "h1:" in pinned
+
+    write_mirror(tmp_path / "mirror", "second")
+    refused = init()
+    assert refused.returncode == 1
+    assert "doesn't match any of the" in refused.stderr
+    assert refused.stderr.endswith(f"{REFUSAL}terraform/stacks/homelab/.terraform.lock.hcl, then: make init\n")
+    assert pins.read_text() == pinned
+
+    pins.unlink()
+    assert init().returncode == 0
+    assert pins.read_text() != pinned

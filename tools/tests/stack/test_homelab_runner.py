@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from corral.terraform import applying, remedies
 from corral.terraform.homelab import Homelab
 from corral.terraform.program import find_terraform
 from tests.support.kernel import modes, umask
+from tests.support.terraform_mirror import REQUIRED, write_mirror
 from tests.support.tiny_stack import set_variables, write_stack
 
 
@@ -75,6 +77,32 @@ def test_a_stack_is_initialised_when_it_has_to_be_and_only_then(stack):
             assert "terraform_data.thing will be created" in plan.text
 
     assert reported == [f"terraform init in {stack}"]
+
+
+def test_a_provider_with_another_hash_than_that_of_the_first_init_is_refused(stack, tmp_path, monkeypatch):
+    (stack / "versions.tf").write_text(REQUIRED)
+    monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(write_mirror(tmp_path / "mirror", "first")))
+    Homelab(stack)._init()
+    pins = stack / ".terraform.lock.hcl"
+    pinned = pins.read_text()
+    shutil.rmtree(stack / ".terraform")
+    Homelab(stack)._init()
+    write_mirror(tmp_path / "mirror", "second")
+    shutil.rmtree(stack / ".terraform")
+
+    with pytest.raises(Refused, match=f"is not the one that {pins} pins") as caught, Homelab(stack).plan():
+        pass
+
+    assert caught.value.next_step == f"Only where it is meant to be another one: rm {pins}, then: make init"
+    assert pins.read_text() == pinned
+    for edited in (pinned.replace('"3.2.1"', '"3.1.0"'), "# nothing is pinned\n"):
+        pins.write_text(edited)
+        with pytest.raises(Refused, match=f"is not the one that {pins} pins"), Homelab(stack).plan():
+            pass
+        assert pins.read_text() == edited
+    pins.unlink()
+    Homelab(stack)._init()
+    assert pins.read_text() != pinned
 
 
 def test_terraform_and_corral_share_the_stack(stack):
