@@ -60,8 +60,11 @@ locals {
     }
   }
 
-  _tls_server = { for key, value in { tls_connection_policies = [{}] } : key => value if var.tls != null }
-  _has_files  = try(var.tls.certificate, null) != null
+  _has_files = try(var.tls.certificate, null) != null
+  # A client that names an address sends no name: it gets the certificate nevertheless, and decides.
+  _own_names  = [for host in var.hosts : host if can(regex("[g-z]", host)) && host != "localhost"]
+  _any_name   = { for key in ["default_sni", "fallback_sni"] : key => concat(local._own_names, ["localhost"])[0] if local._has_files }
+  _tls_server = { for key, value in { tls_connection_policies = [local._any_name] } : key => value if var.tls != null }
   _tls = local._has_files ? jsonencode({
     tls = { certificates = { load_files = [{ certificate = var.tls.certificate, key = var.tls.key }] } }
     }) : jsonencode({

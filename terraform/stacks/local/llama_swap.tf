@@ -7,4 +7,6 @@ module "llama_swap_config" {
   preflight  = var.preflight == null ? null : abspath(var.preflight)
   seats      = module.seating.seats
   start_port = var.start_port
+
+  api_key_env = var.door == null ? null : "CORRAL_SWAP_KEY"
 }

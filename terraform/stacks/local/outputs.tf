@@ -1,3 +1,13 @@
+output "caddy_config" {
+  description = "The configuration of Caddy, as JSON; null without a door."
+  value       = one(module.door[*].caddy)
+}
+
+output "guard_config" {
+  description = "The configuration of the guard, as JSON; null without a door."
+  value       = one(module.door[*].guard)
+}
+
 output "llama_swap_config" {
   description = "The llama-swap configuration of this machine, as YAML."
   value       = module.llama_swap_config.yaml

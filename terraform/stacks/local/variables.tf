@@ -4,6 +4,19 @@ variable "catalog" {
   nullable    = false
 }
 
+variable "door" {
+  description = "The front door: its port and names, the folder of its socket and keys, llama-swap's port behind it. Null: llama-swap takes every request."
+  type = object({
+    folder    = string
+    hosts     = list(string)
+    keys      = optional(string)
+    port      = number
+    swap_port = number
+    tls       = optional(object({ certificate = optional(string), key = optional(string) }))
+  })
+  default = null
+}
+
 variable "engine" {
   description = "The llama-server to run, a name on PATH or an absolute path, e.g. \"/usr/local/bin/llama-server\"."
   type        = string

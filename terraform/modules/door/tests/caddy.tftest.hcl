@@ -171,4 +171,23 @@ run "tls_with_files_is_with_these" {
     )
     error_message = "Exactly the operator's certificate must be used, and no authority made."
   }
+
+  assert {
+    condition     = jsondecode(output.caddy).apps.http.servers.door.tls_connection_policies == [{ default_sni = "localhost", fallback_sni = "localhost" }]
+    error_message = "A client that names an address must get the certificate, too."
+  }
+}
+
+run "a_certificate_is_found_by_the_first_name_of_the_operators" {
+  command = plan
+
+  variables {
+    hosts = ["127.0.0.1", "localhost", "::1", "llm.lan", "llm"]
+    tls   = { certificate = "/etc/tls/tls.crt", key = "/etc/tls/tls.key" }
+  }
+
+  assert {
+    condition     = jsondecode(output.caddy).apps.http.servers.door.tls_connection_policies == [{ default_sni = "llm.lan", fallback_sni = "llm.lan" }]
+    error_message = "It is probably for that name."
+  }
 }

@@ -75,3 +75,47 @@ run "the_models_are_seated_on_their_card" {
     error_message = "The chart must have the lock's card, and its models on it."
   }
 }
+
+run "without_a_door_llama_swap_takes_every_request" {
+  command = plan
+
+  assert {
+    condition     = output.caddy_config == null && output.guard_config == null && !can(yamldecode(output.llama_swap_config).apiKeys)
+    error_message = "There must be no key where nothing would send it."
+  }
+}
+
+run "behind_a_door_llama_swap_takes_only_the_doors_requests" {
+  command = plan
+
+  variables {
+    door = { folder = "/run/corral", hosts = ["localhost"], keys = "/run/keys.json", port = 8080, swap_port = 5799, tls = {} }
+  }
+
+  assert {
+    condition     = yamldecode(output.llama_swap_config).apiKeys == ["$${env.CORRAL_SWAP_KEY}"]
+    error_message = "llama-swap must require the key that the guard sends."
+  }
+
+  assert {
+    condition = (
+      jsondecode(output.guard_config).upstream == { host = "127.0.0.1", port = 5799 }
+      && jsondecode(output.guard_config).listen == { unix = "/run/corral/guard.sock" }
+      && jsondecode(output.guard_config).internal_key_file == "/run/corral/llama-swap.key"
+    )
+    error_message = "The guard must be between Caddy and llama-swap."
+  }
+
+  assert {
+    condition     = jsondecode(output.guard_config).clients.desk == { models = ["chat"], requests = 2, role = "client" }
+    error_message = "The clients must be those of the lock."
+  }
+
+  assert {
+    condition = (
+      jsondecode(output.caddy_config).apps.http.servers.door.listen == ["127.0.0.1:8080"]
+      && jsondecode(output.caddy_config).apps.tls.certificates.automate == ["localhost"]
+    )
+    error_message = "Caddy must listen where the operator wants it, with TLS."
+  }
+}
