@@ -146,7 +146,7 @@ class LocalKeys:
     def __init__(self, state: Path) -> None:
         self._own, self._folder = OwnFolder(state, "CORRAL_STATE"), state / "keys"
         self.file = self._folder / "keys.json"  # the guard reads it, and reads it again when it changes
-        self._operator = self._folder / "operator.key"
+        self.operator_file = self._folder / "operator.key"
 
     def exclusive_lock(self) -> AbstractContextManager[None]:
         """As ``KeyStore``; raises Refused and CannotRun as ``OwnFolder.exclusive_lock``."""
@@ -170,7 +170,7 @@ class LocalKeys:
 
     def operator_key(self) -> str | None:
         """As ``KeyStore``; raises Refused when it cannot be read."""
-        text = _text(self._operator)
+        text = _text(self.operator_file)
         return text.strip() if text else None
 
     def write(self, keys: Keys, operator_key: str | None = None) -> None:
@@ -183,7 +183,7 @@ class LocalKeys:
         with refuse_unwritable(self.file, next_step=f"ls -ld {shlex.quote(str(self._folder))}"):
             write_atomically(self.file, json.dumps(document, indent=2) + "\n", mode=0o600)
             if operator_key:
-                write_atomically(self._operator, operator_key + "\n", mode=0o600)
+                write_atomically(self.operator_file, operator_key + "\n", mode=0o600)
 
 
 def _digest(key: str) -> str:

@@ -25,8 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if args.build:
-        binaries.llama_swap(output.info)
-        binaries.caddy(output.info)
+        binaries.build(output.info)
     found = {
         "llama-server": binaries.llama_server(),
         "llama-swap": binaries.find_llama_swap(),

@@ -109,7 +109,8 @@ def _in_one_line(file: re.Match[str]) -> str:
 
 def _local(args: argparse.Namespace) -> None:
     from corral.catalog import unsafe
-    from corral.engine import binaries, ports, stack
+    from corral.cli import local_door
+    from corral.engine import binaries, stack
     from corral.terraform import local
 
     for option, given in (("--var-file", args.var_file), ("--json", args.json)):
@@ -119,7 +120,7 @@ def _local(args: argparse.Namespace) -> None:
     engine = binaries.llama_server()
     store, state = options.store_dir(args), paths.state_dir()
     running = stack.running(state)
-    port = running.first_engine_port if running else ports.for_engines(len(wanted.models), ports.LLAMA_SWAP)
+    door, port = local_door.wanted(state, locked, running)
     unsafe_flags.show(unsafe.unsafe_flags(wanted.models))
     with seating_help(wanted, locked):
-        output.data(local.plan_local(wanted.directory, store, engine.path, state=state, start_port=port))
+        output.data(local.plan_local(wanted.directory, store, engine.path, state=state, start_port=port, door=door))

@@ -8,7 +8,8 @@ Without --endpoint it checks the local stack, by default against the catalog tha
 --context it checks the llama-swap in that cluster, through a forwarded port: neither kubectl nor a route into the
 cluster is needed.  With neither, and no local stack, it is the cluster that terraform/stacks/homelab was applied to.
 
-An API key is taken from CORRAL_API_KEY, never from the command line.  With --resident-only, models that are not in
+An API key is taken from CORRAL_API_KEY, never from the command line; for the local stack it is the operator's own, if
+that variable is not set.  With --resident-only, models that are not in
 memory are skipped, and nothing is loaded or evicted; with none resident, nothing is proved: exit code 3.
 
 examples:
@@ -22,6 +23,7 @@ import argparse
 import asyncio
 import os
 import shlex
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +37,7 @@ from corral.cli import options
 from corral.engine import log_lines, stack
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CannotRun, CorralError, ExitCode, Refused
+from corral.keys import LocalKeys
 from corral.smoke import questions, report
 from corral.smoke.endpoint import Endpoint, root_of
 from corral.smoke.report import Report
@@ -100,10 +103,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Place(NamedTuple):
-    """The endpoint: its address now and in the report, and the commands for its log and for a failure."""
+    """The endpoint: its address now and in the report, its key and certificate, llama-swap itself, and commands."""
 
     root: str
     url: str
+    client: LlamaSwap | None = None  # for an engine's log
+    key: str = ""
+    trust: ssl.SSLContext | None = None
     logs: str = ""
     why: str = ""
 
@@ -119,7 +125,11 @@ def _place(args: argparse.Namespace, local: stack.Running | None, target: Cluste
                 "or name one: corral smoke --endpoint URL",
             )
         root = root_of(address)
-        yield _Place(root, root)
+        if local is None:
+            yield _Place(root, root)
+            return
+        key = LocalKeys(paths.state_dir()).operator_key() if local.door.keys else None
+        yield _Place(root, root, local.client(), key or "", local.door.trust(local.folder))
         return
     from corral.cluster import client, port_forward
 
@@ -128,13 +138,14 @@ def _place(args: argparse.Namespace, local: stack.Running | None, target: Cluste
     named = options.target_words(replace(target, context=cluster.context, catalog=args.catalog))
     with port_forward.forwarded(cluster, target.namespace, target.service) as root:
         output.info(f"{target.url} of context {cluster.context}, through {root}")
-        yield _Place(root, target.url, logs=logs, why=shlex.join(["corral", "why", *named]))
+        yield _Place(root, target.url, LlamaSwap(root), logs=logs, why=shlex.join(["corral", "why", *named]))
 
 
 async def _check(
     place: _Place, subjects: Sequence[questions.Subject], listed: list[str], args: argparse.Namespace
 ) -> Report:
-    async with Endpoint(place.root, api_key=os.environ.get("CORRAL_API_KEY", "").strip()) as api:
+    key = os.environ.get("CORRAL_API_KEY", "").strip() or place.key
+    async with Endpoint(place.root, api_key=key, trust=place.trust) as api:
         runner = Runner(
             api,
             args.timeout,
@@ -143,7 +154,7 @@ async def _check(
             is_local=not (args.endpoint or place.logs),
             report=output.info,
             logs=place.logs,
-            why_not_loaded=(lambda _model: "") if args.endpoint else lambda model: _logged_cause(place.root, model),
+            why_not_loaded=lambda model: _logged_cause(place.client, model),
         )
         result = await runner.run(subjects, listed)
     if result.failed and place.why:
@@ -151,8 +162,8 @@ async def _check(
     return replace(result, endpoint=place.url)
 
 
-def _logged_cause(root: str, model: str) -> str:
+def _logged_cause(client: LlamaSwap | None, model: str) -> str:
     try:
-        return log_lines.cause(LlamaSwap(root).model_log(model))
+        return log_lines.cause(client.model_log(model)) if client else ""
     except CorralError:
         return ""

@@ -8,7 +8,8 @@ that terraform/stacks/homelab was applied to.
 
 It only reads: no model is loaded by it, and none is kept loaded.  The engine of every loaded model is queried itself:
 one that is stopped is `hanging`, one that does not respond within 5 s is `silent`.  Exit code 1 when nothing runs, a
-model has failed, hangs or is silent, or something is wrong in the cluster.
+part of the front door has died or is stopped, a model has failed, hangs or is silent, or something is wrong in the
+cluster.
 
 examples:
   corral status --json | jq -r '.models[] | select(.state == "ready") | .model'
@@ -83,7 +84,9 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
             raise
         output.data_json({"running": False, "reason": error.message, "next_step": error.next_step})
         return ExitCode.FAILED
-    code = ExitCode.FAILED if any(one.state in FAILED for one in models) else ExitCode.OK
+    problem = _door_problem(running)
+    code = ExitCode.FAILED if problem or any(one.state in FAILED for one in models) else ExitCode.OK
+    certificate = running.door.certificate(running.folder)
     engine, uptime = running.engine, time.time() - running.started_at
     document = {
         "running": True,
@@ -91,16 +94,35 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
         "pid": running.pid,
         "uptime_seconds": round(uptime, 1),
         "engine": {"path": str(engine.path), "origin": engine.origin, "build": engine.build},
+        "door": {
+            **{part: running.leaders[part].pid for part in ("guard", "caddy")},
+            "keys": running.door.keys is not None,
+            "certificate": certificate and str(certificate),
+            "problem": problem,
+        },
         "models": [asdict(one) for one in models],
     }
     if not args.json:
-        output.info(f"{running.endpoint}  up {duration(uptime)}  llama-swap pid {running.pid}")
+        output.info(f"{running.endpoint}  up {duration(uptime)}  {', '.join(map(str, running.parts()))}")
+        output.info(f"door: {'every request needs a key' if running.door.keys else 'no keys'}")
+        if certificate:
+            output.info(f"certificate: {certificate}")
         output.info(f"engine: {engine.path} ({engine.origin}), build {engine.build}")
     rows = [(one.model, one.state, str(one.pid or "-"), one.proxy or "-", one.reason) for one in models]
     output.result(document, ("model", "state", "pid", "engine at", "reason"), rows, as_json=args.json)
-    if code and not args.json:
+    if problem and not args.json:
+        output.info(f"{problem}\n  → corral why, then: corral up --detach")
+    elif code and not args.json:
         output.info("What is behind it, and what to do: corral why MODEL")
     return code
+
+
+def _door_problem(running: Running) -> str:
+    """What keeps requests from llama-swap, in a sentence; empty when nothing does."""
+    if lost := running.lost():
+        return f"{lost} has died: no request reaches llama-swap."
+    stopped = next((one for one in running.parts() if engine_process.is_stopped(one.process.pid)), None)
+    return f"{stopped} is stopped (SIGSTOP): no request reaches llama-swap." if stopped else ""
 
 
 def _host(args: argparse.Namespace, services: tuple[HostService, ...]) -> int:
@@ -150,7 +172,7 @@ def _require_running(state: Path) -> Running:
             next_step="corral up --detach here, corral apply in a cluster; another's: corral status --context NAME",
         )
     if not recorded.is_alive:
-        left = len(recorded.members())
+        left = len(recorded.engines())
         holding = f" {left} of its engines live on and hold memory." if left else ""
         raise Failed(
             f"llama-swap (pid {recorded.pid}) has died without being stopped.{holding}",
@@ -160,7 +182,7 @@ def _require_running(state: Path) -> Running:
 
 
 def _models(running: Running, state: Path) -> list[ModelStatus]:
-    client = LlamaSwap(running.endpoint)
+    client = running.client()
     try:
         residents = {one.model: one for one in client.residents()}
         ids = client.models()

@@ -1,12 +1,19 @@
-"""Start the local stack: real llama-swap in front of real llama.cpp, on 127.0.0.1.
+"""Start the local stack on 127.0.0.1: a front door, and behind it real llama-swap and real llama.cpp.
 
-Has Terraform render the configuration from the catalog and its lock, fetches what the store misses, and starts
+Has Terraform render the configurations from the catalog and its lock, fetches what the store misses, and starts
 llama-swap, which loads a model at its first request.  In the foreground its log is shown and Ctrl-C stops it (running
-requests finish first; a second Ctrl-C does not wait).  Typed again, it changes nothing.
+requests finish first; a second Ctrl-C does not wait).  Typed again, it changes nothing, but for a part of the door that
+has died: that is started again.
+
+The door refuses web pages of other origins and other hosts.  Where the catalog has clients, or with --keys, it also
+requires a key (`corral keys`); without, every program of this machine has the operator's rights.  With --tls it speaks
+HTTPS, with your certificate and key, or with an authority of its own whose certificate `corral status` names.
 
 examples:
   corral up                                    in the foreground, on port 8080
   corral up --detach --port 9000               in the background; stop it with: corral down
+  corral up --keys --tls                       with keys, and HTTPS by an authority of its own
+  corral up --tls llm.crt llm.key --name llm.lan    with your certificate, for requests to https://llm.lan:8080
   corral up --catalog ~/models/catalog         another catalog
   LLAMA_SERVER=/opt/llama.cpp/llama-server corral up    an engine of your own
   CORRAL_ENGINE_ENV=LD_PRELOAD corral up       one more variable of this shell for llama-swap and its engines
@@ -20,27 +27,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from corral import output, paths
+from corral import keys, output, paths
 from corral.agent.fetch import fetch
 from corral.agent.lock_file import read_lock
 from corral.agent.stopping import stop_on_sigterm
 from corral.agent.store import Store
-from corral.cli import options, unsafe_flags
+from corral.cli import local_door, options, unsafe_flags
 from corral.cli.progress_bars import progress_on_stderr
 from corral.cli.seating_help import seating_help
 from corral.engine import binaries, ports, stack
+from corral.engine.launch import Programs
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import Failed
+from corral.keys import LocalKeys
 from corral.terraform import local
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "--catalog", "--store")
     port = options.whole_number(1, 65535)
-    parser.add_argument(
-        "--port", type=port, metavar="N", help=f"of llama-swap on 127.0.0.1 (default: {ports.LLAMA_SWAP})"
-    )
+    parser.add_argument("--port", type=port, metavar="N", help=f"of the door on 127.0.0.1 (default: {ports.DOOR})")
+    parser.add_argument("--keys", action="store_true", help="require a key, also where the catalog has no clients")
+    files = ("CERTIFICATE", "KEY")
+    tls = "HTTPS: by these files, or by an authority of its own"
+    parser.add_argument("--tls", nargs="*", metavar=files, type=Path, help=tls)
+    names = "a further name that requests may be for, e.g. llm.lan"
+    parser.add_argument("--name", action="append", default=[], metavar="NAME", dest="names", help=names)
     parser.add_argument("--detach", action="store_true", help="return as soon as it answers, and leave it running")
 
 
@@ -49,26 +62,34 @@ def run(args: argparse.Namespace) -> None:
     wanted, locked = options.locked_catalog(options.catalog_dir(args))
     unsafe_flags.warn(wanted.models)
     engine = binaries.llama_server()
-    llama_swap = binaries.llama_swap(output.info)
+    binaries.build(output.info)
+    programs = Programs(engine, binaries.llama_swap(), binaries.caddy())
     stack.clear_leftovers(state, report=output.info)
     present = stack.running(state)
-    port: int = args.port or (present.port if present else ports.LLAMA_SWAP)
+    door, first_engine_port = local_door.wanted(
+        state, locked, present, port=args.port, keys=args.keys, tls=args.tls, names=args.names
+    )
     if present is None:
-        ports.require_free(port)  # before anything takes long
-    first_engine_port = present.first_engine_port if present else ports.for_engines(len(wanted.models), port)
+        ports.require_free(door.port)  # before anything takes long
     with seating_help(wanted, locked):
-        config = local.render_local(wanted.directory, store, engine.path, state=state, start_port=first_engine_port)
+        configuration = local.render_stack(
+            wanted.directory, store, engine.path, state=state, start_port=first_engine_port, door=door
+        )
     if present:
-        stack.require_same(present, config, port=port)
+        stack.require_same(present, configuration, door)
+    if door.keys:
+        keys.ensure_operator(LocalKeys(state))
+        has_key = LocalKeys(state).read().of
+        for name in (name for name in locked.clients if name not in has_key):
+            output.info(f"The client {name} has no key: corral keys add {name}")
     with stop_on_sigterm() as stop, progress_on_stderr() as report:
         fetch(read_lock(wanted.lock_file), Store(store), report=report, stop=stop)
     running, fresh = stack.start(
         state,
-        config,
-        port=port,
+        configuration,
+        programs,
+        door=door,
         first_engine_port=first_engine_port,
-        engine=engine,
-        llama_swap=llama_swap,
         catalog=wanted.directory.resolve(),
         report=output.info,
     )
@@ -85,15 +106,16 @@ def run(args: argparse.Namespace) -> None:
 def _attend(running: Running, state: Path) -> None:
     """Print the log until a signal stops the stack, or the stack ends."""
     with _signals() as received:
-        for line in StackFolder(state).follow_log(lambda: running.is_alive and not received):
+        for line in StackFolder(state).follow_log(lambda: not (running.lost() or received)):
             output.data(line)
+        lost = "" if received else running.lost()
         if received:
             output.info("Stopping ...")
         stopped = stack.stop(state, only=running, report=output.info, hurry=lambda: len(received) > 1)
     if stopped is None:
         output.info("Stopped from elsewhere.")
-    elif not stopped.was_alive:
-        raise Failed(f"llama-swap (pid {running.pid}) has ended by itself.", next_step="corral logs")
+    elif lost:
+        raise Failed(f"The stack was stopped: {lost} had ended by itself.", next_step="corral logs, corral logs --door")
 
 
 @contextmanager

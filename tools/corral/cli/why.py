@@ -108,7 +108,7 @@ def _scope(args: argparse.Namespace) -> local.Scope:
     step_options = StepOptions(
         catalog=None if catalog == _default_catalog() else catalog,
         store=None if store == paths.default_store() else store,
-        port=recorded.port if recorded and recorded.port != ports.LLAMA_SWAP else None,
+        port=recorded.door.port if recorded and recorded.door.port != ports.DOOR else None,
     )
     assumed = not args.catalog and recorded is None
     return local.Scope(state, catalog, store, step_options, catalog_is_assumed=assumed)

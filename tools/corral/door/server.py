@@ -39,7 +39,7 @@ async def serve(config: Config, log: Log, *, limits: Limits | None = None) -> No
     listener.listen(_QUEUE)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    log({"event": "listening", "at": listener.getsockname()})
+    log({"event": "listening", "at": config.listen if isinstance(config.listen, str) else listener.getsockname()})
     await stop.wait()
     log({"event": "stopping"})
     server.close()
@@ -49,12 +49,14 @@ async def serve(config: Config, log: Log, *, limits: Limits | None = None) -> No
 def _listen(where: tuple[str, int] | str) -> socket.socket:
     if not isinstance(where, str):
         return socket.create_server(where, family=socket.AF_INET6 if ":" in where[0] else socket.AF_INET)
-    if Path(where).is_socket():
-        Path(where).unlink()  # of a guard that was killed
+    path = Path(where)
+    if path.is_socket():
+        path.unlink()  # of a guard that was killed
+    os.chdir(path.parent)  # a socket's path may have about a hundred bytes
     mask = os.umask(0o177)  # only this user may connect
     try:
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(where)
+        listener.bind(path.name)
     finally:
         os.umask(mask)
     return listener

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,6 +109,13 @@ def find_caddy() -> Program:
                 next_step="unset CADDY: corral builds the one that it pins",
             )
     return _cached(caddy_build.cached_path(), caddy_build.pinned_version())
+
+
+def build(report: Report) -> None:
+    """Build what is missing of llama-swap and Caddy, both at a time; raises as ``llama_swap`` and ``caddy``."""
+    with ThreadPoolExecutor() as pool:
+        for built in [pool.submit(llama_swap, report), pool.submit(caddy, report)]:
+            built.result()
 
 
 def _cached(path: Path, version: str) -> Program:

@@ -10,8 +10,8 @@ import psutil
 from corral.errors import CannotRun
 
 HOST = "127.0.0.1"
-LLAMA_SWAP = 8080
-"""The default port of llama-swap."""
+DOOR = 8080
+"""The default port of the front door."""
 _ENGINES = range(10_000, 32_000)  # the kernel assigns ports above these to any program
 _PLACES, _APART = 199, 100
 
@@ -29,10 +29,10 @@ def require_free(port: int) -> None:
 
 
 def for_engines(count: int, port: int) -> int:
-    """The first of *count* neighbouring free ports, for the engines of the llama-swap on *port*.
+    """The first of *count* neighbouring free ports, for llama-swap and the engines behind the door on *port*.
 
     An engine listens only while its model is loaded, so a free port may still be another stack's.  Two stacks of one
-    machine have different ports of llama-swap: the search begins at a place that follows from it.
+    machine have doors on different ports: the search begins at a place that follows from it.
 
     Raises:
         CannotRun: there are none.

@@ -1,26 +1,26 @@
-"""The local stack: one llama-swap and the engines it starts, as processes of this user.
+"""The local stack: Caddy, the guard, one llama-swap and the engines it starts, as processes of this user.
 
-llama-swap leads a session of its own.  It gives each engine its own process group, but they stay in that session: what
-a killed llama-swap leaves behind is found there, and no other process is ever touched.
+Each of the three leads a session of its own.  llama-swap gives each engine its own process group, but they stay in its
+session: what a killed llama-swap leaves behind is found there, and no other process is ever touched.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import signal
-import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from corral.engine import environment, ports, processes
+from corral.engine import ports, processes
 from corral.engine.binaries import Program
+from corral.engine.door import Door
 from corral.engine.go_build import Report
-from corral.engine.llama_swap import LlamaSwap
+from corral.engine.launch import CADDY, LLAMA_SWAP, MARKER, PARTS, Programs, ended, launch, reap
+from corral.engine.llama_swap import ANSWER_LIMIT_S, LlamaSwap
 from corral.engine.processes import Mark
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
@@ -34,28 +34,51 @@ _SILENT_S = 1.0  # a longer wait is reported
 _ENGINE_GRACE_S = 3.0  # an engine without llama-swap has no client
 _ROUNDS = 3  # a process may start another one while the first list of them is being ended
 _POLL_S = 0.02
-_MARKER = "CORRAL_STACK"
-# An engine that cannot use a card needs no preflight of one.  The caller's own source comes first.
-_VRAM_SOURCE = "CORRAL_VRAM_SOURCE"
-_NO_CARD = "echo the embedded engine uses no NVIDIA card"
-_PRINTS_ITS_BUFFERS = "4"  # the verbosity from which llama.cpp logs the size of its buffers; never a prompt
 
-_children: dict[int, subprocess.Popen[bytes]] = {}  # children of this process, which must reap them
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the three programs are configured with."""
+
+    llama_swap: str  # YAML
+    guard: str  # JSON
+    caddy: str  # JSON
+
+    @property
+    def sha256(self) -> str:
+        """One digest of all."""
+        return sha256(json.dumps(asdict(self)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Leader:
+    """One of the programs that lead a session, as a sentence names it."""
+
+    name: str
+    process: Mark
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.process.pid})"
 
 
 @dataclass(frozen=True)
 class Running:
     """A stack as it was started."""
 
-    process: Mark  # llama-swap; it leads the session of all engines
+    leaders: Mapping[str, Mark]  # by the keys of PARTS: each leads a session, llama-swap that of all engines
     token: str  # all processes of this stack carry it in their environment
-    port: int  # of llama-swap, on 127.0.0.1
+    door: Door
+    folder: Path  # the configurations, the guard's socket, and llama-swap's key
     first_engine_port: int  # each model has the next one
     config_sha256: str
     engine: Program
-    llama_swap: Path
     catalog: Path
     started_at: float  # seconds since 1970
+
+    @property
+    def process(self) -> Mark:
+        """llama-swap."""
+        return self.leaders[LLAMA_SWAP]
 
     @property
     def pid(self) -> int:
@@ -65,16 +88,41 @@ class Running:
     @property
     def endpoint(self) -> str:
         """``http://127.0.0.1:<port>``, for clients, without ``/v1``."""
-        return f"http://{ports.HOST}:{self.port}"
+        return self.door.endpoint
 
     @property
     def is_alive(self) -> bool:
         """Whether llama-swap still runs."""
         return processes.is_alive(self.process)
 
+    def lost(self) -> str:
+        """The first part that has died, in words; empty when all of them run."""
+        return next((str(part) for part in self.parts() if not processes.is_alive(part.process)), "")
+
+    def parts(self) -> list[Leader]:
+        """The programs of the stack that are no engines."""
+        return [Leader(PARTS[part].name, process) for part, process in self.leaders.items()]
+
     def members(self) -> list[Mark]:
-        """The living processes of the stack: llama-swap, its engines, and what these started."""
-        return processes.of_session(self.process, {_MARKER: self.token})
+        """The living processes of the stack: its leaders, the engines, and what these started."""
+        return _members(self.leaders.values(), self.token)
+
+    def engines(self) -> list[Mark]:
+        """The living processes that llama-swap has started."""
+        return [one for one in self.members() if one not in self.leaders.values()]
+
+    def client(self, *, limit_s: float = ANSWER_LIMIT_S) -> LlamaSwap:
+        """llama-swap itself, behind the door, as only corral reaches it.
+
+        Raises:
+            CannotRun: its key cannot be read.
+        """
+        try:
+            key = (self.folder / "llama-swap.key").read_text(encoding="ascii")
+        except (OSError, ValueError) as error:
+            message = f"The key of llama-swap cannot be read: {error}."
+            raise CannotRun(message, next_step="corral down, then: corral up") from None
+        return LlamaSwap(f"http://{ports.HOST}:{self.door.swap_port}", api_key=key, limit_s=limit_s)
 
 
 @dataclass(frozen=True)
@@ -102,9 +150,10 @@ def recorded(state: Path) -> Running | None:
     record = StackFolder(state).record
     try:
         read = json.loads(record.read_text(encoding="utf-8"))
-        process, engine = Mark(**read.pop("process")), Program(Path(read["engine"].pop("path")), **read.pop("engine"))
-        llama_swap, catalog = Path(read.pop("llama_swap")), Path(read.pop("catalog"))
-        return Running(process=process, engine=engine, llama_swap=llama_swap, catalog=catalog, **read)
+        read["leaders"] = {part: Mark(**read["leaders"][part]) for part in PARTS}
+        read["engine"] = Program(Path(read["engine"].pop("path")), **read["engine"])
+        read |= {"door": Door.from_json(read["door"]), "folder": Path(read["folder"]), "catalog": Path(read["catalog"])}
+        return Running(**read)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
@@ -117,70 +166,70 @@ def recorded(state: Path) -> Running | None:
 
 def start(
     state: Path,
-    config: str,
+    configuration: Configuration,
+    programs: Programs,
     *,
-    port: int,
+    door: Door,
     first_engine_port: int,
-    engine: Program,
-    llama_swap: Path,
     catalog: Path,
     report: Report = lambda _: None,
 ) -> tuple[Running, bool]:
-    """Start llama-swap with *config* and return when it answers: the stack, and whether this call has started it.
+    """Start the stack and return when it answers through its door: the stack, and whether this call has started it.
 
-    One that runs already with the same *config* and port stays as it is.  Engines of a killed predecessor are ended.
+    One that runs already with the same *configuration* and *door* stays as it is, but for a part of its door that has
+    died: that is started again, and no model is unloaded.  Engines of a killed predecessor are ended.
 
     Raises:
         Refused: another configuration, or another port, is running; or ``environment.of_engine`` refuses.
-        CannotRun: the port is in use, or llama-swap did not start; the message has its last lines.
+        CannotRun: the port is in use, or a program did not start; the message has its last lines.
     """
     folder = StackFolder(state)
     with folder.exclusive_lock():
         present = running(state)
         if present:
-            require_same(present, config, port=port)
-            return present, False
+            require_same(present, configuration, door)
+            return _mended(folder, present, programs, report), False
         _clear_leftovers(state, report)
-        ports.require_free(port)
-        folder.own.prepare(folder.log.parent)
-        if folder.log.exists():
-            folder.log.replace(folder.previous_log)
-        write_atomically(folder.config, config, mode=0o600)
+        ports.require_free(door.port)
+        _write_files(folder, configuration)
         token = secrets.token_hex(16)
-        child = _spawn(folder, llama_swap, port, token, engine)
-        mark = processes.mark(child.pid)
-        if mark is None:
-            raise _did_not_start(folder, child)
-        digest = _digest(config)
-        started = Running(mark, token, port, first_engine_port, digest, engine, llama_swap, catalog, time.time())
-        _children[child.pid] = child
+        leaders: dict[str, Mark] = {}
         try:
+            for part in PARTS:
+                leaders[part] = launch(part, folder, programs, door, token)
+            started = Running(
+                leaders=leaders,
+                token=token,
+                door=door,
+                folder=folder.run.absolute(),
+                first_engine_port=first_engine_port,
+                config_sha256=configuration.sha256,
+                engine=programs.engine,
+                catalog=catalog,
+                started_at=time.time(),
+            )
             _write_record(folder, started)
-            _wait_until_answering(folder, started, child)
+            _wait_until_answering(folder, started)
         except BaseException:
-            _end(started, drain_s=0)
+            _end_members(leaders.values(), token, grace_s=0)
             folder.record.unlink(missing_ok=True)
             raise
         return started, True
 
 
-def require_same(present: Running, config: str, *, port: int) -> None:
-    """Return when *present* has *config* and *port*.
+def require_same(present: Running, configuration: Configuration, door: Door) -> None:
+    """Return when *present* has *configuration*, and the port of *door*.
 
     Raises:
         Refused: it is another configuration, or listens on another port.
     """
-    if (present.config_sha256, present.port) == (_digest(config), port):
+    if (present.config_sha256, present.door.port) == (configuration.sha256, door.port):
         return
-    what = "another configuration" if present.port == port else f"port {present.port}"
+    what = "another configuration" if present.door.port == door.port else f"port {present.door.port}"
     raise Refused(
         f"A local stack is already running with {what} (pid {present.pid}, {present.endpoint}).",
         next_step="corral down, then again: corral up",
     )
-
-
-def _digest(config: str) -> str:
-    return sha256(config.encode()).hexdigest()
 
 
 def stop(
@@ -224,69 +273,97 @@ def _clear_leftovers(state: Path, report: Report) -> None:
     StackFolder(state).record.unlink()
 
 
-def _spawn(folder: StackFolder, llama_swap: Path, port: int, token: str, engine: Program) -> subprocess.Popen[bytes]:
-    settings = {_MARKER: token, "GGML_NO_BACKTRACE": "1", "LLAMA_ARG_LOG_VERBOSITY": _PRINTS_ITS_BUFFERS}
-    variables = environment.of_engine(**settings)
-    if engine.origin == "embedded":
-        variables.setdefault(_VRAM_SOURCE, _NO_CARD)
-    # A shell, replaced before anything happens, because only a process can set its own limits: no core dumps.
-    shell = ["/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh"]
-    command = [*shell, str(llama_swap), "-config", str(folder.config), "-listen", f"{ports.HOST}:{port}"]
-    with open(folder.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=folder.state,
-            env=variables,
-            start_new_session=True,
-            umask=0o077,
-        )
+def _write_files(folder: StackFolder, configuration: Configuration) -> None:
+    folder.own.prepare(folder.log.parent)
+    for log in (folder.log, folder.door_log):
+        if log.exists():
+            log.replace(folder.previous(log))
+    for file, text in (
+        (folder.config, configuration.llama_swap),
+        (folder.guard_config, configuration.guard),
+        (folder.caddy_config, configuration.caddy),
+        (folder.key, secrets.token_urlsafe(32)),
+    ):
+        write_atomically(file, text, mode=0o600)
 
 
-def _wait_until_answering(folder: StackFolder, started: Running, child: subprocess.Popen[bytes]) -> None:
+def _mended(folder: StackFolder, present: Running, programs: Programs, report: Report) -> Running:
+    """*present*, with the parts of its door that have died started again."""
+    if not (lost := present.lost()):
+        return present
+    report(f"Starting {lost} again, which has died; no model is unloaded.")
+    dead = {part: one for part, one in present.leaders.items() if not processes.is_alive(one)}
+    reap(dead.values())
+    fresh: dict[str, Mark] = {}
+    try:
+        for part in dead:
+            fresh[part] = launch(part, folder, programs, present.door, present.token)
+        mended = replace(present, leaders={**present.leaders, **fresh})
+        _write_record(folder, mended)
+        _wait_until_answering(folder, mended)
+    except BaseException:
+        _end_members(fresh.values(), present.token, grace_s=0)
+        raise
+    return mended
+
+
+def _wait_until_answering(folder: StackFolder, started: Running) -> None:
+    client, door, caddy = started.client(), started.door, started.leaders[CADDY]
+    # Any program could answer at these ports.
+    conditions = [
+        lambda: ports.is_listening(started.pid, door.swap_port) and client.is_healthy(),
+        lambda: ports.is_listening(caddy.pid, door.port) and door.answers(started.folder),
+    ]
     deadline = time.monotonic() + _START_LIMIT_S
-    client = LlamaSwap(started.endpoint)
     while time.monotonic() < deadline:
-        if child.poll() is not None:
-            raise _did_not_start(folder, child)
-        # Any program could answer at that port.
-        if ports.is_listening(started.pid, started.port) and client.is_healthy():
-            return
-        time.sleep(_POLL_S)
+        for part, leader in started.leaders.items():
+            if not processes.is_alive(leader):
+                raise ended(part, folder, leader.pid)
+        if conditions[0]():
+            conditions.pop(0)
+            if not conditions:
+                return
+        else:
+            time.sleep(_POLL_S)
+    tails = "\n".join(filter(None, (folder.log_tail(10, log=log) for log in (folder.log, folder.door_log))))
+    hint = "Name the host that the certificate is for: corral up --tls … --name HOST; " if door.is_certified else ""
     raise CannotRun(
-        f"llama-swap did not answer on {started.endpoint} within {_START_LIMIT_S:.0f} s.\n{folder.log_tail(10)}",
-        next_step="corral logs",
+        f"{started.endpoint} did not answer within {_START_LIMIT_S:.0f} s.\n{tails}",
+        next_step=f"{hint}corral logs, corral logs --door",
     )
-
-
-def _did_not_start(folder: StackFolder, child: subprocess.Popen[bytes]) -> CannotRun:
-    tail = folder.log_tail(10) or "It printed nothing."
-    return CannotRun(f"llama-swap ended while starting (exit code {child.wait()}):\n{tail}", next_step="corral logs")
 
 
 def _end(
     present: Running, *, drain_s: float, hurry: Callable[[], bool] = lambda: False, report: Report = lambda _: None
 ) -> Stopped:
-    was_alive = present.is_alive
+    was_alive, leaders = present.is_alive, list(present.leaders.values())[::-1]
     if was_alive:
-        processes.send(present.process, signal.SIGTERM)
-        if processes.wait([present.process], min(drain_s, _SILENT_S), hurry=hurry):
+        for leader in leaders:  # Caddy first: it accepts no further connection
+            processes.send(leader, signal.SIGTERM)
+        if left := processes.wait(leaders, min(drain_s, _SILENT_S), hurry=hurry):
             report(f"Waiting for running requests to finish, up to {drain_s:.0f} s ...")
-            processes.wait([present.process], drain_s - _SILENT_S, hurry=hurry)
+            processes.wait(left, drain_s - _SILENT_S, hurry=hurry)
     drained = was_alive and not present.is_alive
     left = present.members()
-    orphans = sum(one != present.process for one in left)
-    for _ in range(_ROUNDS):
-        processes.end(left, grace_s=0.0 if hurry() else _ENGINE_GRACE_S)
-        left = present.members()
+    orphans = sum(one not in leaders for one in left)
+    _end_members(leaders, present.token, grace_s=0.0 if hurry() else _ENGINE_GRACE_S)
+    return Stopped(present, was_alive=was_alive, drained=drained, orphans=orphans)
+
+
+def _end_members(leaders: Collection[Mark], token: str, *, grace_s: float) -> None:
+    """End all that *leaders* have started in their sessions, and themselves."""
+    for _ in range(_ROUNDS + 1):
+        left = _members(leaders, token)
         if not left:
-            if child := _children.pop(present.pid, None):
-                child.wait()
-            return Stopped(present, was_alive=was_alive, drained=drained, orphans=orphans)
+            reap(leaders)
+            return
+        processes.end(left, grace_s=grace_s)
     pids = " ".join(str(one.pid) for one in left)
     raise CannotRun(f"These processes run on after SIGKILL: pid {pids}.", next_step=f"ps -fp {pids}")
+
+
+def _members(leaders: Collection[Mark], token: str) -> list[Mark]:
+    return [one for leader in leaders for one in processes.of_session(leader, {MARKER: token})]
 
 
 def _write_record(folder: StackFolder, started: Running) -> None:

@@ -20,14 +20,22 @@ class StackFolder:
     def __init__(self, state: Path) -> None:
         self.state = state
         self.own = OwnFolder(state, "CORRAL_STATE")
-        self.config = state / "run" / "llama-swap.yaml"  # llama-swap was started with it
-        self.record = state / "run" / "stack.json"  # of corral.engine.stack.Running
+        self.run = state / "run"  # with the guard's socket; Caddy's own files are below it
+        self.config = self.run / "llama-swap.yaml"  # llama-swap was started with it
+        self.guard_config = self.run / "guard.json"
+        self.caddy_config = self.run / "caddy.json"
+        self.key = self.run / "llama-swap.key"  # of llama-swap, since the last start
+        self.record = self.run / "stack.json"  # of corral.engine.stack.Running
         self.log = state / "logs" / "llama-swap.log"  # the output of llama-swap and its engines since the last start
-        self.previous_log = self.log.with_suffix(".log.1")  # the same of the start before
+        self.door_log = state / "logs" / "door.log"  # the guard's access log, and what Caddy has to report
 
-    def log_tail(self, lines: int, *, previous: bool = False, end: int | None = None) -> str:
-        """The last *lines* lines of the log (of the last MiB before byte *end*); empty when there is none."""
-        log = self.previous_log if previous else self.log
+    def previous(self, log: Path) -> Path:
+        """The same *log* of the start before."""
+        return log.with_suffix(".log.1")
+
+    def log_tail(self, lines: int, *, log: Path | None = None, end: int | None = None) -> str:
+        """The last *lines* lines of *log* (default: llama-swap's), at most its last MiB before byte *end*; or empty."""
+        log = log or self.log
         try:
             with log.open("rb") as stream:
                 end = log.stat().st_size if end is None else end
@@ -36,13 +44,15 @@ class StackFolder:
         except FileNotFoundError:
             return ""
 
-    def follow_log(self, still_written: Callable[[], bool], *, start: int = 0) -> Iterator[str]:
-        """Every line of the log from byte *start* on, until *still_written* is false.
+    def follow_log(
+        self, still_written: Callable[[], bool], *, log: Path | None = None, start: int = 0
+    ) -> Iterator[str]:
+        """Every line of *log* (default: llama-swap's) from byte *start* on, until *still_written* is false.
 
         Raises:
             FileNotFoundError: nothing was ever started.
         """
-        with self.log.open("rb") as stream:
+        with (log or self.log).open("rb") as stream:
             stream.seek(start)
             rest = b""
             while True:

@@ -13,7 +13,7 @@ import psutil
 from corral.catalog.intent import Model
 from corral.catalog.ledger import CPU, Source
 from corral.engine import log_lines, ports
-from corral.engine.llama_swap import LlamaSwap, Resident
+from corral.engine.llama_swap import Resident
 from corral.engine.stack import Running
 from corral.errors import CannotRun, Failed, Refused
 from corral.lock.lock import LockEntry
@@ -53,7 +53,7 @@ class LiveModel:
         self, running: Running, model_id: str, model: Model, entry: LockEntry, *, info: Callable[[str], None]
     ) -> None:
         self._id, self._model, self._entry, self._info = model_id, model, entry, info
-        self._running, self._client = running, LlamaSwap(running.endpoint)
+        self._running, self._client = running, running.client()
 
     def read(self, source: Source | None = None, *, reload: bool = False) -> Reading:
         """What it takes, loading it first when it is not resident.
@@ -136,8 +136,8 @@ class LiveModel:
         limits, step = httpx2.Timeout(_LOAD_LIMIT_S, connect=_CONNECT_LIMIT_S), f"corral why {self._id}"
         try:
             # Loopback: no proxy, and no certificates, which take 30 ms to read.
-            with httpx2.Client(timeout=limits, trust_env=False, verify=False) as http:
-                response = http.post(f"{self._running.endpoint}/v1/chat/completions", json=body)
+            with httpx2.Client(timeout=limits, trust_env=False, verify=False, headers=self._client.headers) as http:
+                response = http.post(f"{self._client.endpoint}/v1/chat/completions", json=body)
         except httpx2.TimeoutException:
             problem = f"{self._id} {failure}: no response within {_LOAD_LIMIT_S:.0f} s."
             raise Failed(problem, next_step=step) from None

@@ -159,8 +159,8 @@ def is_loading(reply: Reply) -> bool:
 
 
 def is_empty_502(reply: Reply) -> bool:
-    """Whether this is the answer of llama-swap's proxy when its connection to the model breaks."""
-    return reply.status == 502 and not reply.body.strip()
+    """Whether the connection to the model broke, as llama-swap answers then, or the guard in its place."""
+    return reply.status == 502 and (not reply.body.strip() or _code_of(_json(reply)) == "engine-ended")
 
 
 def _failed(reason: str, *, over: bool = False) -> Verdict:
@@ -229,9 +229,11 @@ def _refusal(reply: Reply, question: Question) -> Verdict | None:
             return _failed(f"HTTP 429: {more} ({text}); try again when it is quiet")
         case 500 if _is_llama_swaps_own(_json(reply)):
             return Verdict("failed", f"failed to load: {text}; {see}", over=True, load_failed=True)
+        case 503 if _code_of(_json(reply)) in {"load-failed", "no-room"}:  # the guard's, in place of that
+            return Verdict("failed", f"failed to load: {text}; {see}", over=True, load_failed=True)
         case 502 if is_empty_502(reply):
             died = "the model's process died after it was ready"
-            return _failed(f"HTTP 502 with an empty body: {died}; {see}", over=True)
+            return _failed(f"HTTP 502 with {_error_text(reply)}: {died}; {see}", over=True)
         case 503 if is_loading(reply):
             reason = f"it is still loading ({text}); {see}"
         case status if 300 <= status < 400:
@@ -272,6 +274,12 @@ def _error_text(reply: Reply) -> str:
 def _error_of(value: Any) -> Any:
     """The error object or text in a JSON body, or None."""
     return (value.get("error") or None) if isinstance(value, dict) else None
+
+
+def _code_of(value: Any) -> Any:
+    """The code of a refusal of the guard; None in any other answer."""
+    error = _error_of(value)
+    return error.get("code") if isinstance(error, dict) else None
 
 
 def _message_of(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -94,12 +95,13 @@ class Endpoint:
     Args:
         root: the address, as ``root_of`` gives it.
         api_key: sent as a bearer token; empty for none.
+        trust: what its certificate must belong to; None: any authority of this machine.
 
     Raises:
         Refused: the key cannot be sent in a header.
     """
 
-    def __init__(self, root: str, *, api_key: str = "") -> None:
+    def __init__(self, root: str, *, api_key: str = "", trust: ssl.SSLContext | None = None) -> None:
         self.root = root
         if not (api_key.isascii() and api_key.isprintable()):
             raise Refused(
@@ -114,7 +116,7 @@ class Endpoint:
             timeout=httpx2.Timeout(None, connect=CONNECT_LIMIT_S),
             limits=httpx2.Limits(max_keepalive_connections=0),
             # The machine's certificates take 30 ms to load, and plain HTTP needs none.
-            verify=root.startswith("https:"),
+            verify=trust or root.startswith("https:"),
             # A proxy set for the internet must not swallow a request to this machine.
             trust_env=urlsplit(root).hostname not in _LOOPBACK,
         )

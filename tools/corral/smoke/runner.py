@@ -145,7 +145,7 @@ class Runner:
         if verdict.load_failed and (cause := await asyncio.to_thread(self.why_not_loaded, subject.model)):
             return replace(verdict, reason=f"{verdict.reason} (its engine: {cause})")
         if attempt.repeated:
-            twice = " (requested twice: the first answer was an empty 502 while llama-swap called the model ready)"
+            twice = " (requested twice: the first answer was a 502 while llama-swap called the model ready)"
             return replace(verdict, reason=verdict.reason + twice)
         return verdict
 

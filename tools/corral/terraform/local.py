@@ -1,4 +1,4 @@
-"""A catalog and its lock become the llama-swap configuration of a machine: ``terraform/stacks/local``.
+"""A catalog and its lock become the configuration of a machine's programs: ``terraform/stacks/local``.
 
 The stack needs no provider and no network.  All that Terraform writes is in the state folder: the repository stays
 clean, and its users do not disturb each other.
@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from python_terraform import IsFlagged
 
 from corral.engine import environment
+from corral.engine.door import Door
+from corral.engine.stack import Configuration
+from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
 from corral.files import OwnFolder, write_atomically
 from corral.paths import REPOSITORY
@@ -23,6 +27,18 @@ from corral.terraform.runner import Finished, Terraform, refused
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 _BUSY_LIMIT_S = 60.0
+
+
+def render_stack(
+    catalog: Path, store: Path, engine: Path, *, state: Path, start_port: int, door: Door
+) -> Configuration:
+    """Apply ``terraform/stacks/local`` and return what its programs are configured with, behind *door*.
+
+    The other arguments, and what it raises, are those of ``render_local``.
+    """
+    inputs = {"start_port": start_port, "door": door.inputs(StackFolder(state.absolute()).run)}
+    outputs = _applied(catalog, store, engine, state, inputs)
+    return Configuration(*(str(outputs[f"{name}_config"]) for name in ("llama_swap", "guard", "caddy")))
 
 
 def render_local(
@@ -34,7 +50,7 @@ def render_local(
     start_port: int = 5800,
     preflight: Path | None = None,
 ) -> str:
-    """Apply ``terraform/stacks/local`` and return the llama-swap configuration, as YAML.
+    """Apply ``terraform/stacks/local`` and return the configuration of a llama-swap without a door, as YAML.
 
     Args:
         catalog: folder with ``models/``, ``cards/`` and ``lock.json``.
@@ -49,14 +65,22 @@ def render_local(
         ProgramMissing: Terraform is missing or too old.
         CannotRun: the state folder is not writable or busy, or Terraform failed for another reason.
     """
-    with _stack(catalog, store, engine, state, start_port, preflight) as (terraform, _, inputs):
+    inputs = {"start_port": start_port, **({"preflight": str(preflight)} if preflight else {})}
+    return str(_applied(catalog, store, engine, state, inputs)["llama_swap_config"])
+
+
+def _applied(catalog: Path, store: Path, engine: Path, state: Path, more: Mapping[str, Any]) -> dict[str, Any]:
+    with _stack(catalog, store, engine, state, more) as (terraform, _, inputs):
         applied = terraform.run("apply", auto_approve=IsFlagged, **inputs)
-        return str(applied.outputs["llama_swap_config"]["value"])
+        return {name: one["value"] for name, one in applied.outputs.items()}
 
 
-def plan_local(catalog: Path, store: Path, engine: Path, *, state: Path, start_port: int = 5800) -> str:
-    """The changes of ``render_local`` with the same arguments since it last ran, in Terraform's words; raises as it."""
-    with _stack(catalog, store, engine, state, start_port) as (terraform, folder, inputs):
+def plan_local(
+    catalog: Path, store: Path, engine: Path, *, state: Path, start_port: int = 5800, door: Door | None = None
+) -> str:
+    """What an apply with these arguments would change, in Terraform's words; raises as ``render_local``."""
+    more = {"start_port": start_port, "door": door and door.inputs(StackFolder(state.absolute()).run)}
+    with _stack(catalog, store, engine, state, more) as (terraform, folder, inputs):
         file = str(folder / "plan")
         terraform.run("plan", out=file, **inputs)
         return terraform.cmd("show", file).stdout
@@ -64,16 +88,10 @@ def plan_local(catalog: Path, store: Path, engine: Path, *, state: Path, start_p
 
 @contextmanager
 def _stack(
-    catalog: Path, store: Path, engine: Path, state: Path, start_port: int, preflight: Path | None = None
+    catalog: Path, store: Path, engine: Path, state: Path, more: Mapping[str, Any]
 ) -> Iterator[tuple[Terraform, Path, dict[str, str]]]:
     """Terraform in the local stack, initialised; the locked folder for all that it writes; its options for inputs."""
-    inputs = {
-        "catalog": str(catalog.absolute()),
-        "store": str(store.absolute()),
-        "engine": str(engine),
-        "start_port": start_port,
-        **({"preflight": str(preflight)} if preflight else {}),
-    }
+    inputs = {"catalog": str(catalog.absolute()), "store": str(store.absolute()), "engine": str(engine), **more}
     own = OwnFolder(state.absolute(), "CORRAL_STATE")
     folder = own.path / "terraform"
     with own.exclusive_lock(folder, timeout_s=_BUSY_LIMIT_S):

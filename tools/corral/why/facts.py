@@ -9,6 +9,7 @@ from typing import Literal
 from corral.engine.engine_process import Engine, Probe
 from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.engine.log_lines import EngineError
+from corral.engine.stack import Leader
 from corral.why.command import Command
 from corral.why.files import FileFact
 from corral.why.history import History
@@ -25,6 +26,9 @@ class StackFacts:
     problem: str = ""  # what is wrong with it, in a sentence
     last_lines: tuple[str, ...] = ()  # of its log, when it died
     used_cpu: bool = False  # llama-swap used processor time while the evidence was collected
+    lost_part: str = ""  # a part of its door that has died, in words
+    stopped_part: Leader | None = None  # a part that was stopped (SIGSTOP)
+    curl: str = "curl"  # the beginning of a command that sends the endpoint a request
     overload: str = ""  # the machine has more work than it can do, in a sentence: a timeout is no proof then
     has_nvidia_smi: bool = False  # the preflight queries nvidia-smi, and it is installed
     no_engine: str = ""  # why no llama-server can be started; empty when one can, or when llama-swap is running

@@ -7,6 +7,7 @@ that leaves open for each model.  Each has a time limit; a source without a resp
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +20,9 @@ from corral.agent.lock_file import Lock, read_lock
 from corral.agent.store import Store
 from corral.catalog import catalog as catalogs
 from corral.engine import binaries, engine_process, ports, stack
-from corral.engine.llama_swap import LlamaSwap
+from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
+from corral.keys import LocalKeys
 from corral.lock import lock as locks
 from corral.parallel import Result, read_all, value_of
 from corral.why import command, evidence, files, history
@@ -88,7 +90,7 @@ class _Investigation:
         if not self._alive:
             sources["the stale parts"] = lambda: tuple(locks.stale(catalogs.load(self._scope.catalog)))
             return {**sources, "the engine": binaries.find_llama_server}
-        client = LlamaSwap(self._alive.endpoint, limit_s=_FIRST_ROUND_S)
+        client = self._alive.client(limit_s=_FIRST_ROUND_S)
         return {**sources, **evidence.sources(client), "the ports": engine_process.listeners}
 
     def _stack_facts(self, *, used_cpu: bool) -> StackFacts:
@@ -104,6 +106,9 @@ class _Investigation:
             problem=f"llama-swap (pid {pid}) is alive, but does not respond: {problem}" if problem else "",
             used_cpu=used_cpu,
             overload=_overload(),
+            lost_part=self._alive.lost(),
+            stopped_part=next((one for one in self._alive.parts() if engine_process.is_stopped(one.process.pid)), None),
+            curl=_curl(self._alive, self._scope.state),
             has_nvidia_smi=not engine_process.variable(pid, _VRAM_SOURCE) and shutil.which("nvidia-smi") is not None,
             catalog=catalog,
             catalog_ids=ids,
@@ -128,7 +133,8 @@ class _Investigation:
         )
         if self._recorded is None:
             return absent
-        pid, engines = self._recorded.pid, len(self._value("the processes", ()))
+        leaders = self._recorded.leaders.values()
+        pid, engines = self._recorded.pid, sum(one not in leaders for one in self._value("the processes", ()))
         left = f" {engines} of its engines still run and hold memory." if engines else ""
         problem = f"llama-swap (pid {pid}) has died without being stopped.{left}"
         lines = tuple(self._value("the log", "").splitlines()[-_LAST_LINES:])
@@ -182,8 +188,8 @@ class _Investigation:
         if (resident := facts.resident) and resident.state == "ready":
             pid = facts.engine.pid if facts.engine else None
             sources["probe"] = lambda: engine_process.probe(resident.proxy, pid, limit_s=limit_s - _IN_TIME_S)
-        if facts.history.has_engine_log or facts.is_abandoned:
-            client = LlamaSwap(self._stack.endpoint, limit_s=limit_s - _IN_TIME_S)
+        if self._alive and (facts.history.has_engine_log or facts.is_abandoned):
+            client = self._alive.client(limit_s=limit_s - _IN_TIME_S)
             sources["the engine's log"] = lambda: evidence.engine_error(client, facts)
         port = facts.command.port if facts.command else 0
         listening = self._value("the ports", {}).get(port, frozenset())
@@ -237,3 +243,13 @@ def _log_tail(log: Path) -> str:
 def _missing(served: Command | None) -> str:
     programs = (served.words[0], served.engine) if served else ()
     return next((program for program in programs if shutil.which(program) is None), "")
+
+
+def _curl(running: Running, state: Path) -> str:
+    """The beginning of a command line that sends the door a request; no key is in it."""
+    certificate = running.door.certificate(running.folder)
+    words = ["curl", *(["--cacert", str(certificate)] if certificate else [])]
+    if not running.door.keys:
+        return shlex.join(words)
+    key = shlex.quote(str(LocalKeys(state).operator_file))
+    return f"sed 's/^/Authorization: Bearer /' {key} | {shlex.join([*words, '-H', '@-'])}"

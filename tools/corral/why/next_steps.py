@@ -20,7 +20,7 @@ _UP = "corral up --detach{port}{catalog}{store}"
 _EXEC = "{kubectl} exec deployment/{service} -- "
 _DESCRIBE = "{kubectl} describe pods -l app.kubernetes.io/name={service}"
 _FETCH_AGAIN = "{kubectl} delete job/download-models\ncorral apply"  # Terraform creates a Job that is missing
-_UNLOAD = "curl -X POST {endpoint}/api/models/unload/{model}"
+_UNLOAD = "{curl} -X POST {endpoint}/api/models/unload/{model}"
 _KILLS = (
     "sudo dmesg | grep -i -e out.of.memory -e oom-kill\n"
     "cat /sys/fs/cgroup$(sed -n s/^0:://p /proc/{pid}/cgroup)/memory.events\nfree -h"
@@ -66,6 +66,7 @@ def commands(options: StepOptions, stack: StackFacts, *actions: Action, **values
         "store": _option("store", options.store),
         "port": _option("port", options.port),
         "endpoint": stack.endpoint,
+        "curl": stack.curl,
         "pid": stack.pid,
         **{name: shlex.quote(str(value)) for name, value in values.items()},
     }

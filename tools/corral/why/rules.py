@@ -17,6 +17,7 @@ _RULES: tuple[Callable[[Case], Verdict | None], ...] = (
     stack_rules.not_in_catalog,
     stack_rules.stack_down,
     stack_rules.stack_unresponsive,
+    stack_rules.door_down,
     stack_rules.not_served,
     run_rules.hung,
     run_rules.port_taken_while_ready,

@@ -71,6 +71,20 @@ def stack_unresponsive(case: Case) -> Verdict | None:
     return case.verdict(Reason.HUNG, culprit, lines, ["corral down --now", *case.steps("up")])
 
 
+def door_down(case: Case) -> Verdict | None:
+    """llama-swap responds, and no request reaches it."""
+    stack = case.stack
+    if stack.lost_part:
+        line = f"{stack.lost_part} has died: no request reaches llama-swap, which runs. Models stay loaded."
+        return case.verdict(Reason.STACK_DOWN, stack.lost_part, [line], ["corral logs --door -n 50", *case.steps("up")])
+    if stack.stopped_part:
+        line = f"{stack.stopped_part} is stopped (SIGSTOP): no request reaches llama-swap, which runs."
+        return case.verdict(
+            Reason.HUNG, str(stack.stopped_part), [line], [f"kill -CONT {stack.stopped_part.process.pid}"]
+        )
+    return None
+
+
 def lock_unusable(case: Case) -> Verdict | None:
     """Nothing else explains a failure, and without the lock its files are not known to be right."""
     if not case.stack.no_lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
+from functools import partial
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
@@ -14,6 +15,8 @@ import pytest
 
 from corral.cli import smoke
 from corral.cli.main import main
+from corral.engine.door import Door
+from corral.engine.llama_swap import LlamaSwap
 from tests.support import smoke_catalog
 from tests.support.stub_endpoint import answers, fails_to_load, replies, serve, stalls
 
@@ -177,7 +180,9 @@ def test_a_time_limit_that_is_no_time_is_exit_code_2(catalog, seconds, capsys):
 
 def test_without_an_endpoint_the_local_stack_is_asked(catalog, monkeypatch, capsys):
     with serve("eyes", "text", acts={("text", "*"): fails_to_load}) as stub:
-        monkeypatch.setattr(smoke.stack, "running", lambda _state: SimpleNamespace(endpoint=stub.root))
+        client = partial(LlamaSwap, stub.root)
+        local = SimpleNamespace(endpoint=stub.root, client=client, door=Door(port=1, swap_port=2), folder=None)
+        monkeypatch.setattr(smoke.stack, "running", lambda _state: local)
         assert main(["smoke", "--catalog", str(catalog)]) == 1
     assert "see: corral logs text" in capsys.readouterr().out
 

@@ -11,8 +11,8 @@ import pytest
 
 from corral.demo import tiny_gguf
 from tests.support.engine_process import free_port, get, post, question, wait_for
-from tests.support.guard_process import INTERNAL_KEY, read_answer, run_guard
 from tests.support.guard_process import post as posted
+from tests.support.guard_process import read_answer, run_guard
 from tests.support.served import Served, served
 
 pytestmark = pytest.mark.timeout(180)
@@ -39,14 +39,15 @@ def stack(tmp_path_factory):
     }
     run = folder / "run"
     run.mkdir()
-    with served(run, models, card="echo 90, 1000", api_keys=[INTERNAL_KEY]) as running:
+    with served(run, models, card="echo 90, 1000") as running:
         yield running
 
 
 @pytest.fixture
 def guard(stack, tmp_path):
     models = {name: name for name in ("text", "slow", "vision", "needy", "broken")}
-    with run_guard(tmp_path, stack.running.port, clients=CLIENTS, models=models, body_mib=64) as guard:
+    key = {"internal_key_file": str(stack.running.folder / "llama-swap.key")}
+    with run_guard(tmp_path, stack.running.door.swap_port, **key, clients=CLIENTS, models=models, body_mib=64) as guard:
         yield guard
 
 
@@ -60,8 +61,9 @@ def stream_of(model: str, tokens: int = TOKENS, key: str = "key-of-first") -> by
 
 
 def test_llama_swap_answers_the_guard_alone(guard, stack):
-    assert post(f"{stack.endpoint}/v1/chat/completions", question("Hello.", model="text"))[0] == 401
-    assert get(f"{stack.endpoint}/running")[0] == 401
+    llama_swap = stack.running.client().endpoint
+    assert post(f"{llama_swap}/v1/chat/completions", question("Hello.", model="text"))[0] == 401
+    assert get(f"{llama_swap}/running")[0] == 401
     assert guard.post(question("Hello.", model="text"), key="").status == 401
     assert content(guard.post(question("Hello.", model="text"))) == "OK"
 

@@ -14,6 +14,7 @@ import yaml
 from corral import paths
 from corral.cli.main import main
 from corral.engine import stack
+from corral.engine.door import Door
 from corral.errors import CannotRun
 from corral.terraform import local
 from tests.support.kernel import fill, small_disk
@@ -27,7 +28,9 @@ def test_the_plan_shows_the_configuration_that_would_run(capsys):
 
 
 def test_the_plan_of_a_running_stack_keeps_its_ports(capsys, monkeypatch):
-    monkeypatch.setattr(stack, "running", lambda _state: SimpleNamespace(first_engine_port=23800))
+    monkeypatch.setattr(
+        stack, "running", lambda _state: SimpleNamespace(first_engine_port=23800, door=Door(8080, 23799))
+    )
 
     assert main(["plan", "--local", "--catalog", str(DEMO)]) == 0
 

@@ -155,7 +155,7 @@ def test_a_model_that_cannot_load_is_failed_with_its_reason(up, tmp_path, capsys
     (tmp_path / "broken.gguf").write_bytes(b"not a model")
     endpoint = status(capsys)["endpoint"]
     code, _body = post(f"{endpoint}/v1/chat/completions", question("Hello.", model="broken"))
-    assert code == 500
+    assert code == 503
     broken = status(capsys)["models"][0]
     assert broken["state"] == "failed"
     assert "exited prematurely" in broken["reason"]
@@ -206,7 +206,7 @@ def test_an_engine_that_does_not_respond_is_not_called_ready(up, capsys, monkeyp
 
 
 def test_a_llama_swap_that_hangs_is_no_success(up, capsys, monkeypatch):
-    monkeypatch.setattr("corral.engine.llama_swap._ANSWER_LIMIT_S", 0.3)
+    monkeypatch.setattr("corral.engine.llama_swap.ANSWER_LIMIT_S", 0.3)
     pid = status(capsys)["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -255,7 +255,7 @@ def test_in_the_foreground_a_signal_stops_everything(foreground, number):
 def test_in_the_foreground_the_first_signal_lets_an_answer_finish(foreground):
     stream = Stream(foreground.endpoint, "good", 30)
     running = stack.running(paths.state_dir())
-    (engine,) = [one.pid for one in running.members() if one.pid != running.pid]
+    (engine,) = [one.pid for one in running.engines()]
     os.kill(engine, signal.SIGSTOP)  # so that the answer cannot end before it is waited for
     foreground.process.send_signal(signal.SIGINT)
     wait_for(lambda: "Waiting for" in foreground.err.read_text(), what="the wait for the answer")
@@ -268,7 +268,7 @@ def test_in_the_foreground_the_first_signal_lets_an_answer_finish(foreground):
 def test_in_the_foreground_a_second_signal_does_not_wait(foreground):
     stream = Stream(foreground.endpoint, "good", 950)
     running = stack.running(paths.state_dir())
-    for engine in (one for one in running.members() if one.pid != running.pid):
+    for engine in running.engines():
         os.kill(engine.pid, signal.SIGSTOP)  # so that the answer cannot end by itself
     foreground.process.send_signal(signal.SIGINT)
     wait_for(lambda: "Stopping" in foreground.err.read_text(), what="the first signal")

@@ -20,9 +20,11 @@ import pytest
 
 from corral.demo import tiny_gguf
 from corral.engine import binaries, log_lines, ports, processes, stack
-from corral.engine.llama_swap import LlamaSwap
+from corral.engine.door import SWAP_KEY, Door
+from corral.engine.launch import Programs
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
+from tests.support.door import configuration
 from tests.support.engine_process import Stream, chat, free_port, get, post, question, wait_for
 from tests.support.kernel import modes, umask
 
@@ -47,32 +49,42 @@ def config(models):
                 "--offline --host 127.0.0.1 --port ${PORT}",
                 "proxy": "http://127.0.0.1:${PORT}",
                 "ttl": 600,
+                "env": [f"{SWAP_KEY}="],
             }
             for name in names or models
         }
         return json.dumps(
-            {"startPort": first_port, "logToStdout": "both", "logTimeFormat": "rfc3339", "models": entries}
+            {
+                "startPort": first_port,
+                "logToStdout": "both",
+                "logTimeFormat": "rfc3339",
+                "models": entries,
+                "apiKeys": [f"${{env.{SWAP_KEY}}}"],
+            }
         )
 
     return render
 
 
 @pytest.fixture
-def up(tmp_path, config):
+def up(tmp_path, config, models):
     """Starts the stack in ``tmp_path``; whatever runs at the end is stopped."""
     state = tmp_path / "state"
     state.mkdir()
     own_port = free_port()
-    first = ports.for_engines(4, own_port)
+    first = ports.for_engines(5, own_port) + 1
 
-    def start(*names: str, port: int = own_port, report=lambda _: None, program: Path | None = None) -> stack.Running:
+    def start(
+        *names: str, port: int = own_port, text: str = "", report=lambda _: None, **programs: Path
+    ) -> stack.Running:
+        door = Door(port, swap_port=first - 1)
+        found = {"llama_swap": binaries.llama_swap(), "caddy": binaries.caddy()} | programs
         running, start.fresh = stack.start(
             state,
-            config(first, *names),
-            port=port,
+            configuration(state, text or config(first, *names), door, names or models),
+            Programs(binaries.llama_server(), **found),
+            door=door,
             first_engine_port=first,
-            engine=binaries.llama_server(),
-            llama_swap=program or binaries.llama_swap(),
             catalog=tmp_path,
             report=report,
         )
@@ -84,9 +96,8 @@ def up(tmp_path, config):
 
 
 def engine_of(running: stack.Running) -> processes.Mark:
-    engines = [one for one in running.members() if one.pid != running.pid]
-    assert len(engines) == 1, engines
-    return engines[0]
+    (engine,) = running.engines()
+    return engine
 
 
 def kill(running: stack.Running) -> None:
@@ -102,13 +113,13 @@ def test_it_answers_through_llama_swap_and_ends_without_a_trace(up):
     assert (stopped.was_alive, stopped.drained, stopped.orphans) == (True, True, 0)
     assert running.members() == []
     assert stack.running(up.state) is None
-    ports.require_free(running.port)
+    ports.require_free(running.door.port)
 
 
 def test_the_record_is_read_back_as_it_was_started(up):
     running = up("text")
     assert stack.running(up.state) == running
-    assert running.endpoint == f"http://127.0.0.1:{running.port}"
+    assert running.endpoint == f"http://127.0.0.1:{running.door.port}"
 
 
 def test_starting_the_same_again_changes_nothing(up):
@@ -116,6 +127,104 @@ def test_starting_the_same_again_changes_nothing(up):
     assert up.fresh
     assert up("text") == running
     assert not up.fresh
+
+
+def test_llama_swap_itself_takes_only_requests_with_its_key(up):
+    running = up("text")
+    behind = f"http://127.0.0.1:{running.door.swap_port}"
+    assert get(f"{behind}/running")[0] == 401
+    assert post(f"{behind}/v1/chat/completions", question("Hello.", model="text"))[0] == 401
+    assert running.client().residents() == []
+
+
+def test_the_key_of_llama_swap_is_in_no_command_line_no_log_and_no_engine(up):
+    running = up("text")
+    chat(running.endpoint, "Hello.", model="text")
+    key = (running.folder / "llama-swap.key").read_text()
+    assert len(key) >= 43
+    for one in running.members():
+        process = psutil.Process(one.pid)
+        assert not [word for word in process.cmdline() if key in word]
+        assert (process.environ().get(SWAP_KEY) == key) == (one == running.process)
+    folder = StackFolder(up.state)
+    for file in (folder.log, folder.door_log, folder.record, folder.config, folder.guard_config, folder.caddy_config):
+        assert key not in file.read_text(), file
+
+
+def test_each_start_has_a_key_of_its_own(up):
+    def key(running):
+        return (running.folder / "llama-swap.key").read_text()
+
+    first = key(up("text"))
+    stack.stop(up.state)
+    assert key(up("text")) != first
+
+
+PARTS = ["guard", "caddy"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_the_door_that_died_is_started_again_and_no_model_is_unloaded(up, part):
+    running = up("text")
+    chat(running.endpoint, "Hello.", model="text")
+    engine = engine_of(running)
+    os.kill(running.leaders[part].pid, signal.SIGKILL)
+    wait_for(running.lost, what="the death")
+    assert get(f"{running.endpoint}/health")[0] != 200
+    reported = []
+
+    again = up("text", report=reported.append)
+
+    assert (not up.fresh, again.lost(), engine_of(again)) == (True, "", engine)
+    assert "which has died; no model is unloaded" in reported[0]
+    assert chat(again.endpoint, "Hello.", model="text")["message"]["content"] == "OK"
+    assert stack.running(up.state) == again
+    assert [name for name in PARTS if again.leaders[name] != running.leaders[name]] == [part]
+
+
+@pytest.mark.parametrize("part", ["guard", "caddy", "llama-swap"])
+def test_whatever_part_has_died_a_stop_leaves_nothing(up, part):
+    running = up("text")
+    chat(running.endpoint, "Hello.", model="text")
+    os.kill(running.leaders[part].pid, signal.SIGKILL)
+    wait_for(running.lost, what="the death")
+
+    stack.stop(up.state)
+
+    assert running.members() == []
+    assert stack.recorded(up.state) is None
+
+
+def test_a_caddy_that_cannot_start_ends_the_rest(up, tmp_path):
+    broken = tmp_path / "caddy"
+    broken.write_text("#!/bin/sh\necho no such module >&2\nexit 1\n")
+    broken.chmod(0o755)
+    before = set(psutil.pids())
+    with pytest.raises(CannotRun, match=r"Caddy ended while starting \(exit code 1\):\nno such module|no such module"):
+        up("text", caddy=broken)
+    mine = [one for one in psutil.process_iter() if one.pid not in before and str(up.state) in " ".join(one.cmdline())]
+    assert mine == []
+    assert stack.recorded(up.state) is None
+
+
+def test_a_state_folder_with_a_path_too_long_for_a_socket_serves(config, models, tmp_path):
+    state = tmp_path / ("long" * 40)
+    state.mkdir()
+    first = ports.for_engines(2, 8080) + 1
+    door = Door(free_port(), swap_port=first - 1)
+    programs = Programs(binaries.llama_server(), binaries.llama_swap(), binaries.caddy())
+    try:
+        running, _ = stack.start(
+            state,
+            configuration(state, config(first, "text"), door, ["text"]),
+            programs,
+            door=door,
+            first_engine_port=first,
+            catalog=tmp_path,
+        )
+        assert chat(running.endpoint, "Hello.", model="text")["message"]["content"] == "OK"
+    finally:
+        stack.stop(state, drain_s=0)
 
 
 def test_another_configuration_is_refused_while_one_runs(up):
@@ -128,7 +237,7 @@ def test_another_configuration_is_refused_while_one_runs(up):
 
 def test_another_port_is_refused_while_one_runs(up):
     running = up("text")
-    with pytest.raises(Refused, match=f"port {running.port}"):
+    with pytest.raises(Refused, match=f"port {running.door.port}"):
         up("text", port=free_port())
 
 
@@ -202,7 +311,9 @@ def test_a_stranger_with_the_recorded_pid_is_not_touched(up):
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     try:
         # The record as it would be if the stranger had got the dead llama-swap's pid.
-        reused = replace(running, process=replace(running.process, pid=stranger.pid))
+        reused = replace(
+            running, leaders={part: replace(one, pid=stranger.pid) for part, one in running.leaders.items()}
+        )
         assert not reused.is_alive
         stack._write_record(StackFolder(up.state), reused)
         stopped = stack.stop(up.state)
@@ -212,17 +323,9 @@ def test_a_stranger_with_the_recorded_pid_is_not_touched(up):
         stranger.communicate()
 
 
-def test_a_configuration_that_llama_swap_refuses_is_shown_with_its_reason(up, tmp_path):
+def test_a_configuration_that_llama_swap_refuses_is_shown_with_its_reason(up):
     with pytest.raises(CannotRun, match=r"ended while starting \(exit code 1\)[\s\S]*nonsense"):
-        stack.start(
-            up.state,
-            "models: nonsense",
-            port=free_port(),
-            first_engine_port=5800,
-            engine=binaries.llama_server(),
-            llama_swap=binaries.llama_swap(),
-            catalog=tmp_path,
-        )
+        up("text", text="models: nonsense")
     assert stack.recorded(up.state) is None
 
 
@@ -232,7 +335,7 @@ def test_a_supervisor_that_never_listens_is_ended(up, monkeypatch, tmp_path):
     deaf.chmod(0o755)
     monkeypatch.setattr(stack, "_START_LIMIT_S", 0.5)
     with pytest.raises(CannotRun, match="did not answer"):
-        up("text", program=deaf)
+        up("text", llama_swap=deaf)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert stack.recorded(up.state) is None
 
@@ -253,11 +356,10 @@ def test_a_supervisor_that_cannot_be_recorded_is_ended(up, monkeypatch):
 def test_a_model_that_cannot_load_reports_why(up):
     running = up("text", "bad")
     status, body = post(f"{running.endpoint}/v1/chat/completions", question("Hello.", model="bad"))
-    assert status == 500
-    assert "exited prematurely" in body
+    assert (status, json.loads(body)["error"]["code"]) == (503, "load-failed")
     log = StackFolder(up.state).log_tail(1000)
     assert log_lines.failures(log) == {"bad": "upstream command exited prematurely"}
-    assert "missing.gguf" in log_lines.cause(LlamaSwap(running.endpoint).model_log("bad"))
+    assert "missing.gguf" in log_lines.cause(running.client().model_log("bad"))
     assert "missing.gguf" in log
 
 
@@ -276,24 +378,24 @@ def test_unloading_is_no_failure(up):
     running = up("text", "think")
     for model in ("text", "think"):
         chat(running.endpoint, "Hello.", model=model)
-    assert [one.model for one in LlamaSwap(running.endpoint).residents()] == ["think"]
+    assert [one.model for one in running.client().residents()] == ["think"]
     post(f"{running.endpoint}/api/models/unload", {})
-    assert LlamaSwap(running.endpoint).residents() == []
+    assert running.client().residents() == []
     assert log_lines.failures(StackFolder(up.state).log_tail(1000)) == {}
 
 
 def test_reading_the_state_loads_nothing(up):
     running = up("text", "think")
-    client = LlamaSwap(running.endpoint)
+    client = running.client()
     assert client.models() == ["text", "think"]
     assert client.residents() == []
     assert client.model_log("text") == ""
-    assert [one.pid for one in running.members()] == [running.pid]
+    assert running.engines() == []
 
 
 def test_the_log_of_an_unknown_model_is_refused(up):
     with pytest.raises(Refused, match="no model absent"):
-        LlamaSwap(up("text").endpoint).model_log("absent")
+        up("text").client().model_log("absent")
 
 
 def test_the_log_of_a_model_is_whole_when_llama_swap_is_slow_to_send_it(up):
@@ -303,7 +405,7 @@ def test_the_log_of_a_model_is_whole_when_llama_swap_is_slow_to_send_it(up):
     resume = threading.Timer(1.0, os.kill, (running.pid, signal.SIGCONT))  # longer than a history pauses
     resume.start()
     try:
-        assert "missing.gguf" in LlamaSwap(running.endpoint).model_log("bad")
+        assert "missing.gguf" in running.client().model_log("bad")
     finally:
         resume.join()
 
@@ -387,7 +489,8 @@ def test_all_that_a_stack_writes_is_closed_to_other_users(up, mask):
             for pid in (running.pid, engine_of(running).pid):
                 assert "Umask:\t0077\n" in Path(f"/proc/{pid}/status").read_text()
             stack.stop(up.state)
-    assert StackFolder(up.state).previous_log.exists()
+    folder = StackFolder(up.state)
+    assert all(folder.previous(log).exists() for log in (folder.log, folder.door_log))
     assert modes(up.state) == {"folders": {0o700}, "files": {0o600}}
 
 
@@ -407,5 +510,5 @@ def test_the_log_of_the_start_before_is_kept(up):
     stack.stop(up.state)
     up("think")
     folder = StackFolder(up.state)
-    assert "tiny-text" in folder.log_tail(1000, previous=True)
+    assert "tiny-text" in folder.log_tail(1000, log=folder.previous(folder.log))
     assert "tiny-text" not in folder.log_tail(1000)

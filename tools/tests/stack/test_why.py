@@ -393,8 +393,7 @@ def test_a_llama_swap_that_is_stopped_hangs(stack, why, monkeypatch):
 
 @produces("load-timeout")
 def test_a_load_that_took_too_long_is_named_with_the_limit(too_slow, why):
-    status, body = too_slow()
-    assert (status, "timed out" in body) == (500, True)
+    assert too_slow()[0] == 503
 
     verdict = why("too-slow")
 

@@ -7,6 +7,7 @@ go on, or breaks it off.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -14,8 +15,9 @@ import socket
 import socketserver
 import ssl
 import subprocess
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from http.server import BaseHTTPRequestHandler
@@ -24,7 +26,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from corral.engine import binaries, door
+from corral.engine import binaries, door, stack
+from corral.engine.stack_folder import StackFolder
 from corral.paths import REPOSITORY
 from corral.terraform.program import find_terraform
 from tests.support.engine_process import free_port, wait_for
@@ -55,6 +58,27 @@ def render(folder: Path, **variables: Any) -> dict[str, Any]:
     terraform("init", "-input=false")
     terraform("apply", "-auto-approve", "-input=false", state, f"-var-file={folder / 'inputs.json'}")
     return {name: json.loads(one["value"]) for name, one in json.loads(terraform("output", "-json", state)).items()}
+
+
+@functools.cache
+def _rendered() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"guard": {"unix": "/run/guard.sock"}, "internal_key": {"file": "/run/llama-swap.key"}}
+        return render(Path(folder), listen="127.0.0.1:1", drain_seconds=35, **places)
+
+
+def configuration(state: Path, llama_swap: str, entrance: door.Door, models: Iterable[str]) -> stack.Configuration:
+    """*llama_swap*, and the other documents as Terraform renders them for *entrance* and the ids *models*.
+
+    Terraform runs once for all of a process; only what differs between two stacks of tests is put in here.
+    """
+    documents = json.dumps(_rendered()).replace("/run/", f"{StackFolder(state).run.absolute()}/")
+    found = json.loads(documents.replace("127.0.0.1:1", f"127.0.0.1:{entrance.port}"))
+    found["guard"] |= {
+        "upstream": {"host": "127.0.0.1", "port": entrance.swap_port},
+        "models": {name: name for name in models},
+    }
+    return stack.Configuration(llama_swap, json.dumps(found["guard"]), json.dumps(found["caddy"]))
 
 
 class _Guard(BaseHTTPRequestHandler):

@@ -21,7 +21,10 @@ from corral.agent.fetch import fetch
 from corral.agent.lock_file import read_lock
 from corral.agent.store import Store
 from corral.engine import binaries, ports, stack
+from corral.engine.door import SWAP_KEY, Door
+from corral.engine.launch import Programs
 from corral.paths import REPOSITORY
+from tests.support.door import configuration
 from tests.support.engine_process import free_port
 from tests.support.locks import write_sealed
 
@@ -70,9 +73,7 @@ class Stack:
 
 
 @contextlib.contextmanager
-def served(
-    folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15, card: str = "", api_keys: Sequence[str] = ()
-) -> Iterator[Stack]:
+def served(folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15, card: str = "") -> Iterator[Stack]:
     """Start a stack that serves *models*; everything lies in *folder*.
 
     Args:
@@ -80,7 +81,6 @@ def served(
         models: by id.
         load_limit_s: llama-swap's time limit of a load; it raises anything below 15.
         card: a command that prints "free, total" of the pretended card; by default none can be read.
-        api_keys: what llama-swap requires one of; none by default.
     """
     state, catalog, store = (folder / name for name in ("state", "catalog", "store"))
     state.mkdir()
@@ -89,16 +89,17 @@ def served(
     _write_catalog(catalog, copies, sha256)
     fetch(read_lock(catalog / "lock.json"), Store(store))
     own_port = free_port()
-    first = ports.for_engines(len(models), own_port)
+    first = ports.for_engines(len(models) + 1, own_port) + 1
+    door = Door(own_port, swap_port=first - 1)
+    config = _config(models, sha256, store, first, load_limit_s)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORRAL_VRAM_SOURCE", card or "false")
         running, _ = stack.start(
             state,
-            _config(models, sha256, store, first, load_limit_s, api_keys),
-            port=own_port,
+            configuration(state, config, door, models),
+            Programs(binaries.llama_server(), binaries.llama_swap(), binaries.caddy()),
+            door=door,
             first_engine_port=first,
-            engine=binaries.llama_server(),
-            llama_swap=binaries.llama_swap(),
             catalog=catalog,
         )
     try:
@@ -155,7 +156,6 @@ def _config(
     store: Path,
     first_port: int,
     load_limit_s: int,
-    api_keys: Sequence[str],
 ) -> str:
     groups: dict[str, dict[str, object]] = {}
     for model, one in models.items():
@@ -179,7 +179,7 @@ def _config(
             "logToStdout": "both",
             "logTimeFormat": "rfc3339",
             "captureBuffer": 0,
-            "apiKeys": list(api_keys),
+            "apiKeys": [f"${{env.{SWAP_KEY}}}"],
             "models": entries,
             "routing": {"router": {"use": "group", "settings": {"groups": groups}}},
         }

@@ -10,7 +10,6 @@ import psutil
 
 from corral.cli.main import main
 from corral.engine import log_lines
-from corral.engine.llama_swap import LlamaSwap
 from corral.engine.stack_folder import StackFolder
 from corral.why import local
 from tests.support.engine_process import post, question, wait_for
@@ -68,7 +67,7 @@ def in_parallel(count: int, request: Callable[[], object]) -> list[threading.Thr
 
 
 def in_flight(stack, model: str) -> int:
-    return sum(one.model == model for one in LlamaSwap(stack.endpoint).in_flight())
+    return sum(one.model == model for one in stack.running.client().in_flight())
 
 
 def unload(stack, model: str) -> None:
@@ -79,7 +78,7 @@ def unload(stack, model: str) -> None:
 def fails(stack, model: str) -> None:
     """Have a load of *model* fail; llama-swap answers before it writes the end into its log, so wait for that."""
     before = _ends(stack, model)
-    assert send(stack, model)[0] == 500
+    assert send(stack, model)[0] == 503
     wait_for(lambda: _ends(stack, model) > before, what=f"the end of {model} in llama-swap's log")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from importlib import metadata
 from pathlib import Path
 
@@ -183,3 +184,23 @@ def test_an_old_caddy_that_is_named_is_refused(tmp_path, monkeypatch, version):
 
 def test_the_pinned_caddy_is_not_an_old_one():
     assert binaries._numbers(caddy_build.pinned_version()) >= binaries._numbers(binaries.OLDEST_CADDY)
+
+
+def test_what_is_missing_is_built_at_the_same_time(monkeypatch, tmp_path):
+    both = threading.Barrier(2, timeout=30)
+    for module in (llama_swap_build, caddy_build):
+        monkeypatch.setattr(module, "build", lambda _report: both.wait() or tmp_path)
+    binaries.build(lambda _: None)
+
+
+def test_a_build_that_fails_is_reported_and_the_other_one_ends_first(monkeypatch, tmp_path):
+    ended = []
+
+    def fail(_report):
+        raise ProgramMissing("no Go", next_step="install it")
+
+    monkeypatch.setattr(llama_swap_build, "build", fail)
+    monkeypatch.setattr(caddy_build, "build", lambda _report: ended.append(True))
+    with pytest.raises(ProgramMissing, match="no Go"):
+        binaries.build(lambda _: None)
+    assert ended

@@ -42,6 +42,21 @@ def test_a_failed_load_is_recognised_in_newer_builds():
     assert reason.startswith('failed to load: "unspecific error: health check timed out"')
 
 
+@pytest.mark.parametrize("code", ["load-failed", "no-room"])
+def test_a_failed_load_is_recognised_behind_the_door(code):
+    error = {"message": "The model text could not be loaded.", "type": "server_error", "code": code}
+    reason = reason_of(replies(503, {"error": error}, Retry_After="30"))
+    assert reason == 'failed to load: "The model text could not be loaded."; see: corral logs text'
+
+
+def test_the_end_of_an_engine_is_asked_again_behind_the_door_too():
+    error = {"message": "The engine of the model ended during the request.", "code": "engine-ended"}
+    with serve("text", acts={("text", "*"): first_loads(replies(502, {"error": error}))}) as stub:
+        status, reason = outcome(smoke(stub, TEXT), "text", "answer")
+    assert (status, stub.asked) == ("failed", [("text", "answer")] * 2)
+    assert "the model's process died after it was ready" in reason
+
+
 def test_a_500_of_the_model_itself_is_no_failed_load():
     assert (
         reason_of(replies(500, {"error": {"message": "boom", "code": 500}}))
@@ -62,7 +77,7 @@ def test_an_empty_502_from_a_model_that_lives_is_asked_again():
     status, reason = outcome(report, "text", "answer")
     assert status == "passed"
     assert reason == (
-        'answered "OK" (requested twice: the first answer was an empty 502 while llama-swap called the model ready)'
+        'answered "OK" (requested twice: the first answer was a 502 while llama-swap called the model ready)'
     )
     assert stub.loads == ["text"]
 
