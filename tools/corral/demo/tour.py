@@ -1,4 +1,4 @@
-"""The whole path with tiny models: hub → lock → seat → fetch → Terraform → llama-swap → llama.cpp → smoke → why.
+"""The whole path with tiny models: hub → lock → seat → fetch → Terraform → door → llama-swap → llama.cpp → smoke → why.
 
 Each step is the command that a user would type, run as a process of its own.
 """
@@ -16,11 +16,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from corral import paths, templates
+from corral import keys, paths, templates
 from corral.demo.hub import Hub, RepoContent
 from corral.demo.tiny_gguf import write_all
 from corral.engine import binaries, ports, stack
 from corral.errors import CannotRun, Failed, Refused
+from corral.keys import LocalKeys
+
+_CLIENT = "demo"
+_CLIENTS = f"clients:\n  {_CLIENT}: {{models: [tiny-text], requests: 2}}\n"
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,10 @@ class Tour:
         """The tour's copy of the demo catalog: it locks it anew, and leaves the repository alone."""
         return self.state / "demo" / "catalog"
 
-    def run(self, *, keep: bool) -> None:
-        """Run all steps; stop what they started unless *keep*.
+    def run(self, *, keep: bool, with_keys: bool = False, port: int | None = None) -> None:
+        """Run all steps, with a client that has a key if *with_keys*; stop what they started unless *keep*.
+
+        The door is on *port*, by default the usual one, or a free one.
 
         Raises:
             Refused: a local stack is already running.
@@ -49,20 +55,20 @@ class Tour:
         """
         if stack.running(self.state):
             raise Refused("A local stack is already running here.", next_step="corral down, then: make demo")
-        binaries.llama_swap(self.say)
-        self._copy_catalog()
+        binaries.build(self.say)
+        self._copy_catalog(with_clients=with_keys)
         with tiny_hub(self.state / "demo" / "hub") as hub:
             environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "CORRAL_STATE": str(self.state)}
             environment.pop("HF_TOKEN", None)
             step = partial(self._step, environment)
             step("Resolve the catalog against the hub: commits, sizes, hashes, command lines", "lock")
             step("Does it fit? What each model takes, by the engine's own count, without a download", "seat")
-            port = _free_port()
+            port = port or _free_port()
             try:
                 step("Fetch, verify, render with Terraform, start", "up", "--detach", "--port", str(port))
                 step("Prove that every model answers, and answers right", "smoke")
                 step("Had a model not answered, this would give the reason", "why")
-                self._try_clients(f"http://127.0.0.1:{port}")
+                self._try_clients(f"http://127.0.0.1:{port}", self._client_key(environment) if with_keys else "")
             finally:
                 if not keep:
                     step("Stop", "down", catalog=False)
@@ -71,12 +77,14 @@ class Tour:
         else:
             self.say("\nTo keep it running and try this yourself: make demo KEEP=1")
 
-    def _copy_catalog(self) -> None:
+    def _copy_catalog(self, *, with_clients: bool) -> None:
         try:
             if self.catalog.exists():
                 shutil.rmtree(self.catalog)
             for folder in ("models", "cards"):
                 shutil.copytree(paths.REPOSITORY / "terraform" / "catalog-demo" / folder, self.catalog / folder)
+            if with_clients:
+                (self.catalog / "clients.yaml").write_text(_CLIENTS, encoding="utf-8")
         except OSError as error:
             raise CannotRun(
                 f"The state folder {self.state} cannot be used: {error.strerror or error}.",
@@ -94,7 +102,20 @@ class Tour:
                 next_step="Read its output above; the stack's own log: corral logs",
             )
 
-    def _try_clients(self, endpoint: str) -> None:
+    def _client_key(self, environment: dict[str, str]) -> str:
+        """A new key of the demo's client, which is valid at once; it is not shown."""
+        store = LocalKeys(self.state)
+        if store.read().of.get(_CLIENT):  # of a demo before
+            keys.revoke(store, _CLIENT, only_old=False)
+        words = ["keys", "add", _CLIENT, "--catalog", str(self.catalog)]
+        self.say(f"\n# Give a client of the catalog its key\n$ export CORRAL_KEY=$({_CORRAL} keys add {_CLIENT})")
+        command = [sys.executable, "-m", "corral.cli.main", *words]
+        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise Failed(f"corral keys ended with exit code {done.returncode}: {done.stderr}")
+        return done.stdout.strip()
+
+    def _try_clients(self, endpoint: str, key: str) -> None:
         self.say("\n# Send it a request yourself: with curl, and with the OpenAI SDK")
         for name, interpreter in (("try_curl.sh.j2", ["bash", "-c"]), ("try_openai.py.j2", [sys.executable, "-c"])):
             script = templates.render(name, endpoint=endpoint, model="tiny-text")
@@ -102,7 +123,14 @@ class Tour:
                 self.say(f"{script}(not run: there is no curl on this machine)")
                 continue
             self.say(script.rstrip())
-            done = subprocess.run([*interpreter, script], capture_output=True, text=True, check=False, timeout=60)
+            done = subprocess.run(
+                [*interpreter, script],
+                env={**os.environ, "CORRAL_KEY": key},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
             if done.returncode or "OK" not in done.stdout:
                 raise Failed(f"{name.removesuffix('.j2')} did not get its answer:\n{done.stdout}{done.stderr}")
             self.say(f"→ {done.stdout.strip()}\n")
@@ -129,10 +157,10 @@ _CORRAL = _shown(Path(sys.executable).with_name("corral"))
 
 
 def _free_port() -> int:
-    """llama-swap's usual port; another where that one is taken."""
+    """The usual port of the door; another where that one is taken."""
     try:
-        ports.require_free(ports.LLAMA_SWAP)
+        ports.require_free(ports.DOOR)
     except CannotRun:
         with socket.create_server((ports.HOST, 0)) as probe:
             return int(probe.getsockname()[1])
-    return ports.LLAMA_SWAP
+    return ports.DOOR

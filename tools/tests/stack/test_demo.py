@@ -11,6 +11,7 @@ import pytest
 
 from corral.engine import stack
 from tests.support import clone
+from tests.support.engine_process import free_port
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def demo(tmp_path):
 
     def run(*words):
         return subprocess.run(
-            [sys.executable, "-m", "corral.cli.main", "demo", *words],
+            [sys.executable, "-m", "corral.cli.main", "demo", "--port", str(free_port()), *words],
             env={**os.environ, "CORRAL_STATE": str(state)},
             capture_output=True,
             text=True,
@@ -32,10 +33,11 @@ def demo(tmp_path):
     stack.stop(state, drain_s=0)
 
 
-def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo):
+@pytest.mark.parametrize("options", [(), ("--keys",)], ids=["without-keys", "with-keys"])
+def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo, options):
     before = clone.state()
 
-    done = demo()
+    done = demo(*options)
 
     assert done.returncode == 0, done.stderr
     for model in ("tiny-text", "tiny-think", "tiny-vision"):
@@ -43,6 +45,13 @@ def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo):
     assert ('"content":"OK"' if shutil.which("curl") else "there is no curl on this machine") in done.stderr
     assert stack.running(demo.state) is None
     assert clone.state() == before
+    assert (demo.state / "keys" / "keys.json").exists() == bool(options)
+    assert "corral-" not in (done.stdout + done.stderr).replace("corral-llama-server", "")
+
+
+def test_the_demo_with_keys_passes_again(demo):
+    assert demo("--keys").returncode == 0
+    assert demo("--keys").returncode == 0
 
 
 def test_a_kept_demo_is_the_local_stack_and_is_not_trampled_on(demo):
