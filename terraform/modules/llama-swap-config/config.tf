@@ -2,7 +2,7 @@
 # below with it.
 
 locals {
-  config = {
+  config = merge({
     healthCheckTimeout = var.health_check_timeout
     startPort          = var.start_port
     logTimeFormat      = "rfc3339"
@@ -11,7 +11,7 @@ locals {
     performance        = { every = "15s" }
     routing            = { router = { use = "group", settings = { groups = local.groups } } }
 
-    models = { for id, model in var.models : id => {
+    models = { for id, model in var.models : id => merge({
       cmd              = local.commands[id]
       proxy            = "http://127.0.0.1:$${PORT}"
       checkEndpoint    = "/health"
@@ -22,8 +22,8 @@ locals {
 
       # New weights under the same command line are a change, too; llama-swap shows them at /v1/models.
       metadata = { revision = model.revision, sha256 = model.files[*].sha256 }
-    } }
-  }
+    }, { for name in var.api_key_env[*] : "env" => ["${name}="] }) } # an engine has no use for the key
+  }, { for name in var.api_key_env[*] : "apiKeys" => ["$${env.${name}}"] })
 
   # One model of a group runs at a time, and no group evicts another's.
   groups = { for group, ids in { for id, model in var.models : model.intent.group => id... } : group => {

@@ -1,3 +1,14 @@
+variable "api_key_env" {
+  description = "The variable of llama-swap's environment that holds the one key that it accepts. Null: it accepts every request."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.api_key_env == null ? true : can(regex("^[A-Z_][A-Z0-9_]*$", var.api_key_env))
+    error_message = "The variable of the key is \"${coalesce(var.api_key_env, "null")}\"; it must be the name of a variable, e.g. SWAP_KEY, never a key."
+  }
+}
+
 variable "concurrency" {
   description = "HTTP requests that one model accepts at a time, including waiting ones; a further one gets 429. Never below the model's own `parallel`."
   type        = number

@@ -20,7 +20,9 @@ import httpx2
 
 from corral.errors import CannotRun, Refused
 
-_ANSWER_LIMIT_S = 5.0
+ANSWER_LIMIT_S = 5.0
+"""The default limit of a request."""
+
 _UNLOAD_LIMIT_S = 30.0  # an engine that is busy is killed after 10 s
 _HISTORY_LIMIT_S = 3.0  # a model that never ran has none, and llama-swap sends nothing
 
@@ -58,11 +60,14 @@ class Exchange:
 class LlamaSwap:
     """The llama-swap at *endpoint* (``http://host:port``), which has *limit_s* seconds to answer.
 
+    *api_key* is sent with every request; empty: none is.
+
     Every method but ``is_healthy`` raises CannotRun when it does not answer, or not as llama-swap does.
     """
 
-    def __init__(self, endpoint: str, *, limit_s: float = _ANSWER_LIMIT_S) -> None:
-        self._endpoint, self._limit_s = endpoint, limit_s
+    def __init__(self, endpoint: str, *, api_key: str = "", limit_s: float = ANSWER_LIMIT_S) -> None:
+        self.endpoint, self._limit_s = endpoint, limit_s
+        self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def is_healthy(self) -> bool:
         """Whether it answers at all, whatever the state of its models."""
@@ -111,7 +116,7 @@ class LlamaSwap:
                 if found := _IN_FLIGHT.fullmatch(line):
                     requests = json.loads(json.loads(found[1]))["requests"]
                     return [InFlight(one["model"], _seconds(one["timestamp"])) for one in requests]
-        raise CannotRun(f"llama-swap at {self._endpoint} does not report what is in flight.", next_step="corral logs")
+        raise CannotRun(f"llama-swap at {self.endpoint} does not report what is in flight.", next_step="corral logs")
 
     def model_log(self, model: str) -> str:
         """The log of *model*'s engine, as far back as llama-swap keeps it; empty when the model never ran.
@@ -138,10 +143,10 @@ class LlamaSwap:
 
         llama-swap sends the whole history as the first chunk, and the headers with it.
         """
-        address = urlsplit(self._endpoint)
+        address = urlsplit(self.endpoint)
         with closing(HTTPConnection(str(address.hostname), address.port, timeout=limit_s)) as connection:
             try:
-                connection.request("GET", f"/logs/stream/{quote(model)}{query}")
+                connection.request("GET", f"/logs/stream/{quote(model)}{query}", headers=self.headers)
             except OSError as error:
                 raise self._silent(error) from None
             try:
@@ -160,9 +165,11 @@ class LlamaSwap:
     @contextmanager
     def _client(self, read_limit_s: float) -> Iterator[httpx2.Client]:
         # This is loopback: no proxy settings of the environment, and no certificates, which take 30 ms to read.
-        limits = httpx2.Timeout(_ANSWER_LIMIT_S, read=read_limit_s)
+        limits = httpx2.Timeout(ANSWER_LIMIT_S, read=read_limit_s)
         try:
-            with httpx2.Client(base_url=self._endpoint, timeout=limits, trust_env=False, verify=False) as client:
+            with httpx2.Client(
+                base_url=self.endpoint, headers=self.headers, timeout=limits, trust_env=False, verify=False
+            ) as client:
                 yield client
         except httpx2.HTTPError as error:
             raise self._silent(error) from None
@@ -181,11 +188,11 @@ class LlamaSwap:
 
     def _silent(self, error: Exception) -> CannotRun:
         why = str(error) or type(error).__name__
-        return CannotRun(f"llama-swap at {self._endpoint} does not answer: {why}.", next_step="corral logs")
+        return CannotRun(f"llama-swap at {self.endpoint} does not answer: {why}.", next_step="corral logs")
 
     def _foreign(self, path: str, answer: httpx2.Response) -> CannotRun:
         return CannotRun(
-            f"{self._endpoint}{path} does not answer as llama-swap does: {answer.text[:200]!r}",
+            f"{self.endpoint}{path} does not answer as llama-swap does: {answer.text[:200]!r}",
             next_step="corral logs",
         )
 

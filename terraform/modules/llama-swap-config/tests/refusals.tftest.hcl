@@ -77,3 +77,13 @@ run "a_privileged_start_port_is_refused" {
 
   expect_failures = [var.start_port]
 }
+
+run "a_key_itself_is_refused" {
+  command = plan
+
+  variables {
+    api_key_env = "sk-1234"
+  }
+
+  expect_failures = [var.api_key_env]
+}

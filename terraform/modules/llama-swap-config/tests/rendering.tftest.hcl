@@ -156,6 +156,10 @@ run "the_knobs_reach_llama_swap" {
 run "every_key_is_known_to_llama_swap" {
   command = plan
 
+  variables {
+    api_key_env = "SWAP_KEY"
+  }
+
   assert {
     condition = alltrue([
       for path, found in {
@@ -179,5 +183,32 @@ run "what_a_model_is_made_of_is_part_of_its_configuration" {
   assert {
     condition     = yamldecode(output.yaml).models.text.metadata == { revision = "0123456789abcdef0123456789abcdef01234567", sha256 = ["ab"] }
     error_message = "New weights under the same command line must be a new configuration."
+  }
+}
+
+run "without_a_key_there_is_nothing_of_one" {
+  command = plan
+
+  assert {
+    condition     = !can(yamldecode(output.yaml).apiKeys) && !can(yamldecode(output.yaml).models.text.env)
+    error_message = "llama-swap must accept every request, and no variable be named."
+  }
+}
+
+run "a_key_is_named_by_its_variable_and_kept_from_the_engines" {
+  command = plan
+
+  variables {
+    api_key_env = "SWAP_KEY"
+  }
+
+  assert {
+    condition     = yamldecode(output.yaml).apiKeys == ["$${env.SWAP_KEY}"]
+    error_message = "The key must come from the environment, when llama-swap starts."
+  }
+
+  assert {
+    condition     = alltrue([for model in values(yamldecode(output.yaml).models) : model.env == ["SWAP_KEY="]])
+    error_message = "Each engine must be started with an empty variable in the key's place."
   }
 }
