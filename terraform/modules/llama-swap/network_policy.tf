@@ -19,7 +19,7 @@ resource "kubernetes_network_policy_v1" "llama_swap" {
 
       content {
         ports {
-          port     = "8080"
+          port     = tostring(local.ports.door)
           protocol = "TCP"
         }
 

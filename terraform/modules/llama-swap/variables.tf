@@ -10,6 +10,25 @@ variable "allowed_namespaces" {
   }
 }
 
+variable "api_key_env" {
+  description = "The variable of llama-swap's environment that `config` takes its key from: input `api_key_env` of the module llama-swap-config."
+  type        = string
+  nullable    = false
+}
+
+variable "body_mib" {
+  description = "The largest body of one request, in MiB: input `body_mib` of the module door."
+  type        = number
+  default     = 64
+  nullable    = false
+}
+
+variable "caddy" {
+  description = "The configuration of Caddy: output `caddy` of the module door, rendered with this module's `ports` and `hosts`."
+  type        = string
+  nullable    = false
+}
+
 variable "claim" {
   description = "The claim of the model store, e.g. output `claim` of the module model-store. It is mounted read-only at /models."
   type        = string
@@ -29,6 +48,17 @@ variable "cpu" {
   nullable    = false
 }
 
+variable "door_image" {
+  description = "The image with Caddy at /usr/bin/caddy, and sh, by digest."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.door_image))
+    error_message = "The door's image is \"${var.door_image}\"; it must name a digest (…@sha256: and 64 hexadecimal digits). Run: corral lock"
+  }
+}
+
 variable "drain_seconds" {
   description = "Seconds that the pod may take to finish running answers before llama-swap gets SIGTERM, which gives them up to 30 s more."
   type        = number
@@ -38,6 +68,34 @@ variable "drain_seconds" {
   validation {
     condition     = var.drain_seconds >= 5 && floor(var.drain_seconds) == var.drain_seconds
     error_message = "The drain takes ${var.drain_seconds} s; it must be a whole number of seconds, 5 or more."
+  }
+}
+
+variable "guard" {
+  description = "The configuration of the guard: output `guard` of the module door, rendered with this module's `ports` and `keys`."
+  type        = string
+  nullable    = false
+}
+
+variable "guard_files" {
+  description = "The folder with the guard's Python files, absolute, or relative to Terraform's working directory. Null: the one of this clone."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.guard_files == null ? true : fileexists("${var.guard_files}/__main__.py")
+    error_message = "The guard's folder is \"${coalesce(var.guard_files, "null")}\"; it must hold __main__.py, as tools/corral/door does."
+  }
+}
+
+variable "guard_image" {
+  description = "The image with Python 3.11 or newer that the guard runs on, by digest."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.guard_image))
+    error_message = "The guard's image is \"${var.guard_image}\"; it must name a digest (…@sha256: and 64 hexadecimal digits). Run: corral lock"
   }
 }
 

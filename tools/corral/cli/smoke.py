@@ -8,8 +8,9 @@ Without --endpoint it checks the local stack, by default against the catalog tha
 --context it checks the llama-swap in that cluster, through a forwarded port: neither kubectl nor a route into the
 cluster is needed.  With neither, and no local stack, it is the cluster that terraform/stacks/homelab was applied to.
 
-An API key is taken from CORRAL_API_KEY, never from the command line.  With --resident-only, models that are not in
-memory are skipped, and nothing is loaded or evicted; with none resident, nothing is proved: exit code 3.
+An API key is taken from CORRAL_API_KEY, never from the command line; without it, in a cluster, it is the operator's.
+With --resident-only, models that are not in memory are skipped, and nothing is loaded or evicted; with none resident,
+nothing is proved: exit code 3.
 
 examples:
   corral smoke qwen3-8b --endpoint http://llama-swap.lan:8080 --junit smoke.xml
@@ -100,10 +101,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Place(NamedTuple):
-    """The endpoint: its address now and in the report, and the commands for its log and for a failure."""
+    """The endpoint: its address now and in the report, llama-swap itself, its key, and commands for log and failure."""
 
     root: str
     url: str
+    client: LlamaSwap | None = None  # for an engine's log
+    key: str = ""
     logs: str = ""
     why: str = ""
 
@@ -119,22 +122,28 @@ def _place(args: argparse.Namespace, local: stack.Running | None, target: Cluste
                 "or name one: corral smoke --endpoint URL",
             )
         root = root_of(address)
-        yield _Place(root, root)
+        yield _Place(root, root, LlamaSwap(root) if local else None)
         return
-    from corral.cluster import client, port_forward
+    from corral.cluster import client, keys, port_forward, served
 
     cluster = client.connect(target.kubeconfig, target.context)
     logs = cluster.kubectl("logs", f"service/{target.service}", namespace=target.namespace)
     named = options.target_words(replace(target, context=cluster.context, catalog=args.catalog))
-    with port_forward.forwarded(cluster, target.namespace, target.service) as root:
+    with (
+        served.served(cluster, target) as llama_swap,
+        port_forward.forwarded(cluster, target.namespace, target.service) as root,
+    ):
         output.info(f"{target.url} of context {cluster.context}, through {root}")
-        yield _Place(root, target.url, logs=logs, why=shlex.join(["corral", "why", *named]))
+        why = shlex.join(["corral", "why", *named])
+        key = keys.operator_key(cluster, target.namespace)
+        yield _Place(root, target.url, llama_swap, key, logs=logs, why=why)
 
 
 async def _check(
     place: _Place, subjects: Sequence[questions.Subject], listed: list[str], args: argparse.Namespace
 ) -> Report:
-    async with Endpoint(place.root, api_key=os.environ.get("CORRAL_API_KEY", "").strip()) as api:
+    key = os.environ.get("CORRAL_API_KEY", "").strip() or place.key
+    async with Endpoint(place.root, api_key=key) as api:
         runner = Runner(
             api,
             args.timeout,
@@ -143,7 +152,7 @@ async def _check(
             is_local=not (args.endpoint or place.logs),
             report=output.info,
             logs=place.logs,
-            why_not_loaded=(lambda _model: "") if args.endpoint else lambda model: _logged_cause(place.root, model),
+            why_not_loaded=lambda model: _logged_cause(place.client, model),
         )
         result = await runner.run(subjects, listed)
     if result.failed and place.why:
@@ -151,8 +160,8 @@ async def _check(
     return replace(result, endpoint=place.url)
 
 
-def _logged_cause(root: str, model: str) -> str:
+def _logged_cause(client: LlamaSwap | None, model: str) -> str:
     try:
-        return log_lines.cause(LlamaSwap(root).model_log(model))
+        return log_lines.cause(client.model_log(model)) if client else ""
     except CorralError:
         return ""

@@ -3,13 +3,18 @@
 mock_provider "kubernetes" {}
 
 variables {
-  namespace = "llama-cpp"
-  claim     = "models"
-  config    = "models: {a: {}}"
-  image     = "example/llama-swap:v1@sha256:1111111111111111111111111111111111111111111111111111111111111111"
-  holders   = "# shellcheck shell=sh\n"
-  preflight = "#!/bin/sh\n"
-  models    = { a = { argv = ["llama-server"], files = [], intent = { cache_ram_mib = 0, group = "main" }, predicted = { host = { weights = 1 } } } }
+  api_key_env = "CORRAL_SWAP_KEY"
+  caddy       = "{\"admin\": {}}"
+  guard       = "{\"version\": 1}"
+  door_image  = "caddy:2.11-alpine@sha256:3333333333333333333333333333333333333333333333333333333333333333"
+  guard_image = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+  namespace   = "llama-cpp"
+  claim       = "models"
+  config      = "models: {a: {}}"
+  image       = "example/llama-swap:v1@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+  holders     = "# shellcheck shell=sh\n"
+  preflight   = "#!/bin/sh\n"
+  models      = { a = { argv = ["llama-server"], files = [], intent = { cache_ram_mib = 0, group = "main" }, predicted = { host = { weights = 1 } } } }
 }
 
 run "an_image_without_digest_is_refused" {
