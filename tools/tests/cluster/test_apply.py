@@ -24,6 +24,7 @@ JOB = "module.model_fetch.kubernetes_job_v1.download_models"
 APPLIED = "terraform_data.applied_lock"
 LOCK = "module.model_fetch.kubernetes_config_map_v1.lock"
 CONFIG = "module.llama_swap.kubernetes_config_map_v1.llama_swap"
+DOOR = "module.llama_swap.kubernetes_config_map_v1.door"
 DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
 
 
@@ -122,6 +123,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
         JOB: ["delete", "create"],
         LOCK: ["update"],
         CONFIG: ["update"],
+        DOOR: ["update"],
         DEPLOYMENT: ["update"],
         APPLIED: ["update"],
     }

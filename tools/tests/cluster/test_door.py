@@ -79,7 +79,7 @@ def chat(address, key, model, **headers):
 
 def test_a_request_without_a_key_is_refused(lab, endpoint):
     assert chat(endpoint, "", "tiny-text")[:2] == (401, "key-missing")
-    assert chat(endpoint, "corral-of-nobody-at-all", "tiny-text")[:2] == (401, "key-unknown")
+    assert chat(endpoint, "corral-key-that-was-never-made", "tiny-text")[:2] == (401, "key-unknown")
     assert ask(endpoint)[0] == 401
 
 

@@ -11,8 +11,10 @@ from corral import keys
 from corral.cli.main import main
 from corral.cluster.client import NotFound, connect
 from corral.cluster.keys import SECRET, ClusterKeys, operator_key
+from corral.cluster.target import ClusterTarget
 from corral.errors import CannotRun, Refused
 from corral.keys import OPERATOR
+from corral.terraform.guard import ClusterGuard
 from tests.support import smoke_catalog
 from tests.support.fake_kubernetes import fake_kubernetes
 
@@ -133,3 +135,19 @@ def test_a_next_step_names_the_same_cluster(fake, monkeypatch, tmp_path, capsys)
     assert "within two minutes" in capsys.readouterr().err
     assert main(["keys", "list", "--json", *words]) == 0
     assert [(one["name"], one["keys"]) for one in json.loads(capsys.readouterr().out)["clients"]] == [("photos", 1)]
+
+
+def test_an_apply_makes_them_when_its_namespace_is_there_and_never_anew(fake, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(fake.kubeconfig))
+    target = ClusterTarget(None, "lab", "llama-cpp")
+    namespace = fake.objects.pop(NAMESPACE)
+
+    ClusterGuard(target).inspect({"kubernetes_deployment_v1"})
+    assert PATH not in fake.objects
+    fake.objects[NAMESPACE] = namespace
+    ClusterGuard(target).inspect({"kubernetes_deployment_v1"})
+    before = entries(fake)
+    ClusterGuard(target).give_keys()
+
+    assert keys.parse(before["keys.json"]).of.keys() == {OPERATOR}
+    assert entries(fake) == before
