@@ -12,7 +12,12 @@ output "hosts" {
   description = "The names under which the pod is reached: the Service's, and loopback's for a forwarded port."
   value = concat(["127.0.0.1", "localhost"], [
     for domain in ["", ".${var.namespace}", ".${var.namespace}.svc", ".${var.namespace}.svc.cluster.local"] : "${local.name}${domain}"
-  ])
+  ], var.expose[*].hostname)
+}
+
+output "http_route" {
+  description = "The HTTPRoute that leads from the Gateway to the door, as YAML; null without a Gateway."
+  value       = local.http_route == null ? null : yamlencode(local.http_route)
 }
 
 output "keys" {
@@ -26,6 +31,11 @@ output "memory_mib" {
     request = local.memory_request_mib + local.guard_mib.request + local.door_mib.request
     limit   = local.memory_limit_mib + local.guard_mib.limit + local.door_mib.limit
   }
+}
+
+output "public_scheme" {
+  description = "The scheme of the exposed name: https where TLS ends before the door; null where nothing is exposed."
+  value       = var.expose == null ? null : (var.expose.gateway == null ? var.expose.tls_secret != null : var.expose.tls) ? "https" : "http"
 }
 
 output "ports" {

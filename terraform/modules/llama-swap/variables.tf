@@ -71,6 +71,35 @@ variable "drain_seconds" {
   }
 }
 
+variable "expose" {
+  description = "A name outside of the cluster, by an Ingress or a Gateway, and the namespace of the pods that forward for it. Null: none."
+  type = object({
+    hostname       = string
+    from_namespace = string
+    ingress_class  = optional(string)
+    tls_secret     = optional(string)
+    annotations    = optional(map(string))
+    gateway        = optional(object({ name = string, namespace = string }))
+    tls            = optional(bool, true)
+  })
+  default = null
+
+  validation {
+    condition     = var.expose == null ? true : (var.expose.ingress_class == null) != (var.expose.gateway == null)
+    error_message = "What is exposed must have exactly one of ingress_class and gateway."
+  }
+
+  validation {
+    condition     = var.expose == null ? true : var.expose.gateway == null || (var.expose.tls_secret == null && var.expose.annotations == null)
+    error_message = "tls_secret and annotations are the Ingress's; a Gateway has its own certificate."
+  }
+
+  validation {
+    condition     = var.expose == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", var.expose.hostname))
+    error_message = "The name is \"${try(var.expose.hostname, "")}\"; it must be one name in lower case, without port and *."
+  }
+}
+
 variable "guard" {
   description = "The configuration of the guard: output `guard` of the module door, rendered with this module's `ports` and `keys`."
   type        = string
@@ -123,6 +152,25 @@ variable "image_from" {
   description = "The place where `image` is set, e.g. \"variable image\": `corral status` reads it from the Deployment. Null: in lock.json."
   type        = string
   default     = null
+}
+
+variable "image_hosts" {
+  description = "The hosts whose images a request may name, each with its addresses: { \"images.home.arpa\" = [\"192.168.1.20/32\"] }. A NetworkPolicy knows no names."
+  type        = map(list(string))
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition = alltrue(flatten([
+      for host, cidrs in var.image_hosts : [length(cidrs) > 0, [
+        for cidr in cidrs : can(cidrhost(cidr, 0)) && !endswith(cidr, "/0") && !can(regex("^(127|169\\.254)\\.", cidr))
+      ]]
+    ]))
+    error_message = join(" ", [
+      "The image hosts are ${jsonencode(var.image_hosts)}; each must have its own addresses, e.g. [\"192.168.1.20/32\"]:",
+      "not all addresses, not loopback, and not the link-local ones, where a cloud keeps its secrets.",
+    ])
+  }
 }
 
 variable "models" {

@@ -10,6 +10,9 @@ module "door" {
   keys         = module.llama_swap.keys.clients
   clients      = module.catalog.clients
   models       = module.catalog.models
+  image_hosts  = keys(var.image_hosts)
+
+  public_scheme = module.llama_swap.public_scheme
 
   # The guard ends after llama-swap: no answer is under way then.
   drain_seconds = 5

@@ -23,10 +23,12 @@ module "llama_swap" {
   claim              = module.model_store.claim
   config             = module.llama_swap_config.yaml
   door_image         = local.images.door
+  expose             = var.expose
   guard              = module.door.guard
   guard_image        = local.images.fetch
   holders            = file("${path.module}/../../modules/llama-swap-config/holders.sh")
   image              = local.images["llama-swap"]
+  image_hosts        = var.image_hosts
   image_from         = local.image_from
   models             = module.catalog.models
   node               = local.node

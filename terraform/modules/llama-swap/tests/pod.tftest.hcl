@@ -358,3 +358,81 @@ run "a_copy_of_caddy_starts_where_no_capability_is_left" {
     error_message = "The image's own program has a file capability: with all dropped, the kernel does not start it."
   }
 }
+
+run "only_the_addresses_of_the_image_hosts_are_open" {
+  command = plan
+
+  variables {
+    image_hosts = { "images.home.arpa" = ["192.168.1.20/32"], "nas.home.arpa:8443" = ["192.168.1.30/32", "192.168.1.31/32"] }
+  }
+
+  assert {
+    condition = [for rule in kubernetes_network_policy_v1.llama_swap.spec[0].egress : [
+      [for to in rule.to : to.ip_block[0].cidr], [for port in rule.ports : "${port.port}/${port.protocol}"],
+      ]] == [
+      [[], ["53/UDP", "53/TCP"]],
+      [["192.168.1.20/32"], ["80/TCP", "443/TCP"]],
+      [["192.168.1.30/32", "192.168.1.31/32"], ["8443/TCP"]],
+    ]
+    error_message = "A redirect of a permitted host must lead nowhere else."
+  }
+}
+
+run "nothing_is_exposed_unless_it_is_named" {
+  command = plan
+
+  assert {
+    condition     = length(kubernetes_ingress_v1.llama_swap) == 0 && output.http_route == null && output.public_scheme == null
+    error_message = "The door must be reached from within the cluster only."
+  }
+
+  assert {
+    condition     = output.hosts == ["127.0.0.1", "localhost", "llama-swap", "llama-swap.llama-cpp", "llama-swap.llama-cpp.svc", "llama-swap.llama-cpp.svc.cluster.local"]
+    error_message = "A forwarded port and the Service's names must be served."
+  }
+}
+
+run "an_ingress_leads_to_the_door_and_its_controller_gets_in" {
+  command = plan
+
+  variables {
+    expose = { hostname = "llm.home.arpa", from_namespace = "ingress-nginx", ingress_class = "nginx", tls_secret = "llm-tls" }
+  }
+
+  assert {
+    condition     = kubernetes_ingress_v1.llama_swap[0].spec[0].rule[0].host == "llm.home.arpa" && kubernetes_ingress_v1.llama_swap[0].spec[0].rule[0].http[0].path[0].backend[0].service[0].port[0].number == 8080 && kubernetes_ingress_v1.llama_swap[0].spec[0].tls[0].secret_name == "llm-tls"
+    error_message = "The Ingress must lead to the Service, with the certificate named."
+  }
+
+  assert {
+    condition     = [for from in kubernetes_network_policy_v1.llama_swap.spec[0].ingress[0].from : from.namespace_selector[0].match_labels["kubernetes.io/metadata.name"]] == ["ingress-nginx", "litellm", "open-webui"]
+    error_message = "The controller's pods must get in."
+  }
+
+  assert {
+    condition     = contains(output.hosts, "llm.home.arpa") && output.public_scheme == "https" && output.http_route == null
+    error_message = "The door must serve the name, under the scheme that browsers use."
+  }
+}
+
+run "a_gateway_gets_a_route_to_apply" {
+  command = plan
+
+  variables {
+    expose = { hostname = "llm.home.arpa", from_namespace = "envoy-gateway-system", gateway = { name = "home", namespace = "gateways" } }
+  }
+
+  assert {
+    condition = yamldecode(output.http_route).spec == {
+      parentRefs = [{ name = "home", namespace = "gateways" }]
+      hostnames  = ["llm.home.arpa"]
+      rules      = [{ backendRefs = [{ name = "llama-swap", port = 8080 }] }]
+    }
+    error_message = "The route must lead from the Gateway to the Service."
+  }
+
+  assert {
+    condition     = length(kubernetes_ingress_v1.llama_swap) == 0 && contains(output.hosts, "llm.home.arpa") && output.public_scheme == "https"
+    error_message = "A Gateway takes the place of an Ingress."
+  }
+}
