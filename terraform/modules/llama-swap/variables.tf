@@ -155,7 +155,7 @@ variable "image_from" {
 }
 
 variable "image_hosts" {
-  description = "The hosts whose images a request may name, each with its addresses: { \"images.home.arpa\" = [\"192.168.1.20/32\"] }. A NetworkPolicy knows no names."
+  description = "The hosts whose images a request may name, each with its addresses, e.g. { \"images.home.arpa\" = [\"192.168.1.20/32\"] }."
   type        = map(list(string))
   default     = {}
   nullable    = false

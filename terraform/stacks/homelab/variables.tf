@@ -53,7 +53,7 @@ variable "image" {
 }
 
 variable "image_hosts" {
-  description = "The hosts whose images a request may name, each with its addresses, e.g. { \"images.home.arpa\" = [\"192.168.1.20/32\"] }. No other is fetched."
+  description = "The hosts whose images a request may name, each with its addresses, e.g. { \"images.home.arpa\" = [\"192.168.1.20/32\"] }."
   type        = map(list(string))
   default     = {}
   nullable    = false
