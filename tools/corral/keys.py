@@ -85,7 +85,7 @@ class Keys:
         return Keys(rest | ({name: present[-1:]} if only_old else {}))
 
     def _with_new(self, name: str) -> tuple[Keys, str]:
-        key = f"corral-{secrets.token_urlsafe(_BYTES)}"
+        key = generate()
         return Keys({**self.of, name: (*self.of.get(name, ()), _digest(key))}), key
 
 
@@ -160,8 +160,8 @@ class LocalKeys:
         """
         text = _text(self.file)
         try:
-            return Keys(_hashes_in(text)) if text is not None else Keys()
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return parse(text) if text is not None else Keys()
+        except ValueError:
             raise Refused(
                 f"{self.file} is not what `corral keys` writes: no key in it can be relied on.",
                 next_step=f"mv {shlex.quote(str(self.file))} keys.json.damaged; then give every client a new key: "
@@ -179,23 +179,43 @@ class LocalKeys:
         Raises:
             Refused: the folder cannot be written.
         """
-        document = {"version": _VERSION, "clients": {name: list(hashes) for name, hashes in sorted(keys.of.items())}}
         with refuse_unwritable(self.file, next_step=f"ls -ld {shlex.quote(str(self._folder))}"):
-            write_atomically(self.file, json.dumps(document, indent=2) + "\n", mode=0o600)
+            write_atomically(self.file, text_of(keys), mode=0o600)
             if operator_key:
                 write_atomically(self.operator_file, operator_key + "\n", mode=0o600)
 
 
+def generate() -> str:
+    """A key that nothing has yet."""
+    return f"corral-{secrets.token_urlsafe(_BYTES)}"
+
+
+def text_of(keys: Keys) -> str:
+    """The document that the guard reads."""
+    document = {"version": _VERSION, "clients": {name: list(hashes) for name, hashes in sorted(keys.of.items())}}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def parse(text: str) -> Keys:
+    """The keys in a document of ``text_of``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        document = json.loads(text)
+        found = {str(name): tuple(hashes) for name, hashes in document["clients"].items()}
+        is_ours = document["version"] == _VERSION
+        is_ours = is_ours and all(_DIGEST.fullmatch(one) for one in itertools.chain(*found.values()))
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("it has another form") from error
+    if not is_ours:
+        raise ValueError("it has another form")
+    return Keys(found)
+
+
 def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
-
-
-def _hashes_in(text: str) -> dict[str, tuple[str, ...]]:
-    document = json.loads(text)
-    found = {str(name): tuple(hashes) for name, hashes in document["clients"].items()}
-    if document["version"] != _VERSION or not all(_DIGEST.fullmatch(one) for one in itertools.chain(*found.values())):
-        raise ValueError("it has another form")
-    return found
 
 
 def _text(file: Path) -> str | None:

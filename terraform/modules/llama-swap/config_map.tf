@@ -1,6 +1,8 @@
 locals {
-  folder = "/etc/llama-swap"
-  store  = "/models"
+  folder      = "/etc/llama-swap"
+  door_folder = "/etc/door"
+  keys        = "/run/keys"
+  store       = "/models"
 
   # Every word of a command that is a path in the store.
   _paths = distinct(flatten([for model in values(var.models) : [
@@ -8,6 +10,7 @@ locals {
   ]]))
 
   files = {
+    "ask.sh"       = file("${path.module}/ask.sh")
     "config.yaml"  = var.config
     "drain.sh"     = file("${path.module}/drain.sh")
     "holders.sh"   = var.holders
@@ -15,6 +18,11 @@ locals {
     "preflight.sh" = var.preflight
     "started.sh"   = file("${path.module}/started.sh")
   }
+
+  door = { "caddy.json" = var.caddy, "guard.json" = var.guard }
+
+  _guard = coalesce(var.guard_files, "${path.module}/../../../tools/corral/door")
+  guard  = { for path in fileset(local._guard, "[^.]*.py") : path => file("${local._guard}/${path}") }
 }
 
 resource "kubernetes_config_map_v1" "llama_swap" {
@@ -25,4 +33,24 @@ resource "kubernetes_config_map_v1" "llama_swap" {
   }
 
   data = local.files
+}
+
+resource "kubernetes_config_map_v1" "door" {
+  metadata {
+    name      = "${local.name}-door"
+    namespace = var.namespace
+    labels    = local.labels
+  }
+
+  data = local.door
+}
+
+resource "kubernetes_config_map_v1" "guard" {
+  metadata {
+    name      = "${local.name}-guard"
+    namespace = var.namespace
+    labels    = local.labels
+  }
+
+  data = local.guard
 }

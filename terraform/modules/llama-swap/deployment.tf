@@ -1,8 +1,21 @@
 locals {
   user = 10001 # uid and gid, those of the public image
 
-  # llama-swap has finished, or gives up, 35 s after SIGTERM.
-  _grace_seconds = var.drain_seconds + 40
+  # llama-swap has finished, or gives up, 35 s after SIGTERM.  Caddy and the guard get theirs after that, one after the other.
+  _grace_seconds = var.drain_seconds + 50
+
+  _swap     = "127.0.0.1:${local.ports.llama_swap}"
+  _internal = "${local.keys}/internal"
+  _ask      = ["sh", "${local.folder}/ask.sh"]
+  _if_well  = [local._internal, "--fail", "--show-error", "--max-time", "2", "--output", "/dev/null"]
+
+  # Any answer: what is behind the guard is no reason to start the guard again.
+  _guard_answers = join("; ", [
+    "import http.client as http",
+    "guard = http.HTTPConnection('127.0.0.1', ${local.ports.guard}, timeout=5)",
+    "guard.request('GET', '/health')",
+    "guard.getresponse()",
+  ])
 
   _resources = { "ephemeral-storage" = "${local.ephemeral_mib}Mi", "nvidia.com/gpu" = "1" }
 }
@@ -39,7 +52,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
     template {
       metadata {
         labels      = local.labels
-        annotations = { "checksum/config" = sha256(jsonencode(local.files)) } # llama-swap reads its configuration once: a change is a new pod
+        annotations = { "checksum/config" = sha256(jsonencode(merge(local.files, local.door, local.guard))) } # read once: a change is a new pod
       }
 
       spec {
@@ -85,13 +98,161 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           operator = "Exists"
         }
 
+        # Before and behind llama-swap in time: Kubernetes starts these two first, and ends them when llama-swap has ended.
+        init_container {
+          name              = "guard"
+          image             = var.guard_image
+          image_pull_policy = "Always"
+          restart_policy    = "Always"
+          working_dir       = "/opt/corral"
+          command           = ["python3", "-m", "door", "${local.door_folder}/guard.json"]
+
+          env {
+            name  = "PYTHONDONTWRITEBYTECODE"
+            value = "1"
+          }
+
+          port { # for `corral status` and `corral why`; it is on loopback, as llama-swap is
+            name           = "guard"
+            container_port = local.ports.guard
+            protocol       = "TCP"
+          }
+
+          liveness_probe {
+            period_seconds    = 30
+            timeout_seconds   = 10
+            failure_threshold = 3
+
+            exec {
+              command = ["python3", "-c", local._guard_answers]
+            }
+          }
+
+          resources {
+            requests = { cpu = "50m", memory = "${local.guard_mib.request}Mi", "ephemeral-storage" = "64Mi" }
+            limits   = { cpu = "1", memory = "${local.guard_mib.limit}Mi", "ephemeral-storage" = "64Mi" }
+          }
+
+          security_context {
+            allow_privilege_escalation = false
+            read_only_root_filesystem  = true
+            run_as_non_root            = true # the provider's default is false
+
+            capabilities {
+              drop = ["ALL"]
+            }
+          }
+
+          volume_mount {
+            name       = "guard"
+            mount_path = "/opt/corral/door"
+            read_only  = true
+          }
+
+          volume_mount {
+            name       = "door"
+            mount_path = local.door_folder
+            read_only  = true
+          }
+
+          volume_mount {
+            name       = "guard-keys"
+            mount_path = local.keys
+            read_only  = true
+          }
+        }
+
+        init_container {
+          name              = "door"
+          image             = var.door_image
+          image_pull_policy = "Always"
+          restart_policy    = "Always"
+
+          # The image's own program has a capability (to open ports below 1024), and the kernel starts no such program where all
+          # are dropped.  A copy has none.
+          command = ["sh", "-c", "cp /usr/bin/caddy /tmp/caddy && exec /tmp/caddy run --config ${local.door_folder}/caddy.json"]
+
+          dynamic "env" {
+            for_each = { HOME = "/tmp", XDG_CONFIG_HOME = "/tmp", XDG_DATA_HOME = "/tmp" }
+
+            content {
+              name  = env.key
+              value = env.value
+            }
+          }
+
+          port {
+            name           = "http"
+            container_port = local.ports.door
+            protocol       = "TCP"
+          }
+
+          # Ready: a request gets through both to llama-swap.
+          readiness_probe {
+            period_seconds    = 10
+            timeout_seconds   = 5
+            failure_threshold = 3
+
+            http_get {
+              path = "/health"
+              port = "http"
+
+              http_header {
+                name  = "Host"
+                value = "localhost"
+              }
+            }
+          }
+
+          liveness_probe {
+            period_seconds    = 10
+            timeout_seconds   = 5
+            failure_threshold = 6
+
+            tcp_socket {
+              port = "http"
+            }
+          }
+
+          resources {
+            requests = { cpu = "50m", memory = "${local.door_mib.request}Mi", "ephemeral-storage" = "${local.door_disk_mib}Mi" }
+            limits   = { cpu = "2", memory = "${local.door_mib.limit}Mi", "ephemeral-storage" = "${local.door_disk_mib}Mi" }
+          }
+
+          security_context {
+            allow_privilege_escalation = false
+            read_only_root_filesystem  = true
+            run_as_non_root            = true # the provider's default is false
+
+            capabilities {
+              drop = ["ALL"]
+            }
+          }
+
+          volume_mount {
+            name       = "door"
+            mount_path = local.door_folder
+            read_only  = true
+          }
+
+          volume_mount {
+            name       = "door-tmp"
+            mount_path = "/tmp"
+          }
+        }
+
         container {
           name              = local.name
           image             = var.image
           image_pull_policy = "Always"
 
-          # A crash must not write a core as large as the model.
-          command = ["sh", "-c", "ulimit -c 0 && exec llama-swap -config ${local.folder}/config.yaml -listen :8080"]
+          # A crash must not write a core as large as the model.  The key is in the environment, not in the Deployment.
+          command = ["sh", "-c", join(" && ", [
+            "ulimit -c 0",
+            "${var.api_key_env}=$(cat ${local._internal})",
+            "export ${var.api_key_env}",
+            "exec llama-swap -config ${local.folder}/config.yaml -listen ${local._swap}",
+          ])]
 
           env {
             name  = "HOME" # only /tmp is writable
@@ -108,12 +269,8 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
             value = tostring(local.cuda_cache_mib * local._mib)
           }
 
-          port {
-            name           = "http"
-            container_port = 8080
-            protocol       = "TCP"
-          }
-
+          # Probes run in the container: llama-swap listens on loopback only.
+          #
           # Started: the store holds every model, and llama-swap answers.  The pod's event names a missing file.
           startup_probe {
             period_seconds    = 2
@@ -121,7 +278,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
             failure_threshold = 60
 
             exec {
-              command = ["sh", "${local.folder}/started.sh", "${local.folder}/models.txt"]
+              command = ["sh", "${local.folder}/started.sh", "${local.folder}/models.txt", "http://${local._swap}", local._internal]
             }
           }
 
@@ -131,9 +288,8 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
             timeout_seconds   = 3
             failure_threshold = 3
 
-            http_get {
-              path = "/running"
-              port = "http"
+            exec {
+              command = concat(local._ask, ["http://${local._swap}/running"], local._if_well)
             }
           }
 
@@ -143,16 +299,15 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
             timeout_seconds   = 5
             failure_threshold = 6
 
-            http_get {
-              path = "/health"
-              port = "http"
+            exec {
+              command = concat(local._ask, ["http://${local._swap}/health"], local._if_well)
             }
           }
 
           lifecycle {
             pre_stop {
               exec {
-                command = ["sh", "${local.folder}/drain.sh", tostring(var.drain_seconds)]
+                command = ["sh", "${local.folder}/drain.sh", tostring(var.drain_seconds), "http://${local._swap}", local._internal]
               }
             }
           }
@@ -185,6 +340,12 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           }
 
           volume_mount {
+            name       = "llama-swap-key"
+            mount_path = local.keys
+            read_only  = true
+          }
+
+          volume_mount {
             name       = "tmp"
             mount_path = "/tmp"
           }
@@ -205,6 +366,54 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           persistent_volume_claim {
             claim_name = var.claim
             read_only  = true
+          }
+        }
+
+        volume {
+          name = "door"
+
+          config_map {
+            name = kubernetes_config_map_v1.door.metadata[0].name
+          }
+        }
+
+        volume {
+          name = "guard"
+
+          config_map {
+            name = kubernetes_config_map_v1.guard.metadata[0].name
+          }
+        }
+
+        # Each container gets the entries that it needs, and none the operator's key.  A Secret that does not exist keeps the pod
+        # waiting; `corral apply` and `corral keys` write it, so that no key is in Terraform's state.
+        dynamic "volume" {
+          for_each = { guard-keys = ["internal", "keys.json"], llama-swap-key = ["internal"] }
+
+          content {
+            name = volume.key
+
+            secret {
+              secret_name  = local.keys_secret
+              default_mode = "0440"
+
+              dynamic "items" {
+                for_each = volume.value
+
+                content {
+                  key  = items.value
+                  path = items.value
+                }
+              }
+            }
+          }
+        }
+
+        volume {
+          name = "door-tmp"
+
+          empty_dir {
+            size_limit = "${local.door_tmp_mib}Mi"
           }
         }
 

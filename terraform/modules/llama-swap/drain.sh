@@ -1,7 +1,7 @@
 #!/bin/sh
 # The preStop hook: waits while requests are in flight, so that SIGTERM does not interrupt their answers.
 #
-#   drain.sh SECONDS [ENDPOINT]
+#   drain.sh SECONDS ENDPOINT KEY-FILE
 #
 # After SIGTERM llama-swap itself waits at most 30 s, and accepts no new requests.  During this hook it serves normally, and
 # must be idle in two successive rounds: a terminating pod receives requests for another moment, until every node has
@@ -9,14 +9,13 @@
 
 set -u
 
-events="${2:-http://127.0.0.1:8080}/api/events"
 left=$1 # seconds, which are also the rounds: each one reads events for a second
 idle=0
 reported=''
 while [ "$left" -gt 0 ]; do
   left=$((left - 1))
   # The stream of events begins with the complete state; the last state within this second counts.
-  received=$(curl --silent --no-buffer --max-time 1 "$events")
+  received=$(sh "${0%/*}/ask.sh" "$2/api/events" "$3" --no-buffer --max-time 1)
   code=$?
   # 28: the second is over.  Every other code ends immediately, as with a llama-swap that has ended (7).
   [ "$code" -ne 7 ] || exit 0

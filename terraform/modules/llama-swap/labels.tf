@@ -1,5 +1,9 @@
 locals {
-  name = "llama-swap"
+  name        = "llama-swap"
+  keys_secret = "corral-keys" # tools/corral/cluster/keys.py writes it
+
+  # Only Caddy's is open to other pods.
+  ports = { door = 8080, guard = 8081, llama_swap = 8082 }
 
   labels = {
     "app.kubernetes.io/name"       = local.name

@@ -2,6 +2,9 @@
 # its largest model takes.  A model takes the lock's prediction for the host, its cache of prompts, and the fixed part of every engine.
 # The weights of the card only pass through the page cache, which the kernel frees on demand.
 #
+# Besides it the guard holds the bodies of requests until llama-swap has them: four of the largest together, and what it takes to read
+# one.  Caddy passes bodies on as they come.
+#
 # The request covers the part that is always taken; the limit also covers the caches of prompts, which fill with use.
 
 locals {
@@ -18,6 +21,9 @@ locals {
 
   _groups = { for id, model in var.models : model.intent.group => id... }
 
+  guard_mib = { request = 64, limit = 256 + 4 * var.body_mib }
+  door_mib  = { request = 64, limit = 256 }
+
   memory_request_mib = local.server_mib + sum(concat([0], [for ids in values(local._groups) : max([for id in ids : local._sure_mib[id]]...)]))
   memory_limit_mib   = local.server_mib + sum(concat([0], [for ids in values(local._groups) : max([for id in ids : local._most_mib[id]]...)]))
 
@@ -25,4 +31,8 @@ locals {
   cuda_cache_mib = 256
   tmp_mib        = local.cuda_cache_mib + 64 * length(local._groups)
   ephemeral_mib  = local.tmp_mib + 128
+
+  # Caddy's /tmp holds its program, and what it would store.
+  door_tmp_mib  = 128
+  door_disk_mib = local.door_tmp_mib + 64
 }

@@ -1,5 +1,15 @@
-# In: port 8080, from the named namespaces.  Out: nothing, not even DNS.  The server fetches an image whose address a request names, and
-# would do so for every permitted client.
+# In: the door's port, from the named namespaces.  Out: nothing, not even DNS, except to the image hosts where there are any.  The
+# engine fetches an image whose address a request names; the guard compares the host's name, and this the address behind it.
+
+locals {
+  _namespaces = sort(distinct(concat(var.allowed_namespaces, var.expose[*].from_namespace)))
+
+  _image_hosts = { for host, cidrs in var.image_hosts : host => {
+    cidrs = cidrs
+    ports = try([tonumber(split(":", host)[1])], [80, 443])
+  } }
+}
+
 resource "kubernetes_network_policy_v1" "llama_swap" {
   metadata {
     name      = local.name
@@ -15,11 +25,11 @@ resource "kubernetes_network_policy_v1" "llama_swap" {
     }
 
     dynamic "ingress" {
-      for_each = length(var.allowed_namespaces) > 0 ? [sort(distinct(var.allowed_namespaces))] : [] # a rule without `from` would admit every client
+      for_each = length(local._namespaces) > 0 ? [local._namespaces] : [] # a rule without `from` would admit every client
 
       content {
         ports {
-          port     = "8080"
+          port     = tostring(local.ports.door)
           protocol = "TCP"
         }
 
@@ -29,6 +39,46 @@ resource "kubernetes_network_policy_v1" "llama_swap" {
           content {
             namespace_selector {
               match_labels = { "kubernetes.io/metadata.name" = from.value }
+            }
+          }
+        }
+      }
+    }
+
+    dynamic "egress" {
+      for_each = length(local._image_hosts) > 0 ? [["UDP", "TCP"]] : []
+
+      content {
+        dynamic "ports" {
+          for_each = egress.value
+
+          content {
+            port     = "53"
+            protocol = ports.value
+          }
+        }
+      }
+    }
+
+    dynamic "egress" {
+      for_each = local._image_hosts
+
+      content {
+        dynamic "ports" {
+          for_each = egress.value.ports
+
+          content {
+            port     = tostring(ports.value)
+            protocol = "TCP"
+          }
+        }
+
+        dynamic "to" {
+          for_each = egress.value.cidrs
+
+          content {
+            ip_block {
+              cidr = to.value
             }
           }
         }

@@ -11,8 +11,8 @@ resource "kubernetes_service_v1" "llama_swap" {
 
     port {
       name        = "http"
-      port        = 8080
-      target_port = "http"
+      port        = local.ports.door
+      target_port = tostring(local.ports.door)
       protocol    = "TCP"
     }
   }

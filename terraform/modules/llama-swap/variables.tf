@@ -10,6 +10,25 @@ variable "allowed_namespaces" {
   }
 }
 
+variable "api_key_env" {
+  description = "The variable of llama-swap's environment that `config` takes its key from: input `api_key_env` of the module llama-swap-config."
+  type        = string
+  nullable    = false
+}
+
+variable "body_mib" {
+  description = "The largest body of one request, in MiB: input `body_mib` of the module door."
+  type        = number
+  default     = 64
+  nullable    = false
+}
+
+variable "caddy" {
+  description = "The configuration of Caddy: output `caddy` of the module door, rendered with this module's `ports` and `hosts`."
+  type        = string
+  nullable    = false
+}
+
 variable "claim" {
   description = "The claim of the model store, e.g. output `claim` of the module model-store. It is mounted read-only at /models."
   type        = string
@@ -29,6 +48,17 @@ variable "cpu" {
   nullable    = false
 }
 
+variable "door_image" {
+  description = "The image with Caddy at /usr/bin/caddy, and sh, by digest."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.door_image))
+    error_message = "The door's image is \"${var.door_image}\"; it must name a digest (…@sha256: and 64 hexadecimal digits). Run: corral lock"
+  }
+}
+
 variable "drain_seconds" {
   description = "Seconds that the pod may take to finish running answers before llama-swap gets SIGTERM, which gives them up to 30 s more."
   type        = number
@@ -38,6 +68,63 @@ variable "drain_seconds" {
   validation {
     condition     = var.drain_seconds >= 5 && floor(var.drain_seconds) == var.drain_seconds
     error_message = "The drain takes ${var.drain_seconds} s; it must be a whole number of seconds, 5 or more."
+  }
+}
+
+variable "expose" {
+  description = "A name outside of the cluster, by an Ingress or a Gateway, and the namespace of the pods that forward for it. Null: none."
+  type = object({
+    hostname       = string
+    from_namespace = string
+    ingress_class  = optional(string)
+    tls_secret     = optional(string)
+    annotations    = optional(map(string))
+    gateway        = optional(object({ name = string, namespace = string }))
+    tls            = optional(bool, true)
+  })
+  default = null
+
+  validation {
+    condition     = var.expose == null ? true : (var.expose.ingress_class == null) != (var.expose.gateway == null)
+    error_message = "What is exposed must have exactly one of ingress_class and gateway."
+  }
+
+  validation {
+    condition     = var.expose == null ? true : var.expose.gateway == null || (var.expose.tls_secret == null && var.expose.annotations == null)
+    error_message = "tls_secret and annotations are the Ingress's; a Gateway has its own certificate."
+  }
+
+  validation {
+    condition     = var.expose == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", var.expose.hostname))
+    error_message = "The name is \"${try(var.expose.hostname, "")}\"; it must be one name in lower case, without port and *."
+  }
+}
+
+variable "guard" {
+  description = "The configuration of the guard: output `guard` of the module door, rendered with this module's `ports` and `keys`."
+  type        = string
+  nullable    = false
+}
+
+variable "guard_files" {
+  description = "The folder with the guard's Python files, absolute, or relative to Terraform's working directory. Null: the one of this clone."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.guard_files == null ? true : fileexists("${var.guard_files}/__main__.py")
+    error_message = "The guard's folder is \"${coalesce(var.guard_files, "null")}\"; it must hold __main__.py, as tools/corral/door does."
+  }
+}
+
+variable "guard_image" {
+  description = "The image with Python 3.11 or newer that the guard runs on, by digest."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.guard_image))
+    error_message = "The guard's image is \"${var.guard_image}\"; it must name a digest (…@sha256: and 64 hexadecimal digits). Run: corral lock"
   }
 }
 
@@ -65,6 +152,25 @@ variable "image_from" {
   description = "The place where `image` is set, e.g. \"variable image\": `corral status` reads it from the Deployment. Null: in lock.json."
   type        = string
   default     = null
+}
+
+variable "image_hosts" {
+  description = "The hosts whose images a request may name, each with its addresses, e.g. { \"images.home.arpa\" = [\"192.168.1.20/32\"] }."
+  type        = map(list(string))
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition = alltrue(flatten([
+      for host, cidrs in var.image_hosts : [length(cidrs) > 0, [
+        for cidr in cidrs : can(cidrhost(cidr, 0)) && !endswith(cidr, "/0") && !can(regex("^(127|169\\.254)\\.", cidr))
+      ]]
+    ]))
+    error_message = join(" ", [
+      "The image hosts are ${jsonencode(var.image_hosts)}; each must have its own addresses, e.g. [\"192.168.1.20/32\"]:",
+      "not all addresses, not loopback, and not the link-local ones, where a cloud keeps its secrets.",
+    ])
+  }
 }
 
 variable "models" {

@@ -1,11 +1,16 @@
+locals {
+  _api_key_env = "CORRAL_SWAP_KEY"
+}
+
 module "llama_swap_config" {
   source = "../../modules/llama-swap-config"
 
-  models    = module.catalog.models
-  store     = module.llama_swap.store
-  engine    = "llama-server"
-  preflight = "${module.llama_swap.folder}/preflight.sh"
-  seats     = module.seating.seats
+  models      = module.catalog.models
+  store       = module.llama_swap.store
+  engine      = "llama-server"
+  preflight   = "${module.llama_swap.folder}/preflight.sh"
+  seats       = module.seating.seats
+  api_key_env = local._api_key_env
 }
 
 module "llama_swap" {
@@ -13,10 +18,17 @@ module "llama_swap" {
 
   namespace          = local.namespace
   allowed_namespaces = var.allowed_namespaces
+  api_key_env        = local._api_key_env
+  caddy              = module.door.caddy
   claim              = module.model_store.claim
   config             = module.llama_swap_config.yaml
+  door_image         = local.images.door
+  expose             = var.expose
+  guard              = module.door.guard
+  guard_image        = local.images.fetch
   holders            = file("${path.module}/../../modules/llama-swap-config/holders.sh")
   image              = local.images["llama-swap"]
+  image_hosts        = var.image_hosts
   image_from         = local.image_from
   models             = module.catalog.models
   node               = local.node

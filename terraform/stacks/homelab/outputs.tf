@@ -3,6 +3,11 @@ output "endpoint" {
   value       = module.llama_swap.endpoint
 }
 
+output "http_route" {
+  description = "The HTTPRoute of the Gateway that `expose` names: terraform output -raw http_route | kubectl apply -f -. Null without one."
+  value       = module.llama_swap.http_route
+}
+
 output "lock" {
   description = "The complete applied lock; a failed apply leaves the previous one."
   value       = terraform_data.applied_lock.output

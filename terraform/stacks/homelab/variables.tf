@@ -12,6 +12,20 @@ variable "catalog" {
   nullable    = false
 }
 
+variable "expose" {
+  description = "A name outside of the cluster, by an Ingress or a Gateway, and the namespace of the pods that forward for it. Null: none."
+  type = object({
+    hostname       = string
+    from_namespace = string
+    ingress_class  = optional(string)
+    tls_secret     = optional(string)
+    annotations    = optional(map(string))
+    gateway        = optional(object({ name = string, namespace = string }))
+    tls            = optional(bool, true)
+  })
+  default = null
+}
+
 variable "hf_token_secret" {
   description = "The Secret whose key `token` gives the download access to gated repos; another name takes effect with the next Job. Null: no token."
   type        = string
@@ -36,6 +50,13 @@ variable "image" {
       "because a tag can be moved. Leave it out to run what lock.json names.",
     ])
   }
+}
+
+variable "image_hosts" {
+  description = "The hosts whose images a request may name, each with its addresses, e.g. { \"images.home.arpa\" = [\"192.168.1.20/32\"] }."
+  type        = map(list(string))
+  default     = {}
+  nullable    = false
 }
 
 variable "kube_context" {

@@ -320,7 +320,13 @@ class Images(BaseModel):
         alias="llama-swap",
         description="llama-swap with llama-server in it; may be left out where the stack's variable image names one",
     )
-    fetch: _Image = Field(description="Python 3.11 or newer for the download Job, e.g. python:3.13-slim")
+    door: _Image | None = Field(
+        None,
+        description="Caddy, the front door, e.g. caddy:2.11-alpine; only a catalog without a cluster may leave it out",
+    )
+    fetch: _Image = Field(
+        description="Python 3.11 or newer for the download Job and the guard of the door, e.g. python:3.13-slim"
+    )
 
     def references(self) -> dict[str, ImageReference]:
         """Every image by its key in images.yaml."""

@@ -2,7 +2,8 @@
 
 This is `terraform apply` of terraform/stacks/homelab, with the same terraform.tfvars and the same state.  While
 Terraform waits, the cluster is watched: what cannot heal by itself (no free GPU, an image that is not there) ends the
-apply within seconds, with the reason and the next command.  Terraform writes its state first.
+apply within seconds, with the reason and the next command.  Terraform writes its state first.  Where the front door has
+no keys yet, its Secret is made, with the operator's key: Terraform never has one.
 
 Without a terminal for the question, --yes is needed.
 
@@ -39,12 +40,14 @@ def run(args: argparse.Namespace) -> int:
 
     with planned(args) as (lab, plan, changes):
         show(plan, changes)
+        guard = ClusterGuard(plan.target)
         if not changes.none:
             if not (args.yes or _agreed([*changes.lines(), *map(str, changes.unsafe)])):
                 output.info("Nothing was changed.")
                 return ExitCode.FAILED
-            lab.apply(plan, guard=ClusterGuard(plan.target))
+            lab.apply(plan, guard=guard)
             output.info("Applied.")
+        guard.give_keys()
     if args.no_smoke:
         return ExitCode.OK
     from corral.cli.main import build_parser

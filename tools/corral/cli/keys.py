@@ -5,14 +5,16 @@ are valid while the programs get it, and `revoke NAME --old` ends that.  A stack
 over at once.
 
 `operator` is the operator's own key, which may also load, unload and read logs.  corral sends it with its own requests:
-`corral up` makes it where keys are required, and it can only be replaced.  The keys of the local stack are in keys/ of
-CORRAL_STATE.
+`corral up` makes it where keys are required, `corral apply` in a cluster, and it can only be replaced.  The keys of the
+local stack are in keys/ of CORRAL_STATE; with --context those in that cluster are meant, in the Secret corral-keys.  A
+change of that reaches the pod within two minutes.
 
 examples:
   corral keys add photos                    prints the key: put it where that program reads its secrets
   corral keys rotate photos                 prints a second key; the first stays valid
   corral keys revoke photos --old           when every program has the second one
   corral keys revoke photos                 none is valid any more
+  corral keys add photos --context homelab
   corral keys list --json | jq -r '.clients[] | select(.keys == 0) | .name'
 """
 
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="a client of the catalog, or operator")
     parser.add_argument("--old", action="store_true", help="revoke: all keys of NAME but the newest")
     options.add(parser, "--catalog", "--json")
+    options.add_cluster(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -44,14 +47,24 @@ def run(args: argparse.Namespace) -> None:
         raise Refused(f"`corral keys {args.action}` {what}.", next_step="corral keys list")
     if args.old and args.action != "revoke":
         raise Refused(f"--old is for revoke, not for {args.action}.", next_step="corral keys --help")
-    store = LocalKeys(paths.state_dir())
+    store = _store(args)
     match args.action:
         case "list":
-            _list(store, _clients(args), as_json=args.json)
+            _list(store, args)
         case "revoke":
             _revoke(store, args)
         case _:
             _make(store, args)
+
+
+def _store(args: argparse.Namespace) -> KeyStore:
+    """The keys of the cluster that *args* name; of the local stack when they name none."""
+    if (target := options.cluster(args)) is None:
+        return LocalKeys(paths.state_dir())
+    from corral.cluster import client
+    from corral.cluster.keys import ClusterKeys
+
+    return ClusterKeys(client.connect(target.kubeconfig, target.context), target.namespace)
 
 
 def _make(store: KeyStore, args: argparse.Namespace) -> None:
@@ -66,7 +79,8 @@ def _make(store: KeyStore, args: argparse.Namespace) -> None:
     output.data(key)
     output.info("A request has it as: Authorization: Bearer KEY. It is not shown again.")
     if args.action == "rotate":
-        output.info(f"The old key stays valid until: corral keys revoke {args.name} --old")
+        step = options.for_cluster(f"corral keys revoke {args.name} --old", args)
+        output.info(f"The old key stays valid until: {step}")
 
 
 def _revoke(store: KeyStore, args: argparse.Namespace) -> None:
@@ -74,16 +88,18 @@ def _revoke(store: KeyStore, args: argparse.Namespace) -> None:
     if args.json:
         output.data_json({"name": args.name, "keys": len(store.read().of.get(args.name, ()))})
     else:
-        output.info(f"{'The old key' if args.old else 'Every key'} of {args.name} is invalid now.")
+        when = "now" if isinstance(store, LocalKeys) else "when the pod has the changed Secret, within two minutes"
+        output.info(f"{'The old key' if args.old else 'Every key'} of {args.name} is invalid {when}.")
 
 
-def _list(store: KeyStore, clients: Mapping[str, Client], *, as_json: bool) -> None:
+def _list(store: KeyStore, args: argparse.Namespace) -> None:
+    clients = _clients(args)
     present = {name: len(hashes) for name, hashes in store.read().of.items()}
     found = [_Row(name, present.get(name, 0), clients.get(name)) for name in sorted({*clients, *present} - {OPERATOR})]
     operator = present.get(OPERATOR, 0)
     document = {"operator": {"keys": operator}, "clients": [one.as_json() for one in found]}
-    rows = [(OPERATOR, str(operator), "all", "any number", ""), *(one.cells() for one in found)]
-    output.result(document, ("client", "keys", "models", "requests", "next"), rows, as_json=as_json)
+    rows = [(OPERATOR, str(operator), "all", "any number", ""), *(one.cells(args) for one in found)]
+    output.result(document, ("client", "keys", "models", "requests", "next"), rows, as_json=args.json)
 
 
 class _Row(NamedTuple):
@@ -97,12 +113,15 @@ class _Row(NamedTuple):
         permits = self.client.model_dump(mode="json", exclude={"description"}) if self.client else None
         return {"name": self.name, "keys": self.keys, "permits": permits}
 
-    def cells(self) -> tuple[str, str, str, str, str]:
+    def cells(self, args: argparse.Namespace) -> tuple[str, str, str, str, str]:
         if self.client is None:
-            return self.name, str(self.keys), "none", "0", f"it is not in the catalog: corral keys revoke {self.name}"
+            step = options.for_cluster(f"it is not in the catalog: corral keys revoke {self.name}", args)
+            return self.name, str(self.keys), "none", "0", step
         step = {0: f"corral keys add {self.name}", 1: ""}.get(self.keys, f"corral keys revoke {self.name} --old")
+        step = options.for_cluster(step, args)
         return self.name, str(self.keys), ", ".join(self.client.models or ["all"]), str(self.client.requests), step
 
 
 def _clients(args: argparse.Namespace) -> Mapping[str, Client]:
-    return catalog.load(options.catalog_dir(args, stack.running(paths.state_dir()))).clients
+    served = options.cluster(args) or stack.running(paths.state_dir())
+    return catalog.load(options.catalog_dir(args, served)).clients

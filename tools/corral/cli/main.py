@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         output.info(f"{name}: {error.message}")
         if error.next_step:
-            output.info(f"  → {options.for_catalog(error.next_step, args)}")
+            output.info(f"  → {options.for_cluster(options.for_catalog(error.next_step, args), args)}")
         return error.exit_code
     except KeyboardInterrupt:
         output.info(f"{name}: interrupted")

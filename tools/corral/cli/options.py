@@ -25,6 +25,7 @@ _SHARED: Mapping[str, Mapping[str, Any]] = {
     "--store": {"metavar": "DIR", "type": Path, "help": "the model store (default: store/ in CORRAL_STATE)"},
     "--json": {"action": "store_true", "help": "print JSON to stdout instead of a table"},
 }
+_KEYS = re.compile(r"\bcorral keys (?:list|(?:add|rotate|revoke) [\w.-]*\w(?: --old)?)(?=[;,.]?(?:\s(?!--)|$))")
 _BARE_LOCK = re.compile(r"\bcorral lock\b(?![^\n;&]*--catalog)")
 
 
@@ -87,6 +88,12 @@ def for_catalog(step: str, args: argparse.Namespace) -> str:
     if getattr(args, "catalog", None) is None:
         return step
     return _BARE_LOCK.sub(lambda _: shlex.join(["corral", "lock", "--catalog", str(args.catalog)]), step)
+
+
+def for_cluster(step: str, args: argparse.Namespace) -> str:
+    """The next step *step* with the cluster that *args* name in each `corral keys` of it that names none."""
+    words = shlex.join(_words(args, "context", "namespace", "kubeconfig"))
+    return _KEYS.sub(rf"\g<0> {words}", step) if words else step
 
 
 def catalog_dir(args: argparse.Namespace, served: Running | ClusterTarget | None = None) -> Path:

@@ -8,9 +8,9 @@ Without --endpoint it checks the local stack, by default against the catalog tha
 --context it checks the llama-swap in that cluster, through a forwarded port: neither kubectl nor a route into the
 cluster is needed.  With neither, and no local stack, it is the cluster that terraform/stacks/homelab was applied to.
 
-An API key is taken from CORRAL_API_KEY, never from the command line; for the local stack it is the operator's own, if
-that variable is not set.  With --resident-only, models that are not in
-memory are skipped, and nothing is loaded or evicted; with none resident, nothing is proved: exit code 3.
+An API key is taken from CORRAL_API_KEY, never from the command line; for the local stack and in a cluster it is the
+operator's own, if that variable is not set.  With --resident-only, models that are not in memory are skipped, and
+nothing is loaded or evicted; with none resident, nothing is proved: exit code 3.
 
 examples:
   corral smoke qwen3-8b --endpoint http://llama-swap.lan:8080 --junit smoke.xml
@@ -131,14 +131,19 @@ def _place(args: argparse.Namespace, local: stack.Running | None, target: Cluste
         key = LocalKeys(paths.state_dir()).operator_key() if local.door.keys else None
         yield _Place(root, root, local.client(), key or "", local.door.trust(local.folder))
         return
-    from corral.cluster import client, port_forward
+    from corral.cluster import client, keys, port_forward, served
 
     cluster = client.connect(target.kubeconfig, target.context)
     logs = cluster.kubectl("logs", f"service/{target.service}", namespace=target.namespace)
     named = options.target_words(replace(target, context=cluster.context, catalog=args.catalog))
-    with port_forward.forwarded(cluster, target.namespace, target.service) as root:
+    with (
+        served.served(cluster, target) as llama_swap,
+        port_forward.forwarded(cluster, target.namespace, target.service) as root,
+    ):
         output.info(f"{target.url} of context {cluster.context}, through {root}")
-        yield _Place(root, target.url, LlamaSwap(root), logs=logs, why=shlex.join(["corral", "why", *named]))
+        why = shlex.join(["corral", "why", *named])
+        key = keys.operator_key(cluster, target.namespace)
+        yield _Place(root, target.url, llama_swap, key, logs=logs, why=why)
 
 
 async def _check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from corral.cluster import keys
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.snapshot import Snapshot, at, claims_of, has_started, listed, name_of, quantity
@@ -110,7 +111,11 @@ def missing_object(snapshot: Snapshot, subject: str, message: str) -> Finding | 
     kind = "Secret" if is_secret else "ConfigMap"
     if name := names.get("name"):
         what = f"waits for the {kind} {name}, which does not exist in {snapshot.namespace}."
-        step = create_token(snapshot, name) if is_secret else "corral apply"
+        step = "corral apply"
+        if is_secret:
+            step = create_token(snapshot, name)
+        if is_secret and name == keys.SECRET:
+            step = keys.add_operator(snapshot.context, snapshot.namespace, snapshot.kubeconfig)
     else:
         what = f"waits for the key {names['key']}, which its {kind} does not have."
         step = snapshot.kubectl("describe", f"{kind.lower()}s")

@@ -33,6 +33,10 @@ class NotFound(CannotRun):
     """The API server has no such object (404)."""
 
 
+class Conflict(CannotRun):
+    """The object was changed since it was read, or exists already (409)."""
+
+
 class Forbidden(Refused):
     """The user of the context may not do that (403)."""
 
@@ -46,6 +50,7 @@ _REFUSALS: dict[int, tuple[type[CorralError], str, tuple[str, ...]]] = {
         ("auth", "whoami"),
     ),
     403: (Forbidden, "The API server {server} refuses (403): {message}.", ("auth", "can-i", "--list")),
+    409: (Conflict, "The API server {server} refuses {path} (409): {message}.", ("get", "events")),
     404: (NotFound, "{server}{path} does not exist: {message}.", ("get", "namespaces")),
 }
 _OTHER = (CannotRun, "The API server {server} returned {status} for {path}: {message}.", ("get", "nodes"))
@@ -80,7 +85,28 @@ class Cluster:
             Forbidden: the user may not read it.
             CannotRun: the API server does not respond, or not with JSON.
         """
-        body = self._read(path, query)
+        return self._object(path, self._call("GET", path, query))
+
+    def create(self, path: str, one: Object) -> Object:
+        """Make *one* in the list at *path*; what was made.
+
+        Raises:
+            Conflict: it exists.
+            NotFound: its namespace does not.
+            Forbidden, CannotRun: as ``get``.
+        """
+        return self._object(path, self._call("POST", path, {}, one))
+
+    def replace(self, path: str, one: Object) -> Object:
+        """Put *one* in the place of the object at *path*; what is there now.
+
+        Raises:
+            Conflict: that was changed since the version that *one* names.
+            NotFound, Forbidden, CannotRun: as ``get``.
+        """
+        return self._object(path, self._call("PUT", path, {}, one))
+
+    def _object(self, path: str, body: bytes) -> Object:
         try:
             found = json.loads(body)
         except ValueError:
@@ -106,26 +132,29 @@ class Cluster:
         Raises:
             NotFound, Forbidden, CannotRun: as ``get``.
         """
-        return self._read(path, query).decode(errors="replace")
+        return self._call("GET", path, query).decode(errors="replace")
 
     def kubectl(self, *words: str, namespace: str = "") -> str:
         """The command ``kubectl`` *words* for this cluster."""
         return kubectl(self.context, self.kubeconfig, *words, namespace=namespace)
 
-    def authorization(self, path: str) -> dict[str, str]:
-        """The header fields that authorize a GET of *path*."""
+    def authorization(self, path: str, method: str = "GET") -> dict[str, str]:
+        """The header fields that authorize *method* at *path*."""
         headers: dict[str, str] = {}
-        self.api.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
+        self.api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
         return headers
 
-    def _read(self, path: str, query: dict[str, str]) -> bytes:
+    def _call(self, method: str, path: str, query: dict[str, str], document: Object | None = None) -> bytes:
         import urllib3
         from kubernetes.client.exceptions import ApiException
 
         url = f"{self.server}{path}{'?' + urlencode(query) if query else ''}"
-        headers = {"Accept": "application/json, */*"} | self.authorization(path)
+        headers = {"Accept": "application/json, */*"} | self.authorization(path, method)
+        if document is not None:
+            headers["Content-Type"] = "application/json"
+        limits = (_CONNECT_LIMIT_S, _READ_LIMIT_S)
         try:
-            response = self.api.call_api("GET", url, headers, _request_timeout=(_CONNECT_LIMIT_S, _READ_LIMIT_S))
+            response = self.api.call_api(method, url, headers, body=document, _request_timeout=limits)
             body: bytes = response.read()
         except (ApiException, urllib3.exceptions.SSLError) as error:  # the client wraps errors of TLS in its own
             reason = _one_line(getattr(error, "reason", "") or error).removeprefix("SSLError ")
@@ -136,7 +165,7 @@ class Cluster:
             reason = text.rpartition("object at 0x")[2].partition(">: ")[2] or text.rpartition("): ")[2] or text
             problem = f"The API server {self.server} of context {self.context} does not respond: {reason}."
             raise CannotRun(problem, next_step=self.kubectl("cluster-info")) from None
-        if response.status == 200:
+        if response.status in (200, 201):
             return body
         try:
             message = str(json.loads(body)["message"])

@@ -8,7 +8,18 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import SERVER, Snapshot, at, containers, last_end, listed, message_of, name_of, seconds
+from corral.cluster.snapshot import (
+    DOOR,
+    SERVER,
+    Snapshot,
+    at,
+    containers,
+    last_end,
+    listed,
+    message_of,
+    name_of,
+    seconds,
+)
 
 _IMAGE = re.compile(
     r"ErrImage(Never)?Pull|ImagePullBackOff|InvalidImageName|ImageInspectError|RegistryUnavailable|SignatureValidation"
@@ -70,7 +81,7 @@ def _image(snapshot: Snapshot, pod: Object, container: Object, state: Object) ->
     if heals:
         step = snapshot.kubectl("describe", subject)
     else:  # without --upgrade a digest that is locked stays, whether the registry still has it or not
-        name = container["name"] if container["name"] == SERVER else "fetch"
+        name = container["name"] if container["name"] in (SERVER, DOOR) else "fetch"
         what, step = _where_corrected(snapshot, container, what, f"corral lock --upgrade {name}")
     return Finding(subject, what, message, step, is_stuck=not heals, cause=Cause.IMAGE)
 

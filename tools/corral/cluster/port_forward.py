@@ -44,11 +44,12 @@ _DATA = 0  # the other channel is the error's
 
 @contextmanager
 def forwarded(
-    cluster: Cluster, namespace: str, service: str = "llama-swap", *, port: int | None = None
+    cluster: Cluster, namespace: str, service: str = "llama-swap", *, port: int | str | None = None
 ) -> Iterator[str]:
     """``http://127.0.0.1:PORT``, which leads to a ready pod of *service* as long as the block runs.
 
-    It leads to *port* in the pod, by default to that of the Service; a pod's own loopback is reached too.
+    It leads to *port* in the pod, a number or a name, by default to that of the Service; a pod's own loopback is
+    reached too.
 
     A connection that is made after the pod was replaced leads to the one that is ready then.
 
@@ -66,14 +67,15 @@ def forwarded(
         thread.join()
 
 
-def _find_target(cluster: Cluster, namespace: str, service: str, port: int | None) -> tuple[str, int]:
+def _find_target(cluster: Cluster, namespace: str, service: str, port: int | str | None) -> tuple[str, int]:
     """The name of a ready pod of *service*, and the port in it: *port*, or that of the Service."""
     found = _find_service(cluster, namespace, service)
     selector = ",".join(f"{key}={value}" for key, value in sorted((at(found, "spec", "selector") or {}).items()))
     pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector) if selector else ()
     for pod in pods:
         if is_ready(pod):
-            return name_of(pod), port or _port_in(pod, found["spec"]["ports"][0])
+            first = found["spec"]["ports"][0]
+            return name_of(pod), _port_in(pod, port or first.get("targetPort") or first["port"])
     states = ", ".join(f"{name_of(pod)} is {_phase(pod)}" for pod in pods) or "it has no pod"
     raise CannotRun(
         f"No pod of the Service {name_of(found)} in {namespace} is ready: {states}.",
@@ -103,22 +105,22 @@ def _phase(pod: Object) -> str:
     return "Running, but not ready" if phase == "Running" else phase
 
 
-def _port_in(pod: Object, port: Object) -> int:
-    """The number of the pod's port that the Service's *port* stands for."""
-    target = port.get("targetPort") or port["port"]
-    if isinstance(target, int):
-        return target
-    ports = (one for container in pod["spec"]["containers"] for one in listed(container, "ports"))
-    if number := next((one["containerPort"] for one in ports if one.get("name") == target), None):
+def _port_in(pod: Object, port: int | str) -> int:
+    """The number of the pod's *port*, which may be its name."""
+    if isinstance(port, int):
+        return port
+    found = [*listed(pod, "spec", "initContainers"), *pod["spec"]["containers"]]
+    ports = (one for container in found for one in listed(container, "ports"))
+    if number := next((one["containerPort"] for one in ports if one.get("name") == port), None):
         return int(number)
     raise CannotRun(
-        f"The Service sends to the port named {target}, and the pod {name_of(pod)} names no such port.",
+        f"The pod {name_of(pod)} names no port {port}.",
         next_step=f"kubectl -n {pod['metadata']['namespace']} describe pod {name_of(pod)}",
     )
 
 
 class _Forward:
-    def __init__(self, cluster: Cluster, namespace: str, service: str, port: int | None) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, service: str, port: int | str | None) -> None:
         self.port: Future[int] = Future()
         self._cluster, self._namespace = cluster, namespace
         self._find = partial(_find_target, cluster, namespace, service, port)

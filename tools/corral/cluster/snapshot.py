@@ -14,6 +14,7 @@ from corral.cluster.client import Object, kubectl
 NAME = "app.kubernetes.io/name"
 PART_OF = "app.kubernetes.io/part-of"
 SERVER = "llama-swap"
+DOOR, GUARD = "door", "guard"  # the containers that requests pass
 DOWNLOAD = "download-models"
 _CLUSTER_WIDE = re.compile(r"uncordon|\w+ (namespaces?|nodes?|persistentvolumes?|runtimeclasses|storageclasses)\b")
 

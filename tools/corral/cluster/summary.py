@@ -11,7 +11,7 @@ from corral.cluster import claim_rules, diagnosis, engine_probe
 from corral.cluster.client import Cluster, Object
 from corral.cluster.collect import collect
 from corral.cluster.finding import Finding
-from corral.cluster.port_forward import forwarded
+from corral.cluster.served import served
 from corral.cluster.snapshot import (
     SERVER,
     Snapshot,
@@ -29,7 +29,7 @@ from corral.cluster.snapshot import (
 from corral.cluster.target import ClusterTarget
 from corral.engine import engine_process, log_lines
 from corral.engine.engine_process import FAILED, Probe
-from corral.engine.llama_swap import LlamaSwap, Resident
+from corral.engine.llama_swap import Resident
 from corral.errors import CorralError
 from corral.parallel import Result
 
@@ -185,12 +185,11 @@ def _models(cluster: Cluster, target: ClusterTarget, snapshot: Snapshot) -> tupl
     if pod is None:
         return None, "no pod of llama-swap is ready"
     try:
-        with forwarded(cluster, target.namespace, target.service) as root:
-            client = LlamaSwap(root)
+        with served(cluster, target) as client:
             residents, ids = client.residents(), client.models()
         states = _states(cluster, target, residents)
         path = f"/api/v1/namespaces/{target.namespace}/pods/{name_of(pod)}/log"
-        failures = log_lines.failures(cluster.text(path, tailLines=_LOG_LINES))
+        failures = log_lines.failures(cluster.text(path, container=SERVER, tailLines=_LOG_LINES))
     except CorralError as error:
         return None, error.message
     states = {model: ("failed", reason) for model, reason in failures.items()} | states

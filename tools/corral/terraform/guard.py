@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from corral.cluster.target import ClusterTarget
-from corral.errors import CannotRun
+from corral.errors import CannotRun, CorralError
 
 if TYPE_CHECKING:  # importing kubernetes takes half a second
     from kubernetes.client import AppsV1Api
@@ -37,6 +38,16 @@ class ClusterGuard:
         self._target = target
         self._cluster: Cluster | None = None
         self._stuck: Finding | None = None
+        self._has_keys = False
+
+    def give_keys(self) -> None:
+        """Make the keys of the front door where there are none; never those that are there anew."""
+        from corral import keys
+        from corral.cluster.keys import ClusterKeys
+
+        if not self._has_keys:
+            keys.ensure_operator(ClusterKeys(self._connected(), self._target.namespace))
+            self._has_keys = True
 
     def begin(self, kinds: Collection[str]) -> None:
         """Make Kubernetes forget that a Deployment of *kinds*, which are changed in place now, was late before.
@@ -59,10 +70,13 @@ class ClusterGuard:
     def inspect(self, kinds: Collection[str]) -> Sequence[Finding]:
         """What is wrong now with resources of *kinds*, and with what they need; called from another thread too.
 
-        Earlier trouble with anything else may be what this apply mends.
+        Earlier trouble with anything else may be what this apply mends.  The pod waits for its keys, and this apply may
+        make their namespace: they are made here.
         """
         if not kinds:
             return ()
+        with suppress(CorralError):  # the pod that waits for them is a finding
+            self.give_keys()
         from corral.cluster import collect, diagnosis
 
         others = tuple(prefix for kind, prefixes in _SUBJECTS.items() if kind not in kinds for prefix in prefixes)

@@ -19,11 +19,11 @@ from corral.cluster.client import Cluster
 from corral.cluster.collect import collect
 from corral.cluster.container_rules import missing_file
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.port_forward import forwarded
-from corral.cluster.snapshot import is_ready, pod_spec
+from corral.cluster.served import served
+from corral.cluster.snapshot import SERVER, is_ready, pod_spec
 from corral.cluster.target import ClusterTarget
 from corral.engine.llama_swap import LlamaSwap
-from corral.errors import CannotRun
+from corral.errors import CannotRun, Refused
 from corral.parallel import read_all, value_of
 from corral.why import command, evidence, history
 from corral.why.case import Case
@@ -34,7 +34,7 @@ from corral.why.rules import judge
 from corral.why.verdict import Reason, Verdict, worst_first
 
 _LIMIT_S = 5.0
-_LOG = {"tailLines": "20000", "limitBytes": str(8 << 20)}
+_LOG = {"container": SERVER, "tailLines": "20000", "limitBytes": str(8 << 20)}
 
 
 def investigate(
@@ -69,11 +69,11 @@ class _Investigation:
             return [self._no_pod(one) for one in names]
         with ExitStack() as stack:
             try:
-                root = stack.enter_context(forwarded(self._cluster, self._target.namespace, self._target.service))
-            except CannotRun as error:
+                client = stack.enter_context(served(self._cluster, self._target, limit_s=_LIMIT_S))
+            except (CannotRun, Refused) as error:
                 lines, steps = [error.message], [error.next_step]
                 return [self._case(one).verdict(Reason.UNKNOWN, "", lines, steps) for one in names]
-            return self._served(LlamaSwap(root, limit_s=_LIMIT_S), str(pod["metadata"]["name"]), names)
+            return self._served(client, str(pod["metadata"]["name"]), names)
 
     def _case(self, name: str) -> Case:
         return Case(self._stack, ModelFacts(name, self._ids.get(name, ""), now=self._now), self._options)

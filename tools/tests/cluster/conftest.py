@@ -19,7 +19,7 @@ from tests.support.cluster.place import Place
 # Four clusters side by side (tools/dev/test_cluster.sh), each with a quarter of the work.
 GROUPS = (
     {"test_apply", "test_findings", "test_store_kinds"},
-    {"test_download_job", "test_new_revision"},
+    {"test_door", "test_download_job", "test_new_revision"},
     {"test_faults", "test_manifests", "test_state_backend"},
     {"test_harness", "test_runbooks"},
 )

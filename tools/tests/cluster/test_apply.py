@@ -15,7 +15,7 @@ from kubernetes import client
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from tests.support.cluster.homelab import homelab
-from tests.support.engine_process import chat, question, wait_for
+from tests.support.engine_process import authorization, chat, question, wait_for
 from tests.support.faulty_hub import Hold
 
 pytestmark = pytest.mark.timeout(300)
@@ -24,6 +24,7 @@ JOB = "module.model_fetch.kubernetes_job_v1.download_models"
 APPLIED = "terraform_data.applied_lock"
 LOCK = "module.model_fetch.kubernetes_config_map_v1.lock"
 CONFIG = "module.llama_swap.kubernetes_config_map_v1.llama_swap"
+DOOR = "module.llama_swap.kubernetes_config_map_v1.door"
 DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
 
 
@@ -102,7 +103,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
     changes = lab.planned()
     apply = threading.Thread(target=lab.apply)
     serving, before = lab.server_pod().metadata.name, job(lab).metadata.uid
-    chat(endpoint, "Go on.", model="tiny-slow")
+    chat(endpoint, "Go on.", model="tiny-slow", api_key=lab.key())
     held = Hold(times=None)  # the old pod does not end before the crowd is there
     lab.hub.faults.append(held)
 
@@ -110,7 +111,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
     with contextlib.ExitStack() as at_the_end:
         at_the_end.callback(held.until.set)
         wait_for(lambda: (new := job(lab)) and new.metadata.uid != before, limit_s=120, what="the new Job")
-        crowd = Crowd(endpoint, "tiny-slow", 10)
+        crowd = Crowd(endpoint, lab.key(), "tiny-slow", 10)
         at_the_end.callback(crowd.stop)
         wait_for(lambda: crowd.answers, what="the crowd's first answer")
         held.until.set()
@@ -122,6 +123,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
         JOB: ["delete", "create"],
         LOCK: ["update"],
         CONFIG: ["update"],
+        DOOR: ["update"],
         DEPLOYMENT: ["update"],
         APPLIED: ["update"],
     }
@@ -130,7 +132,7 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
     assert in_flight
     assert all(whole)
     with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE) as address:
-        assert chat(address, "Are you there?", model="tiny-more")["message"]["content"] == "OK"
+        assert chat(address, "Are you there?", model="tiny-more", api_key=lab.key())["message"]["content"] == "OK"
 
 
 def is_leaving(lab, name):
@@ -148,16 +150,16 @@ class Crowd:
     The model has one slot, so all but one of them wait for it: at no time are all of them between two answers.
     """
 
-    def __init__(self, endpoint, model, size):
+    def __init__(self, endpoint, key, model, size):
         self.answers, self._over = [], threading.Event()
         self._stayed = self._left = 0.0
-        self._clients = [threading.Thread(target=self._ask, args=(endpoint, model)) for _ in range(size)]
+        self._clients = [threading.Thread(target=self._ask, args=(endpoint, key, model)) for _ in range(size)]
         for one in self._clients:
             one.start()
 
-    def _ask(self, endpoint, model):
+    def _ask(self, endpoint, key, model):
         body = question("Go on.", model=model, stream=True, ignore_eos=True, max_tokens=200)
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json"} | authorization(key)
         while not self._over.is_set():
             begun, text = time.monotonic(), b""
             request = urllib.request.Request(f"{endpoint}/v1/chat/completions", json.dumps(body).encode(), headers)

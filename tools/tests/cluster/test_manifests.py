@@ -17,13 +17,22 @@ from tests.support.cluster.homelab import homelab
 pytestmark = pytest.mark.timeout(300)
 NAMESPACE = "judged"
 MINORS = ("1.32", "1.33", "1.34")
-KINDS = "deployment,job,service,configmap,serviceaccount,networkpolicy,poddisruptionbudget,persistentvolumeclaim"
+KINDS = (
+    "deployment,job,service,configmap,serviceaccount,networkpolicy,poddisruptionbudget,persistentvolumeclaim,ingress"
+)
+EXPOSED = {
+    "hostname": "llm.home.arpa",
+    "from_namespace": "ingress-nginx",
+    "ingress_class": "nginx",
+    "tls_secret": "llm-tls",
+}
 WRITTEN_BY_THE_CLUSTER = ("creationTimestamp", "resourceVersion", "uid", "generation", "managedFields", "finalizers")
 
 
 @pytest.fixture(scope="module")
 def lab(cluster, tmp_path_factory):
-    with homelab(cluster, tmp_path_factory.mktemp("judged"), NAMESPACE, allowed_namespaces=["litellm"]) as lab:
+    opened = {"allowed_namespaces": ["litellm"], "expose": EXPOSED}
+    with homelab(cluster, tmp_path_factory.mktemp("judged"), NAMESPACE, **opened) as lab:
         lab.apply()
         yield lab
 
@@ -62,7 +71,7 @@ def judge(name: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
 def test_there_is_everything_that_the_stack_is_made_of(manifests):
     assert {kind for kind, _ in manifests} == {
         *("Deployment", "Job", "Service", "ConfigMap", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget"),
-        "PersistentVolumeClaim",
+        *("PersistentVolumeClaim", "Ingress"),
     }
 
 
@@ -158,6 +167,7 @@ def is_port(rule, port, protocol):
 
 
 LITELLM = {"namespace": {"kubernetes.io/metadata.name": "litellm"}, "labels": {"app": "litellm"}}
+CONTROLLER = {"namespace": {"kubernetes.io/metadata.name": "ingress-nginx"}, "labels": {"app": "ingress-nginx"}}
 STRANGER = {"namespace": {"kubernetes.io/metadata.name": "default"}, "labels": {"app": "litellm"}}
 NEIGHBOUR = {"namespace": {"kubernetes.io/metadata.name": NAMESPACE}, "labels": {"app": "x"}, "ours": True}
 DNS = {"namespace": {"kubernetes.io/metadata.name": "kube-system"}, "labels": {"k8s-app": "kube-dns"}}
@@ -168,6 +178,8 @@ INTERNET, METADATA = {"address": "18.164.174.55"}, {"address": "169.254.169.254"
     ("who", "direction", "peer", "port", "protocol", "may"),
     [
         ("llama-swap", "Ingress", LITELLM, 8080, "TCP", True),
+        ("llama-swap", "Ingress", CONTROLLER, 8080, "TCP", True),
+        ("llama-swap", "Ingress", LITELLM, 8082, "TCP", False),
         ("llama-swap", "Ingress", LITELLM, 5800, "TCP", False),
         ("llama-swap", "Ingress", STRANGER, 8080, "TCP", False),
         ("llama-swap", "Ingress", INTERNET, 8080, "TCP", False),

@@ -55,6 +55,6 @@ def test_a_download_that_fails_leaves_the_old_set_serving_and_the_apply_says_why
         assert word in refused.stderr, refused.stderr
     assert link.readlink() == before
     assert lab.server_pod().metadata.uid == serving
-    assert chat(endpoint, "Are you there?", model="tiny-text")["message"]["content"] == "OK"
+    assert chat(endpoint, "Are you there?", model="tiny-text", api_key=lab.key())["message"]["content"] == "OK"
     lab.corral("apply", "--yes")
     assert link.readlink() != before

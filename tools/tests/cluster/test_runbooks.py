@@ -81,8 +81,9 @@ def lab(cluster, tmp_path_factory):
 def answer_status(lab, model):
     """The HTTP status of a request for *model*, which is loaded for it."""
     with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE) as address:
-        post(f"{address}/api/models/unload/{model}", {})
-        return post(f"{address}/v1/chat/completions", question("Are you there?", model=model))[0]
+        key = lab.key()
+        post(f"{address}/api/models/unload/{model}", {}, api_key=key)
+        return post(f"{address}/v1/chat/completions", question("Are you there?", model=model), api_key=key)[0]
 
 
 def test_download_job_failed(lab):

@@ -38,20 +38,25 @@ def wait_for(condition, *, limit_s: float = 60.0, what: str = "it"):
     return found
 
 
-def get(url: str) -> tuple[int, str]:
+def get(url: str, *, api_key: str = "") -> tuple[int, str]:
     """Status and body; status 0 when no process listens or the connection breaks."""
-    return _open(urllib.request.Request(url))
+    return _open(urllib.request.Request(url, headers=authorization(api_key)))
 
 
-def post(url: str, body: dict) -> tuple[int, str]:
+def authorization(api_key: str) -> dict[str, str]:
+    """The header that has *api_key*; empty: none."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def post(url: str, body: dict, *, api_key: str = "") -> tuple[int, str]:
     """As ``get``, with a JSON body."""
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"} | authorization(api_key)
     return _open(urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers))
 
 
-def chat(root: str, *content: str, model: str = "m", **parameters) -> dict:
+def chat(root: str, *content: str, model: str = "m", api_key: str = "", **parameters) -> dict:
     """The first choice of one answer; each of *content* is a text, or a colour's name for an image of it."""
-    status, body = post(f"{root}/v1/chat/completions", question(*content, model=model, **parameters))
+    status, body = post(f"{root}/v1/chat/completions", question(*content, model=model, **parameters), api_key=api_key)
     assert status == 200, body
     return json.loads(body)["choices"][0]
 

@@ -8,6 +8,7 @@ are those that kube-apiserver and kubelet v1.34.4 send (staging/src/k8s.io/kubel
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import re
 import threading
@@ -21,6 +22,7 @@ import yaml
 from aiohttp import WSMsgType, web
 
 TOKEN = "a-token"
+OPERATOR = "corral-key-of-the-operator"
 _LIST = re.compile(r"/apis?/(?:[a-z.]+/)?v1/(?:namespaces/[^/]+/)?[a-z]+")
 
 
@@ -29,7 +31,7 @@ class FakeKubernetes:
     """The state of the server.
 
     Attributes:
-        objects: path → what GET answers; a list of items becomes a List.
+        objects: path → what GET answers; a list of items becomes a List; POST and PUT write into it.
         refuse: path → HTTP status in place of it.
         ports: pod → the port of this machine that stands for its own.
         inner: port in a pod → the port of this machine that stands for it; any other is the pod's own.
@@ -47,6 +49,7 @@ class FakeKubernetes:
     port: int = 0
     _cut: list[Any] = field(default_factory=list)
     _loop: Any = None
+    _version: int = 0
 
     @property
     def kubeconfig(self) -> Path:
@@ -80,9 +83,13 @@ class FakeKubernetes:
     def pod(
         self, name: str = "llama-swap-0", *, namespace: str = "llama-cpp", port: int = 0, ready: bool = True
     ) -> None:
-        """A Service llama-swap with the one pod *name*, whose port is *port* of this machine."""
+        """A Service llama-swap with the one pod *name*, whose ports are *port* here, and the operator's key."""
         labels = {"app.kubernetes.io/name": "llama-swap"}
         base = f"/api/v1/namespaces/{namespace}"
+        self.objects[base] = {"metadata": {"name": namespace}}
+        self.objects[f"{base}/secrets/corral-keys"] = {
+            "data": {"operator": base64.b64encode(OPERATOR.encode()).decode()}
+        }
         self.objects[f"{base}/services"] = [
             {
                 "metadata": {"name": "llama-swap", "namespace": namespace, "labels": labels},
@@ -93,6 +100,7 @@ class FakeKubernetes:
             {
                 "metadata": {"name": name, "namespace": namespace, "labels": labels},
                 "spec": {
+                    "initContainers": [{"name": "guard", "ports": [{"name": "guard", "containerPort": 8081}]}],
                     "containers": [{"name": "llama-swap", "ports": [{"name": "http", "containerPort": 8080}]}],
                 },
                 "status": {
@@ -106,7 +114,6 @@ class FakeKubernetes:
     def deployed(self, config: str, *, namespace: str = "llama-cpp") -> None:
         """All that `corral status` reads, around ``pod``: a Deployment whose ConfigMap has *config*."""
         base = f"/api/v1/namespaces/{namespace}"
-        self.objects[base] = {"metadata": {"name": namespace}}
         volumes = [{"name": "config", "configMap": {"name": "llama-swap"}}]
         deployment = {
             "metadata": {"name": "llama-swap", "namespace": namespace},
@@ -127,6 +134,8 @@ class FakeKubernetes:
             resource = path.rsplit("/", 1)[-1]
             words = f'{resource} is forbidden: User "me" cannot list resource "{resource}" in API group ""'
             return _status(status, words if status == 403 else "the server is currently unable to handle the request")
+        if request.method in ("POST", "PUT"):
+            return self._write(request.method, path, await request.json())
         if path.endswith("/portforward"):
             return await self._forward(request, path.split("/")[-2])
         if path == "/version":
@@ -139,6 +148,19 @@ class FakeKubernetes:
         if isinstance(found, str):
             return web.Response(text=found)
         return web.json_response({"items": found} if isinstance(found, list) else found)
+
+    def _write(self, method: str, path: str, one: dict[str, Any]) -> web.Response:
+        if method == "POST":
+            if path.rpartition("/")[0] not in self.objects:
+                return _status(404, f"{path.rpartition('/')[0]} not found")
+            path = f"{path}/{one['metadata']['name']}"
+            if path in self.objects:
+                return _status(409, f"{path} already exists")
+        elif one["metadata"].get("resourceVersion") != self.objects[path]["metadata"]["resourceVersion"]:
+            return _status(409, "the object has been modified")
+        self._version += 1
+        self.objects[path] = one | {"metadata": one["metadata"] | {"resourceVersion": str(self._version)}}
+        return web.json_response(self.objects[path], status=201 if method == "POST" else 200)
 
     async def _forward(self, request: web.Request, pod: str) -> web.StreamResponse:
         if pod not in self.ports:
@@ -201,7 +223,8 @@ def fake_kubernetes(folder: Path) -> Iterator[FakeKubernetes]:
     async def serve() -> None:
         fake._loop = asyncio.get_running_loop()
         app = web.Application()
-        app.router.add_get("/{anything:.*}", fake.answer)
+        for method in ("GET", "POST", "PUT"):
+            app.router.add_route(method, "/{anything:.*}", fake.answer)
         runner = web.AppRunner(app, shutdown_timeout=0.2)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

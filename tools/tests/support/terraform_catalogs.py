@@ -54,6 +54,7 @@ LOCKS: dict[str, Callable[[Path], str]] = {
     "modules/catalog/tests/catalogs/unreadable": lambda _: "<<<<<<< ours\n",
     "modules/catalog/tests/catalogs/version-1": lambda _: '{"version": 1, "models": {}}\n',
     "stacks/homelab/tests/catalogs/good": good,
+    "stacks/homelab/tests/catalogs/no-door": good,
     "stacks/homelab/tests/catalogs/no-node": good,
     "stacks/homelab/tests/catalogs/no-server-image": good,
     "stacks/homelab/tests/catalogs/two-cards": good,

@@ -14,6 +14,7 @@ from corral.agent.stopping import Stopped
 from corral.cluster import diagnosis
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.job_rules import ENDED_FOR
+from corral.cluster.keys import SECRET
 from tests.support.cluster_faults import FAULTS, RECORDED, loaded, saved
 
 
@@ -588,3 +589,24 @@ def test_those_that_no_waiting_heals_come_first():
     pods = [pod for pod in job.pods if pod["metadata"]["name"].startswith("download-models")]
     both = replace(found, jobs=job.jobs, pods=(*found.pods, *pods), logs={**found.logs, **job.logs})
     assert [one.is_stuck for one in findings(both)] == [True, False]
+
+
+def test_a_pod_that_waits_for_its_keys_gets_the_command_that_makes_them(tmp_path):
+    (tmp_path / "keys.jsonl").write_text((RECORDED / "secret-missing.jsonl").read_text().replace("hf-token", SECRET))
+    found = loaded(tmp_path / "keys.jsonl")
+
+    finding = only(found)
+
+    assert finding.what == f"waits for the Secret corral-keys, which does not exist in {found.namespace}."
+    assert finding.is_stuck
+    assert finding.next_step.startswith(
+        f"corral keys add operator --context {found.context} --namespace {found.namespace}"
+    )
+
+
+def test_an_image_of_the_door_that_cannot_be_pulled_is_locked_again():
+    def rename(pod):
+        for one in (*pod["spec"]["containers"], *pod["status"]["containerStatuses"]):
+            one["name"] = "door"
+
+    assert only(with_pods(snapshot("image-unknown"), rename)).next_step == "corral lock --upgrade door"

@@ -76,6 +76,7 @@ def guard(api):
     found = ClusterGuard(ClusterTarget(None, None, "llm"))
     with ApiClient(Configuration(host=f"http://127.0.0.1:{api.server_address[1]}")) as client:
         found._cluster = SimpleNamespace(api=client)
+        found._has_keys = True  # tests/unit/test_cluster_keys.py
         yield found
         client.rest_client.pool_manager.clear()
 
@@ -193,6 +194,7 @@ def test_what_is_wrong_with_something_else_is_for_this_apply_to_mend(monkeypatch
     monkeypatch.setattr(collect, "collect", lambda _cluster, _namespace: None)
     monkeypatch.setattr(diagnosis, "findings", lambda _snapshot: tuple(map(Found, subjects)))
     found = ClusterGuard(ClusterTarget(None, None, "llm"))
+    found._has_keys = True
     found._cluster = SimpleNamespace()
 
     assert [one.subject for one in found.inspect(kinds)] == found_subjects

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from tests.support.engine_process import free_port
 from tests.support.shells import SHELLS, program, shell
 
 MODULE = REPOSITORY / "terraform" / "modules" / "llama-swap"
+KEY = "corral-key-of-llama-swap"
 BUSY = [{"id": "1", "model": "chat"}]
 
 
@@ -42,6 +45,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: LlamaSwap
 
     def do_GET(self) -> None:
+        if self.headers["Authorization"] != f"Bearer {KEY}":
+            self.send_error(401)
+            return
         if self.path != "/api/events":
             self.send_error(404 if self.path != "/running" or self.server.is_mute else 200)
             return
@@ -99,13 +105,21 @@ def run(request):
 
 
 @pytest.fixture
-def drain(run):
+def key(tmp_path):
+    """The file with llama-swap's key, as a Secret is mounted: without a line's end."""
+    file = tmp_path / "internal"
+    file.write_text(KEY)
+    return file
+
+
+@pytest.fixture
+def drain(run, key):
     """Runs drain.sh to its good end; how many rounds it took, by its own trace."""
 
     def drain(rounds: int, endpoint: str) -> int:
-        done = run("drain.sh", rounds, endpoint, traced=True)
+        done = run("drain.sh", rounds, endpoint, key, traced=True)
         assert done.returncode == 0, done.stderr
-        return sum("curl --silent" in line for line in done.stderr.splitlines())
+        return sum("/ask.sh " in line for line in done.stderr.splitlines())
 
     return drain
 
@@ -143,21 +157,21 @@ def test_where_nothing_listens_nothing_is_waited_for(drain):
     assert drain(30, f"http://127.0.0.1:{free_port()}") == 1
 
 
-def test_it_has_started_when_every_file_is_there_and_llama_swap_answers(run, llama_swap, tmp_path):
+def test_it_has_started_when_every_file_is_there_and_llama_swap_answers(run, llama_swap, key, tmp_path):
     (tmp_path / "my model.gguf").touch()
     files = tmp_path / "models.txt"
     files.write_text(f"{tmp_path}/my model.gguf\n")
 
-    done = run("started.sh", files, llama_swap.endpoint)
+    done = run("started.sh", files, llama_swap.endpoint, key)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_file_that_is_missing_is_named(run, llama_swap, tmp_path):
+def test_a_file_that_is_missing_is_named(run, llama_swap, key, tmp_path):
     files = tmp_path / "models.txt"
     files.write_text(f"{files}\n{tmp_path}/model.gguf\n")
 
-    done = run("started.sh", files, llama_swap.endpoint)
+    done = run("started.sh", files, llama_swap.endpoint, key)
 
     assert (done.returncode, done.stdout) == (
         1,
@@ -165,9 +179,33 @@ def test_a_file_that_is_missing_is_named(run, llama_swap, tmp_path):
     )
 
 
-def test_it_has_not_started_while_llama_swap_does_not_answer(run, llama_swap, tmp_path):
+def test_it_has_not_started_while_llama_swap_does_not_answer(run, llama_swap, key, tmp_path):
     llama_swap.is_mute = True
     files = tmp_path / "models.txt"
     files.write_text("")
 
-    assert run("started.sh", files, llama_swap.endpoint).returncode == 22
+    assert run("started.sh", files, llama_swap.endpoint, key).returncode == 22
+
+
+def test_it_has_not_started_while_llama_swap_has_another_key(run, llama_swap, key, tmp_path):
+    key.write_text("corral-another-key")
+    files = tmp_path / "models.txt"
+    files.write_text("")
+
+    assert run("started.sh", files, llama_swap.endpoint, key).returncode == 22
+
+
+def test_an_answer_is_printed_and_the_key_is_in_no_command_line(run, llama_swap, key, tmp_path, monkeypatch):
+    """A curl that notes its words before it becomes the real one shows what other processes could read."""
+    noted = tmp_path / "words"
+    (tmp_path / "bin").mkdir()
+    curl = tmp_path / "bin" / "curl"
+    curl.write_text(f'#!/bin/sh\necho "$@" >{noted}\nexec {shutil.which("curl")} "$@"\n')
+    curl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{curl.parent}:{os.environ['PATH']}")
+
+    done = run("ask.sh", f"{llama_swap.endpoint}/running", key, "--write-out", "%{http_code}", "--output", "/dev/null")
+
+    assert (done.stdout, done.returncode) == ("200", 0)
+    assert "--write-out" in noted.read_text()
+    assert KEY not in noted.read_text()

@@ -3,12 +3,17 @@
 mock_provider "kubernetes" {}
 
 variables {
-  namespace = "llama-cpp"
-  claim     = "models"
-  config    = "models: {a: {}}"
-  image     = "example/llama-swap:v1@sha256:1111111111111111111111111111111111111111111111111111111111111111"
-  holders   = "# shellcheck shell=sh\n"
-  preflight = "#!/bin/sh\n"
+  api_key_env = "CORRAL_SWAP_KEY"
+  caddy       = "{\"admin\": {}}"
+  guard       = "{\"version\": 1}"
+  door_image  = "caddy:2.11-alpine@sha256:3333333333333333333333333333333333333333333333333333333333333333"
+  guard_image = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+  namespace   = "llama-cpp"
+  claim       = "models"
+  config      = "models: {a: {}}"
+  image       = "example/llama-swap:v1@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+  holders     = "# shellcheck shell=sh\n"
+  preflight   = "#!/bin/sh\n"
   models = {
     a = {
       argv      = ["llama-server"]
@@ -34,15 +39,15 @@ variables {
 run "a_group_takes_what_its_largest_takes" {
   command = plan
 
-  # main: a 768 + 101 + 2048 = 2917, b 768 + 500 + 1024 = 2292; eyes: c 768 + 4; llama-swap 1024.
+  # main: a 768 + 101 + 2048 = 2917, b 768 + 500 + 1024 = 2292; eyes: c 768 + 4; llama-swap 1024; guard 256 + 4 * 64, Caddy 256.
   assert {
-    condition     = output.memory_mib.limit == 1024 + 2917 + 772
+    condition     = output.memory_mib.limit == 1024 + 2917 + 772 + 512 + 256
     error_message = "The limit must hold the largest model of each group, caches of prompts included."
   }
 
   # Without caches b is the largest of its group.
   assert {
-    condition     = output.memory_mib.request == 1024 + 1268 + 772
+    condition     = output.memory_mib.request == 1024 + 1268 + 772 + 64 + 64
     error_message = "What is asked for must be what is taken for certain."
   }
 
@@ -74,7 +79,7 @@ run "where_the_engine_could_not_predict_all_of_a_model_counts" {
   }
 
   assert {
-    condition     = output.memory_mib.limit == 1024 + 768 + 4
+    condition     = output.memory_mib.limit == 1024 + 768 + 4 + 512 + 256
     error_message = "Unknown must not mean nothing."
   }
 }

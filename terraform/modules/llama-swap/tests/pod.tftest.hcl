@@ -3,6 +3,11 @@
 mock_provider "kubernetes" {}
 
 variables {
+  api_key_env        = "CORRAL_SWAP_KEY"
+  caddy              = "{\"admin\": {}}"
+  guard              = "{\"version\": 1}"
+  door_image         = "caddy:2.11-alpine@sha256:3333333333333333333333333333333333333333333333333333333333333333"
+  guard_image        = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
   namespace          = "llama-cpp"
   allowed_namespaces = ["litellm", "open-webui"]
   claim              = "models-1a2b3c4d"
@@ -91,7 +96,7 @@ run "a_change_of_the_configuration_is_a_new_pod" {
   }
 
   assert {
-    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0].annotations["checksum/config"] == sha256(jsonencode(kubernetes_config_map_v1.llama_swap.data))
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0].annotations["checksum/config"] == sha256(jsonencode(merge(kubernetes_config_map_v1.llama_swap.data, kubernetes_config_map_v1.door.data, kubernetes_config_map_v1.guard.data)))
     error_message = "llama-swap does not read its file again."
   }
 
@@ -138,7 +143,7 @@ run "it_has_started_when_the_store_holds_every_model_and_llama_swap_answers" {
   }
 
   assert {
-    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].startup_probe[0].exec[0].command == tolist(["sh", "/etc/llama-swap/started.sh", "/etc/llama-swap/models.txt"])
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].startup_probe[0].exec[0].command == tolist(["sh", "/etc/llama-swap/started.sh", "/etc/llama-swap/models.txt", "http://127.0.0.1:8082", "/run/keys/internal"])
     error_message = "The script must get the list."
   }
 }
@@ -147,7 +152,7 @@ run "a_load_is_no_reason_to_kill" {
   command = plan
 
   assert {
-    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].liveness_probe[0].http_get[0].path == "/health"
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].liveness_probe[0].exec[0].command[2] == "http://127.0.0.1:8082/health"
     error_message = "Alive must mean llama-swap's own process; /health knows of no model."
   }
 
@@ -157,7 +162,7 @@ run "a_load_is_no_reason_to_kill" {
   }
 
   assert {
-    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].readiness_probe[0].http_get[0].path == "/running"
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].readiness_probe[0].exec[0].command[2] == "http://127.0.0.1:8082/running"
     error_message = "Ready must mean the part that starts and stops models."
   }
 }
@@ -170,13 +175,13 @@ run "answers_under_way_are_not_cut" {
   }
 
   assert {
-    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].lifecycle[0].pre_stop[0].exec[0].command == tolist(["sh", "/etc/llama-swap/drain.sh", "90"])
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].lifecycle[0].pre_stop[0].exec[0].command == tolist(["sh", "/etc/llama-swap/drain.sh", "90", "http://127.0.0.1:8082", "/run/keys/internal"])
     error_message = "The pod must wait before llama-swap gets SIGTERM."
   }
 
   assert {
-    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].termination_grace_period_seconds == 130
-    error_message = "The grace must hold the wait, llama-swap's own 35 s, and a little more."
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].termination_grace_period_seconds == 140
+    error_message = "The grace must hold the wait, llama-swap's own 35 s, and the door's end."
   }
 }
 
@@ -184,7 +189,7 @@ run "a_crash_leaves_no_core" {
   command = plan
 
   assert {
-    condition     = startswith(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].command[2], "ulimit -c 0 && exec llama-swap ")
+    condition     = strcontains(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].command[2], "ulimit -c 0 &&") && strcontains(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].command[2], " && exec llama-swap ")
     error_message = "A core is as large as the model; and llama-swap must be process 1, which receives the signal."
   }
 }
@@ -201,7 +206,7 @@ run "the_pod_is_restricted" {
   }
 
   assert {
-    condition = alltrue([for container in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container : (
+    condition = alltrue([for container in concat(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].init_container, kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container) : (
       container.security_context[0].read_only_root_filesystem && container.security_context[0].run_as_non_root && !container.security_context[0].allow_privilege_escalation
       && container.security_context[0].capabilities[0].drop == tolist(["ALL"])
       && alltrue([for name in ["cpu", "memory", "ephemeral-storage"] : can(container.resources[0].limits[name]) && can(container.resources[0].requests[name])])
@@ -265,7 +270,169 @@ run "the_service_leads_to_the_pod" {
   }
 
   assert {
-    condition     = [for port in kubernetes_service_v1.llama_swap.spec[0].port : "${port.port} ${port.target_port}"] == ["8080 http"] && output.endpoint == "http://llama-swap.llama-cpp.svc.cluster.local:8080"
+    condition     = [for port in kubernetes_service_v1.llama_swap.spec[0].port : "${port.port} ${port.target_port}"] == ["8080 8080"] && output.endpoint == "http://llama-swap.llama-cpp.svc.cluster.local:8080"
     error_message = "The endpoint must be the Service's."
+  }
+}
+
+run "the_door_and_the_guard_live_as_long_as_llama_swap" {
+  command = plan
+
+  assert {
+    condition     = [for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].init_container : "${one.name} ${one.restart_policy}"] == ["guard Always", "door Always"]
+    error_message = "Only such containers start before llama-swap and end after it, so that no answer is cut."
+  }
+}
+
+run "llama_swap_listens_for_the_guard_only" {
+  command = plan
+
+  assert {
+    condition     = endswith(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].command[2], " -listen 127.0.0.1:8082")
+    error_message = "Another pod must not get past the door."
+  }
+
+  assert {
+    condition     = length(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].port) == 0 && [for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].init_container[1].port : "${one.name} ${one.container_port}"] == ["http 8080"]
+    error_message = "The Service must lead to Caddy."
+  }
+}
+
+run "each_container_has_the_keys_that_it_needs_and_no_other" {
+  command = plan
+
+  assert {
+    condition = { for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].volume : one.name => [for item in one.secret[0].items : item.key] if length(one.secret) > 0 } == {
+      guard-keys     = ["internal", "keys.json"]
+      llama-swap-key = ["internal"]
+    }
+    error_message = "No container needs the operator's key."
+  }
+
+  assert {
+    condition = { for one in concat(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].init_container, kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container) : one.name => [for mount in one.volume_mount : mount.name if mount.mount_path == "/run/keys"] } == {
+      guard      = ["guard-keys"]
+      door       = []
+      llama-swap = ["llama-swap-key"]
+    }
+    error_message = "Caddy needs no key; llama-swap needs only its own."
+  }
+}
+
+run "the_key_of_llama_swap_is_in_no_command_line" {
+  command = plan
+
+  assert {
+    condition     = strcontains(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].command[2], " && CORRAL_SWAP_KEY=$(cat /run/keys/internal) && export CORRAL_SWAP_KEY && ")
+    error_message = "The shell must read it from the Secret's file into the environment."
+  }
+}
+
+run "a_change_of_who_may_do_what_is_a_new_pod" {
+  command = plan
+
+  variables {
+    guard = "{\"version\": 1, \"clients\": {}}"
+  }
+
+  assert {
+    condition     = kubernetes_config_map_v1.door.data["guard.json"] == "{\"version\": 1, \"clients\": {}}" && kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0].annotations["checksum/config"] == sha256(jsonencode(merge(kubernetes_config_map_v1.llama_swap.data, kubernetes_config_map_v1.door.data, kubernetes_config_map_v1.guard.data)))
+    error_message = "The guard reads its configuration once; only the keys are read again."
+  }
+}
+
+run "the_guard_is_the_one_of_this_clone" {
+  command = plan
+
+  assert {
+    condition     = contains(keys(kubernetes_config_map_v1.guard.data), "__main__.py") && contains(keys(kubernetes_config_map_v1.guard.data), "relay.py")
+    error_message = "The guard's files must be mounted."
+  }
+}
+
+run "a_copy_of_caddy_starts_where_no_capability_is_left" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].init_container[1].command[2] == "cp /usr/bin/caddy /tmp/caddy && exec /tmp/caddy run --config /etc/door/caddy.json"
+    error_message = "The image's own program has a file capability: with all dropped, the kernel does not start it."
+  }
+}
+
+run "only_the_addresses_of_the_image_hosts_are_open" {
+  command = plan
+
+  variables {
+    image_hosts = { "images.home.arpa" = ["192.168.1.20/32"], "nas.home.arpa:8443" = ["192.168.1.30/32", "192.168.1.31/32"] }
+  }
+
+  assert {
+    condition = [for rule in kubernetes_network_policy_v1.llama_swap.spec[0].egress : [
+      [for to in rule.to : to.ip_block[0].cidr], [for port in rule.ports : "${port.port}/${port.protocol}"],
+      ]] == [
+      [[], ["53/UDP", "53/TCP"]],
+      [["192.168.1.20/32"], ["80/TCP", "443/TCP"]],
+      [["192.168.1.30/32", "192.168.1.31/32"], ["8443/TCP"]],
+    ]
+    error_message = "A redirect of a permitted host must lead nowhere else."
+  }
+}
+
+run "nothing_is_exposed_unless_it_is_named" {
+  command = plan
+
+  assert {
+    condition     = length(kubernetes_ingress_v1.llama_swap) == 0 && output.http_route == null && output.public_scheme == null
+    error_message = "The door must be reached from within the cluster only."
+  }
+
+  assert {
+    condition     = output.hosts == ["127.0.0.1", "localhost", "llama-swap", "llama-swap.llama-cpp", "llama-swap.llama-cpp.svc", "llama-swap.llama-cpp.svc.cluster.local"]
+    error_message = "A forwarded port and the Service's names must be served."
+  }
+}
+
+run "an_ingress_leads_to_the_door_and_its_controller_gets_in" {
+  command = plan
+
+  variables {
+    expose = { hostname = "llm.home.arpa", from_namespace = "ingress-nginx", ingress_class = "nginx", tls_secret = "llm-tls" }
+  }
+
+  assert {
+    condition     = kubernetes_ingress_v1.llama_swap[0].spec[0].rule[0].host == "llm.home.arpa" && kubernetes_ingress_v1.llama_swap[0].spec[0].rule[0].http[0].path[0].backend[0].service[0].port[0].number == 8080 && kubernetes_ingress_v1.llama_swap[0].spec[0].tls[0].secret_name == "llm-tls"
+    error_message = "The Ingress must lead to the Service, with the certificate named."
+  }
+
+  assert {
+    condition     = [for from in kubernetes_network_policy_v1.llama_swap.spec[0].ingress[0].from : from.namespace_selector[0].match_labels["kubernetes.io/metadata.name"]] == ["ingress-nginx", "litellm", "open-webui"]
+    error_message = "The controller's pods must get in."
+  }
+
+  assert {
+    condition     = contains(output.hosts, "llm.home.arpa") && output.public_scheme == "https" && output.http_route == null
+    error_message = "The door must serve the name, under the scheme that browsers use."
+  }
+}
+
+run "a_gateway_gets_a_route_to_apply" {
+  command = plan
+
+  variables {
+    expose = { hostname = "llm.home.arpa", from_namespace = "envoy-gateway-system", gateway = { name = "home", namespace = "gateways" } }
+  }
+
+  assert {
+    condition = yamldecode(output.http_route).spec == {
+      parentRefs = [{ name = "home", namespace = "gateways" }]
+      hostnames  = ["llm.home.arpa"]
+      rules      = [{ backendRefs = [{ name = "llama-swap", port = 8080 }] }]
+    }
+    error_message = "The route must lead from the Gateway to the Service."
+  }
+
+  assert {
+    condition     = length(kubernetes_ingress_v1.llama_swap) == 0 && contains(output.hosts, "llm.home.arpa") && output.public_scheme == "https"
+    error_message = "A Gateway takes the place of an Ingress."
   }
 }

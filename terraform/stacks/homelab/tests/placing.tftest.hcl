@@ -121,6 +121,39 @@ run "the_servers_image_can_be_another_one" {
   }
 }
 
+run "the_door_knows_the_clients_of_the_lock_and_no_key" {
+  command = plan
+
+  assert {
+    condition     = jsondecode(module.door.guard).clients.desk == { models = ["chat"], requests = 2, role = "client" } && jsondecode(module.door.guard).keys == "/run/keys/keys.json" && jsondecode(module.door.guard).internal_key_file == "/run/keys/internal"
+    error_message = "Who may do what must be configured; the keys must be in files that Terraform does not write."
+  }
+
+  assert {
+    condition     = jsondecode(module.door.guard).upstream == { host = "127.0.0.1", port = 8082 } && strcontains(module.llama_swap_config.yaml, "$${env.CORRAL_SWAP_KEY}")
+    error_message = "llama-swap must be reached by the guard only, and take its key from its environment."
+  }
+}
+
+run "a_name_that_is_exposed_is_served_and_the_image_hosts_are_permitted" {
+  command = plan
+
+  variables {
+    expose      = { hostname = "llm.home.arpa", from_namespace = "ingress-nginx", ingress_class = "nginx", tls_secret = "llm-tls" }
+    image_hosts = { "images.home.arpa" = ["192.168.1.20/32"] }
+  }
+
+  assert {
+    condition     = strcontains(module.door.caddy, "\"llm.home.arpa\"") && strcontains(module.door.caddy, "https://{http.request.hostport}")
+    error_message = "The door must serve the name, and know the scheme of its pages."
+  }
+
+  assert {
+    condition     = jsondecode(module.door.guard).image_hosts == ["images.home.arpa"]
+    error_message = "The guard must permit the hosts whose addresses are open."
+  }
+}
+
 run "the_pods_go_where_the_card_is" {
   command = plan
 

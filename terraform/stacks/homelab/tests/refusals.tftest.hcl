@@ -17,6 +17,16 @@ run "a_catalog_without_the_servers_image_is_refused" {
   expect_failures = [terraform_data.images_are_named]
 }
 
+run "a_catalog_without_an_image_of_the_door_is_refused" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/no-door"
+  }
+
+  expect_failures = [terraform_data.images_are_named]
+}
+
 run "an_image_of_ones_own_needs_a_digest_too" {
   command = plan
 

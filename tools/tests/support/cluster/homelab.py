@@ -10,17 +10,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from kubernetes import client
 
-from corral import paths
+from corral import keys, paths
+from corral.cluster.client import connect
+from corral.cluster.keys import ClusterKeys
 from corral.demo import tiny_gguf
 from corral.demo.hub import RepoContent
 from corral.demo.tour import write_tiny_repositories
+from corral.errors import CorralError
 from corral.lock import lock as locks
 from corral.terraform.program import find_terraform
 from tests.support.cluster import pods
@@ -135,10 +138,28 @@ class Homelab:
         return found
 
     def apply(self, *words: str) -> float:
-        """Plain `terraform apply`; the seconds that it took."""
-        begin = time.monotonic()
-        self.terraform("apply", "-auto-approve", "-input=false", "-no-color", *words)
+        """Plain `terraform apply`, and beside it the keys that its pod waits for; the seconds that it took."""
+        begin, ended = time.monotonic(), threading.Event()
+        giving = threading.Thread(target=self._give_keys, args=(ended,))
+        giving.start()
+        try:
+            self.terraform("apply", "-auto-approve", "-input=false", "-no-color", *words)
+        finally:
+            ended.set()
+            giving.join()
         return time.monotonic() - begin
+
+    def key(self, client: str = "operator") -> str:
+        """A key of *client*: the operator's own, else a new one, which the guard knows when its file has changed."""
+        store = ClusterKeys(connect(self.cluster.kubeconfig, self.cluster.context), self.namespace)
+        return keys.ensure_operator(store) if client == "operator" else keys.add(store, client)
+
+    def _give_keys(self, ended: threading.Event) -> None:
+        while not ended.is_set():
+            with suppress(CorralError):  # the namespace is not there yet
+                self.key()
+                return
+            ended.wait(0.2)
 
     def planned(self, *words: str) -> dict[str, list[str]]:
         """What a plan would do: address to actions, of everything that it would touch."""

@@ -3,23 +3,26 @@
 * ``fetch`` stands in for python:3.13-slim: Debian 13 with its own Python 3.13, and no curl.
 * ``llama-swap`` stands in for the public llama-swap image: the real llama-swap, in front of the engine that corral's
   virtual environment holds, with /app/llama-swap and /app/llama-server where the public image has them.
+* ``door`` stands in for caddy:2.11-alpine: the real Caddy, at that image's path and with its file capability.
 * ``pause`` holds a pod's name spaces.
 """
 
 from __future__ import annotations
 
 import functools
+import struct
 import subprocess
 from importlib import metadata
 from pathlib import Path
 
 from corral import output, paths
-from corral.engine import llama_swap_build
+from corral.engine import caddy_build, llama_swap_build
 from tests.support.cluster.oci import File, Image, Layer, Link, written
 from tests.support.cluster.programs import PAUSE
 
 LLAMA_SWAP = "llama-swap"
 FETCH = "fetch"
+DOOR = "door"
 USER = "10001:10001"
 
 _SUITE = "trixie"
@@ -29,6 +32,8 @@ _RECIPE = [
     *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "info", "locale", "man")),
     "--customize-hook=rm -rf $1/var/lib/apt/lists $1/var/cache/apt $1/var/log/*",
 ]
+# cap_net_bind_service=ep, as the official image's program has it: it does not start where all capabilities are dropped.
+_MAY_BIND = struct.pack("<IIIII", 0x02000001, 1 << 10, 0, 0, 0)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENGINE_FILES = (
     "corral/__init__.py",
@@ -51,7 +56,7 @@ main()
 
 
 def all_images() -> dict[str, Image]:
-    """Every image by its name here; builds llama-swap when it is missing.
+    """Every image by its name here; builds llama-swap and Caddy when they are missing.
 
     Raises:
         CannotRun: it cannot be built.
@@ -59,6 +64,12 @@ def all_images() -> dict[str, Image]:
     debian = base()
     return {
         FETCH: Image("python", "3.13-slim", (debian, _slim()), {"Env": [f"PATH={_PATH}"], "Cmd": ["python3"]}),
+        DOOR: Image(
+            "caddy",
+            "2.11-alpine",
+            (debian, _caddy()),
+            {"Env": [f"PATH={_PATH}", "XDG_CONFIG_HOME=/config", "XDG_DATA_HOME=/data"], "Cmd": ["caddy", "run"]},
+        ),
         LLAMA_SWAP: Image(
             "llama-swap",
             "v260-cpu-b11176",
@@ -122,6 +133,12 @@ def _wheel() -> Layer:
 def _supervisor() -> Layer:
     program = llama_swap_build.build(output.info)
     return Layer("llama-swap", str(program), written([File("/app/llama-swap", program, 0o755)]))
+
+
+def _caddy() -> Layer:
+    program = caddy_build.build(output.info)
+    entries = [File("/usr/bin/caddy", program, 0o755, _MAY_BIND)]
+    return Layer("caddy", f"{program} {_MAY_BIND!r}", written(entries))
 
 
 @functools.cache

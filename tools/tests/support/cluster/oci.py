@@ -25,11 +25,12 @@ _BUILD_LIMIT_S = 900.0
 
 @dataclass(frozen=True)
 class File:
-    """A file of a layer: where it is in the image, and its content or where that lies."""
+    """A file of a layer: where it is in the image, its content or where that lies, and its file capabilities."""
 
     path: str
     content: bytes | Path
     mode: int = 0o644
+    capabilities: bytes = b""  # of the attribute security.capability
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,9 @@ def written(entries: Sequence[File | Link]) -> Callable[[Path], None]:
     """What writes *entries* as a layer, the same bytes every time."""
 
     def write(target: Path) -> None:
-        with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as archive:
+        has_attributes = any(isinstance(entry, File) and entry.capabilities for entry in entries)
+        form = tarfile.PAX_FORMAT if has_attributes else tarfile.GNU_FORMAT
+        with tarfile.open(target, "w", format=form) as archive:
             for entry in entries:
                 member = tarfile.TarInfo(entry.path.removeprefix("/"))
                 if isinstance(entry, Link):
@@ -114,6 +117,8 @@ def written(entries: Sequence[File | Link]) -> Callable[[Path], None]:
                     archive.addfile(member)
                     continue
                 member.mode = entry.mode
+                if entry.capabilities:
+                    member.pax_headers = {"SCHILY.xattr.security.capability": entry.capabilities.decode("ascii")}
                 with (
                     io.BytesIO(entry.content) if isinstance(entry.content, bytes) else entry.content.open("rb") as data
                 ):

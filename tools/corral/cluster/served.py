@@ -1,0 +1,26 @@
+"""llama-swap in a cluster's pod, as the operator reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from corral.cluster import keys, port_forward
+from corral.cluster.client import Cluster
+from corral.cluster.snapshot import GUARD
+from corral.cluster.target import ClusterTarget
+from corral.engine.llama_swap import ANSWER_LIMIT_S, LlamaSwap
+
+
+@contextmanager
+def served(cluster: Cluster, target: ClusterTarget, *, limit_s: float = ANSWER_LIMIT_S) -> Iterator[LlamaSwap]:
+    """The llama-swap of *target*, with the operator's key; each request has *limit_s* seconds.
+
+    It is reached through the guard, past Caddy, which would cut the chunks of llama-swap's answers anew.
+
+    Raises:
+        Refused: there is no operator's key, or the user may not read it or forward a port.
+        CannotRun: no pod is ready, or the API server does not respond.
+    """
+    with port_forward.forwarded(cluster, target.namespace, target.service, port=GUARD) as root:
+        yield LlamaSwap(root, api_key=keys.operator_key(cluster, target.namespace), limit_s=limit_s)
