@@ -30,13 +30,37 @@ variable "hf_token_secret" {
 }
 
 variable "hub" {
-  description = "The hub of the files, e.g. \"https://hub.home.arpa:8443\". Plain http is allowed for this host. Null: huggingface.co."
+  description = "The hub of the files, e.g. \"https://hub.home.arpa:8443\". Plain http is allowed for this host. If private: `hub_cidrs` too. Null: huggingface.co."
   type        = string
   default     = null
 
   validation {
     condition     = var.hub == null ? true : can(regex("^https?://([A-Za-z0-9.-]+|\\[[0-9A-Fa-f:.]+\\])(:[0-9]{1,5})?(/[^\\s?#]*)?$", var.hub))
     error_message = "The hub is \"${coalesce(var.hub, "null")}\"; it must be the address of a hub, e.g. https://huggingface.co."
+  }
+}
+
+variable "hub_cidrs" {
+  description = "The networks of a hub in a private network, e.g. [\"192.168.1.20/32\"]: the download may reach its port there, and no other private address."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  # Two networks overlap when their first bits are the same, as many as the shorter prefix has.
+  validation {
+    condition = alltrue([
+      for block in var.hub_cidrs : can(cidrhost(block, 0)) && alltrue([
+        for local in ["169.254.0.0/16", "fe80::/10"] : !try(
+          cidrhost("${split("/", block)[0]}/${min(split("/", block)[1], split("/", local)[1])}", 0)
+          == cidrhost("${split("/", local)[0]}/${min(split("/", block)[1], split("/", local)[1])}", 0),
+          false,
+        )
+      ])
+    ])
+    error_message = join(" ", [
+      "The hub's networks are ${jsonencode(var.hub_cidrs)}; each must be a network such as 192.168.1.20/32,",
+      "without link-local addresses (169.254.0.0/16, fe80::/10): a machine's metadata is there.",
+    ])
   }
 }
 

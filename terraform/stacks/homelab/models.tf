@@ -12,6 +12,7 @@ module "model_fetch" {
   claim           = module.model_store.claim
   hf_token_secret = var.hf_token_secret
   hub             = var.hub
+  hub_cidrs       = var.hub_cidrs
   image           = local.images["fetch"]
   models          = module.catalog.models
   node            = local.node

@@ -33,9 +33,16 @@ variable "hf_token_secret" {
 }
 
 variable "hub" {
-  description = "The hub of the download, e.g. \"https://hub.home.arpa\". Null: huggingface.co."
+  description = "The hub of the download, e.g. \"https://hub.home.arpa\". If private: `hub_cidrs` too. Null: huggingface.co."
   type        = string
   default     = null
+}
+
+variable "hub_cidrs" {
+  description = "The networks of a hub in a private network, e.g. [\"192.168.1.20/32\"]: the download may reach its port there, and no other private address."
+  type        = list(string)
+  default     = []
+  nullable    = false
 }
 
 variable "image" {

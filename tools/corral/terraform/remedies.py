@@ -21,6 +21,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "every_model_has_a_figure": _LOCK,
     "every_model_has_a_seat": _LOCK,
     "models_come_from_a_hub": _LOCK,
+    "private_hub_has_its_addresses": (),
     "clients_name_known_models": _LOCK,
     "clients_have_keys": (),
     "images_are_named": (),

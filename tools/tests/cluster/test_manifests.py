@@ -172,6 +172,7 @@ STRANGER = {"namespace": {"kubernetes.io/metadata.name": "default"}, "labels": {
 NEIGHBOUR = {"namespace": {"kubernetes.io/metadata.name": NAMESPACE}, "labels": {"app": "x"}, "ours": True}
 DNS = {"namespace": {"kubernetes.io/metadata.name": "kube-system"}, "labels": {"k8s-app": "kube-dns"}}
 INTERNET, METADATA = {"address": "18.164.174.55"}, {"address": "169.254.169.254"}
+PRIVATE = {"address": "192.168.1.1"}
 
 
 @pytest.mark.parametrize(
@@ -191,6 +192,10 @@ INTERNET, METADATA = {"address": "18.164.174.55"}, {"address": "169.254.169.254"
         ("download-models", "Egress", INTERNET, 443, "TCP", True),
         ("download-models", "Egress", DNS, 53, "UDP", True),
         ("download-models", "Egress", INTERNET, 22, "TCP", False),
+        ("download-models", "Egress", METADATA, 443, "TCP", False),
+        ("download-models", "Egress", METADATA, 80, "TCP", False),
+        ("download-models", "Egress", PRIVATE, 443, "TCP", False),
+        ("download-models", "Egress", NEIGHBOUR, 443, "TCP", False),
         ("anything-else", "Ingress", LITELLM, 8080, "TCP", False),
         ("anything-else", "Egress", INTERNET, 443, "TCP", False),
     ],

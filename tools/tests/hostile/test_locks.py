@@ -1,6 +1,6 @@
 """Locks that `corral lock` never writes, each with a seal that matches: refused before anything is fetched or started.
 
-A seal shows an accident and not an attack: a person who can write a lock can seal it.
+A seal shows an accident and not an attack: a user who can write a lock can seal it.
 """
 
 from __future__ import annotations
@@ -140,9 +140,9 @@ LOCKS = {
     # types
     "models that are a list": top(models=[]),
     "models that are nothing": top(models=None),
-    "a key that is unknown": top(hooks={"after": "rm -rf /"}),
+    "an unknown key": top(hooks={"after": "rm -rf /"}),
     "a model that is a list": top(models={"good": []}),
-    "a key of a model that is unknown": entry(command="rm -rf /"),
+    "an unknown key of a model": entry(command="rm -rf /"),
     "files that are a mapping": entry(files={}),
     "no file": entry(files=[]),
     "a file that is text": entry(files=["x.gguf"]),

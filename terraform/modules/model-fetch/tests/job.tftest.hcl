@@ -152,7 +152,8 @@ run "the_hub_can_be_another_one" {
   command = plan
 
   variables {
-    hub = "http://hub.home.arpa:8000"
+    hub       = "http://hub.home.arpa:8000"
+    hub_cidrs = ["192.168.1.20/32"]
   }
 
   assert {
@@ -165,7 +166,8 @@ run "https_needs_no_permission" {
   command = plan
 
   variables {
-    hub = "https://hub.home.arpa"
+    hub       = "https://hub.home.arpa"
+    hub_cidrs = ["192.168.1.20/32"]
   }
 
   assert {
@@ -215,15 +217,82 @@ run "out_go_names_and_https_and_nothing_comes_in" {
   }
 }
 
-run "the_hubs_port_is_open_too" {
+run "https_goes_to_public_addresses_alone" {
+  command = plan
+
+  assert {
+    condition = { for to in kubernetes_network_policy_v1.download_models.spec[0].egress[1].to : to.ip_block[0].cidr => length(setsubtract(
+      to.ip_block[0].cidr == "::/0" ? ["fc00::/7", "fe80::/10", "ff00::/8", "::/96", "::ffff:0:0/96"] : ["10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "224.0.0.0/3"],
+      to.ip_block[0].except,
+    )) } == { "0.0.0.0/0" = 0, "::/0" = 0 }
+    error_message = "A redirect must not lead to a private, link-local, loopback or multicast address, of which one is a cloud's metadata."
+  }
+}
+
+run "the_port_of_a_public_hub_is_open_to_public_addresses" {
   command = plan
 
   variables {
-    hub = "http://hub.home.arpa:8000/mirror"
+    hub = "http://mirror.example.org:8000/mirror"
   }
 
   assert {
     condition     = [for port in kubernetes_network_policy_v1.download_models.spec[0].egress[1].ports : port.port] == ["443", "8000"]
     error_message = "The hub's own port must be open."
+  }
+
+  assert {
+    condition     = length(kubernetes_network_policy_v1.download_models.spec[0].egress) == 2 && contains(one([for to in kubernetes_network_policy_v1.download_models.spec[0].egress[1].to : to.ip_block[0].except if to.ip_block[0].cidr == "0.0.0.0/0"]), "169.254.0.0/16")
+    error_message = "A public hub must open no private address."
+  }
+}
+
+run "port_80_never_opens_link_local_addresses" {
+  command = plan
+
+  variables {
+    hub       = "http://192.168.1.20"
+    hub_cidrs = ["192.168.1.0/24"]
+  }
+
+  assert {
+    condition     = [for rule in kubernetes_network_policy_v1.download_models.spec[0].egress : "${join(" ", rule.ports[*].port)} to ${join(" ", rule.to[*].ip_block[0].cidr)}"] == ["53 53 to ", "443 to 0.0.0.0/0 ::/0", "80 to 192.168.1.0/24"]
+    error_message = "The hub's port must be open in its own networks alone."
+  }
+}
+
+run "a_private_hub_is_reached_at_its_addresses_and_port" {
+  command = plan
+
+  variables {
+    hub       = "https://hub.home.arpa:8443/mirror"
+    hub_cidrs = ["fd00::20/128", "192.168.1.20/32", "192.168.1.20/32"]
+  }
+
+  assert {
+    condition     = [for rule in kubernetes_network_policy_v1.download_models.spec[0].egress : "${join(" ", rule.ports[*].port)} to ${join(" ", rule.to[*].ip_block[0].cidr)}"] == ["53 53 to ", "443 to 0.0.0.0/0 ::/0", "8443 to 192.168.1.20/32 fd00::20/128"]
+    error_message = "The hub's port must be open in its own networks, and in no other private one."
+  }
+}
+
+run "a_private_address_is_covered_by_a_larger_network" {
+  command = plan
+
+  variables {
+    hub       = "http://[fd00::20]:8000"
+    hub_cidrs = ["192.168.0.0/16", "fd00::/64"]
+  }
+}
+
+run "a_mirror_of_the_public_hub_needs_no_name_of_its_own" {
+  command = plan
+
+  variables {
+    hub_cidrs = ["10.1.2.3/32"]
+  }
+
+  assert {
+    condition     = kubernetes_network_policy_v1.download_models.spec[0].egress[2].ports[0].port == "443" && kubernetes_network_policy_v1.download_models.spec[0].egress[2].to[0].ip_block[0].cidr == "10.1.2.3/32"
+    error_message = "Where the network resolves huggingface.co to a mirror, its address must be open."
   }
 }

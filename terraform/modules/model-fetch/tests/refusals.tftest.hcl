@@ -86,3 +86,144 @@ run "no_time_at_all_is_refused" {
 
   expect_failures = [var.timeout_minutes]
 }
+
+run "a_hub_at_a_private_address_is_refused" {
+  command = plan
+
+  variables {
+    hub = "http://192.168.1.20:8000"
+  }
+
+  expect_failures = [terraform_data.private_hub_has_its_addresses]
+}
+
+run "a_hub_at_an_address_of_carrier_grade_nat_is_refused" {
+  command = plan
+
+  variables {
+    hub = "https://100.64.0.9"
+  }
+
+  expect_failures = [terraform_data.private_hub_has_its_addresses]
+}
+
+run "a_hub_at_a_link_local_address_is_refused" {
+  command = plan
+
+  variables {
+    hub = "http://169.254.169.254"
+  }
+
+  expect_failures = [terraform_data.private_hub_has_its_addresses]
+}
+
+run "a_hub_at_a_local_ipv6_address_is_refused" {
+  command = plan
+
+  variables {
+    hub = "http://[fd00::20]:8000"
+  }
+
+  expect_failures = [terraform_data.private_hub_has_its_addresses]
+}
+
+run "a_hub_on_the_own_machine_is_refused" {
+  command = plan
+
+  variables {
+    hub = "http://localhost:8000"
+  }
+
+  expect_failures = [terraform_data.private_hub_has_its_addresses]
+}
+
+run "a_hub_with_a_name_that_is_never_public_is_refused" {
+  command = plan
+
+  variables {
+    hub = "https://Hub.Home.Arpa"
+  }
+
+  expect_failures = [terraform_data.private_hub_has_its_addresses]
+}
+
+run "a_hub_in_the_cluster_is_refused" {
+  command = plan
+
+  variables {
+    hub = "http://hub.models.svc"
+  }
+
+  expect_failures = [terraform_data.private_hub_has_its_addresses]
+}
+
+run "a_private_hub_outside_of_its_networks_is_refused" {
+  command = plan
+
+  variables {
+    hub       = "http://192.168.1.20:8000"
+    hub_cidrs = ["192.168.2.0/24"]
+  }
+
+  expect_failures = [terraform_data.private_hub_has_its_addresses]
+}
+
+run "a_network_that_is_none_is_refused" {
+  command = plan
+
+  variables {
+    hub_cidrs = ["192.168.1.20"]
+  }
+
+  expect_failures = [var.hub_cidrs]
+}
+
+run "a_metadata_address_is_refused" {
+  command = plan
+
+  variables {
+    hub_cidrs = ["169.254.169.254/32"]
+  }
+
+  expect_failures = [var.hub_cidrs]
+}
+
+run "a_network_around_link_local_addresses_is_refused" {
+  command = plan
+
+  variables {
+    hub_cidrs = ["192.168.1.20/32", "128.0.0.0/1"]
+  }
+
+  expect_failures = [var.hub_cidrs]
+}
+
+run "every_address_is_refused" {
+  command = plan
+
+  variables {
+    hub_cidrs = ["0.0.0.0/0"]
+  }
+
+  expect_failures = [var.hub_cidrs]
+}
+
+run "a_link_local_ipv6_network_is_refused" {
+  command = plan
+
+  variables {
+    hub_cidrs = ["fe80::1/128"]
+  }
+
+  expect_failures = [var.hub_cidrs]
+}
+
+run "every_ipv6_address_is_refused" {
+  command = plan
+
+  variables {
+    hub_cidrs = ["::/0"]
+  }
+
+  expect_failures = [var.hub_cidrs]
+}

@@ -69,7 +69,7 @@ run "another_image_hub_or_token_brings_the_same_files" {
 
   variables {
     image           = "python:3.14-slim@sha256:3333333333333333333333333333333333333333333333333333333333333333"
-    hub             = "https://hub.home.arpa"
+    hub             = "https://hub.example.org"
     hf_token_secret = "hf"
   }
 

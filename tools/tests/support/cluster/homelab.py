@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -233,6 +234,7 @@ def homelab(cluster: Cluster, folder: Path, namespace: str, **variables: Any) ->
             "kube_context": cluster.context,
             "namespace": namespace,
             "hub": hub.endpoint,
+            "hub_cidrs": [f"{socket.gethostbyname(cluster.hub_host)}/32"],
             "runtime_class": cluster.runtime_class,
             "store": {"nfs": {"server": "nas.test", "path": f"/{namespace}"}},
         }
