@@ -30,7 +30,7 @@ variable "hf_token_secret" {
 }
 
 variable "hub" {
-  description = "The hub of the files, e.g. \"https://hub.home.arpa:8443\". Plain http is allowed for this host. If private: `hub_cidrs` too. Null: huggingface.co."
+  description = "The hub of the files, e.g. \"https://hub.home.arpa:8443\". Plain http is allowed for it. If private: `hub_cidrs` too. Null: huggingface.co."
   type        = string
   default     = null
 
