@@ -222,7 +222,7 @@ run "https_goes_to_public_addresses_alone" {
 
   assert {
     condition = { for to in kubernetes_network_policy_v1.download_models.spec[0].egress[1].to : to.ip_block[0].cidr => length(setsubtract(
-      to.ip_block[0].cidr == "::/0" ? ["fc00::/7", "fe80::/10", "ff00::/8", "::/96", "::ffff:0:0/96"] : ["10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "224.0.0.0/3"],
+      to.ip_block[0].cidr == "::/0" ? ["fc00::/7", "fe80::/10", "ff00::/8", "::/96"] : ["10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "224.0.0.0/3"],
       to.ip_block[0].except,
     )) } == { "0.0.0.0/0" = 0, "::/0" = 0 }
     error_message = "A redirect must not lead to a private, link-local, loopback or multicast address, of which one is a cloud's metadata."
