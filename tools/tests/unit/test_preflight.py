@@ -14,7 +14,7 @@ from corral.door import preflight_line
 from corral.door.preflight_line import Record
 from corral.engine import processes
 from tests.support.engine_process import wait_for
-from tests.support.preflight import MISUSED, NO_PROGRAM, REFUSED, SCRIPT, Preflight, decision, records
+from tests.support.preflight import MISUSED, NO_PROGRAM, REFUSED, SCRIPT, Preflight, decision, records, without_limits
 from tests.support.shells import SHELLS, shell
 
 
@@ -54,6 +54,7 @@ def test_without_room_it_refuses_in_one_line_and_then_states_the_holders_of_the_
 
 def test_memory_that_is_freed_a_moment_later_is_enough(preflight, tmp_path):
     queried = tmp_path / "queried"
+    preflight.script = without_limits(tmp_path / "script")  # where it is late, the first reading decides
     done = preflight(
         CORRAL_VRAM_SOURCE=f"[ -e {queried} ] && echo 15000, 15360 || {{ : >{queried}; echo 100, 15360; }}"
     )
