@@ -109,7 +109,7 @@ class OwnFolder:
         except OSError as error:
             if not _is_full(error):
                 raise
-            raise CannotRun(f"{folder} is full: {error.strerror}.", next_step=_make_room(folder)) from None
+            raise disk_full(folder) from None
         finally:
             os.close(gate)
 
@@ -165,6 +165,11 @@ def _open_gate(file: Path) -> int:
         return gate
     os.close(gate)
     raise OSError(errno.EINVAL, "lock is no regular file of this user")
+
+
+def disk_full(folder: Path) -> CannotRun:
+    """The error for a disk that has no room left for *folder*."""
+    return CannotRun(f"{folder} is full: {os.strerror(errno.ENOSPC)}.", next_step=_make_room(folder))
 
 
 def _is_full(error: OSError) -> bool:

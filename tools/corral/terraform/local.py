@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,13 @@ from corral.engine.door import Door
 from corral.engine.stack import Configuration
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
-from corral.files import OwnFolder, write_atomically
+from corral.files import OwnFolder, disk_full, write_atomically
 from corral.paths import REPOSITORY
 from corral.terraform.program import find_terraform
 from corral.terraform.runner import Finished, Terraform, refused
 
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
+_STATE, _NEXT_STATE = "terraform.tfstate", "next.tfstate"
 _BUSY_LIMIT_S = 60.0
 
 
@@ -70,8 +71,9 @@ def render_local(
 
 
 def _applied(catalog: Path, store: Path, engine: Path, state: Path, more: Mapping[str, Any]) -> dict[str, Any]:
-    with _stack(catalog, store, engine, state, more) as (terraform, _, inputs):
+    with _stack(catalog, store, engine, state, more) as (terraform, folder, inputs):
         applied = terraform.run("apply", auto_approve=IsFlagged, **inputs)
+        (folder / _NEXT_STATE).replace(folder / _STATE)
         return {name: one["value"] for name, one in applied.outputs.items()}
 
 
@@ -97,9 +99,13 @@ def _stack(
     with own.exclusive_lock(folder, timeout_s=_BUSY_LIMIT_S):
         file = folder / "inputs.tfvars.json"
         write_atomically(file, json.dumps(inputs, indent=2) + "\n", mode=0o600)
+        # Terraform overwrites its state in place: a disk that fills meanwhile would leave half of it.
+        (folder / _NEXT_STATE).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            write_atomically(folder / _NEXT_STATE, (folder / _STATE).read_bytes(), mode=0o600)
         variables = environment.allowed(environment.TERRAFORM, TF_DATA_DIR=str(folder / "data"))
         terraform = Terraform(find_terraform(), STACK, variables, lambda failed: _error(failed, catalog, folder))
-        terraform.run("init", reconfigure=IsFlagged, backend_config={"path": str(folder / "terraform.tfstate")})
+        terraform.run("init", reconfigure=IsFlagged, backend_config={"path": str(folder / _NEXT_STATE)})
         yield terraform, folder, {"var_file": str(file), "lock_timeout": f"{_BUSY_LIMIT_S:.0f}s"}
 
 
@@ -109,6 +115,8 @@ def _error(failed: Finished, catalog: Path, folder: Path) -> Refused | CannotRun
     message, unsaved, _ = failed.message.partition("\nFailed to persist state to backend")
     if unsaved:  # Terraform then leaves the state in the stack's folder; this one holds nothing that a run needs
         (STACK / "errored.tfstate").unlink(missing_ok=True)
+    if "no space left on device" in message and str(folder) in message:
+        return disk_full(folder)
     return CannotRun(
         f"Terraform failed.\n{message}",
         next_step=f"Check the catalog: corral validate --catalog {shlex.quote(str(catalog))}; "

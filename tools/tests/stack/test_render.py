@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from corral.files import OwnFolder
 from corral.lock import lock
 from corral.terraform import local, runner
 from corral.terraform.program import find_terraform
-from tests.support.kernel import modes, umask
+from tests.support.kernel import fill, modes, small_disk, umask
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog, write_lock
 
 ENGINE = Path("/opt/llama-server")
@@ -333,6 +334,25 @@ def test_a_damaged_state_names_the_folder_to_delete(catalog, tmp_path):
     assert f"{tmp_path}/state/terraform, delete that folder" in caught.value.next_step
     shutil.rmtree(tmp_path / "state" / "terraform")
     assert local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+
+def test_a_disk_that_fills_while_the_state_is_written_leaves_the_old_state(catalog, tmp_path):
+    bigger = write_catalog(tmp_path / "bigger", {f"text-{number}": SMALLEST_INTENT for number in range(20)})
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=disk / "state")
+        state = disk / "state" / "terraform" / "terraform.tfstate"
+        before = state.read_bytes()
+        for room in (0, len(before) // 4096 + 3):  # in pages: for nothing; for the old state and a part of the new one
+            filler = fill(disk)
+            os.truncate(filler, filler.stat().st_size - room * 4096)
+
+            with pytest.raises(CannotRun, match=f"^{state.parent} is full: No space left on device") as caught:
+                local.render_local(bigger, tmp_path / "store", ENGINE, state=disk / "state")
+
+            assert caught.value.next_step == f"Make room there: df -h {state.parent}"
+            assert state.read_bytes() == before
+            filler.unlink()
+        assert "text-19" in local.render_local(bigger, tmp_path / "store", ENGINE, state=disk / "state")
 
 
 def test_settings_of_the_shell_for_terraform_do_not_matter(catalog, tmp_path, monkeypatch):
