@@ -39,7 +39,8 @@ def write(text: str) -> None:
         BrokenPipeError, CannotRun: its reader has gone; it is closed, or its disk is full.
     """
     try:
-        sys.stdout.write(text)
+        if text:  # unbuffered, writing nothing fails too
+            sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
         # The interpreter flushes what is left at its end.

@@ -7,11 +7,12 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from corral import __version__, output
 from corral.cli import options
-from corral.errors import CorralError, ExitCode
+from corral.errors import CannotRun, CorralError, ExitCode
 
 _EXIT_CODES = """\
 exit codes, the same for every command:
@@ -92,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.command is None:
                 parser.print_help(sys.stderr)
                 return ExitCode.REFUSED
+            _require_working_directory()
             return int(args.run(args) or ExitCode.OK)
         finally:
             output.write("")
@@ -107,6 +109,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of stdout has gone (| head)
         return ExitCode.OK
+
+
+def _require_working_directory() -> None:
+    """Raise CannotRun where the folder that relative paths begin in was removed."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        message = f"The working directory cannot be used: {error.strerror}."
+        raise CannotRun(message, next_step="cd into a folder that exists") from None
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -119,26 +121,78 @@ def test_a_closed_pipe_is_not_an_error():
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("words", ["completion bash", "lock --check --catalog terraform/catalog-demo", "--help"])
-@pytest.mark.parametrize(("stdout", "reason"), [(">&-", "Bad file descriptor"), ("> full", "No space left on device")])
-def test_a_stdout_that_takes_nothing_is_one_sentence(words, stdout, reason, tmp_path):
-    (tmp_path / "full").symlink_to("/dev/full")
+def _commands(parser):
+    """Each command below *parser* as the fewest words that it takes."""
+    words, below = [], []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below = [[name, *more] for name, one in action.choices.items() for more in _commands(one)]
+        elif action.required:
+            words += [*action.option_strings[:1], str(next(iter(action.choices or ["x"])))]
+    return [[*words, *more] for more in below or [[]]]
+
+
+COMMANDS = [" ".join(words) for words in _commands(cli.build_parser("*"))]
+DEMO = f"--catalog {REPOSITORY}/terraform/catalog-demo"
+RESULTS = [
+    f"validate {DEMO}",
+    f"lock --check {DEMO}",
+    f"verify {DEMO}",
+    f"seat {DEMO}",
+    "status --json",
+    f"why {DEMO}",
+    f"keys list {DEMO}",
+    f"render --print models {DEMO}",
+    "engine",
+    "completion bash",
+]
+"""Commands that print a result where nothing was fetched, started or applied."""
+
+
+@pytest.mark.parametrize("line", [*RESULTS, *(f"{command} --help" for command in ["", *COMMANDS])])
+@pytest.mark.parametrize(
+    ("file", "mode", "reason"),
+    [("/dev/null", os.O_RDONLY, "Bad file descriptor"), ("/dev/full", os.O_WRONLY, "No space left on device")],
+    ids=["closed", "full"],
+)
+def test_a_stdout_that_takes_nothing_is_one_sentence(line, file, mode, reason, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("CORRAL_STATE", str(tmp_path))
+    name = " ".join(["corral", *line.split()[:1]]).removesuffix(" --help")
+
+    with os.fdopen(os.open(file, mode), "w") as stdout, contextlib.redirect_stdout(stdout):
+        assert cli.main(line.split()) == ExitCode.CANNOT_RUN
+
+    *_, error, next_step = capsys.readouterr().err.splitlines()
+    assert error == f"{name}: Results cannot be written to stdout: {reason}."
+    assert next_step == "  → Redirect stdout to another place"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_working_directory_that_was_removed_is_one_sentence(command, capsys, monkeypatch, tmp_path):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+
+    assert cli.main(command.split()) == ExitCode.CANNOT_RUN
+    assert capsys.readouterr().err == (
+        f"corral {command.split()[0]}: The working directory cannot be used: No such file or directory.\n"
+        "  → cd into a folder that exists\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["corral completion bash >&-", "corral completion bash > /dev/full", "rmdir $PWD && corral completion bash"],
+)
+def test_a_shell_gets_no_traceback_either(line, tmp_path):
     corral = Path(sys.executable).with_name("corral")
 
     ended = subprocess.run(
-        ["bash", "-c", f"{corral} {words} {stdout.replace('full', f'{tmp_path}/full')}"],
-        cwd=REPOSITORY,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
-        capture_output=True,
-        text=True,
-        check=False,
+        ["bash", "-c", line.replace("corral", str(corral))], cwd=tmp_path, capture_output=True, text=True, check=False
     )
 
     assert ended.returncode == ExitCode.CANNOT_RUN
-    name = "corral" if words.startswith("-") else f"corral {words.split()[0]}"
-    assert ended.stderr == (
-        f"{name}: Results cannot be written to stdout: {reason}.\n  → Redirect stdout to another place\n"
-    )
+    assert [text.partition(" ")[0] for text in ended.stderr.splitlines()] == ["corral", ""]
 
 
 def test_a_closed_stderr_changes_no_result():
