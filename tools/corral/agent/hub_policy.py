@@ -4,7 +4,8 @@ Everything that reads a hub follows these rules: `corral lock`, and the agent.
 
 * A request goes to an https address, or to a host that the operator allowed by name (``CORRAL_ALLOW_HTTP``), or, where
   the hub itself is on this machine, to loopback.  An address with a user name or password is refused.
-* The token is for the origin of the hub's endpoint, as long as no other origin redirected there.
+* The token is for the origin of the hub's endpoint, as long as no other origin redirected there.  The one that
+  `hf auth login` stored is for huggingface.co: another endpoint gets a token only where the operator names one.
 * All answers about a repository have a size, a number and a time, and a file arrives at a least rate (``Budgets``).
 * Text from elsewhere reaches a message through ``printable``, an address through ``shown``.
 """
@@ -155,9 +156,10 @@ class HubPolicy:
             Refused: the endpoint is not permitted (``first``), or the token or the rate is not usable.
         """
         allowed = environment.get("CORRAL_ALLOW_HTTP", "").split(",")
+        endpoint = (environment.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
         hub = cls(
-            endpoint=(environment.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/"),
-            token=_find_token(environment),
+            endpoint=endpoint,
+            token=_find_token(environment, logged_in=origin_of(endpoint) == origin_of(DEFAULT_ENDPOINT)),
             plain_http_hosts=frozenset(host.strip().lower() for host in allowed if host.strip()),
             budgets=Budgets.from_environment(environment),
         )
@@ -284,11 +286,11 @@ def _is_host(host: str) -> bool:
         return False
 
 
-def _find_token(environment: Mapping[str, str]) -> str | None:
-    """``HF_TOKEN``, else the file that ``HF_TOKEN_PATH`` names, else the token that ``hf auth login`` stored."""
+def _find_token(environment: Mapping[str, str], *, logged_in: bool) -> str | None:
+    """``HF_TOKEN``, else the file that ``HF_TOKEN_PATH`` names; else, if *logged_in*, what ``hf auth login`` stored."""
     token = environment.get("HF_TOKEN", "").strip()
-    if not token:
-        named = environment.get("HF_TOKEN_PATH")
+    named = environment.get("HF_TOKEN_PATH")
+    if not token and (named or logged_in):
         cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
         home = environment.get("HF_HOME") or f"{cache}/huggingface"
         path = Path(named or f"{home}/token").expanduser()

@@ -42,6 +42,34 @@ def test_the_token_does_not_follow_from_https_to_plain_http_of_the_same_host():
 
 
 @pytest.mark.parametrize(
+    "endpoint",
+    [
+        "https://mirror.example",
+        "https://huggingface.co.mirror.example",
+        "https://sub.huggingface.co",
+        "https://huggingface.co:8443",
+        "http://huggingface.co",
+        "http://127.0.0.1:8080",
+    ],
+)
+def test_the_token_of_a_login_is_for_huggingface_co_and_another_hub_gets_one_that_is_named(endpoint, tmp_path):
+    def authorization(**more):
+        environment = {"HF_HOME": str(tmp_path), "CORRAL_ALLOW_HTTP": "huggingface.co", **more}
+        hub = HubPolicy.from_environment(environment)
+        return hub.authorization(hub.first("/api"))
+
+    (tmp_path / "token").write_text("hf_login\n")
+    (tmp_path / "named").write_text("hf_named\n")
+
+    assert authorization() == {"Authorization": "Bearer hf_login"}
+    assert authorization(HF_ENDPOINT="https://HuggingFace.co:443/") == {"Authorization": "Bearer hf_login"}
+    assert authorization(HF_ENDPOINT=endpoint) == {}
+    assert authorization(HF_ENDPOINT=endpoint, HF_TOKEN=TOKEN) == {"Authorization": f"Bearer {TOKEN}"}
+    named = authorization(HF_ENDPOINT=endpoint, HF_TOKEN_PATH=str(tmp_path / "named"))
+    assert named == {"Authorization": "Bearer hf_named"}
+
+
+@pytest.mark.parametrize(
     "location",
     [
         "file:///etc/passwd",
