@@ -263,7 +263,8 @@ class Exchange(asyncio.Protocol):
             self._upstream.abort()
         if self._client:
             self._guard.leave(self._client)
-        if self._request or self._status:
+        is_probe = self._client is None and self._status == HTTPStatus.OK  # of a path for everybody; they come for ever
+        if (self._request or self._status) and not is_probe:
             self._log()
 
     def _release_body(self) -> None:

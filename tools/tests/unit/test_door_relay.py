@@ -419,6 +419,14 @@ def test_a_record_names_the_client_and_has_neither_keys_nor_prompts(guard, stub)
     ]
 
 
+def test_only_a_probe_that_fails_has_a_record(guard, stub):
+    assert guard.get("/health").status == 200
+    stub.fail(503, None, path="/health")
+    assert guard.get("/health").status == 503
+
+    assert guard.next_record()["status"] == 503
+
+
 def test_keys_that_are_replaced_hold_without_a_restart_and_break_no_stream(guard, stub):
     stub.acts[CHAT] = gate = Gate(STREAM + FIRST, LAST)
     with guard.connect() as connection:
