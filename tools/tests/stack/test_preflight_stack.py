@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import urllib.error
+import urllib.request
 
 import psutil
 import pytest
@@ -95,11 +97,16 @@ def test_a_load_that_the_card_has_no_room_for_is_refused_and_the_records_name_wh
     chat(endpoint, "Hello.", model="first")
     card.write_text("10, 4096\n")
 
-    status, body = post(f"{endpoint}/v1/chat/completions", question("Hello.", model="second"))
+    body, kind = json.dumps(question("Hello.", model="second")).encode(), {"Content-Type": "application/json"}
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/v1/chat/completions", body, kind))
+    with raised.value as answer:
+        error, retry_after = json.load(answer)["error"], answer.headers["Retry-After"]
 
-    assert (status, json.loads(body)["error"]["code"]) == (503, "no-room")
-    refused, *holders = refusal("second")
     need = seat(catalog, "second")
+    assert (answer.code, error["code"], retry_after) == (503, "no-room", "30")
+    assert (error["need_mib"], error["free_mib"]) == (need, 10)
+    refused, *holders = refusal("second")
     assert refused == Record("no-room", model="second", need_mib=need, free_mib=10, total_mib=4096)
     seats = [(one.model, one.on_card) for one in holders if one.code == "seat"]
     assert ("first", False) in seats  # beside what else runs on this machine

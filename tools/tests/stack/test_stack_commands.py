@@ -284,10 +284,11 @@ def test_down_from_elsewhere_ends_the_foreground_well(foreground):
     assert "Stopped from elsewhere" in foreground.err.read_text()
 
 
-def test_when_llama_swap_dies_the_foreground_fails_and_cleans_up(foreground):
+@pytest.mark.parametrize("part", ["llama-swap", "guard"])
+def test_when_a_part_of_the_stack_dies_the_foreground_fails_and_cleans_up(foreground, part):
     chat(foreground.endpoint, "Hello.", model="good")
     running = stack.running(paths.state_dir())
-    os.kill(running.pid, signal.SIGKILL)
+    os.kill(running.leaders[part].pid, signal.SIGKILL)
     assert foreground.process.wait() == 1
     assert "ended by itself" in foreground.err.read_text()
     assert running.members() == []

@@ -19,7 +19,7 @@ from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import stack
 from corral.keys import LocalKeys
-from tests.support.engine_process import free_port, question, wait_for
+from tests.support.engine_process import Stream, free_port, get, question, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -31,7 +31,8 @@ ONE_CLIENT = "clients: {photos: {models: [good], requests: 2}}\n"
 def locked(tmp_path_factory):
     """Two locked catalogs of the models good and other: one without clients, one with the client photos of good."""
     folder = tmp_path_factory.mktemp("locked")
-    model = tiny_gguf.write_all(folder).text
+    model = folder / "slow.gguf"
+    tiny_gguf.write_text(model, n_ff=20_000)  # some 300 tokens a second: it can be stopped while it answers
     for name, clients in (("plain", ""), ("clients", ONE_CLIENT)):
         catalog = folder / name
         (catalog / "cards").mkdir(parents=True)
@@ -128,6 +129,29 @@ def test_a_key_is_valid_as_soon_as_it_is_given_and_permits_what_the_catalog_says
     assert send(running, key=key).status == 401
 
 
+def test_a_key_is_replaced_while_a_stream_of_the_first_one_goes_on_to_its_end(up, capsys):
+    running = up(catalog="clients")
+    first = printed(capsys, "keys", "add", "photos").strip()
+
+    def statuses(*keys):
+        return [send(running, "/v1/models", key=key).status for key in keys]
+
+    stream = Stream(running.endpoint, "good", 400, api_key=first)
+    (engine,) = running.engines()
+    os.kill(engine.pid, signal.SIGSTOP)  # so that the answer cannot end before the key does
+    second = printed(capsys, "keys", "rotate", "photos").strip()
+    both = statuses(first, second)
+    printed(capsys, "keys", "revoke", "photos", "--old")
+    after = statuses(first, second)
+    was_whole = stream.is_whole
+    os.kill(engine.pid, signal.SIGCONT)
+    stream.join()
+
+    assert both == [200, 200]
+    assert after == [401, 200]
+    assert (was_whole, stream.is_whole) == (False, True)
+
+
 def test_the_log_of_the_door_names_the_client_and_holds_no_prompt_and_no_key(up, capsys):
     running = up(catalog="clients")
     key = printed(capsys, "keys", "add", "photos").strip()
@@ -167,6 +191,7 @@ def test_with_tls_smoke_passes_by_the_certificate_that_status_names(up, capsys):
     assert send(running, key=key, trust=trust).status == 200
     with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
         send(running, key=key)
+    assert get(running.endpoint.replace("https:", "http:") + "/health")[0] == 400
     checks = printed(capsys, "smoke", "good", "--json")
     assert checks["endpoint"] == running.endpoint
     assert checks["passed"]

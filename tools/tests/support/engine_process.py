@@ -74,10 +74,10 @@ def question(*content: str, model: str = "m", **parameters) -> dict:
 class Stream(threading.Thread):
     """A streamed answer of *tokens* tokens, read in the background; has begun when it is made."""
 
-    def __init__(self, root: str, model: str, tokens: int) -> None:
+    def __init__(self, root: str, model: str, tokens: int, *, api_key: str = "") -> None:
         super().__init__()
         body = question("Go on.", model=model, stream=True, ignore_eos=True, max_tokens=tokens)
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json"} | authorization(api_key)
         self._request = urllib.request.Request(f"{root}/v1/chat/completions", json.dumps(body).encode(), headers)
         self._lines: list[bytes] = []
         self.start()
