@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.hostile import assert_printable, assert_refused, run_limited
+from tests.support.hostile import assert_printable, assert_refused, run_corral
 from tests.support.locked_catalog import SMALLEST_INTENT, write_sources
 
-CORRAL = str(Path(sys.executable).with_name("corral"))
 INTENT = json.dumps(SMALLEST_INTENT).removesuffix("}")
 
 
@@ -201,7 +199,7 @@ def everything(folder: Path) -> list[tuple[str, int]]:
 
 def test_there_are_many_ways_and_the_catalog_that_they_change_is_good(catalog):
     assert len(CATALOGS) >= 40
-    result = run_limited([CORRAL, "validate", "--catalog", str(catalog)], memory_mib=512, cpu_seconds=2)
+    result = run_corral(["validate", "--catalog", str(catalog)], memory_mib=512, cpu_seconds=2)
     assert result.code == 0, result.stderr
 
 
@@ -211,7 +209,7 @@ def test_a_hostile_catalog_is_refused_by_its_rule_and_changes_nothing(hostile, c
     write(catalog)
     before = everything(catalog.parent)
 
-    result = run_limited([CORRAL, "validate", "--catalog", str(catalog)], memory_mib=512, cpu_seconds=2)
+    result = run_corral(["validate", "--catalog", str(catalog)], memory_mib=512, cpu_seconds=2)
 
     assert_refused(result)
     assert result.code == 2
@@ -226,7 +224,7 @@ def test_a_hostile_catalog_is_refused_by_its_rule_and_changes_nothing(hostile, c
 def test_what_a_terminal_would_obey_is_escaped_in_json_too(hostile, catalog):
     CATALOGS[hostile][0](catalog)
 
-    result = run_limited([CORRAL, "validate", "--json", "--catalog", str(catalog)], memory_mib=512, cpu_seconds=2)
+    result = run_corral(["validate", "--json", "--catalog", str(catalog)], memory_mib=512, cpu_seconds=2)
 
     assert result.code == 2
     assert_printable(result.stdout)

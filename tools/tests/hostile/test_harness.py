@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support.hostile import Result, assert_printable, assert_refused, run_limited
+from tests.support.hostile import Result, assert_printable, assert_refused, run_corral, run_limited
 
 REFUSED = Result(2, "", "corral lock: no.\n  → corral lock\n")
 
@@ -30,6 +30,11 @@ def test_a_command_that_never_ends_is_stopped_by_its_processor_seconds():
     assert result.code == -signal.SIGXCPU
     with pytest.raises(AssertionError, match="exit -"):
         assert_refused(result)
+
+
+def test_corral_in_a_fork_has_its_limits_too():
+    assert "MemoryError" in run_corral(["completion", "bash"], memory_mib=1).stderr
+    assert run_corral(["completion", "bash"]).code == 0
 
 
 def test_within_its_limits_a_command_has_all_of_its_streams():

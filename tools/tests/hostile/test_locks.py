@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 
 from corral.agent.lock_file import sealed
-from tests.support.hostile import Result, assert_refused, run_limited
+from tests.support.hostile import Result, assert_refused, run_corral
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
-
-CORRAL = str(Path(sys.executable).with_name("corral"))
 
 
 def text(change):
@@ -236,8 +233,7 @@ def run(catalog: Path, *words: str, memory_mib: int = 768):
     """`corral` with a hub that it refuses to use, once the lock is taken for a good one."""
     options = ["--catalog", str(catalog), "--store", str(catalog.parent / "store")]
     environment = {"HF_ENDPOINT": "http://elsewhere"}
-    command = [CORRAL, *words, *options]
-    return run_limited(command, memory_mib=memory_mib, cpu_seconds=3, environment=environment)
+    return run_corral([*words, *options], memory_mib=memory_mib, cpu_seconds=3, environment=environment)
 
 
 def assert_is_about_the_lock(result: Result) -> None:
