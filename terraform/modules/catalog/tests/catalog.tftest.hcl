@@ -18,7 +18,7 @@ run "a_fresh_lock_is_read" {
   }
 
   assert {
-    condition     = keys(output.images) == ["fetch", "llama-swap"]
+    condition     = keys(output.images) == ["door", "fetch", "llama-swap"]
     error_message = "The images must be those of the lock."
   }
 
