@@ -22,7 +22,7 @@ locals {
 
       # New weights under the same command line are a change, too; llama-swap shows them at /v1/models.
       metadata = { revision = model.revision, sha256 = model.files[*].sha256 }
-    }, { for name in var.api_key_env[*] : "env" => ["${name}="] }) } # an engine has no use for the key
+    }, { for name in var.api_key_env[*] : "env" => ["${name}="] }) } # llama-swap's alone
   }, { for name in var.api_key_env[*] : "apiKeys" => ["$${env.${name}}"] })
 
   # One model of a group runs at a time, and no group evicts another's.

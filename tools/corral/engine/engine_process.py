@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -121,17 +121,19 @@ def listeners() -> dict[int, frozenset[int]]:
     return found
 
 
-def probe(proxy: str, pid: int | None, *, limit_s: float, through: str = "") -> Probe:
+def probe(
+    proxy: str, pid: int | None, *, limit_s: float, through: str = "", headers: Mapping[str, str] | None = None
+) -> Probe:
     """Query the engine at *proxy* itself, in *limit_s* seconds at most; llama-swap neither loads nor keeps it for that.
 
-    *through* is an address of this machine that leads to *proxy*; of a process elsewhere, *pid* is None.  An engine
-    progresses when its tokens or its processor time grow: one that reads a long prompt reports no token, and
-    works.
+    *through* is an address of this machine that leads to *proxy*; of a process elsewhere, *pid* is None.  *headers*
+    have the engine's key; without it an engine that has one reports no work.  An engine progresses when its tokens or
+    its processor time grow: one that reads a long prompt reports no token, and works.
     """
     began, worked = time.monotonic(), cpu_seconds(pid)
 
     def get(path: str) -> httpx2.Response:
-        return _get(f"{through or proxy}{path}", max(_LEAST_S, limit_s - (time.monotonic() - began)))
+        return _get(f"{through or proxy}{path}", max(_LEAST_S, limit_s - (time.monotonic() - began)), headers)
 
     problem, late_s = "", 0.0
     before: list[dict[str, Any]] = []
@@ -163,7 +165,7 @@ def _slots(get: Callable[[str], httpx2.Response]) -> list[dict[str, Any]]:
     return [{key: slot.get(key) for key in kept} for slot in response.json() if slot["is_processing"]]
 
 
-def _get(url: str, limit_s: float) -> httpx2.Response:
+def _get(url: str, limit_s: float, headers: Mapping[str, str] | None) -> httpx2.Response:
     # Loopback: no proxy, and no certificates, which take 30 ms to read.
     with httpx2.Client(timeout=limit_s, trust_env=False, verify=False) as client:
-        return client.get(url)
+        return client.get(url, headers=headers)

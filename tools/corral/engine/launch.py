@@ -47,7 +47,9 @@ class Part(NamedTuple):
 
 
 def _llama_swap(folder: StackFolder, programs: Programs, door: Door) -> tuple[list[str], Path, dict[str, str]]:
-    settings = {SWAP_KEY: folder.key.read_text(encoding="ascii"), "GGML_NO_BACKTRACE": "1"}
+    key = folder.key.read_text(encoding="ascii")
+    # llama-swap hands Authorization on, so that engines may require its key: their ports would be a way round the door.
+    settings = {SWAP_KEY: key, "LLAMA_API_KEY": key, "GGML_NO_BACKTRACE": "1"}
     variables = environment.of_engine(**settings, LLAMA_ARG_LOG_VERBOSITY=_PRINTS_ITS_BUFFERS)
     if programs.engine.origin == "embedded":
         variables.setdefault(_VRAM_SOURCE, _NO_CARD)

@@ -183,13 +183,15 @@ class _Investigation:
         if not facts.id:
             return {}
         sources: dict[str, Callable[[], Any]] = {"files": lambda: self._files(facts)}
-        if self._stack.state != "running":
+        if not self._alive or self._stack.state != "running":
             return sources
+        client = self._alive.client(limit_s=limit_s - _IN_TIME_S)
         if (resident := facts.resident) and resident.state == "ready":
             pid = facts.engine.pid if facts.engine else None
-            sources["probe"] = lambda: engine_process.probe(resident.proxy, pid, limit_s=limit_s - _IN_TIME_S)
-        if self._alive and (facts.history.has_engine_log or facts.is_abandoned):
-            client = self._alive.client(limit_s=limit_s - _IN_TIME_S)
+            sources["probe"] = lambda: engine_process.probe(
+                resident.proxy, pid, limit_s=limit_s - _IN_TIME_S, headers=client.headers
+            )
+        if facts.history.has_engine_log or facts.is_abandoned:
             sources["the engine's log"] = lambda: evidence.engine_error(client, facts)
         port = facts.command.port if facts.command else 0
         listening = self._value("the ports", {}).get(port, frozenset())

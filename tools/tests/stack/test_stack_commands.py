@@ -346,5 +346,5 @@ def test_a_template_in_a_file_of_the_catalog_reaches_the_engine_word_for_word(ca
 
     chat(f"http://127.0.0.1:{port}", "Hello.", model="good")
 
-    engine = f"http://127.0.0.1:{stack.running(paths.state_dir()).first_engine_port}"
-    assert json.loads(get(f"{engine}/props")[1])["chat_template"] == template.removesuffix("\n")  # as Jinja reads it
+    props = get(f"http://127.0.0.1:{port}/upstream/good/props")[1]
+    assert json.loads(props)["chat_template"] == template.removesuffix("\n")  # as Jinja reads it

@@ -137,7 +137,16 @@ def test_llama_swap_itself_takes_only_requests_with_its_key(up):
     assert running.client().residents() == []
 
 
-def test_the_key_of_llama_swap_is_in_no_command_line_no_log_and_no_engine(up):
+def test_an_engine_takes_only_requests_with_llama_swaps_key(up):
+    running = up("text")
+    chat(running.endpoint, "Hello.", model="text")
+    engine = f"http://127.0.0.1:{running.first_engine_port}"
+    assert [get(f"{engine}{path}")[0] for path in ("/slots", "/props", "/v1/models")] == [401, 401, 401]
+    assert post(f"{engine}/v1/chat/completions", question("Hello."))[0] == 401
+    assert post(f"{engine}/completion", {"prompt": "Hello."})[0] == 401
+
+
+def test_the_key_of_llama_swap_is_in_no_command_line_and_no_log(up):
     running = up("text")
     chat(running.endpoint, "Hello.", model="text")
     key = (running.folder / "llama-swap.key").read_text()
@@ -472,7 +481,7 @@ def test_a_config_file_of_the_user_does_not_change_the_engine(up, monkeypatch, t
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     running = up("text")
     chat(running.endpoint, "Hello.", model="text")
-    assert get(f"http://127.0.0.1:{running.first_engine_port}/metrics")[0] == 501
+    assert get(f"{running.endpoint}/upstream/text/metrics")[0] == 501
 
 
 def test_a_crash_would_leave_no_core(up):

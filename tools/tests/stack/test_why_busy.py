@@ -94,6 +94,19 @@ def test_an_engine_with_more_requests_than_threads_for_them_works_and_is_not_to_
     assert not any("kill" in step for step in verdict["next"])
 
 
+def test_a_request_that_waits_in_the_engines_queue_is_counted(stack, why):
+    stream = Stream(stack.endpoint, "busy", 2000)
+    others = in_parallel(1, lambda: completion(stack, "busy"))
+    wait_for(lambda: in_flight(stack, "busy") == 2, what="both requests")
+
+    verdict = why("busy")
+
+    unload(stack, "busy")
+    for thread in (stream, *others):
+        thread.join()
+    assert "2 requests in flight (of 10 at most), 1 of them in the engine's queue" in verdict["evidence"][0]
+
+
 def test_a_flood_is_too_many_requests_and_no_hang(stack, why):
     statuses: list[int] = []
     threads = in_parallel(40, lambda: statuses.append(completion(stack, "flooded")))
