@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import threading
+import zipfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -177,7 +178,7 @@ def test_status_and_why_read_through_the_door_and_list_shows_who_has_a_key(lab, 
     assert {one["name"]: one["keys"] for one in listed["clients"]}["photos"] == 1
 
 
-def test_a_key_is_in_no_state_no_object_but_the_secret_no_log_and_no_command_line(lab, photos, operator):
+def test_a_key_is_in_no_plan_no_state_no_object_but_the_secret_no_log_and_no_command_line(lab, photos, operator):
     core, name = client.CoreV1Api(lab.cluster.api), lab.server_pod().metadata.name
     secret = core.read_namespaced_secret(SECRET, NAMESPACE)
     internal = lab.run("kubectl", "-n", NAMESPACE, "exec", name, "-c", "llama-swap", "--", "cat", "/run/keys/internal")
@@ -186,11 +187,17 @@ def test_a_key_is_in_no_state_no_object_but_the_secret_no_log_and_no_command_lin
     words = lab.run(
         *("kubectl", "-n", NAMESPACE, "exec", name, "-c", "llama-swap", "--", "sh", "-c", "cat /proc/*/cmdline")
     ).stdout
-    places = [*logs, objects, words, *(file.read_text() for file in lab.stack.glob("*.tfstate*"))]
+    [state] = [file.read_text() for file in lab.stack.glob("terraform.tfstate")]
+    lab.planned()
+    printed = lab.terraform("show", "-json", str(lab.clone / "plan")).stdout
+    with zipfile.ZipFile(lab.clone / "plan") as plan:
+        saved = [plan.read(name).decode("latin-1") for name in plan.namelist()]
+    places = [*logs, objects, words, state, printed, *saved]
 
     assert sorted(secret.data) == ["internal", "keys.json", "operator"]
     assert internal.stdout.startswith("corral-")
     assert "llama-swap" in words
+    assert all("llama-swap" in place for place in (state, printed, "".join(saved)))
     for key in (photos, operator, internal.stdout.strip()):
         assert not any(key in place for place in places)
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import stat
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
-from corral import paths
+from corral import keys, paths
 from corral.catalog.catalog import load
 from corral.catalog.intent import Model
+from corral.engine.door import Door
 from corral.errors import CannotRun, CatalogInvalid, ProgramMissing, Refused
 from corral.files import OwnFolder
+from corral.keys import LocalKeys
 from corral.lock import lock
 from corral.terraform import local, runner
 from corral.terraform.program import find_terraform
@@ -69,6 +73,27 @@ def test_a_plan_tells_what_a_rendering_would_change(catalog, tmp_path):
     changed = plan("other")
     assert f"-m {tmp_path}/other/text/model.gguf" in changed
     assert "No changes." in plan("store"), "a plan must change nothing"
+
+
+def test_a_key_is_in_no_plan_no_state_and_no_file_of_terraforms(catalog, tmp_path):
+    state = tmp_path / "state"
+    store = LocalKeys(state)
+    made = [keys.add(store, "photos"), keys.ensure_operator(store)]
+    secrets = [secret.encode() for secret in (*made, *itertools.chain(*store.read().of.values()))]
+    door = Door(8080, swap_port=8081, keys=store.file)
+
+    places = [local.plan_local(catalog, tmp_path / "store", ENGINE, state=state, door=door).encode()]
+    configuration = local.render_stack(catalog, tmp_path / "store", ENGINE, state=state, start_port=8082, door=door)
+    places += [str(configuration).encode()]
+    places += [file.read_bytes() for file in (state / "terraform").rglob("*") if file.is_file()]
+    with zipfile.ZipFile(state / "terraform" / "plan") as plan:
+        places += [plan.read(name) for name in plan.namelist()]
+
+    assert (
+        sum(str(store.file).encode() in place for place in places) >= 4
+    )  # plan, state and configuration name the file
+    assert len(secrets) == 4  # two keys, and the hash of each
+    assert not [secret for secret in secrets if any(secret in place for place in places)]
 
 
 def test_a_plan_refuses_what_a_rendering_refuses(catalog, tmp_path):
