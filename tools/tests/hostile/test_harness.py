@@ -37,6 +37,20 @@ def test_corral_in_a_fork_has_its_limits_too():
     assert run_corral(["completion", "bash"]).code == 0
 
 
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [("b'x' * (64 << 20)", "MiB of memory"), ("while time.process_time() < 2: pass", "processor seconds"), ("0", "")],
+    ids=["memory", "time", "neither"],
+)
+def test_what_a_test_itself_takes_is_bounded(code, error):
+    with_bounds = "import time\nfrom tests.support.hostile import within\nwith within(memory_mib=32, cpu_seconds=1):\n "
+
+    result = run_limited([sys.executable, "-c", with_bounds + code])
+
+    assert result.code == bool(error), result.stderr
+    assert error in result.stderr.strip().rpartition("\n")[2]
+
+
 def test_within_its_limits_a_command_has_all_of_its_streams():
     result = python("import sys; print(input()); sys.exit(len(input()))", stdin="a\nbc\n")
 

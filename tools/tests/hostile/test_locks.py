@@ -268,5 +268,8 @@ def test_a_lock_with_another_command_or_origin_starts_nothing(hostile, catalog):
     document = json.loads(path.read_text())
     COMMANDS_AND_SOURCES[hostile](document)
     path.write_text(sealed(json.dumps(document, indent=2) + "\n"))
+    before = everything(catalog.parent)
 
     assert_is_about_the_lock(run(catalog, "up", "--detach"))
+
+    assert everything(catalog.parent) == before

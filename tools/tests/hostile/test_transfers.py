@@ -27,6 +27,7 @@ BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n"
 def one(tmp_path):
     with shop(tmp_path) as made:
         yield made
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"lock.json", "store"}
 
 
 def read(one, **how):

@@ -8,8 +8,10 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,6 +111,22 @@ def _corral(words: list[str], streams: Path, limits: dict[int, int], environment
     for limit, value in limits.items():
         resource.setrlimit(limit, (value, value + (limit == resource.RLIMIT_CPU)))  # SIGXCPU before SIGKILL
     sys.exit(main(words))
+
+
+@contextmanager
+def within(*, memory_mib: int, cpu_seconds: float) -> Iterator[None]:
+    """The block takes no more processor seconds in this process, and adds no more MiB to the most that it ever took."""
+    seconds, peak = time.process_time(), _peak_mib()
+    yield
+    taken, added = time.process_time() - seconds, _peak_mib() - peak
+    assert taken <= cpu_seconds, f"{taken:.1f} processor seconds"
+    assert added <= memory_mib, f"{added:.0f} MiB of memory"
+
+
+def _peak_mib() -> float:
+    """The most memory that this process had; ru_maxrss would count that of the process that started it, too."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) / 1024
 
 
 def assert_refused(result: Result) -> None:
