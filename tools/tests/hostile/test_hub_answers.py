@@ -458,7 +458,7 @@ def test_the_metadata_of_a_redirect_are_read_and_it_is_not_followed(catalog, for
     assert foreign.log == []
 
 
-def test_the_token_is_for_the_hub_and_the_registry_gets_its_own(catalog, hub):
+def test_the_hub_gets_the_token(catalog, hub):
     catalog()
     resolve(READ, Path())
 
