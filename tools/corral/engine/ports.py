@@ -13,7 +13,9 @@ HOST = "127.0.0.1"
 DOOR = 8080
 """The default port of the front door."""
 _ENGINES = range(10_000, 32_000)  # the kernel assigns ports above these to any program
-_PLACES, _APART = 199, 100
+PLACES = 199
+"""Of a stack each: two doors whose ports differ by a multiple of it begin at the same."""
+_APART = 100
 
 
 def require_free(port: int) -> None:
@@ -31,18 +33,18 @@ def require_free(port: int) -> None:
 def for_engines(count: int, port: int) -> int:
     """The first of *count* neighbouring free ports, for llama-swap and the engines behind the door on *port*.
 
-    An engine listens only while its model is loaded, so a free port may still be another stack's.  Two stacks of one
-    machine have doors on different ports: the search begins at a place that follows from it.
+    An engine listens only while its model is loaded, so a free port may still be another stack's: each stack has a place
+    of its own, which follows from *port*, and is passed over as a whole when one of its ports is in use, as the first
+    always is while its stack runs.
 
     Raises:
         CannotRun: there are none.
     """
-    first = _ENGINES.start + (port % _PLACES) * _APART
-    while first + count <= _ENGINES.stop:
-        taken = [number for number in range(first, first + count) if _problem(number)]
-        if not taken:
+    for place in range(port, port + PLACES):
+        first = _ENGINES.start + place % PLACES * _APART
+        wanted = range(first, first + count)
+        if wanted.stop <= _ENGINES.stop and not any(_problem(number) for number in wanted):
             return first
-        first = taken[-1] + 1
     raise CannotRun(f"There are no {count} free ports in a row below {_ENGINES.stop}.", next_step="ss -ltnp")
 
 

@@ -219,8 +219,9 @@ def test_a_caddy_that_cannot_start_ends_the_rest(up, tmp_path):
 def test_a_state_folder_with_a_path_too_long_for_a_socket_serves(config, models, tmp_path):
     state = tmp_path / ("long" * 40)
     state.mkdir()
-    first = ports.for_engines(2, 8080) + 1
-    door = Door(free_port(), swap_port=first - 1)
+    port = free_port()
+    first = ports.for_engines(2, port) + 1
+    door = Door(port, swap_port=first - 1)
     programs = Programs(binaries.llama_server(), binaries.llama_swap(), binaries.caddy())
     try:
         running, _ = stack.start(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -16,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.engine import ports
 from corral.smoke.images import data_url, solid_png
 
 ENGINE = Path(sys.executable).with_name("corral-llama-server")
@@ -23,10 +27,34 @@ PLAIN_FLAGS = ("-c", "2048", "-fit", "off", "--cache-ram", "0", "--offline", "--
 
 
 def free_port() -> int:
-    """A loopback port on which no process listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback port on which no process listens now.
+
+    The engines of a stack have the ports that follow from that of its door.  They do not listen all the time: stacks
+    of two workers, which begin at the same moment, must not have the same.
+    """
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            if port % ports.PLACES // _PLACES_OF_A_WORKER == _block():
+                return port
+
+
+_PLACES_OF_A_WORKER = 8
+
+
+@functools.cache
+def _block() -> int:
+    """This process' own part of the places, until it ends."""
+    for block in range(ports.PLACES // _PLACES_OF_A_WORKER):
+        lock = os.open(Path(tempfile.gettempdir(), f"corral-test-ports-{os.getuid()}-{block}"), os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return block
+    raise AssertionError("too many workers")
 
 
 def wait_for(condition, *, limit_s: float = 60.0, what: str = "it"):
@@ -72,16 +100,17 @@ def question(*content: str, model: str = "m", **parameters) -> dict:
 
 
 class Stream(threading.Thread):
-    """A streamed answer of *tokens* tokens, read in the background; has begun when it is made."""
+    """A streamed answer of *tokens* tokens, read in the background; has begun when it is made, if *begins*."""
 
-    def __init__(self, root: str, model: str, tokens: int, *, api_key: str = "") -> None:
+    def __init__(self, root: str, model: str, tokens: int, *, api_key: str = "", begins: bool = True) -> None:
         super().__init__()
         body = question("Go on.", model=model, stream=True, ignore_eos=True, max_tokens=tokens)
         headers = {"Content-Type": "application/json"} | authorization(api_key)
         self._request = urllib.request.Request(f"{root}/v1/chat/completions", json.dumps(body).encode(), headers)
         self._lines: list[bytes] = []
         self.start()
-        wait_for(lambda: len(self._lines) > 3, what="the first tokens")
+        if begins:
+            wait_for(lambda: len(self._lines) > 3, what="the first tokens")
 
     @property
     def is_whole(self) -> bool:

@@ -42,13 +42,23 @@ def test_engines_of_two_stacks_do_not_meet():
     assert abs(ports.for_engines(50, 8080) - ports.for_engines(50, 8081)) >= 50
 
 
-def test_engines_go_around_a_port_in_use():
+@pytest.mark.parametrize("taken", [0, 1])
+def test_engines_keep_away_from_the_place_of_another_stack(taken):
     first = ports.for_engines(3, 1234)
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its last connections may still be closing
-        listener.bind(("127.0.0.1", first + 1))
+        listener.bind(("127.0.0.1", first + taken))
         listener.listen()
-        assert ports.for_engines(3, 1234) > first + 1
+        assert abs(ports.for_engines(3, 1234) - first) >= 100
+
+
+def test_the_last_place_is_followed_by_the_first():
+    last = ports.for_engines(3, 198)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", last))
+        listener.listen()
+        assert ports.for_engines(3, 198) < last
 
 
 def test_too_many_engines_are_refused():
