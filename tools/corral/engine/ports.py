@@ -33,9 +33,9 @@ def require_free(port: int) -> None:
 def for_engines(count: int, port: int) -> int:
     """The first of *count* neighbouring free ports, for llama-swap and the engines behind the door on *port*.
 
-    An engine listens only while its model is loaded, so a free port may still be another stack's: each stack has a place
-    of its own, which follows from *port*, and is passed over as a whole when one of its ports is in use, as the first
-    always is while its stack runs.
+    An engine listens only while its model is loaded, so a free port may still be another stack's: each stack has a
+    place of its own, which follows from *port*, and is passed over as a whole when one of its ports is in use, as the
+    first always is while its stack runs.
 
     Raises:
         CannotRun: there are none.

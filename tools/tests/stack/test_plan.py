@@ -60,7 +60,7 @@ def test_a_full_disk_is_named_and_nothing_is_left_in_the_repository(tmp_path, mo
         local.render_local(DEMO, store, engine, state=disk / "state")
         (disk / "state" / "terraform" / "terraform.tfstate").unlink()
         os.truncate(fill(disk), (disk / "filler").stat().st_size - 4096)
-        with pytest.raises(CannotRun, match="Failed to save state") as caught:
+        with pytest.raises(CannotRun, match="state/terraform is full: No space left on device") as caught:
             local.render_local(DEMO, store, engine, state=disk / "state")
     assert "errored.tfstate" not in caught.value.message
     assert not (local.STACK / "errored.tfstate").exists()

@@ -17,21 +17,23 @@ _NEEDS = ("cat", "env", "grep", "setsid", "sh", "sleep", "tr", "yes")
 """Of a system; no nvidia-smi, whatever this machine has."""
 
 
-_LIMITS = {"read_memory 0.6": "read_memory 60", "read_memory 0.2": "read_memory 60", "-lt 25 ]": "-lt 25000 ]"}
+_LIMITS = {
+    SCRIPT: {"read_memory 0.6": "read_memory 60", "read_memory 0.2": "read_memory 60", "-lt 25 ]": "-lt 25000 ]"},
+    HOLDERS: {"ask 0.25 sh": "ask 60 sh", "ask 0.25 nvidia-smi": "ask 60 nvidia-smi"},
+}
 
 
 def without_limits(folder: Path) -> Path:
     """A copy of the script in *folder* with limits of time that no busy machine reaches."""
     folder.mkdir()
-    text = SCRIPT.read_text()
-    for limit, longer in _LIMITS.items():
-        assert text.count(limit) == 1, limit
-        text = text.replace(limit, longer)
-    copy = folder / SCRIPT.name
-    copy.write_text(text)
-    copy.chmod(0o755)
-    shutil.copy(HOLDERS, folder)
-    return copy
+    for script, limits in _LIMITS.items():
+        text = script.read_text()
+        for limit, longer in limits.items():
+            assert text.count(limit) == 1, limit
+            text = text.replace(limit, longer)
+        (folder / script.name).write_text(text)
+    (folder / SCRIPT.name).chmod(0o755)
+    return folder / SCRIPT.name
 
 
 def records(done: subprocess.CompletedProcess[str]) -> list[Record]:

@@ -53,7 +53,13 @@ class Seating:
 
     def _plan(self, root: Path, catalogs: Mapping[str, Mapping[str, Any]], *, may_fail: bool = False) -> str:
         self._variables.write_text(json.dumps({"catalogs": catalogs}), encoding="utf-8")
-        words = ("-json", "-input=false", f"-var-file={self._variables}", f"-out={self._file}")
+        words = (
+            "-json",
+            "-input=false",
+            "-lock=false",  # there is no state; other workers plan in the same folder
+            f"-var-file={self._variables}",
+            f"-out={self._file}",
+        )
         return self._run(root, "plan", *words, may_fail=may_fail)
 
     def _run(self, root: Path, *words: str, may_fail: bool = False) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from corral.door.preflight_line import Record
-from tests.support.preflight import HOLDERS, REFUSED, SCRIPT, Preflight, decision, records
+from tests.support.preflight import HOLDERS, REFUSED, SCRIPT, Preflight, decision, records, without_limits
 from tests.support.shells import SHELLS, shell
 
 DRIVER = "libcuda.so.1"
@@ -32,7 +32,8 @@ time.sleep(60)
 
 @pytest.fixture(params=sorted(SHELLS))
 def preflight(request, tmp_path):
-    return Preflight(shell(request.param), tmp_path / "bin")
+    script = without_limits(tmp_path / "script")  # what comes late is left out
+    return Preflight(shell(request.param), tmp_path / "bin", script)
 
 
 @contextlib.contextmanager
