@@ -119,7 +119,12 @@ def test_pod_not_ready(lab):
     assert operator.next_headings(printed) == ["#no-free-slice-of-the-card"]
     holders = operator.does("No free slice of the card")
     assert any("llama-swap" in text for text in holders.values())
+
+    pods.delete_namespaced_secret("corral-keys", NAMESPACE)
     lab.cluster.set_gpus(SLICES)
+    text = eventually(lambda: lab.corral("status", code=None).stdout, lambda text: "waits for the Secret" in text)
+    assert operator.book.targets(text) == ["#the-keys-are-missing"]
+    operator.does("The keys are missing")
 
     lab.lose_image("llama-swap", NOWHERE)
     text = lab.corral("apply", "--yes", code=1).stderr
