@@ -72,7 +72,8 @@ def test_a_process_that_ignores_term_is_killed(spawn):
 
 
 def test_a_session_is_found_by_session_and_marker(spawn):
-    leader = spawn()
+    leader = spawn("print(flush=True); input()")
+    leader.stdout.readline()  # before its program runs, the kernel has no environment of it
     mark = processes.mark(leader.pid)
     assert processes.of_session(mark, MARKER) == [mark]
     assert processes.of_session(mark, {"CORRAL_TEST": "another"}) == []
