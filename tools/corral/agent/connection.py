@@ -160,14 +160,22 @@ class Connection:
 
     def abort(self) -> None:
         """Fail the reads and writes under way, from any thread."""
-        if self._socket is not None:
+        if (opened := self._opened) is not None:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                opened.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection, also where an answer that was given up still refers to its socket."""
+        opened = self._opened
         self.abort()
         self._http.close()
+        if opened is not None:
+            with contextlib.suppress(OSError):  # it is closed
+                socket.close(opened.detach())
+
+    @property
+    def _opened(self) -> socket.socket | None:
+        return self._socket or self._http.sock  # the second while a proxy opens a tunnel
 
 
 class Pool:
