@@ -211,7 +211,8 @@ def test_a_caddy_that_cannot_start_ends_the_rest(up, tmp_path):
     before = set(psutil.pids())
     with pytest.raises(CannotRun, match=r"Caddy ended while starting \(exit code 1\):\nno such module|no such module"):
         up("text", caddy=broken)
-    mine = [one for one in psutil.process_iter() if one.pid not in before and str(up.state) in " ".join(one.cmdline())]
+    now = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]  # other tests' processes too
+    mine = [one for one in now if str(up.state) in " ".join(one.info["cmdline"] or [])]
     assert mine == []
     assert stack.recorded(up.state) is None
 
