@@ -28,6 +28,10 @@ _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]{0,30}:")
 # No @ and no \: parsers differ in the host of an address that has them.
 _HTTP = re.compile(r"https?://([a-z0-9.-]+(?::[0-9]{1,5})?)(?:/[!#-?A-\[\]-~]*)?")
 
+_CALLS = ("messages", None, "content", None)
+"""Where the calls of tools are in a request to /v1/messages.  The engine hands their ``input`` on as text, in which the
+page that a tool is to open may stand; an ``input`` elsewhere is the conversation of /v1/responses."""
+
 
 def read_document(body: bytes | bytearray) -> dict[str, Any]:
     """The document in *body*; of long ``data:`` addresses only their beginnings.
@@ -52,9 +56,9 @@ def read_document(body: bytes | bytearray) -> dict[str, Any]:
 
 def require_local_media(document: Any, hosts: Collection[str]) -> None:
     """Raise a Refusal when the engine would fetch something for *document* that is not on one of *hosts*."""
-    left: list[tuple[Any, str, int]] = [(document, "", 1)]
+    left: list[tuple[Any, str, int, int]] = [(document, "", 1, 0)]
     while left:
-        value, name, depth = left.pop()
+        value, name, depth, at = left.pop()
         if isinstance(value, str):
             if _SCHEME.match(value) and _ADDRESS.fullmatch(name) and not _is_permitted(value, hosts):
                 also = f", or on {' or '.join(sorted(hosts))}" if hosts else ""
@@ -64,11 +68,15 @@ def require_local_media(document: Any, hosts: Collection[str]) -> None:
             if depth > _DEPTH:
                 raise _not_json("nested too deep")
             if isinstance(value, list):
-                left += [(one, name, depth + 1) for one in value]
+                left += [(one, name, depth + 1, _step(at, None)) for one in value]
             else:
-                # The engine hands the arguments of a call on as text; the page that a tool is to open stands in them.
-                unused = "input" if value.get("type") == "tool_use" else None
-                left += [(one, name, depth + 1) for name, one in value.items() if name != unused]
+                unused = "input" if at == len(_CALLS) and value.get("type") == "tool_use" else None
+                left += [(one, name, depth + 1, _step(at, name)) for name, one in value.items() if name != unused]
+
+
+def _step(at: int, name: str | None) -> int:
+    """How many steps of ``_CALLS`` lead to a member *name* of what *at* steps lead to; None is an item of a list."""
+    return at + 1 if 0 <= at < len(_CALLS) and _CALLS[at] == name else -1
 
 
 def model_of(document: Mapping[str, Any], models: Mapping[str, str], client: Client) -> str:

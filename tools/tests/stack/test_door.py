@@ -214,6 +214,10 @@ def forms(host):
             "/v1/responses",
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]},
         ),
+        "an image of a response that is called a call": (
+            "/v1/responses",
+            {"type": "tool_use", "input": [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]},
+        ),
     }
 
 
