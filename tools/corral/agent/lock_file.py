@@ -232,6 +232,10 @@ def text_of(path: Path) -> str | None:
 def _parse(path: Path, text: str) -> Any:
     try:
         document = json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # of int()
+        raise ValueError("it has a number of too many digits") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     version = document.get("version") if isinstance(document, dict) else None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NoReturn
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def loads(text: str) -> Any:
@@ -14,8 +17,12 @@ def loads(text: str) -> Any:
     """
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+    except _Ambiguous:
+        raise
     except json.JSONDecodeError as error:
         raise ValueError(f"no valid JSON at line {error.lineno}, column {error.colno}") from None
+    except ValueError:  # of int()
+        raise ValueError("a number has too many digits") from None
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -24,6 +31,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise _Ambiguous("an object has a name twice, and parsers differ in which value they take")
+    if _LONE_SURROGATE.search("".join(found)):
+        raise _Ambiguous("a name has a lone surrogate, which parsers replace differently")
     return found
 
 

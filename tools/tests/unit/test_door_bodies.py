@@ -44,6 +44,7 @@ NOT_JSON = {
     "a line break in a text": b'{"a": "\n"}',
     "an unknown escape": b'{"a": "\\x41"}',
     "single quotation marks": b"{'a': 1}",
+    "half a character as a name": b'{"\\ud800": 1}',
     "a number of many digits": b'{"a": ' + b"1" * 5000 + b"}",
     "lists within lists": b'{"a": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
     "objects within objects": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
@@ -208,13 +209,25 @@ def test_what_the_engine_fetches_nothing_for_is_accepted(document):
     bodies.require_local_media(document, HOSTS)
 
 
-def test_only_the_input_of_a_call_may_name_a_page():
-    call = {"type": "tool_use", "image_url": "http://10.0.0.1/", "input": {}}
+_INPUT = {"type": "tool_use", "input": {"url": "http://10.0.0.1/"}}
 
-    assert code(bodies.require_local_media, call, ()) == "remote-media"
-    assert (
-        code(bodies.require_local_media, {"type": "text", "input": {"url": "http://10.0.0.1/"}}, ()) == "remote-media"
-    )
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"messages": [{"content": [_INPUT | {"type": "text"}]}]},
+        {"messages": [{"content": [{"type": "tool_use", "image_url": "http://10.0.0.1/", "input": {}}]}]},
+        {"messages": [{"content": [{"type": "tool_result", "content": [_INPUT]}]}]},
+        {"messages": [{"content": _INPUT}]},
+        {"messages": [{"content": [[_INPUT]]}]},
+        {"messages": [_INPUT]},
+        {"input": [{"content": [_INPUT]}]},
+        {"type": "tool_use", "input": [{"content": [{"type": "input_image", "image_url": "http://10.0.0.1/"}]}]},
+    ],
+    ids=json.dumps,
+)
+def test_only_the_input_of_a_call_may_name_a_page(document):
+    assert code(bodies.require_local_media, document, ()) == "remote-media"
 
 
 MODELS = {"qwen3-8b": "qwen3-8b", "gpt-4o": "qwen3-8b", "org/other": "other"}
