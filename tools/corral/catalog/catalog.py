@@ -111,6 +111,9 @@ class _Reading:
 
     def file(self, file: Path, kind: type[_T]) -> _T | None:
         """*file* as a *kind*; None when something is wrong, which is added to the problems."""
+        if self.leads_out(file):
+            self.refuse(file, "is a link that leads out of the catalog: copy its target into it.")
+            return None
         try:
             document = yaml_reader.read(file)
         except CatalogInvalid as error:
@@ -154,17 +157,20 @@ class _Reading:
 
     def text(self, path: str) -> tuple[str, str | None]:
         """The text of the file at *path* in the catalog's folder, as Terraform would read it, and what is wrong."""
-        real, root = (Path(os.path.realpath(one)) for one in (self.directory / path, self.directory))
-        if not real.is_relative_to(root):
+        if self.leads_out(self.directory / path):
             return "", f"{path} is a link that leads out of the catalog: copy its target into files/."
         try:
-            content = content_of(real)
+            content = content_of(self.directory / path)
             self.texts[path] = hashlib.sha256(content).hexdigest()
             return unicodedata.normalize("NFC", content.decode("utf-8")), None
         except UnicodeDecodeError as error:
             return "", f"{path} is not UTF-8 text (byte {error.start})."
         except OSError as error:
             return "", f"{path} cannot be read: {error.strerror}."
+
+    def leads_out(self, file: Path) -> bool:
+        """Whether *file* is not in the catalog, whatever links say: a problem with it would quote another's text."""
+        return not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(self.directory))
 
     def refuse(self, file: Path, message: str) -> None:
         self.problems.append(Problem(file, 1, "", message))

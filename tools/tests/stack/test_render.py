@@ -327,8 +327,8 @@ def test_terraform_and_python_find_the_same_lock_fresh(catalog, tmp_path):
         **SMALLEST_INTENT,
         "smoke": {"prompt": "Wie geht\u2019s, Rene\u0301? \U0001f40e\u2028<&>", "expect": "OK"},
     }
-    (tmp_path / "linked.yaml").write_text(json.dumps(intent, ensure_ascii=False), encoding="utf-8")
-    (catalog / "models" / "linked.yaml").symlink_to(tmp_path / "linked.yaml")
+    (catalog / "models" / ".linked").write_text(json.dumps(intent, ensure_ascii=False), encoding="utf-8")
+    (catalog / "models" / "linked.yaml").symlink_to(".linked")
     write_lock(catalog)
     lock.require_fresh(load(catalog))
 
