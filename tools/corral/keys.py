@@ -89,6 +89,10 @@ class Keys:
         return Keys({**self.of, name: (*self.of.get(name, ()), _digest(key))}), key
 
 
+HandOver = Callable[[str], None]
+"""Takes a key that was made, and raises where it cannot."""
+
+
 class KeyStore(Protocol):
     """Where keys are kept: files of this machine, or a Secret of a cluster; each method raises CorralErrors."""
 
@@ -105,14 +109,17 @@ class KeyStore(Protocol):
         """Replace the keys, and the operator's own where it is given."""
 
 
-def add(store: KeyStore, name: str) -> str:
-    """Give *name* its first key, and return it; raises as ``Keys.added`` and the store."""
-    return _changed(store, name, Keys.added)
+def add(store: KeyStore, name: str, hand_over: HandOver = lambda _key: None) -> str:
+    """Give *name* its first key, and return it; raises as ``Keys.added``, the store and *hand_over*.
+
+    *hand_over* gets the key before it is valid: one that could not be read must not be.
+    """
+    return _changed(store, name, Keys.added, hand_over)
 
 
-def rotate(store: KeyStore, name: str) -> str:
-    """Give *name* a new key beside the old one, and return it; raises as ``Keys.rotated`` and the store."""
-    return _changed(store, name, Keys.rotated)
+def rotate(store: KeyStore, name: str, hand_over: HandOver = lambda _key: None) -> str:
+    """Give *name* a new key beside the old one, as ``add``; raises also as ``Keys.rotated``."""
+    return _changed(store, name, Keys.rotated, hand_over)
 
 
 def revoke(store: KeyStore, name: str, *, only_old: bool) -> None:
@@ -133,9 +140,10 @@ def ensure_operator(store: KeyStore) -> str:
         return key
 
 
-def _changed(store: KeyStore, name: str, change: Callable[[Keys, str], tuple[Keys, str]]) -> str:
+def _changed(store: KeyStore, name: str, change: Callable[[Keys, str], tuple[Keys, str]], hand_over: HandOver) -> str:
     with store.exclusive_lock():
         keys, key = change(store.read(), name)
+        hand_over(key)
         store.write(keys, key if name == OPERATOR else None)
         return key
 

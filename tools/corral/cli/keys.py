@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from corral import keys, output, paths
@@ -71,12 +72,20 @@ def _make(store: KeyStore, args: argparse.Namespace) -> None:
     clients = _clients(args)
     if args.name not in (OPERATOR, *clients):
         known = f"it has: {', '.join(clients)}" if clients else "it has none"
-        raise Refused(f"The catalog has no client {args.name}; {known}.", next_step="Add it to clients.yaml first")
-    key = (keys.add if args.action == "add" else keys.rotate)(store, args.name)
+        raise Refused(
+            f"The catalog has no client {args.name}; {known}.",
+            next_step=f"Add it to {_catalog(args) / 'clients.yaml'}, then: corral lock",
+        )
+
+    def hand_over(key: str) -> None:
+        if args.json:
+            output.data_json({"name": args.name, "key": key})
+        else:
+            output.data(key)
+
+    (keys.add if args.action == "add" else keys.rotate)(store, args.name, hand_over)
     if args.json:
-        output.data_json({"name": args.name, "key": key})
         return
-    output.data(key)
     output.info("A request has it as: Authorization: Bearer KEY. It is not shown again.")
     if args.action == "rotate":
         step = options.for_cluster(f"corral keys revoke {args.name} --old", args)
@@ -123,5 +132,8 @@ class _Row(NamedTuple):
 
 
 def _clients(args: argparse.Namespace) -> Mapping[str, Client]:
-    served = options.cluster(args) or stack.running(paths.state_dir())
-    return catalog.load(options.catalog_dir(args, served)).clients
+    return catalog.load(_catalog(args)).clients
+
+
+def _catalog(args: argparse.Namespace) -> Path:
+    return options.catalog_dir(args, options.cluster(args) or stack.running(paths.state_dir()))
