@@ -112,6 +112,7 @@ class _Place(NamedTuple):
     trust: ssl.SSLContext | None = None
     logs: str = ""
     why: str = ""
+    start: str = "corral up --detach"
 
 
 @contextmanager
@@ -129,7 +130,7 @@ def _place(args: argparse.Namespace, local: stack.Running | None, target: Cluste
             yield _Place(root, root)
             return
         key = LocalKeys(paths.state_dir()).operator_key() if local.door.keys else None
-        yield _Place(root, root, local.client(), key or "", local.door.trust(local.folder))
+        yield _Place(root, root, local.client(), key or "", local.door.trust(local.folder), start=local.start_command())
         return
     from corral.cluster import client, keys, port_forward, served
 
@@ -157,6 +158,7 @@ async def _check(
             silence_s=args.silence,
             resident_only=args.resident_only,
             is_local=not (args.endpoint or place.logs),
+            start=place.start,
             report=output.info,
             logs=place.logs,
             why_not_loaded=lambda model: _logged_cause(place.client, model),

@@ -84,7 +84,7 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
             raise
         output.data_json({"running": False, "reason": error.message, "next_step": error.next_step})
         return ExitCode.FAILED
-    problem = _door_problem(running)
+    problem, step = _door_problem(running)
     code = ExitCode.FAILED if problem or any(one.state in FAILED for one in models) else ExitCode.OK
     certificate = running.door.certificate(running.folder)
     engine, uptime = running.engine, time.time() - running.started_at
@@ -111,18 +111,19 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
     rows = [(one.model, one.state, str(one.pid or "-"), one.proxy or "-", one.reason) for one in models]
     output.result(document, ("model", "state", "pid", "engine at", "reason"), rows, as_json=args.json)
     if problem and not args.json:
-        output.info(f"{problem}\n  → corral why, then: corral up --detach")
+        output.info(f"{problem}\n  → {step}")
     elif code and not args.json:
         output.info("What is behind it, and what to do: corral why MODEL")
     return code
 
 
-def _door_problem(running: Running) -> str:
-    """What keeps requests from llama-swap, in a sentence; empty when nothing does."""
+def _door_problem(running: Running) -> tuple[str, str]:
+    """What keeps requests from llama-swap, in a sentence, and the command that ends it; empty when nothing does."""
     if lost := running.lost():
-        return f"{lost} has died: no request reaches llama-swap."
-    stopped = next((one for one in running.parts() if engine_process.is_stopped(one.process.pid)), None)
-    return f"{stopped} is stopped (SIGSTOP): no request reaches llama-swap." if stopped else ""
+        return f"{lost} has died: no request reaches llama-swap.", running.start_command()
+    if stopped := running.stopped():
+        return f"{stopped} is stopped (SIGSTOP): no request reaches llama-swap.", f"kill -CONT {stopped.process.pid}"
+    return "", ""
 
 
 def _host(args: argparse.Namespace, services: tuple[HostService, ...]) -> int:

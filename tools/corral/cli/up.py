@@ -39,7 +39,7 @@ from corral.engine import binaries, ports, stack
 from corral.engine.launch import Programs
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
-from corral.errors import Failed
+from corral.errors import CannotRun, Failed
 from corral.keys import LocalKeys
 from corral.terraform import local
 
@@ -76,7 +76,10 @@ def run(args: argparse.Namespace) -> None:
             wanted.directory, store, engine.path, state=state, start_port=first_engine_port, door=door
         )
     if present:
-        stack.require_same(present, configuration, door)
+        stack.require_same(present, configuration, door, restart=f"corral down && {_again(args)}")
+        if (stopped := present.stopped()) and stopped.process != present.process:  # llama-swap is started anew
+            message = f"{stopped} of the running stack is stopped (SIGSTOP): no request reaches llama-swap."
+            raise CannotRun(message, next_step=f"kill -CONT {stopped.process.pid}")
     if door.keys:
         keys.ensure_operator(LocalKeys(state))
         has_key = LocalKeys(state).read().of
@@ -101,6 +104,14 @@ def run(args: argparse.Namespace) -> None:
         return
     output.info(f"{running.endpoint} answers for {len(wanted.models)} models. Ctrl-C stops it.")
     _attend(running, state)
+
+
+def _again(args: argparse.Namespace) -> str:
+    """The command line of *args*."""
+    words = ["--port", str(args.port)] if args.port else []
+    words += ["--keys"] * args.keys + (["--tls", *map(str, args.tls)] if args.tls is not None else [])
+    words += [word for name in args.names for word in ("--name", name)] + ["--detach"] * args.detach
+    return options.again(args, "up", *words)
 
 
 def _attend(running: Running, state: Path) -> None:

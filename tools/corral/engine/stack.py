@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -15,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from corral.engine import ports, processes
+from corral.engine import engine_process, ports, processes
 from corral.engine.binaries import Program
 from corral.engine.door import Door
 from corral.engine.go_build import Report
@@ -34,6 +35,7 @@ _SILENT_S = 1.0  # a longer wait is reported
 _ENGINE_GRACE_S = 3.0  # an engine without llama-swap has no client
 _ROUNDS = 3  # a process may start another one while the first list of them is being ended
 _POLL_S = 0.02
+_DOWN_FIRST = "corral down, then the same command again"
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,17 @@ class Running:
         """The first part that has died, in words; empty when all of them run."""
         return next((str(part) for part in self.parts() if not processes.is_alive(part.process)), "")
 
+    def stopped(self) -> Leader | None:
+        """The first part that is alive and does nothing: SIGSTOP or a debugger stopped it."""
+        return next((part for part in self.parts() if engine_process.is_stopped(part.process.pid)), None)
+
+    def start_command(self) -> str:
+        """`corral up` with the options that are known of this stack, which then has its dead parts again."""
+        keys = ["--keys"] if self.door.keys else []
+        return shlex.join(
+            ["corral", "up", "--detach", "--port", str(self.door.port), "--catalog", str(self.catalog), *keys]
+        )
+
     def parts(self) -> list[Leader]:
         """The programs of the stack that are no engines."""
         return [Leader(PARTS[part].name, process) for part, process in self.leaders.items()]
@@ -121,7 +134,7 @@ class Running:
             key = (self.folder / "llama-swap.key").read_text(encoding="ascii")
         except (OSError, ValueError) as error:
             message = f"The key of llama-swap cannot be read: {error}."
-            raise CannotRun(message, next_step="corral down, then: corral up") from None
+            raise CannotRun(message, next_step=f"corral down && {self.start_command()}") from None
         return LlamaSwap(f"http://{ports.HOST}:{self.door.swap_port}", api_key=key, limit_s=limit_s)
 
 
@@ -217,18 +230,18 @@ def start(
         return started, True
 
 
-def require_same(present: Running, configuration: Configuration, door: Door) -> None:
+def require_same(present: Running, configuration: Configuration, door: Door, *, restart: str = _DOWN_FIRST) -> None:
     """Return when *present* has *configuration*, and the port of *door*.
 
     Raises:
-        Refused: it is another configuration, or listens on another port.
+        Refused: it is another configuration, or listens on another port; *restart* is the next step.
     """
     if (present.config_sha256, present.door.port) == (configuration.sha256, door.port):
         return
     what = "another configuration" if present.door.port == door.port else f"port {present.door.port}"
     raise Refused(
         f"A local stack is already running with {what} (pid {present.pid}, {present.endpoint}).",
-        next_step="corral down, then again: corral up",
+        next_step=restart,
     )
 
 

@@ -53,6 +53,7 @@ class Runner:
         silence_s: seconds without a byte after which a model that is loaded has failed.
         resident_only: check only models that are in memory, so that nothing is loaded and nothing evicted.
         is_local: the endpoint is the local stack, so ``corral logs`` shows its logs.
+        start: the command that starts the local stack.
         report: receives a line for each step.
         logs: the command that shows the logs, where the endpoint's own address is not for the operator; else empty.
         why_not_loaded: gives, in a thread, the reason in an engine's log when its model failed to load; may be empty.
@@ -63,6 +64,7 @@ class Runner:
     silence_s: float = SILENCE_LIMIT_S
     resident_only: bool = False
     is_local: bool = False
+    start: str = "corral up --detach"
     report: Callable[[str], None] = lambda _line: None
     logs: str = ""
     why_not_loaded: Callable[[str], str] = lambda _model: ""
@@ -98,7 +100,7 @@ class Runner:
         except TransportError as error:
             raise CannotRun(
                 f"No server answers at {root}: {error}.",
-                next_step="corral up --detach" if self.is_local else "Start it, or name another: --endpoint URL",
+                next_step=self.start if self.is_local else "Start it, or name another: --endpoint URL",
             ) from error
         self._is_llama_swap = now.states is not None
         if self.resident_only and not self._is_llama_swap:

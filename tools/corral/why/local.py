@@ -107,7 +107,7 @@ class _Investigation:
             used_cpu=used_cpu,
             overload=_overload(),
             lost_part=self._alive.lost(),
-            stopped_part=next((one for one in self._alive.parts() if engine_process.is_stopped(one.process.pid)), None),
+            stopped_part=self._alive.stopped(),
             curl=_curl(self._alive, self._scope.state),
             has_nvidia_smi=not engine_process.variable(pid, _VRAM_SOURCE) and shutil.which("nvidia-smi") is not None,
             catalog=catalog,

@@ -181,7 +181,9 @@ def test_a_time_limit_that_is_no_time_is_exit_code_2(catalog, seconds, capsys):
 def test_without_an_endpoint_the_local_stack_is_asked(catalog, monkeypatch, capsys):
     with serve("eyes", "text", acts={("text", "*"): fails_to_load}) as stub:
         client = partial(LlamaSwap, stub.root)
-        local = SimpleNamespace(endpoint=stub.root, client=client, door=Door(port=1, swap_port=2), folder=None)
+        local = SimpleNamespace(
+            endpoint=stub.root, client=client, door=Door(1, swap_port=2), folder=None, start_command=lambda: "corral up"
+        )
         monkeypatch.setattr(smoke.stack, "running", lambda _state: local)
         assert main(["smoke", "--catalog", str(catalog)]) == 1
     assert "see: corral logs text" in capsys.readouterr().out

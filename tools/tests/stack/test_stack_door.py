@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import ssl
@@ -153,6 +154,26 @@ def test_a_key_is_replaced_while_the_engine_has_a_request_of_the_first_one_which
     assert stream.is_whole
 
 
+def test_a_key_is_for_a_client_that_the_catalog_names(locked, capsys):
+    assert main(["keys", "add", "tv", "--catalog", str(locked / "clients")]) == 2
+    rest = capsys.readouterr().err.rpartition("→ ")[2]
+    assert rest == f"Add it to {locked}/clients/clients.yaml, then: corral lock --catalog {locked}/clients\n"
+
+
+@pytest.mark.parametrize("action", ["add", "rotate"])
+def test_a_key_that_could_not_be_printed_is_not_valid(locked, monkeypatch, capsys, action):
+    store, catalog = LocalKeys(paths.state_dir()), str(locked / "clients")
+    if action == "rotate":
+        assert main(["keys", "add", "photos", "--catalog", catalog]) == 0
+    before = store.read()
+
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert main(["keys", action, "photos", "--catalog", catalog]) == 3
+
+    assert store.read() == before
+
+
 def test_the_log_of_the_door_names_the_client_and_holds_no_prompt_and_no_key(up, capsys):
     running = up(catalog="clients")
     key = printed(capsys, "keys", "add", "photos").strip()
@@ -227,8 +248,12 @@ def test_a_part_of_the_door_that_died_is_named_by_status_and_why_and_up_brings_i
     assert (answer["class"], f"(pid {pid})" in answer["culprit"]) == ("stack-down", True)
     (restart,) = [step for step in answer["next"] if step.startswith("corral up --detach")]
     assert f"--port {running.door.port}" in restart
+    assert main(["status"]) == 1
+    step = capsys.readouterr().err.rpartition("→ corral ")[2]
+    assert main(["smoke", "good"]) != 0
+    assert (step in capsys.readouterr().err) == (part == "caddy")  # the guard's death is an answer of Caddy's
 
-    up()
+    assert main(shlex.split(step)) == 0
 
     assert send(stack.running(paths.state_dir())).status == 200
     found = printed(capsys, "status", "--json")
@@ -236,14 +261,30 @@ def test_a_part_of_the_door_that_died_is_named_by_status_and_why_and_up_brings_i
     assert found["pid"] == running.pid
 
 
+def test_another_configuration_is_refused_with_the_commands_that_start_it(up, capsys):
+    words = ["up", "--detach", "--catalog", str(up().catalog), "--port", str(free_port()), "--keys"]
+    capsys.readouterr()
+
+    assert main(words) == 2
+
+    steps = capsys.readouterr().err.rpartition("→ corral ")[2].split(" && corral ")
+    assert shlex.split(steps[0]) == ["down"]
+    assert sorted(shlex.split(steps[1])) == sorted(words)
+
+
 @pytest.mark.parametrize("part", ["guard", "caddy"])
 def test_a_part_of_the_door_that_is_stopped_hangs(up, capsys, part):
-    pid = up().leaders[part].pid
+    running = up()
+    pid = running.leaders[part].pid
     os.kill(pid, signal.SIGSTOP)
     try:
         assert "is stopped (SIGSTOP)" in printed(capsys, "status", "--json", code=1)["door"]["problem"]
         answer = printed(capsys, "why", "good", "--json", code=1)
         assert (answer["class"], answer["next"]) == ("hung", [f"kill -CONT {pid}"])
+        assert main(["status"]) == 1
+        assert capsys.readouterr().err.endswith(f"  → kill -CONT {pid}\n")
+        assert main(["up", "--detach", "--catalog", str(running.catalog), "--port", str(running.door.port)]) == 3
+        assert capsys.readouterr().err.endswith(f"  → kill -CONT {pid}\n")
     finally:
         os.kill(pid, signal.SIGCONT)
 
