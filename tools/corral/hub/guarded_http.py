@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from corral.agent.connection import Connection, Response, is_encoded
 from corral.agent.hub_client import reason_of
-from corral.agent.hub_policy import Address, HubPolicy, printable, shown
+from corral.agent.hub_policy import Address, HubPolicy, ThroughputMeter, printable, shown
 from corral.errors import CannotRun, Refused
 
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -114,8 +114,12 @@ class GuardedClient:
             raise self.unusable(address, "answers in an encoding that was not requested")
         body = bytearray()
         buffer = memoryview(bytearray(_READ_BYTES))
+        meter = ThroughputMeter(self.policy.budgets.least_rate, self.policy.budgets.window_seconds)
         while count := response.receive(buffer):
             body += buffer[:count]
+            meter.received(count)
+            if meter.left <= 0:
+                raise self.unusable(address, f"does not send {meter}")
             self._bytes_left -= count
             if self._bytes_left < 0:
                 raise self.unusable(address, f"answers with more than {self.policy.budgets.listing_bytes >> 20} MiB")

@@ -407,6 +407,7 @@ def refused(catalog, hub, foreign, capsys):
         assert (foreign.tokens <= {None}) if registry else (foreign.log == [])
         assert [entry for entry in hub.log if entry.method == "GET" and "/resolve/" in entry.path] == []
         assert {file: file.read_bytes() for file in directory.rglob("*") if file.is_file()} == before
+        return result
 
     return check
 
@@ -502,6 +503,17 @@ def test_what_arrives_byte_by_byte_is_given_up(refused, monkeypatch, first, kind
     replies = {"tree": NO_LFS} if kind == "head" else {}
 
     refused(registry=kind in ("manifest", "token"), **replies, **{kind: one_by_one(first)})
+
+
+@pytest.mark.parametrize("kind", ["info", "tree", "manifest", "token"])
+def test_a_body_that_arrives_below_the_least_rate_is_given_up(refused, monkeypatch, kind):
+    brief = Budgets(window_seconds=0.5)
+    monkeypatch.setattr(Budgets, "from_environment", lambda _: brief)
+    monkeypatch.setattr(registry, "_BUDGETS", brief)
+
+    result = refused(registry=kind in ("manifest", "token"), **{kind: one_by_one(HEAD_OF_CHUNKS + b"fff\r\n")})
+
+    assert "does not send at least 64 KiB/s over 0.5 s" in result.stderr
 
 
 def one_by_one(first):
