@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from corral.errors import Refused
+from corral.errors import CorralError, Refused
 from corral.files import OwnFolder, refuse_unwritable, write_atomically
 
 OPERATOR = "operator"
@@ -144,7 +144,11 @@ def _changed(store: KeyStore, name: str, change: Callable[[Keys, str], tuple[Key
     with store.exclusive_lock():
         keys, key = change(store.read(), name)
         hand_over(key)
-        store.write(keys, key if name == OPERATOR else None)
+        try:
+            store.write(keys, key if name == OPERATOR else None)
+        except CorralError as error:
+            message = f"{error.message} The key that was printed may not be valid: do not use it."
+            raise type(error)(message, next_step=error.next_step) from None
         return key
 
 

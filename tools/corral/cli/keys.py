@@ -21,17 +21,22 @@ examples:
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from corral import keys, output, paths
 from corral.catalog import catalog
 from corral.catalog.intent import Client
 from corral.cli import options
 from corral.engine import stack
-from corral.errors import Refused
+from corral.engine.stack import Running
+from corral.errors import CannotRun, Refused
 from corral.keys import OPERATOR, KeyStore, LocalKeys
+
+if TYPE_CHECKING:
+    from corral.cluster.target import ClusterTarget
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,14 +79,18 @@ def _make(store: KeyStore, args: argparse.Namespace) -> None:
         known = f"it has: {', '.join(clients)}" if clients else "it has none"
         raise Refused(
             f"The catalog has no client {args.name}; {known}.",
-            next_step=f"Add it to {_catalog(args) / 'clients.yaml'}, then: corral lock",
+            next_step=f"Add it to {_catalog(args) / 'clients.yaml'}, then: {_take_over(args)}",
         )
 
     def hand_over(key: str) -> None:
-        if args.json:
-            output.data_json({"name": args.name, "key": key})
-        else:
-            output.data(key)
+        try:
+            if args.json:
+                output.data_json({"name": args.name, "key": key})
+            else:
+                output.data(key)
+        except BrokenPipeError:  # else it would be a success
+            message = "No key was made: the program that reads stdout has ended."
+            raise CannotRun(message, next_step="Redirect stdout to another place") from None
 
     (keys.add if args.action == "add" else keys.rotate)(store, args.name, hand_over)
     if args.json:
@@ -136,4 +145,19 @@ def _clients(args: argparse.Namespace) -> Mapping[str, Client]:
 
 
 def _catalog(args: argparse.Namespace) -> Path:
-    return options.catalog_dir(args, options.cluster(args) or stack.running(paths.state_dir()))
+    return options.catalog_dir(args, _served(args))
+
+
+def _served(args: argparse.Namespace) -> Running | ClusterTarget | None:
+    return options.cluster(args) or stack.running(paths.state_dir())
+
+
+def _take_over(args: argparse.Namespace) -> str:
+    """The commands after which a changed catalog is in force."""
+    served, catalog_words = _served(args), shlex.join(["--catalog", str(_catalog(args))])
+    steps = [f"corral lock {catalog_words}"]
+    if isinstance(served, Running):
+        steps += ["corral down", served.start_command()]
+    elif served:
+        steps.append(f"corral apply {catalog_words}")
+    return " && ".join(steps)

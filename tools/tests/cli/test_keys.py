@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -93,4 +94,15 @@ def test_what_makes_no_sense_is_refused(keys, words, message):
 
     assert (code, printed) == (2, "")
     assert message in error
+    assert LocalKeys(paths.state_dir()).read().of == {}
+
+
+def test_a_key_whose_reader_has_ended_is_not_made_and_that_is_an_error(keys, capsys, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    with os.fdopen(writer, "w") as gone:
+        monkeypatch.setattr("sys.stdout", gone)
+        assert keys("add", "photos")[0] == 3
+
     assert LocalKeys(paths.state_dir()).read().of == {}

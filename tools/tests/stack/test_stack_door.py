@@ -154,6 +154,18 @@ def test_a_key_is_replaced_while_the_engine_has_a_request_of_the_first_one_which
     assert stream.is_whole
 
 
+def test_a_client_that_is_to_be_added_reaches_the_running_stack_by_the_named_commands(up, capsys):
+    running = up(catalog="clients")
+    capsys.readouterr()
+
+    assert main(["keys", "add", "tv"]) == 2
+
+    catalog = running.catalog
+    rest = capsys.readouterr().err.rpartition("→ ")[2]
+    commands = f"corral lock --catalog {catalog} && corral down && {running.start_command()}"
+    assert rest == f"Add it to {catalog}/clients.yaml, then: {commands}\n"
+
+
 def test_a_key_is_for_a_client_that_the_catalog_names(locked, capsys):
     assert main(["keys", "add", "tv", "--catalog", str(locked / "clients")]) == 2
     rest = capsys.readouterr().err.rpartition("→ ")[2]

@@ -151,3 +151,39 @@ def test_an_apply_makes_them_when_its_namespace_is_there_and_never_anew(fake, mo
 
     assert keys.parse(before["keys.json"]).of.keys() == {OPERATOR}
     assert entries(fake) == before
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]], ids=["text", "json"])
+def test_a_key_that_could_not_be_printed_is_not_in_the_secret(fake, store, monkeypatch, tmp_path, json_too):
+    monkeypatch.setenv("KUBECONFIG", str(fake.kubeconfig))
+    catalog = smoke_catalog.write(tmp_path / "catalog", {"text": {}})
+    (catalog / "clients.yaml").write_text(json.dumps({"clients": {"photos": {"requests": 2}}}))
+    keys.add(store(), "photos")
+    before = entries(fake)
+
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        words = ["--context", "lab", "--namespace", "llama-cpp", "--catalog", str(catalog), *json_too]
+        assert main(["keys", "rotate", "photos", *words]) == 3
+
+    assert entries(fake) == before
+
+
+def test_a_printed_key_that_was_not_stored_must_not_be_used(fake, store):
+    keys.ensure_operator(store())
+
+    with pytest.raises(CannotRun, match=r"at the same time\. The key that was printed may not be valid") as refused:
+        keys.add(store(), "photos", lambda _key: keys.rotate(store(), OPERATOR))
+
+    assert refused.value.next_step == "Run the same command again"
+    assert keys.parse(entries(fake)["keys.json"]).of.keys() == {OPERATOR}
+
+
+def test_a_client_that_is_to_be_added_reaches_the_cluster_by_the_named_commands(fake, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("KUBECONFIG", str(fake.kubeconfig))
+    catalog = smoke_catalog.write(tmp_path / "catalog", {"text": {}})
+
+    assert main(["keys", "add", "tv", "--context", "lab", "--namespace", "llama-cpp", "--catalog", str(catalog)]) == 2
+
+    commands = f"corral lock --catalog {catalog} && corral apply --catalog {catalog}"
+    assert f"→ Add it to {catalog}/clients.yaml, then: {commands}\n" in capsys.readouterr().err
