@@ -22,6 +22,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ from corral.errors import CannotRun, Failed
 from corral.keys import LocalKeys
 from corral.terraform import local
 
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|[0-9a-f:]*:[0-9a-f:]*")  # modules/door has the same rule
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "--catalog", "--store")
@@ -53,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tls = "HTTPS: by these files, or by an authority of its own"
     parser.add_argument("--tls", nargs="*", metavar=files, type=Path, help=tls)
     names = "a further name that requests may be for, e.g. llm.lan"
-    parser.add_argument("--name", action="append", default=[], metavar="NAME", dest="names", help=names)
+    parser.add_argument("--name", type=_host, action="append", default=[], metavar="NAME", dest="names", help=names)
     parser.add_argument("--detach", action="store_true", help="return as soon as it answers, and leave it running")
 
 
@@ -104,6 +107,13 @@ def run(args: argparse.Namespace) -> None:
         return
     output.info(f"{running.endpoint} answers for {len(wanted.models)} models. Ctrl-C stops it.")
     _attend(running, state)
+
+
+def _host(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        rule = "a name in lower case or an address, without port, * and brackets, e.g. llm.lan"
+        raise argparse.ArgumentTypeError(f"{text!r} is not {rule}")
+    return text
 
 
 def _again(args: argparse.Namespace) -> str:

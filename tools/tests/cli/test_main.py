@@ -167,6 +167,19 @@ def test_a_stdout_that_takes_nothing_is_one_sentence(line, file, mode, reason, c
     assert next_step == "  → Redirect stdout to another place"
 
 
+@pytest.mark.parametrize("name", ["evil com", "LLM.lan", "llm.lan:8080", "*.lan", "[::1]", "-llm", "llm.", ""])
+def test_a_name_of_the_door_that_is_none_is_refused_by_its_option(name, capsys):
+    with pytest.raises(SystemExit, match=str(ExitCode.REFUSED.value)):
+        cli.main(["up", f"--name={name}"])
+
+    assert f"argument --name: {name!r} is not a name in lower case or an address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["llm", "llm.lan", "192.168.1.20", "fd00::20"])
+def test_a_name_or_an_address_of_the_door_is_taken(name):
+    assert cli.build_parser(only="up").parse_args(["up", "--name", name]).names == [name]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_working_directory_that_was_removed_is_one_sentence(command, capsys, monkeypatch, tmp_path):
     (tmp_path / "here").mkdir()
