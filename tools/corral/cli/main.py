@@ -50,9 +50,18 @@ COMMANDS = {
 """Each command with its summary: ``corral.cli.NAME`` has its help (the docstring), ``add_arguments`` and ``run``."""
 
 
+class _Parser(argparse.ArgumentParser):
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse's, which passes over a stdout that takes nothing."""
+        if file is sys.stdout:
+            output.write(message)
+        else:
+            super()._print_message(message, file)
+
+
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands; only the command named *only* is imported (``"*"``: all of them)."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="corral",
         description="Serve GGUF models on a GPU that other things use too, and know the truth about it.",
         **_HELP,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -165,6 +166,18 @@ def test_a_stdout_that_takes_nothing_is_one_sentence(line, file, mode, reason, c
     *_, error, next_step = capsys.readouterr().err.splitlines()
     assert error == f"{name}: Results cannot be written to stdout: {reason}."
     assert next_step == "  → Redirect stdout to another place"
+
+
+@pytest.mark.parametrize("line", ["--help", "--version", "keys --help"])
+def test_an_unbuffered_stdout_that_takes_nothing_is_one_sentence_too(line, capsys):
+    with (
+        open("/dev/full", "wb", buffering=0) as full,
+        io.TextIOWrapper(full, write_through=True) as stdout,
+        contextlib.redirect_stdout(stdout),
+    ):
+        assert cli.main(line.split()) == ExitCode.CANNOT_RUN
+
+    assert "Results cannot be written to stdout: No space left on device." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["evil com", "LLM.lan", "llm.lan:8080", "*.lan", "[::1]", "-llm", "llm.", ""])
