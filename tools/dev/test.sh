@@ -11,7 +11,8 @@ mapfile -t packages < <(lacking busybox=busybox-static curl=curl)
 [ "${INSTALL:-}" != 1 ] || bring test "make test" "${packages[@]}"
 tools/setup.sh terraform || exit # corral's own Terraform is tested even where another is on PATH
 
-export CHECKPOINT_DISABLE=1
+# Terraform's processes are short: collecting their memory late saves a tenth of their time.
+export CHECKPOINT_DISABLE=1 GOGC=${GOGC:-400} GOMEMLIMIT=${GOMEMLIMIT:-1GiB}
 provider=$(tools/dev/terraform_provider.sh) || exit
 [ -z "$provider" ] || export TF_CLI_CONFIG_FILE=$provider
 status=0
