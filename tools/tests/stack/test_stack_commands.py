@@ -17,7 +17,7 @@ from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import binaries, engine_process, stack
-from tests.support.engine_process import Stream, chat, free_port, get, post, question, wait_for
+from tests.support.engine_process import chat, free_port, get, post, question, unanswered, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -253,10 +253,7 @@ def test_in_the_foreground_a_signal_stops_everything(foreground, number):
 
 
 def test_in_the_foreground_the_first_signal_lets_an_answer_finish(foreground):
-    stream = Stream(foreground.endpoint, "good", 30)
-    running = stack.running(paths.state_dir())
-    (engine,) = [one.pid for one in running.engines()]
-    os.kill(engine, signal.SIGSTOP)  # so that the answer cannot end before it is waited for
+    stream, engine = unanswered(stack.running(paths.state_dir()), "good", 30)
     foreground.process.send_signal(signal.SIGINT)
     wait_for(lambda: "Waiting for" in foreground.err.read_text(), what="the wait for the answer")
     os.kill(engine, signal.SIGCONT)
@@ -266,10 +263,7 @@ def test_in_the_foreground_the_first_signal_lets_an_answer_finish(foreground):
 
 
 def test_in_the_foreground_a_second_signal_does_not_wait(foreground):
-    stream = Stream(foreground.endpoint, "good", 950)
-    running = stack.running(paths.state_dir())
-    for engine in running.engines():
-        os.kill(engine.pid, signal.SIGSTOP)  # so that the answer cannot end by itself
+    stream, _ = unanswered(stack.running(paths.state_dir()), "good", 30)
     foreground.process.send_signal(signal.SIGINT)
     wait_for(lambda: "Stopping" in foreground.err.read_text(), what="the first signal")
     foreground.process.send_signal(signal.SIGINT)

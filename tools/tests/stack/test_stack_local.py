@@ -25,7 +25,7 @@ from corral.engine.launch import Programs
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
 from tests.support.door import configuration
-from tests.support.engine_process import Stream, chat, free_port, get, post, question, wait_for
+from tests.support.engine_process import chat, free_port, get, post, question, unanswered, wait_for
 from tests.support.kernel import modes, umask
 
 pytestmark = pytest.mark.timeout(180)
@@ -423,9 +423,7 @@ def test_the_log_of_a_model_is_whole_when_llama_swap_is_slow_to_send_it(up):
 
 def test_stopping_lets_a_running_stream_finish(up):
     running = up("slow")
-    stream = Stream(running.endpoint, "slow", 30)
-    engine = engine_of(running).pid
-    os.kill(engine, signal.SIGSTOP)  # so that the answer cannot end before it is waited for
+    stream, engine = unanswered(running, "slow", 30)
     waited_for = []
 
     def go_on(line: str) -> None:
@@ -449,7 +447,7 @@ def test_stopping_one_stack_leaves_the_next_one_alone(up):
 
 def test_a_stop_in_a_hurry_does_not_wait_for_a_stream(up):
     running = up("slow")
-    stream = Stream(running.endpoint, "slow", 1900)
+    stream, _ = unanswered(running, "slow", 30)
     stopped = stack.stop(up.state, hurry=lambda: True)
     stream.join()
     assert not stream.is_whole

@@ -21,7 +21,7 @@ from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import binaries
 from corral.engine.stack_folder import StackFolder
-from tests.support.engine_process import Stream, chat, wait_for
+from tests.support.engine_process import chat, unanswered, wait_for
 from tests.support.served import Served, served
 from tests.support.why_command import CLASSES, diagnose, engine_of, fails, send, wait_for_evidence
 
@@ -300,8 +300,8 @@ def test_a_port_that_another_process_holds_is_in_use(stack, why):
 
 @produces("crashed")
 def test_an_engine_that_is_killed_while_it_answers_has_crashed_until_it_is_loaded_again(stack, why):
-    stream = Stream(stack.endpoint, "victim", 400)
-    os.kill(engine_of(stack, "victim"), signal.SIGKILL)
+    stream, engine = unanswered(stack.running, "victim", 400)
+    os.kill(engine, signal.SIGKILL)
     stream.join()
     wait_for(lambda: "running victim exited" in StackFolder(stack.state).log_tail(200), what="the notice of it")
 

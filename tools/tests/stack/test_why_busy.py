@@ -14,7 +14,7 @@ import pytest
 from corral.demo import tiny_gguf
 from corral.why.facts import StackFacts
 from corral.why.next_steps import StepOptions, commands
-from tests.support.engine_process import Stream, chat, wait_for
+from tests.support.engine_process import Stream, chat, unanswered, wait_for
 from tests.support.served import Served, served
 from tests.support.shells import program
 from tests.support.why_command import (
@@ -124,12 +124,13 @@ def test_a_flood_is_too_many_requests_and_no_hang(stack, why):
 
 @produces("over-concurrency")
 def test_requests_over_the_limit_are_named_with_the_limit(stack, why):
-    stream = Stream(stack.endpoint, "crowded", 400)
+    stream, engine = unanswered(stack.running, "crowded", 400)
     statuses: list[int] = []
     others = [threading.Thread(target=lambda: statuses.append(send(stack, "crowded")[0])) for _ in range(2)]
     for other in others:
         other.start()
     wait_for(lambda: 429 in statuses, what="the refusal of the third")
+    os.kill(engine, signal.SIGCONT)
 
     verdict = why("crowded")
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.engine import ports
+from corral.engine import engine_process, ports
+from corral.engine.stack import Running
 from corral.smoke.images import data_url, solid_png
 
 ENGINE = Path(sys.executable).with_name("corral-llama-server")
@@ -117,9 +120,27 @@ class Stream(threading.Thread):
         return b"data: [DONE]" in self._lines
 
     def run(self) -> None:
-        with urllib.request.urlopen(self._request, timeout=60) as answer:
+        with (
+            contextlib.suppress(OSError, http.client.HTTPException),  # it was cut off, and is not whole
+            urllib.request.urlopen(self._request, timeout=60) as answer,
+        ):
             for line in answer:
                 self._lines.append(line.strip())
+
+
+def unanswered(running: Running, model: str, tokens: int) -> tuple[Stream, int]:
+    """A streamed request for *tokens* tokens that the engine of *model* has, and the pid of that engine.
+
+    The engine, loaded before, is stopped first: no answer ends before SIGCONT, however late this process goes on.
+    """
+    chat(running.endpoint, "Hello.", model=model)
+    (proxy,) = [one.proxy for one in running.client().residents() if one.model == model]
+    engine = engine_process.find(model, int(proxy.rpartition(":")[2]), running.engines())
+    assert engine
+    os.kill(engine.pid, signal.SIGSTOP)
+    stream = Stream(running.endpoint, model, tokens, begins=False)
+    wait_for(lambda: model in [one.model for one in running.client().in_flight()], what="the request at llama-swap")
+    return stream, engine.pid
 
 
 @dataclass
