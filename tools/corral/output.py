@@ -103,6 +103,12 @@ def result(
         table(columns, rows, title=title)
 
 
+def clear() -> None:
+    """Empty the terminal that stdout is; elsewhere, nothing."""
+    if sys.stdout.isatty():
+        write("\x1b[H\x1b[2J")
+
+
 def styled(pieces: Sequence[tuple[str, str]]) -> None:
     """Print *pieces*, each a text and its style, to stdout: coloured on a terminal, plain when piped."""
     if not sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""The whole path with tiny models: hub → lock → seat → fetch → Terraform → door → llama-swap → llama.cpp → smoke → why.
+"""The whole path with tiny models: from a hub through lock, store, Terraform and engines to answers and a diagnosis.
 
 Each step is the command that a user would type, run as a process of its own.
 """
@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,6 +67,7 @@ class Tour:
             try:
                 step("Fetch, verify, render with Terraform, start", "up", "--detach", "--port", str(port))
                 step("Prove that every model answers, and answers right", "smoke")
+                step("Who holds the card: promised, predicted, measured, held", "card", accepted=(0, 1))
                 step("Had a model not answered, this would give the reason", "why")
                 self._try_clients(f"http://127.0.0.1:{port}", self._client_key(environment) if with_keys else "")
             finally:
@@ -91,12 +92,19 @@ class Tour:
                 next_step="Choose another with: CORRAL_STATE=DIR",
             ) from None
 
-    def _step(self, environment: dict[str, str], title: str, *words: str, catalog: bool = True) -> None:
+    def _step(
+        self,
+        environment: dict[str, str],
+        title: str,
+        *words: str,
+        catalog: bool = True,
+        accepted: Collection[int] = (0,),
+    ) -> None:
         command = [*words, *(["--catalog", str(self.catalog)] if catalog else [])]
         shown = [_shown(Path(word)) if word.startswith("/") else word for word in command]
         self.say(f"\n# {title}\n$ {_CORRAL} {shlex.join(shown)}")
         done = subprocess.run([sys.executable, "-m", "corral.cli.main", *command], env=environment, check=False)
-        if done.returncode:
+        if done.returncode not in accepted:
             raise Failed(
                 f"corral {words[0]} ended with exit code {done.returncode}.",
                 next_step="Read its output above; the stack's own log: corral logs",

@@ -83,9 +83,18 @@ def find(model: str, port: int, members: Sequence[Mark]) -> Engine | None:
 
 def _serves(process: psutil.Process, model: str, port: int) -> bool:
     # The engine has its seat in the environment; the preflight has it in its command line.
-    seat = process.environ().get(_SEAT, "")
-    named = seat.partition(":")[0] == model if seat else ("--model", model) in pairwise(process.cmdline())
+    seated = _seated(process)
+    named = seated == model if seated else ("--model", model) in pairwise(process.cmdline())
     return named or ports.is_listening(process.pid, port)
+
+
+def _seated(process: psutil.Process) -> str:
+    return str(process.environ().get(_SEAT, "")).partition(":")[0]
+
+
+def seated_model(pid: int) -> str:
+    """The model that a preflight has seated process *pid* for; empty: none, or it may not be read."""
+    return _of(pid, _seated, "")
 
 
 def is_stopped(pid: int) -> bool:

@@ -16,6 +16,7 @@ from corral.engine import log_lines, ports
 from corral.engine.llama_swap import Resident
 from corral.engine.stack import Running
 from corral.errors import CannotRun, Failed, Refused
+from corral.exporter import driver
 from corral.lock.lock import LockEntry
 from corral.measure import engine_report, nvidia_smi
 from corral.measure.engine_report import Report
@@ -179,7 +180,7 @@ def _is_word(word: str, locked: str) -> bool:
 
 def _best_source(report: Report | None) -> Source:
     on_cpu = report is not None and not report.cards
-    return "nvidia-smi" if nvidia_smi.is_installed() and not on_cpu else "engine-report"
+    return "nvidia-smi" if driver.is_installed() and not on_cpu else "engine-report"
 
 
 def _digits(room: int) -> str:

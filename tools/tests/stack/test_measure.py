@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 
-import psutil
 import pytest
 
 from corral import paths
@@ -18,37 +16,26 @@ from corral.catalog import catalog as catalogs
 from corral.catalog import ledger
 from corral.catalog.ledger import argv_sha256
 from corral.cli.main import main
-from corral.demo.tour import tiny_hub
 from corral.engine import stack
 from corral.lock import lock
 from corral.measure import nvidia_smi
 from corral.measure.comparison import LIMIT
 from corral.measure.live import LiveModel
 from corral.vram.prediction import MIB
-from tests.support.engine_process import free_port
+from tests.support.demo_stack import demo_stack, pid_of
 from tests.support.fake_nvidia_smi import UUID, install
 from tests.support.locked_catalog import set_measurements
 
 pytestmark = pytest.mark.timeout(180)
 
-DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 MODELS = ["tiny-text", "tiny-think", "tiny-vision"]
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """The local stack with the demo's catalog, locked anew and with nothing loaded: (catalog, state folder)."""
-    folder = tmp_path_factory.mktemp("measure")
-    catalog, state = folder / "catalog", folder / "state"
-    for name in ("models", "cards"):
-        shutil.copytree(DEMO / name, catalog / name)
-    with tiny_hub(folder / "hub") as hub, pytest.MonkeyPatch.context() as settings:
-        settings.setenv("HF_ENDPOINT", hub.endpoint)
-        settings.setenv("CORRAL_STATE", str(state))
-        assert main(["lock", "--catalog", str(catalog)]) == 0
-        assert main(["up", "--detach", "--catalog", str(catalog), "--port", str(free_port())]) == 0
-        yield catalog, state
-        stack.stop(state, drain_s=0)
+    with demo_stack(tmp_path_factory.mktemp("measure")) as present:
+        yield present
 
 
 @pytest.fixture
@@ -77,18 +64,10 @@ def nvidia_says(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
     def say(model: str, used: object) -> None:
-        rows = f"{UUID}, Tesla T4, 911, 10726\n{UUID}, Tesla T4, {pid_of(model)}, {used}\n"
+        rows = f"{UUID}, Tesla T4, 911, 10726, python3\n{UUID}, Tesla T4, {pid_of(model)}, {used}, llama-server\n"
         install(tmp_path, rows)
 
     return say
-
-
-def pid_of(model: str) -> int:
-    present = stack.running(paths.state_dir())
-    assert present is not None
-    commands = {one.pid: psutil.Process(one.pid).cmdline() for one in present.members()}
-    (pid,) = [pid for pid, words in commands.items() if "--alias" in words and model in words]
-    return pid
 
 
 def test_every_model_of_the_demo_takes_what_was_predicted_within_the_limit(catalog, measured, capsys):

@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from corral import agent, door
+from corral import agent, door, exporter
 from corral.demo.hub import Hub, RepoContent
 from tests.support.kernel import OTHER_UID, run_confined
 from tests.support.locks import hub_model, write_lock
 
-PACKAGES = pytest.mark.parametrize("package", [agent, door], ids=["agent", "door"])
+PACKAGES = pytest.mark.parametrize("package", [agent, door, exporter], ids=["agent", "door", "exporter"])
 BYTES_OF_A_CONFIG_MAP = 400 << 10
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.errors import CannotRun
+from corral.exporter import driver
 from corral.measure import nvidia_smi
 from tests.support.fake_nvidia_smi import UUID, install
 
@@ -13,6 +14,10 @@ NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
     "Make sure that the latest NVIDIA driver is installed and running."
 )
+
+
+def row(pid, used, uuid=UUID, card="Tesla T4"):
+    return f"{uuid}, {card}, {pid}, {used}, /usr/bin/llama-server\n"
 
 
 @pytest.fixture
@@ -27,17 +32,17 @@ def answers(tmp_path, monkeypatch):
 
 
 def test_the_engine_is_found_among_other_tenants_by_its_pid(answers):
-    answers(f"{UUID}, Tesla T4, 911, 10726\n{UUID}, Tesla T4, {PID}, 6996\n{UUID}, Tesla T4, 42, 152\n")
+    answers(row(911, 10726) + row(PID, 6996) + row(42, 152))
     assert nvidia_smi.held_by(PID) == nvidia_smi.Held("Tesla T4", 6996 << 20)
 
 
 def test_the_engine_is_found_on_the_second_of_two_cards(answers):
-    answers(f"{UUID}, Tesla T4, 911, 10726\nGPU-2, NVIDIA GeForce RTX 3090, {PID}, 7010\n")
+    answers(row(911, 10726) + row(PID, 7010, "GPU-2", "NVIDIA GeForce RTX 3090"))
     assert nvidia_smi.held_by(PID) == nvidia_smi.Held("NVIDIA GeForce RTX 3090", 7010 << 20)
 
 
 def test_an_engine_on_two_cards_is_refused(answers):
-    answers(f"{UUID}, Tesla T4, {PID}, 3500\nGPU-2, Tesla T4, {PID}, 3600\n")
+    answers(row(PID, 3500) + row(PID, 3600, "GPU-2", "Tesla T4"))
     with pytest.raises(CannotRun, match="a seat is on one") as error:
         nvidia_smi.held_by(PID)
     assert "CUDA_VISIBLE_DEVICES" in error.value.next_step
@@ -45,7 +50,7 @@ def test_an_engine_on_two_cards_is_refused(answers):
 
 @pytest.mark.parametrize("used", ["[N/A]", "[Insufficient Permissions]", "[Unknown Error]", "[Not Supported]", "", "0"])
 def test_an_answer_that_is_no_number_is_an_error_and_never_0(answers, used):
-    answers(f"{UUID}, Tesla T4, {PID}, {used}\n")
+    answers(row(PID, used))
     with pytest.raises(CannotRun) as error:
         nvidia_smi.held_by(PID)
     assert repr(used) in error.value.message
@@ -54,7 +59,7 @@ def test_an_answer_that_is_no_number_is_an_error_and_never_0(answers, used):
 
 @pytest.mark.parametrize(
     ("rows", "listed"),
-    [("", "lists none at all"), (f"{UUID}, Tesla T4, 911, 10726\n", "lists 911")],
+    [("", "lists none at all"), (row(911, 10726), "lists 911")],
     ids=["none", "others"],
 )
 def test_a_process_that_is_not_listed_is_an_error_that_names_those_that_are(answers, rows, listed):
@@ -89,14 +94,14 @@ def test_an_answer_in_another_form_is_refused_also_with_exit_code_0(answers, out
 
 
 def test_without_nvidia_smi_the_error_names_it(answers):
-    assert not nvidia_smi.is_installed()
+    assert not driver.is_installed()
     with pytest.raises(CannotRun, match="no nvidia-smi on PATH"):
         nvidia_smi.held_by(PID)
 
 
 def test_inside_a_container_no_pid_is_trusted(answers, monkeypatch):
     """The driver would list another process under our number."""
-    answers(f"{UUID}, Tesla T4, {PID}, 6996\n")
+    answers(row(PID, 6996))
     monkeypatch.setattr(nvidia_smi, "pid_namespace", lambda: 4026532198)
     with pytest.raises(CannotRun, match="outside of this container") as error:
         nvidia_smi.held_by(PID)

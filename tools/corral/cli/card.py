@@ -1,0 +1,88 @@
+"""Show who holds the card: promised, predicted, measured and held, holder by holder, in MiB.
+
+Promised is what the lock keeps for a model (its seat) or a tenant (its budget), predicted what the engine computed,
+measured what `corral measure` found, held what NVIDIA's driver reports now, process by process.  A process belongs to a
+model of the local stack, to a pod, or to this machine; one that is not visible from here is hidden, and what no process
+accounts for is not attributed.  Unknown is `?` (JSON: null, with a code), never 0.
+
+It only reads, loads no model, and works with a stale lock.  On one machine no process can be assigned to a tenant: all
+that is no model is compared with the sum of the budgets and the reserve.  Exit code 1 when a model, or the other
+programs together, hold more than they were promised, or when the driver does not answer as it should; without
+nvidia-smi there is no card here, and that is 0.
+
+examples:
+  corral card
+  corral card --watch                   every 2 s, until Ctrl-C
+  corral card --json | jq '.cards[].holders[] | select(.over > 0)'
+  corral card --watch 10 --json         one document a line
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corral import output, paths
+from corral.card import account, drawing, holders
+from corral.card.account import CardAccount
+from corral.cli import options
+from corral.engine import stack
+from corral.errors import ExitCode, LockStale
+from corral.exporter.errors import DriverFault
+from corral.lock import lock as locks
+from corral.seating import chart as charts
+
+if TYPE_CHECKING:
+    from corral.lock.lock import Lock
+
+_NO_CARD = frozenset({DriverFault.MISSING.value})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    options.add(parser, "--catalog", "--json")
+    every = options.whole_number(1, 3600)
+    parser.add_argument(
+        "--watch", nargs="?", type=every, const=2, metavar="SECONDS", help="again and again (default: 2)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    state = paths.state_dir()
+    lock = _lock(options.catalog_dir(args, stack.recorded(state)))
+    while True:
+        accounts = account.of(lock, holders.read(state))
+        _show(lock, accounts, args)
+        if args.watch is None:
+            return _code(accounts)
+        time.sleep(args.watch)
+
+
+def _lock(directory: Path) -> Lock:
+    path = directory / "lock.json"
+    lock = locks.read(path)
+    if lock is None:
+        raise LockStale(f"{path} does not exist.", next_step=locks.rewrite_step(path))
+    return lock
+
+
+def _code(accounts: tuple[CardAccount, ...]) -> ExitCode:
+    wrong = any(one.over or one.others_over or (one.unknown and one.unknown not in _NO_CARD) for one in accounts)
+    return ExitCode.FAILED if wrong else ExitCode.OK
+
+
+def _show(lock: Lock, accounts: tuple[CardAccount, ...], args: argparse.Namespace) -> None:
+    if args.json:
+        document = {"at": round(time.time(), 3), "cards": [one.as_json() for one in accounts]}
+        output.data(json.dumps(document, indent=None if args.watch else 2, ensure_ascii=False))
+        return
+    chart = charts.of(lock)
+    if args.watch:
+        output.clear()
+    for one in accounts:
+        output.styled(list(drawing.draw(one, chart)))
+        output.table(drawing.COLUMNS, drawing.table(one, chart))
+    for problem in dict.fromkeys(one.problem for one in accounts if one.problem):
+        output.info(f"held: {problem}")

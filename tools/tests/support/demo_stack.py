@@ -1,0 +1,43 @@
+"""The local stack with the demo's catalog: real llama-swap, the real engine, tiny models, nothing loaded."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from corral import paths
+from corral.cli.main import main
+from corral.demo.tour import tiny_hub
+from corral.engine import stack
+from tests.support.engine_process import free_port
+
+DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
+
+
+@contextmanager
+def demo_stack(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Lock a copy of the demo's catalog in *folder* and start its stack: the catalog, and the state folder."""
+    catalog, state = folder / "catalog", folder / "state"
+    for name in ("models", "cards"):
+        shutil.copytree(DEMO / name, catalog / name)
+    with tiny_hub(folder / "hub") as hub, pytest.MonkeyPatch.context() as settings:
+        settings.setenv("HF_ENDPOINT", hub.endpoint)
+        settings.setenv("CORRAL_STATE", str(state))
+        assert main(["lock", "--catalog", str(catalog)]) == 0
+        assert main(["up", "--detach", "--catalog", str(catalog), "--port", str(free_port())]) == 0
+        yield catalog, state
+        stack.stop(state, drain_s=0)
+
+
+def pid_of(model: str) -> int:
+    """The process of the engine of *model* in the present state folder's stack."""
+    present = stack.running(paths.state_dir())
+    assert present is not None
+    commands = {one.pid: psutil.Process(one.pid).cmdline() for one in present.members()}
+    (pid,) = [pid for pid, words in commands.items() if "--alias" in words and model in words]
+    return pid
