@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
-from corral.card.account import CardAccount, Row
+from corral.exporter.account import CardAccount, Row
 from corral.seating import terminal
 from corral.seating.chart import Chart
 from corral.seating.drawing import Part, parts, span_mib

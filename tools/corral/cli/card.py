@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output, paths
-from corral.card import account, drawing, holders
-from corral.card.account import CardAccount
+from corral.card import drawing, local
 from corral.cli import options
 from corral.engine import stack
 from corral.errors import ExitCode, LockStale
+from corral.exporter.account import CardAccount
 from corral.exporter.errors import DriverFault
 from corral.lock import lock as locks
 from corral.seating import chart as charts
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     state = paths.state_dir()
     lock = _lock(options.catalog_dir(args, stack.recorded(state)))
     while True:
-        accounts = account.of(lock, holders.read(state))
+        accounts = local.read(lock, state)
         _show(lock, accounts, args)
         if args.watch is None:
             return _code(accounts)

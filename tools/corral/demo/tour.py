@@ -68,7 +68,8 @@ class Tour:
                 step("Fetch, verify, render with Terraform, start", "up", "--detach", "--port", str(port))
                 step("Prove that every model answers, and answers right", "smoke")
                 step("Who holds the card: promised, predicted, measured, held", "card", accepted=(0, 1))
-                step("Had a model not answered, this would give the reason", "why")
+                # 3: on an overloaded machine the evidence may not be there in time.
+                step("Had a model not answered, this would give the reason", "why", accepted=(0, 3))
                 self._try_clients(f"http://127.0.0.1:{port}", self._client_key(environment) if with_keys else "")
             finally:
                 if not keep:

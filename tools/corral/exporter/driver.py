@@ -11,8 +11,10 @@ import contextlib
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 from .errors import DriverFault, DriverUnknown
 
@@ -24,6 +26,7 @@ _CARD_FIELDS = ("uuid", "memory.total", "memory.free", "name")
 _PROCESS_FIELDS = ("gpu_uuid", "gpu_name", "pid", "used_memory", "process_name")
 _NO_FIGURE = re.compile(r"\[[A-Za-z/ ]+\]|")  # "[N/A]", "[Insufficient Permissions]", nothing
 _PROBLEM_CHARACTERS = 300
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
 _KILLED_S = 0.1  # for a process to be gone after SIGKILL, unless the kernel holds it
 
 
@@ -77,6 +80,19 @@ _lock = threading.Lock()
 def is_installed() -> bool:
     """Whether there is an ``nvidia-smi``; it may still have no card."""
     return shutil.which(PROGRAM) is not None
+
+
+def sees_its_pids() -> bool:
+    """Whether this process counts pids as the driver does: outside of all containers, or in a pod with ``hostPID``.
+
+    Inside of a container another process may have the number that the driver reports.
+    """
+    return sys.platform != "linux" or pid_namespace() == _FIRST_PID_NAMESPACE
+
+
+def pid_namespace() -> int:
+    """The number of this process's pid namespace."""
+    return Path("/proc/self/ns/pid").stat().st_ino
 
 
 def cards(*, limit_s: float = LIMIT_S) -> tuple[Card, ...]:

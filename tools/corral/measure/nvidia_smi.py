@@ -5,8 +5,6 @@ A report that is not a number is an error here and never 0: "nothing is known" m
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 from corral.errors import CannotRun
@@ -14,7 +12,6 @@ from corral.exporter import driver
 from corral.exporter.errors import DriverFault, DriverUnknown
 
 _LIMIT_S = 10.0
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
 _OTHERWISE = "Take the engine's own report instead: corral measure MODEL --source engine-report"
 _TRY = "Try it: nvidia-smi"
 _STEPS = {DriverFault.HANGING: _TRY, DriverFault.FAILED: _TRY}
@@ -34,7 +31,7 @@ def held_by(pid: int) -> Held:
         CannotRun: there is no nvidia-smi, it fails, or it does not know the process or how much it holds; the message
             quotes it.
     """
-    if not sees_pids_of_the_driver():
+    if not driver.sees_its_pids():
         raise CannotRun(
             "nvidia-smi lists processes by their pids outside of this container, which are not known inside it.",
             next_step=f"Run it outside, or in a container with --pid=host. {_OTHERWISE}",
@@ -64,16 +61,3 @@ def held_by(pid: int) -> Held:
             next_step=_OTHERWISE,
         )
     return Held(own[0].card_name, own[0].used)
-
-
-def sees_pids_of_the_driver() -> bool:
-    """Whether this process counts pids as the driver does: outside of all containers.
-
-    Inside of one, another process may have the number of ours: https://github.com/NVIDIA/nvidia-docker/issues/1483
-    """
-    return sys.platform != "linux" or pid_namespace() == _FIRST_PID_NAMESPACE
-
-
-def pid_namespace() -> int:
-    """The number of this process's pid namespace."""
-    return Path("/proc/self/ns/pid").stat().st_ino

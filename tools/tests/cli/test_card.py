@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from corral.cli.main import main
-from corral.measure import nvidia_smi
+from corral.exporter import driver
 from tests.support.demo_stack import DEMO
 from tests.support.fake_nvidia_smi import UUID, install
 
@@ -19,7 +19,7 @@ CATALOG = ["--catalog", str(DEMO)]
 
 @pytest.fixture
 def smi(tmp_path, monkeypatch):
-    monkeypatch.setattr(nvidia_smi, "pid_namespace", lambda: nvidia_smi._FIRST_PID_NAMESPACE)
+    monkeypatch.setattr(driver, "pid_namespace", lambda: driver._FIRST_PID_NAMESPACE)
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 

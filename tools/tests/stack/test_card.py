@@ -10,7 +10,7 @@ import pytest
 from corral import paths
 from corral.cli.main import main
 from corral.engine import stack
-from corral.measure import nvidia_smi
+from corral.exporter import driver
 from tests.support.demo_stack import demo_stack, pid_of
 from tests.support.fake_nvidia_smi import UUID, install
 
@@ -27,7 +27,7 @@ def running(tmp_path_factory):
 def card(running, tmp_path, monkeypatch, capsys):
     """Runs `corral card --json`, where the driver lists *rows* (pid, MiB) on a card with *free* MiB: code, holders."""
     monkeypatch.setenv("CORRAL_STATE", str(running[1]))
-    monkeypatch.setattr(nvidia_smi, "pid_namespace", lambda: nvidia_smi._FIRST_PID_NAMESPACE)
+    monkeypatch.setattr(driver, "pid_namespace", lambda: driver._FIRST_PID_NAMESPACE)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
     def run(*rows, free=3000):

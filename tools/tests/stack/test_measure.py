@@ -17,8 +17,8 @@ from corral.catalog import ledger
 from corral.catalog.ledger import argv_sha256
 from corral.cli.main import main
 from corral.engine import stack
+from corral.exporter import driver
 from corral.lock import lock
-from corral.measure import nvidia_smi
 from corral.measure.comparison import LIMIT
 from corral.measure.live import LiveModel
 from corral.vram.prediction import MIB
@@ -60,7 +60,7 @@ def measured(catalog, capsys):
 @pytest.fixture
 def nvidia_says(tmp_path, monkeypatch):
     """Puts an nvidia-smi on PATH that lists *used* MiB for the engine of *model*."""
-    monkeypatch.setattr(nvidia_smi, "pid_namespace", lambda: nvidia_smi._FIRST_PID_NAMESPACE)
+    monkeypatch.setattr(driver, "pid_namespace", lambda: driver._FIRST_PID_NAMESPACE)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
     def say(model: str, used: object) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from corral.card import account, drawing
-from corral.card.holders import CardReading, Holder, Kind, Reading
+from corral.card import drawing, local
+from corral.exporter import account
 from corral.exporter.driver import Card
+from corral.exporter.holders import CardReading, Holder, Kind, Reading
 from corral.seating import chart as charts
 from tests.support import seating_locks
 
@@ -29,7 +30,7 @@ def reading(free_mib, *holders, total_mib=15360, **more):
 
 
 def t4(found):
-    (one,) = account.of(LOCK, found)
+    (one,) = account.of(local.promises(LOCK), found)
     return one
 
 

@@ -22,7 +22,7 @@ def row(pid, used, uuid=UUID, card="Tesla T4"):
 
 @pytest.fixture
 def answers(tmp_path, monkeypatch):
-    monkeypatch.setattr(nvidia_smi, "pid_namespace", lambda: nvidia_smi._FIRST_PID_NAMESPACE)
+    monkeypatch.setattr(driver, "pid_namespace", lambda: driver._FIRST_PID_NAMESPACE)
     monkeypatch.setenv("PATH", str(tmp_path))
 
     def respond(out: str = "", *, err: str = "", code: int = 0) -> None:
@@ -102,11 +102,11 @@ def test_without_nvidia_smi_the_error_names_it(answers):
 def test_inside_a_container_no_pid_is_trusted(answers, monkeypatch):
     """The driver would list another process under our number."""
     answers(row(PID, 6996))
-    monkeypatch.setattr(nvidia_smi, "pid_namespace", lambda: 4026532198)
+    monkeypatch.setattr(driver, "pid_namespace", lambda: 4026532198)
     with pytest.raises(CannotRun, match="outside of this container") as error:
         nvidia_smi.held_by(PID)
     assert "--pid=host" in error.value.next_step
 
 
 def test_the_pid_namespace_is_the_kernels_number():
-    assert nvidia_smi.pid_namespace() > 0
+    assert driver.pid_namespace() > 0

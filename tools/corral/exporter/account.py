@@ -1,7 +1,7 @@
-"""The account of each card of a lock: promised, predicted, measured and held, holder by holder, in bytes.
+"""The account of each card: promised, predicted, measured and held, holder by holder, in bytes.
 
-One model of a group runs at a time, so a group is promised what its largest model needs; the sums are those of
-``seating.chart``.  What is unknown is None, and never 0.
+One model of a group runs at a time, so a group is promised what its largest model needs.  What is unknown is None, and
+never 0.
 """
 
 from __future__ import annotations
@@ -10,14 +10,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from corral.card.holders import CardReading, Holder, Kind, Reading
-from corral.exporter.driver import Card
-from corral.lock.lock import Lock
-from corral.seating import chart as charts
-from corral.seating.chart import CardChart
+from .driver import Card
+from .holders import CardReading, Holder, Kind, Reading
 
-MIB = 1 << 20
+_MIB = 1 << 20
 RowKind = Literal["model", "tenant", "reserve", "pod", "process", "hidden", "unattributed"]
+
+
+@dataclass(frozen=True)
+class ModelPromise:
+    """What is known of a model before it is loaded; in bytes, None where there is no figure."""
+
+    group: str
+    seat: int
+    predicted: int | None
+    measured: int | None
+
+
+@dataclass(frozen=True)
+class CardPromise:
+    """What a card has, and what of it is promised; in bytes, models by id and tenants by name."""
+
+    vram: int
+    reserve: int
+    tenants: Mapping[str, int]
+    models: Mapping[str, ModelPromise]
 
 
 @dataclass(frozen=True)
@@ -113,58 +130,53 @@ class CardAccount:
         }
 
 
-def of(lock: Lock, reading: Reading) -> tuple[CardAccount, ...]:
-    """The account of every card of *lock*, by name."""
-    chart = charts.of(lock)
-    only = reading.cards[0] if len(reading.cards) == len(chart.cards) == 1 else None
-    return tuple(_account(lock, name, card, reading, only) for name, card in chart.cards.items())
+def of(promises: Mapping[str, CardPromise], reading: Reading) -> tuple[CardAccount, ...]:
+    """The account of every card of *promises*, by name."""
+    only = reading.cards[0] if len(reading.cards) == len(promises) == 1 else None
+    return tuple(_account(name, card, len(promises), reading, only) for name, card in promises.items())
 
 
-def _account(lock: Lock, name: str, card: CardChart, reading: Reading, found: CardReading | None) -> CardAccount:
+def _account(name: str, card: CardPromise, cards: int, reading: Reading, found: CardReading | None) -> CardAccount:
     unknown, problem = reading.unknown, reading.problem
     if found is None and not unknown:
-        unknown, problem = "card_unmatched", _unmatched(name, lock, reading)
-    if found and found.card.total not in (None, card.vram_mib * MIB):
-        problem = f"{name} has {card.vram_mib:,} MiB in the catalog, {found.card.total // MIB:,} by the driver."
+        present = ", ".join(f"{one.card.name} ({one.card.uuid})" for one in reading.cards)
+        problem = f"The catalog has {cards} cards and this machine {present}: which of them is {name} is not known."
+        unknown = "card_unmatched"
+    if found and found.card.total not in (None, card.vram):
+        problem = f"{name} has {card.vram // _MIB:,} MiB in the catalog, {found.card.total // _MIB:,} by the driver."
     rows = (
-        *_model_rows(lock, card, found, certain=reading.attributes),
-        *(Row("tenant", tenant, promised=mib * MIB) for tenant, mib in card.tenants.items()),
-        *([Row("reserve", "reserve", promised=card.reserve_mib * MIB)] if card.reserve_mib else []),
+        *_model_rows(card, found, certain=reading.attributes),
+        *(Row("tenant", tenant, promised=budget) for tenant, budget in card.tenants.items()),
+        *([Row("reserve", "reserve", promised=card.reserve)] if card.reserve else []),
         *(_other_rows(card, found) if found else ()),
     )
-    return CardAccount(name, card.vram_mib * MIB, found.card if found else None, unknown, problem, rows)
+    return CardAccount(name, card.vram, found.card if found else None, unknown, problem, rows)
 
 
-def _unmatched(name: str, lock: Lock, reading: Reading) -> str:
-    cards = ", ".join(f"{one.card.name} ({one.card.uuid})" for one in reading.cards)
-    return f"The catalog has {len(lock.cards)} cards and this machine {cards}: which of them is {name} is not known."
-
-
-def _model_rows(lock: Lock, card: CardChart, found: CardReading | None, *, certain: bool) -> Iterator[Row]:
+def _model_rows(card: CardPromise, found: CardReading | None, *, certain: bool) -> Iterator[Row]:
     holding: Mapping[str, Holder] = {one.name: one for one in found.holders if one.kind is Kind.MODEL} if found else {}
     free = found.card.free if found else None
-    for group, seats in card.groups.items():
-        holders = [holding[model_id] for model_id in seats.models if model_id in holding]
-        in_group = sum(holder.held or 0 for holder in holders)
-        for model_id, mib in seats.models.items():
-            entry, holder = lock.models[model_id], holding.get(model_id)
-            short = None if free is None or not certain else max(0, mib * MIB - free - in_group)
-            yield Row(
-                "model",
-                model_id,
-                group=group,
-                promised=mib * MIB,
-                predicted=entry.predicted.gpu_bytes,
-                measured=entry.measured.gpu_bytes if entry.measured else None,
-                held=holder.held if holder else (0 if found and certain else None),
-                pids=holder.pids if holder else (),
-                short=0 if holder else short,
-            )
+    for model_id, model in card.models.items():
+        holder = holding.get(model_id)
+        in_group = sum(
+            holding[one].held or 0 for one, its in card.models.items() if its.group == model.group and one in holding
+        )
+        short = None if free is None or not certain else max(0, model.seat - free - in_group)
+        yield Row(
+            "model",
+            model_id,
+            group=model.group,
+            promised=model.seat,
+            predicted=model.predicted,
+            measured=model.measured,
+            held=holder.held if holder else (0 if found and certain else None),
+            pids=holder.pids if holder else (),
+            short=0 if holder else short,
+        )
 
 
-def _other_rows(card: CardChart, found: CardReading) -> Iterator[Row]:
-    seated = {model_id for group in card.groups.values() for model_id in group.models}
+def _other_rows(card: CardPromise, found: CardReading) -> Iterator[Row]:
     for holder in found.holders:
-        if holder.kind is not Kind.MODEL or holder.name not in seated:  # a stack may be older than the lock
+        if holder.kind is not Kind.MODEL or holder.name not in card.models:  # a stack may be older than the lock
             yield Row(holder.kind.value, holder.name, held=holder.held, pids=holder.pids)
     yield Row("unattributed", "not attributed", held=found.unattributed)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-from corral.engine import engine_process, stack
-from corral.exporter import containers, driver
-from corral.exporter.containers import Container
-from corral.exporter.driver import Card, Process
-from corral.exporter.errors import DriverUnknown
-from corral.measure import nvidia_smi
+from . import containers, driver
+from .containers import Container
+from .driver import Card, Process
+from .errors import DriverUnknown
 
 
 class Kind(StrEnum):
     """What a holder is."""
 
     MODEL = "model"
-    """An engine of the local stack."""
+    """An engine of ours."""
     POD = "pod"
     """A container of Kubernetes."""
     PROCESS = "process"
@@ -80,8 +78,8 @@ class Reading:
     attributes: bool = True
 
 
-def read(state: Path, *, limit_s: float = driver.LIMIT_S) -> Reading:
-    """The cards and their holders; engines are those of the local stack of the state folder *state*.
+def read(models: Callable[[], Mapping[int, str]], *, limit_s: float = driver.LIMIT_S) -> Reading:
+    """The cards and their holders; *models* gives the models of our engines by their pids.
 
     It asks nvidia-smi twice, with *limit_s* seconds each, and reads /proc; no request reaches llama-swap.
     """
@@ -92,23 +90,16 @@ def read(state: Path, *, limit_s: float = driver.LIMIT_S) -> Reading:
         return Reading(unknown=error.fault, problem=str(error))
     if not cards:
         return Reading(unknown="no_cards", problem=f"{driver.PROGRAM} lists no card.")
-    attributes = nvidia_smi.sees_pids_of_the_driver()
-    models = _models(state) if attributes else {}
+    attributes = driver.sees_its_pids()
+    engines = models() if attributes else {}
     by_card: dict[str, list[Holder]] = {card.uuid: [] for card in cards}
     for process in processes:
-        holder = _holder(process, models) if attributes else _hidden(process)
+        holder = _holder(process, engines) if attributes else _hidden(process)
         by_card.setdefault(process.card, []).append(holder)
     return Reading(
         tuple(CardReading(card, _merged(by_card[card.uuid])) for card in cards),
         attributes=attributes,
     )
-
-
-def _models(state: Path) -> dict[int, str]:
-    """The models of the local stack by the pids of their engines."""
-    found = stack.recorded(state)
-    seats = {one.pid: engine_process.seated_model(one.pid) for one in found.engines()} if found else {}
-    return {pid: model for pid, model in seats.items() if model}
 
 
 def _holder(process: Process, models: Mapping[int, str]) -> Holder:
