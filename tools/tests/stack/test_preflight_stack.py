@@ -19,6 +19,7 @@ from corral.door.preflight_line import Record
 from corral.engine import stack
 from corral.engine.stack_folder import StackFolder
 from tests.support.engine_process import chat, free_port, post, question
+from tests.support.why_command import wait_for_evidence
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -44,7 +45,8 @@ def catalog(tmp_path):
 
 
 @pytest.fixture
-def up(catalog):
+def up(catalog, monkeypatch):
+    wait_for_evidence(monkeypatch)
     port = free_port()
 
     def start() -> str:

@@ -21,6 +21,7 @@ from corral.demo import tiny_gguf
 from corral.engine import stack
 from corral.keys import LocalKeys
 from tests.support.engine_process import Stream, free_port, get, question, wait_for
+from tests.support.why_command import wait_for_evidence
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -50,9 +51,10 @@ def locked(tmp_path_factory):
 
 
 @pytest.fixture
-def up(locked, tmp_path, capsys):
+def up(locked, tmp_path, capsys, monkeypatch):
     """Runs `corral up --detach` with a copy of a catalog; gives the running stack."""
     shutil.copytree(locked, tmp_path / "catalogs")
+    wait_for_evidence(monkeypatch)
     port = free_port()
 
     def run(*more, catalog="plain"):

@@ -194,7 +194,8 @@ def _own_environment() -> dict[str, str]:
 
 def _open(request: urllib.request.Request) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        # Longer than any load may take: llama-swap's limit, the end of an engine that ignores signals, and reading why.
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

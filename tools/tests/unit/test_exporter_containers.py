@@ -28,8 +28,8 @@ FORMS = {
         "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/"
         f"kubelet-kubepods-besteffort-pod{UNDERSCORED}.slice/cri-containerd-{ID}.scope\n"
     ),
-    "seen-from-another-pod-systemd": f"0::/../../kubepods-pod{UNDERSCORED}.slice/cri-containerd-{ID}.scope\n",
-    "seen-from-another-pod-cgroupfs": f"0::/../../pod{UID}/{ID}\n",
+    "read-in-another-pod-systemd": f"0::/../../kubepods-pod{UNDERSCORED}.slice/cri-containerd-{ID}.scope\n",
+    "read-in-another-pod-cgroupfs": f"0::/../../pod{UID}/{ID}\n",
     "a-group-of-its-own-below": f"0::/kubepods/burstable/pod{UID}/{ID}/worker\n",
     "another-pod-named-below": f"0::/kubepods/burstable/pod{UID}/{ID}/pod{STATIC}/{'cd' * 32}\n",
 }
