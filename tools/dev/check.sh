@@ -46,6 +46,7 @@ step "demo lock" "$bin/corral" lock --check --catalog terraform/catalog-demo
 step "demo predictions against measurements" "$bin/corral" measure --check --catalog terraform/catalog-demo
 step "schemas" "$bin/python" tools/dev/schemas.py
 step "engine flags" "$bin/python" tools/dev/engine_flags.py
+step "metrics" "$bin/python" tools/dev/metrics_docs.py
 step "rendered documents" "$bin/corral" render --check
 step "rendered llama-swap config" "$bin/python" tools/dev/golden_config.py
 step "Ansible: YAML" in_ansible "$bin/yamllint" --strict --config-file .yamllint . .ansible-lint .yamllint

@@ -22,14 +22,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output, paths
 from corral.card import drawing, local
 from corral.cli import options
 from corral.engine import stack
-from corral.errors import ExitCode, LockStale
+from corral.errors import ExitCode
 from corral.exporter.account import CardAccount
 from corral.exporter.errors import DriverFault
 from corral.lock import lock as locks
@@ -51,21 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     state = paths.state_dir()
-    lock = _lock(options.catalog_dir(args, stack.recorded(state)))
+    lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
     while True:
         accounts = local.read(lock, state)
         _show(lock, accounts, args)
         if args.watch is None:
             return _code(accounts)
         time.sleep(args.watch)
-
-
-def _lock(directory: Path) -> Lock:
-    path = directory / "lock.json"
-    lock = locks.read(path)
-    if lock is None:
-        raise LockStale(f"{path} does not exist.", next_step=locks.rewrite_step(path))
-    return lock
 
 
 def _code(accounts: tuple[CardAccount, ...]) -> ExitCode:

@@ -1,4 +1,4 @@
-"""Why the driver's answer is unknown."""
+"""Why an answer is unknown: the driver's, llama-swap's."""
 
 from __future__ import annotations
 
@@ -26,3 +26,7 @@ class DriverUnknown(Exception):
     def __init__(self, fault: DriverFault, message: str) -> None:
         super().__init__(message)
         self.fault = fault
+
+
+class LlamaSwapUnknown(Exception):
+    """What llama-swap or one of its engines does is unknown; the message is a sentence."""

@@ -173,6 +173,19 @@ def read(path: Path) -> Lock | None:
     return found
 
 
+def require(directory: Path) -> Lock:
+    """The lock of the catalog in *directory*, which may be stale.
+
+    Raises:
+        LockStale: there is none, or it is not as this corral wrote it; `corral lock` writes it anew.
+        Refused: the file cannot be opened, or a newer corral wrote it.
+    """
+    path = directory / "lock.json"
+    if lock := read(path):
+        return lock
+    raise LockStale(f"{path} does not exist.", next_step=rewrite_step(path))
+
+
 def stale(catalog: Catalog) -> Iterator[Stale]:
     """Every reason why the lock of *catalog* does not belong to it; needs no network.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,11 +20,17 @@ DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
 
 @contextmanager
-def demo_stack(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Lock a copy of the demo's catalog in *folder* and start its stack: the catalog, and the state folder."""
+def demo_stack(folder: Path, *, ttl: Mapping[str, int] | None = None) -> Iterator[tuple[Path, Path]]:
+    """Lock a copy of the demo's catalog in *folder* and start its stack: the catalog, and the state folder.
+
+    *ttl* replaces that of some models, in seconds.
+    """
     catalog, state = folder / "catalog", folder / "state"
     for name in ("models", "cards"):
         shutil.copytree(DEMO / name, catalog / name)
+    for model, seconds in (ttl or {}).items():
+        with (catalog / "models" / f"{model}.yaml").open("a", encoding="utf-8") as intent:
+            intent.write(f"ttl: {seconds}\n")
     with tiny_hub(folder / "hub") as hub, pytest.MonkeyPatch.context() as settings:
         settings.setenv("HF_ENDPOINT", hub.endpoint)
         settings.setenv("CORRAL_STATE", str(state))

@@ -1,0 +1,83 @@
+"""Serve who holds the card, and what was served, to Prometheus.
+
+Each scrape reads NVIDIA's driver, the local stack's llama-swap and the engines of loaded models.  It loads no model and
+keeps none loaded; what is unknown has no figure.  docs/metrics.md has every metric.  The promises are those of the
+lock as it was at the start.
+
+It listens on this machine alone, unless --listen names another address: the metrics have no key in front of them.
+
+examples:
+  corral exporter --once                print the metrics of this moment
+  corral exporter                       serve them at http://127.0.0.1:9460/metrics, until Ctrl-C
+  corral exporter --port 9500 --listen 192.168.1.20
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from pathlib import Path
+
+from corral import output, paths
+from corral.card import local
+from corral.cli import options
+from corral.engine import stack
+from corral.errors import CannotRun, ExitCode
+from corral.exporter.llama_swap import LlamaSwap
+from corral.lock import lock as locks
+
+PORT = 9460
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    options.add(parser, "--catalog")
+    parser.add_argument("--once", action="store_true", help="print the metrics of this moment, and end")
+    parser.add_argument(
+        "--port", type=options.whole_number(1, 65535), default=PORT, metavar="N", help=f"default: {PORT}"
+    )
+    parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS", help="default: 127.0.0.1")
+
+
+def run(args: argparse.Namespace) -> int:
+    import prometheus_client
+
+    from corral.exporter.metrics import Exporter
+
+    state = paths.state_dir()
+    lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
+    registry = prometheus_client.CollectorRegistry(auto_describe=False)
+    exporter = Exporter(
+        seal=lock.seal,
+        models=lock.models,
+        accounts=lambda: local.read(lock, state),
+        find_llama_swap=lambda: _llama_swap(state),
+    )
+    registry.register(exporter)
+    if args.once:
+        output.data(prometheus_client.generate_latest(registry).decode())
+        return ExitCode.OK
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        server, thread = prometheus_client.start_http_server(args.port, args.listen, registry)
+    except OSError as error:
+        message = f"{args.listen}:{args.port} cannot be listened on: {error.strerror or error}."
+        raise CannotRun(message, next_step="corral exporter --port N") from None
+    output.info(f"http://{args.listen}:{args.port}/metrics   Stop it: Ctrl-C")
+    ended.wait()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    return ExitCode.OK
+
+
+def _llama_swap(state: Path) -> LlamaSwap | None:
+    """The local stack's llama-swap; None when none runs, or its key cannot be read."""
+    try:
+        running = stack.running(state)
+        client = running.client() if running else None
+    except CannotRun:
+        return None
+    return LlamaSwap(client.endpoint, client.headers) if client else None

@@ -1,0 +1,61 @@
+"""Every metric of the exporter: its name, type, labels and meaning.  docs/metrics.md is made from this table.
+
+Names follow https://prometheus.io/docs/practices/naming/: base units, ``_total`` for what only grows, ``_info`` for
+what is 1 and lives in its labels.  A series that would be a guess is left out; ``corral_unknown`` has the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DURATIONS_S = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Upper bounds of the buckets of every histogram, in seconds."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric family; a counter's name has no ``_total``, which its series have."""
+
+    name: str
+    type: Literal["gauge", "counter", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def series(self) -> str:
+        """The name that a query uses; a histogram's has ``_bucket``, ``_sum`` and ``_count`` after it."""
+        return f"{self.name}_total" if self.type == "counter" else self.name
+
+
+_HOLDER = ("card", "kind", "holder")
+METRICS = {
+    one.name: one
+    for one in (
+        Metric("corral_lock_info", "gauge", ("seal",), "1; the seal of the lock that the promises are from."),
+        Metric("corral_unknown", "gauge", ("card", "reason"), "1 while what is held on the card is unknown."),
+        Metric("corral_card_memory_bytes", "gauge", ("card",), "Memory of the card, by the catalog."),
+        Metric("corral_card_used_bytes", "gauge", ("card",), "Memory that is taken now, by the driver."),
+        Metric("corral_card_free_bytes", "gauge", ("card",), "Memory that a process could get now, by the driver."),
+        Metric("corral_promised_bytes", "gauge", _HOLDER, "A model's seat, a tenant's budget, the card's reserve."),
+        Metric("corral_predicted_bytes", "gauge", _HOLDER, "What the engine computed for the model's command line."),
+        Metric("corral_measured_bytes", "gauge", _HOLDER, "What a card showed of the model once, by the ledger."),
+        Metric("corral_held_bytes", "gauge", _HOLDER, "What the holder has on the card now, by the driver."),
+        Metric("corral_held_unknown", "gauge", _HOLDER, "1 for a holder whose bytes the driver does not report."),
+        Metric("corral_others_held_bytes", "gauge", ("card",), "Held by all that is no model of the lock."),
+        Metric("corral_others_promised_bytes", "gauge", ("card",), "Kept for others: budgets and reserve."),
+        Metric("corral_model_short_bytes", "gauge", ("card", "model"), "What the card lacks to load the model now."),
+        Metric("corral_llama_swap_up", "gauge", (), "1 when llama-swap answered as it should."),
+        Metric("corral_model_state", "gauge", ("model", "state"), "1 for the state of a model that has a process."),
+        Metric("corral_requests", "counter", ("model", "code"), "Requests that are over, by HTTP status."),
+        Metric("corral_request_duration_seconds", "histogram", ("model",), "Requests that were answered with 200."),
+        Metric("corral_prompt_seconds", "histogram", ("model",), "Time that the engine took for the prompt."),
+        Metric("corral_prompt_tokens", "counter", ("model",), "Tokens of prompts that were not in a cache."),
+        Metric("corral_output_tokens", "counter", ("model",), "Tokens of answers."),
+        Metric("corral_missed_requests", "counter", (), "Requests that left llama-swap's list before they were read."),
+        Metric("corral_engine_requests", "gauge", ("model", "state"), "Requests that an engine has: busy or deferred."),
+        Metric("corral_engine_up", "gauge", ("model",), "1 when the engine of a loaded model answered in time."),
+        Metric("corral_scrape_seconds", "gauge", ("source",), "Time that reading a source took."),
+    )
+}
+"""By name."""

@@ -1,0 +1,254 @@
+"""Turns the account of the cards, and what llama-swap reports, into metrics at each scrape.
+
+No label comes from outside: models and tenants are those of the lock (``(other)`` for the rest), programs are limited
+to the largest ones.  What is unknown has no series but one that says so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from . import llama_swap
+from .account import CardAccount, Row
+from .errors import LlamaSwapUnknown
+from .llama_swap import LlamaSwap, Request, Resident
+from .metric_table import DURATIONS_S, METRICS
+
+OTHER = "(other)"
+"""What stands for every model that the lock does not have."""
+MOST_PROGRAMS = 20
+"""Holders of a card, besides its models and tenants, that have a series of their own."""
+_FOREIGN = frozenset({"pod", "process", "hidden"})
+
+Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
+
+
+class Families:
+    """The families of one scrape, each made from its line in ``METRICS`` when it has its first series."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Family] = {}
+
+    def add(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        """A series of the gauge or counter *name*."""
+        family = self._of(name)
+        assert not isinstance(family, HistogramMetricFamily)
+        family.add_metric(labels, value)
+
+    def add_histogram(self, name: str, labels: tuple[str, ...], one: Histogram) -> None:
+        """The series of *one*."""
+        family = self._of(name)
+        assert isinstance(family, HistogramMetricFamily)
+        family.add_metric(labels, buckets=one.buckets(), sum_value=one.sum)
+
+    @contextmanager
+    def timed(self, source: str) -> Iterator[None]:
+        """The block reads *source*."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add("corral_scrape_seconds", (source,), time.monotonic() - began)
+
+    def all(self) -> list[Metric]:
+        """In the order of ``METRICS``."""
+        return [self._made[name] for name in METRICS if name in self._made]
+
+    def _of(self, name: str) -> Family:
+        if name not in self._made:
+            one = METRICS[name]
+            kinds = {
+                "gauge": GaugeMetricFamily,
+                "counter": CounterMetricFamily,
+                "histogram": HistogramMetricFamily,
+            }
+            self._made[name] = kinds[one.type](name, one.help, labels=one.labels)
+        return self._made[name]
+
+
+class Histogram:
+    """Counts durations by the bounds of ``DURATIONS_S``."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(DURATIONS_S) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count *seconds*."""
+        at = next((at for at, most in enumerate(DURATIONS_S) if seconds <= most), len(DURATIONS_S))
+        self._counts[at] += 1
+        self.sum += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bound and cumulative count of each bucket."""
+        names = [*map(str, DURATIONS_S), "+Inf"]
+        return [(name, float(sum(self._counts[: at + 1]))) for at, name in enumerate(names)]
+
+
+class Served:
+    """What was served since the first ``take``, whose requests are older than the exporter and do not count."""
+
+    def __init__(self, models: Collection[str]) -> None:
+        self._models = frozenset(models)
+        self._last: int | None = None  # llama-swap's first request is number 1
+        self._missed = 0
+        self._codes: Counter[tuple[str, str]] = Counter()
+        self._tokens: Counter[tuple[str, str]] = Counter()
+        self._durations: dict[str, Histogram] = {}
+        self._prompts: dict[str, Histogram] = {}
+
+    def name(self, model: str) -> str:
+        """*model*, if the lock has it."""
+        return model if model in self._models else OTHER
+
+    def take(self, listed: tuple[Request, ...]) -> None:
+        """Add what is new in *listed*, the oldest first."""
+        newest = listed[-1].number if listed else self._last
+        if self._last is not None:
+            for one in (fresh := llama_swap.new(listed, self._last)):
+                self._add(one)
+            if fresh and fresh[0].number > self._last + 1:
+                self._missed += fresh[0].number - self._last - 1
+        self._last = 0 if newest is None else newest
+
+    def _add(self, one: Request) -> None:
+        model = self.name(one.model)
+        self._codes[model, str(one.status) if 100 <= one.status <= 599 else OTHER] += 1
+        self._tokens[model, "corral_prompt_tokens"] += one.prompt_tokens
+        self._tokens[model, "corral_output_tokens"] += one.output_tokens
+        if one.status == 200:
+            self._durations.setdefault(model, Histogram()).observe(one.seconds)
+        if one.prompt_s is not None:
+            self._prompts.setdefault(model, Histogram()).observe(one.prompt_s)
+
+    def write(self, families: Families) -> None:
+        """All sums."""
+        families.add("corral_missed_requests", (), self._missed)
+        for (model, code), count in sorted(self._codes.items()):
+            families.add("corral_requests", (model, code), count)
+        for (model, name), count in sorted(self._tokens.items()):
+            families.add(name, (model,), count)
+        for name, histograms in (
+            ("corral_request_duration_seconds", self._durations),
+            ("corral_prompt_seconds", self._prompts),
+        ):
+            for model, one in sorted(histograms.items()):
+                families.add_histogram(name, (model,), one)
+
+
+class Exporter(Collector):
+    """Reads everything at each scrape, one scrape at a time.
+
+    Args:
+        seal: of the lock.
+        models: ids of the lock.
+        accounts: reads the cards.
+        find_llama_swap: the llama-swap that runs now; None: none does.
+    """
+
+    def __init__(
+        self,
+        *,
+        seal: str,
+        models: Collection[str],
+        accounts: Callable[[], tuple[CardAccount, ...]],
+        find_llama_swap: Callable[[], LlamaSwap | None],
+    ) -> None:
+        self._seal, self._accounts, self._find = seal, accounts, find_llama_swap
+        self._served = Served(models)
+        self._lock = threading.Lock()
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of this moment."""
+        families = Families()
+        with self._lock:
+            families.add("corral_lock_info", (self._seal,), 1)
+            with families.timed("driver"):
+                accounts = self._accounts()
+            for account in accounts:
+                _write_account(account, families)
+            with families.timed("llama-swap"):
+                self._write_llama_swap(families)
+        yield from families.all()
+
+    def _write_llama_swap(self, families: Families) -> None:
+        client = self._find()
+        residents: tuple[Resident, ...] = ()
+        listed: tuple[Request, ...] = ()
+        try:
+            if client:
+                residents, listed = client.residents(), client.requests()
+        except LlamaSwapUnknown:
+            client = None
+        self._served.take(listed)
+        families.add("corral_llama_swap_up", (), 1 if client else 0)
+        self._served.write(families)
+        if client:
+            for one in residents:
+                _write_resident(self._served.name(one.model), one, client, families)
+
+
+def _write_resident(model: str, resident: Resident, client: LlamaSwap, families: Families) -> None:
+    families.add("corral_model_state", (model, resident.state), 1)
+    if resident.state != "ready":
+        return
+    try:
+        figures: Mapping[str, float] = client.engine(resident)
+    except LlamaSwapUnknown:
+        families.add("corral_engine_up", (model,), 0)
+        return
+    families.add("corral_engine_up", (model,), 1)
+    for state, name in (("busy", "requests_processing"), ("deferred", "requests_deferred")):
+        if name in figures:
+            families.add("corral_engine_requests", (model, state), figures[name])
+
+
+def _write_account(account: CardAccount, families: Families) -> None:
+    card = account.name
+    if account.unknown:
+        families.add("corral_unknown", (card, account.unknown), 1)
+    known = {
+        "corral_card_memory_bytes": account.vram,
+        "corral_card_used_bytes": account.used,
+        "corral_card_free_bytes": account.driver.free if account.driver else None,
+        "corral_others_held_bytes": account.others,
+        "corral_others_promised_bytes": account.others_promised,
+    }
+    for name, value in known.items():
+        if value is not None:
+            families.add(name, (card,), value)
+    for row in _bounded(account.rows):
+        labels = (card, row.kind, row.name)
+        figures = {
+            "corral_promised_bytes": row.promised,
+            "corral_predicted_bytes": row.predicted,
+            "corral_measured_bytes": row.measured,
+            "corral_held_bytes": row.held,
+        }
+        for name, value in figures.items():
+            if value is not None:
+                families.add(name, labels, value)
+        if row.held is None and row.kind != "reserve":
+            families.add("corral_held_unknown", labels, 1)
+        if row.kind == "model" and row.short is not None:
+            families.add("corral_model_short_bytes", (card, row.name), row.short)
+
+
+def _bounded(rows: tuple[Row, ...]) -> Iterator[Row]:
+    """*rows*, where all foreign holders but the ``MOST_PROGRAMS`` largest, which come first, are one of each kind."""
+    foreign = [row for row in rows if row.kind in _FOREIGN]
+    yield from (row for row in rows if row.kind not in _FOREIGN)
+    yield from foreign[:MOST_PROGRAMS]
+    rest = foreign[MOST_PROGRAMS:]
+    for kind in ("pod", "process", "hidden"):
+        held = [row.held for row in rest if row.kind == kind]
+        if held:
+            known = [one for one in held if one is not None]
+            yield Row(kind, OTHER, held=sum(known) if len(known) == len(held) else None)

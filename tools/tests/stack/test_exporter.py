@@ -1,0 +1,128 @@
+"""`corral exporter` beside a real stack: real llama-swap, real engines, a real scrape over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from corral import paths
+from corral.cli.main import main
+from corral.engine import stack
+from corral.exporter.metric_table import METRICS
+from tests.support.demo_stack import demo_stack, pid_of
+from tests.support.engine_process import chat, free_port, get, wait_for
+
+pytestmark = pytest.mark.timeout(240)
+SCRAPES = 200
+TTL_S = 4
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A stack whose tiny-text is unloaded after TTL_S seconds without a request."""
+    with demo_stack(tmp_path_factory.mktemp("exporter"), ttl={"tiny-text": TTL_S}) as present:
+        yield present
+
+
+@pytest.fixture
+def exporter(running, monkeypatch):
+    """The address of an exporter beside that stack."""
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    port = free_port()
+    command = [sys.executable, "-m", "corral.cli.main", "exporter", "--port", str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert f"http://127.0.0.1:{port}/metrics" in process.stderr.readline()
+        yield f"http://127.0.0.1:{port}/metrics"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def scrape(address):
+    """Each series by its name and the values of its labels, in the order of their names."""
+    status, text = get(address)
+    assert status == 200
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_two_hundred_scrapes_load_no_model_and_keep_none_loaded(running, exporter):
+    present = stack.running(paths.state_dir())
+    chat(present.endpoint, "Hello.", model="tiny-text")
+    engine = pid_of("tiny-text")
+    exchanges = len(present.client().exchanges())
+
+    scrapes = 0
+
+    def unloaded() -> bool:
+        """If a scrape kept the model loaded, it would never be unloaded."""
+        nonlocal scrapes
+        found = scrape(exporter)
+        scrapes += 1
+        return ("corral_model_state", "tiny-text", "ready") not in found
+
+    wait_for(unloaded, what="the end of the model's ttl")
+    for _ in range(SCRAPES):
+        found = scrape(exporter)
+        scrapes += 1
+        assert found["corral_llama_swap_up",] == 1
+
+    assert scrapes > SCRAPES
+    assert present.client().residents() == []
+    assert len(present.client().exchanges()) == exchanges
+    assert engine not in [one.pid for one in present.members()]
+
+
+def test_requests_states_and_durations_are_those_of_the_stack(running, exporter):
+    present = stack.running(paths.state_dir())
+    assert ("corral_requests_total", "200", "tiny-text") not in scrape(exporter)
+    chat(present.endpoint, "Hello.", model="tiny-text")
+    found = wait_for(
+        lambda: (one := scrape(exporter)).get(("corral_requests_total", "200", "tiny-text"), 0) and one,
+        what="the request in llama-swap's list",
+    )
+    assert found["corral_requests_total", "200", "tiny-text"] == 1
+    assert found["corral_request_duration_seconds_count", "tiny-text"] == 1
+    assert found["corral_output_tokens_total", "tiny-text"] > 0
+    assert found["corral_lock_info", json.loads((running[0] / "lock.json").read_text())["seal"]] == 1
+    if ("corral_model_state", "tiny-text", "ready") in found:  # it may have been unloaded since
+        assert found["corral_engine_up", "tiny-text"] == 1
+        assert found["corral_engine_requests", "tiny-text", "busy"] == 0
+    names = {name for name, *_ in found}
+    known = {one.series for one in METRICS.values()} | {
+        f"{one.name}{suffix}" for one in METRICS.values() for suffix in ("_bucket", "_sum", "_count")
+    }
+    assert names <= known
+
+
+def test_an_engine_that_is_stopped_is_down_and_the_scrape_has_all_the_rest(running, exporter):
+    present = stack.running(paths.state_dir())
+    chat(present.endpoint, "Hello.", model="tiny-vision")
+    engine = pid_of("tiny-vision")
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        found = scrape(exporter)
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    assert found["corral_engine_up", "tiny-vision"] == 0
+    assert found["corral_llama_swap_up",] == 1
+    assert found["corral_card_memory_bytes", "laptop"] == 4096 << 20
+
+
+def test_a_port_that_is_taken_is_refused_with_the_next_command(running, exporter, capsys):
+    port = exporter.split(":")[2].partition("/")[0]
+    assert main(["exporter", "--port", port]) == 3
+    assert "corral exporter --port N" in capsys.readouterr().err

@@ -1,0 +1,180 @@
+"""What a scrape gives: figures that are known, a series of its own for what is not, and a bounded number of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from corral.exporter import account
+from corral.exporter.account import CardPromise, ModelPromise
+from corral.exporter.driver import Card
+from corral.exporter.holders import CardReading, Holder, Kind, Reading
+from corral.exporter.llama_swap import Request
+from corral.exporter.metric_table import METRICS
+from corral.exporter.metrics import MOST_PROGRAMS, OTHER, Exporter, Families, Served
+
+MIB = 1 << 20
+PROMISES = {
+    "t4": CardPromise(
+        15360 * MIB,
+        512 * MIB,
+        {"immich-ml": 2100 * MIB},
+        {"qwen3-8b": ModelPromise("main", 7030 * MIB, 7030 * MIB, None)},
+    )
+}
+T4 = Card("GPU-1", "Tesla T4", 15360 * MIB, 4634 * MIB)
+
+
+def scrape(reading: Reading) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Name and labels of each series, and its value."""
+    registry = CollectorRegistry()
+    registry.register(
+        Exporter(
+            seal="0" * 64,
+            models=["qwen3-8b"],
+            accounts=lambda: account.of(PROMISES, reading),
+            find_llama_swap=lambda: None,
+        )
+    )
+    text = generate_latest(registry).decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(found, name, **labels):
+    return found.get((name, frozenset(labels.items())))
+
+
+def request(number, model="qwen3-8b", **changes):
+    one = Request(number, model, status=200, seconds=2.0, prompt_s=0.3, prompt_tokens=100, output_tokens=7)
+    return replace(one, **changes)
+
+
+def served(*lists):
+    """The series after a first reading of an empty list, and then of each of *lists*."""
+    one = Served(["qwen3-8b"])
+    for listed in ((), *lists):
+        one.take(tuple(listed))
+    families = Families()
+    one.write(families)
+    return {
+        (sample.name, *sample.labels.values()): sample.value for family in families.all() for sample in family.samples
+    }
+
+
+def test_the_ballooned_tenant_is_a_series_beside_its_neighbours_promise():
+    found = scrape(Reading((CardReading(T4, (Holder(Kind.PROCESS, "python3", (1,), 10726 * MIB),)),)))
+    assert value(found, "corral_held_bytes", card="t4", kind="process", holder="python3") == 10726 * MIB
+    assert value(found, "corral_promised_bytes", card="t4", kind="tenant", holder="immich-ml") == 2100 * MIB
+    assert value(found, "corral_others_held_bytes", card="t4") == 10726 * MIB
+    assert value(found, "corral_others_promised_bytes", card="t4") == 2612 * MIB
+    assert value(found, "corral_model_short_bytes", card="t4", model="qwen3-8b") == (7030 - 4634) * MIB
+
+
+def test_without_the_driver_no_series_of_what_is_held_exists_and_the_reason_does():
+    found = scrape(Reading(unknown="hanging", problem="a test"))
+    names = {name for name, _ in found}
+    assert value(found, "corral_unknown", card="t4", reason="hanging") == 1
+    absent = {"corral_held_bytes", "corral_card_used_bytes", "corral_card_free_bytes", "corral_others_held_bytes"}
+    assert names & (absent | {"corral_model_short_bytes"}) == set()
+    assert value(found, "corral_held_unknown", card="t4", kind="model", holder="qwen3-8b") == 1
+    assert value(found, "corral_promised_bytes", card="t4", kind="model", holder="qwen3-8b") == 7030 * MIB
+
+
+def test_a_process_without_a_figure_is_unknown_and_not_0():
+    found = scrape(Reading((CardReading(T4, (Holder(Kind.HIDDEN, "pid 7", (7,), None),)),)))
+    labels = {"card": "t4", "kind": "hidden", "holder": "pid 7"}
+    assert value(found, "corral_held_unknown", **labels) == 1
+    assert value(found, "corral_held_bytes", **labels) is None
+
+
+def test_without_llama_swap_it_is_down_and_the_card_is_known_all_the_same():
+    found = scrape(Reading((CardReading(T4, ()),)))
+    assert value(found, "corral_llama_swap_up") == 0
+    assert value(found, "corral_card_free_bytes", card="t4") == 4634 * MIB
+
+
+def test_a_thousand_pods_are_as_many_series_as_the_largest_and_the_rest():
+    pods = tuple(Holder(Kind.POD, f"pod {at}", (at,), (2000 - at) * MIB) for at in range(1000))
+    found = scrape(Reading((CardReading(T4, pods),)))
+    held = {
+        labels: size
+        for (name, labels), size in found.items()
+        if name == "corral_held_bytes" and ("kind", "pod") in labels
+    }
+    assert len(held) == MOST_PROGRAMS + 1
+    assert sum(held.values()) == sum(pod.held for pod in pods)
+    assert value(found, "corral_held_bytes", card="t4", kind="pod", holder=OTHER) == sum(
+        pod.held for pod in pods[MOST_PROGRAMS:]
+    )
+
+
+def test_what_is_left_out_is_unknown_where_one_of_it_is():
+    pods = [Holder(Kind.POD, f"pod {at}", (at,), 1) for at in range(MOST_PROGRAMS)]
+    rest = [Holder(Kind.POD, "a", (1,), 5), Holder(Kind.POD, "b", (2,), None)]
+    found = scrape(Reading((CardReading(T4, (*pods, *rest)),)))
+    assert value(found, "corral_held_unknown", card="t4", kind="pod", holder=OTHER) == 1
+
+
+def test_a_request_counts_once_however_often_it_is_listed():
+    found = served([request(1), request(2)], [request(1), request(2), request(3)], [])
+    assert found["corral_requests_total", "qwen3-8b", "200"] == 3
+    assert found["corral_output_tokens_total", "qwen3-8b"] == 21
+    assert found["corral_request_duration_seconds_count", "qwen3-8b"] == 3
+    assert found["corral_request_duration_seconds_sum", "qwen3-8b"] == 6.0
+    assert found["corral_missed_requests_total",] == 0
+
+
+def test_requests_before_the_exporter_do_not_count():
+    """A restart of it must not look like a burst."""
+    one = Served(["qwen3-8b"])
+    one.take((request(1), request(2)))
+    families = Families()
+    one.write(families)
+    assert [family.name for family in families.all()] == ["corral_missed_requests"]
+
+
+def test_the_buckets_of_a_histogram_add_up():
+    found = served([request(1, seconds=0.25), request(2, seconds=4.0), request(3, seconds=1000.0)])
+    buckets = {
+        labels[1]: count for (name, *labels), count in found.items() if name == "corral_request_duration_seconds_bucket"
+    }
+    assert (buckets["0.25"], buckets["2.5"], buckets["5.0"], buckets["300.0"], buckets["+Inf"]) == (1, 1, 2, 2, 3)
+
+
+def test_a_llama_swap_that_begins_again_is_counted_on():
+    found = served([request(1), request(2), request(3)], [request(1)])
+    assert found["corral_requests_total", "qwen3-8b", "200"] == 4
+
+
+def test_requests_that_left_the_list_unread_are_counted_as_missed():
+    found = served([request(1)], [request(11)])
+    assert found["corral_missed_requests_total",] == 9
+    assert found["corral_requests_total", "qwen3-8b", "200"] == 2
+
+
+def test_a_model_that_the_lock_does_not_have_is_no_label():
+    found = served([request(at, model=f"{at}") for at in range(1, 1000)])
+    assert {labels[0] for name, *labels in found if name == "corral_requests_total"} == {OTHER}
+
+
+def test_a_refused_request_is_no_duration():
+    found = served([request(1, status=429, prompt_s=None)])
+    assert found["corral_requests_total", "qwen3-8b", "429"] == 1
+    assert not [name for name, *_ in found if name.startswith("corral_request_duration")]
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_a_metric_has_a_conventional_name_and_a_sentence(metric):
+    assert re.fullmatch(r"corral(_[a-z]+)+", metric.name)
+    assert not metric.name.endswith(("_total", "_count", "_sum", "_bucket", "_mib", "_ms"))
+    assert metric.help.endswith(".")
+    assert len(set(metric.labels)) == len(metric.labels)
+    assert not {"le", "job", "instance"} & set(metric.labels)
