@@ -17,7 +17,7 @@ FILE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 HEAD = """\
 # Metrics
 
-`corral exporter` serves these at `/metrics`.
+`corral exporter` serves these at `/metrics`; the exporter in a cluster those of the card.
 `make fix` writes this table from `tools/corral/exporter/metric_table.py`.
 
 What is unknown has no series, and a query must not take that for 0.

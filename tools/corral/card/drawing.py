@@ -7,8 +7,7 @@ from string import ascii_lowercase
 
 from corral.exporter.account import CardAccount, Row
 from corral.seating import terminal
-from corral.seating.chart import Chart
-from corral.seating.drawing import Part, parts, span_mib
+from corral.seating.drawing import FREE, RESERVE, Kind, Part
 from corral.seating.terminal import Styled
 from corral.vram.prediction import mib
 
@@ -18,24 +17,42 @@ COLUMNS = ("", "holder", "kind", "promised MiB", "predicted", "measured", "held 
 _UNATTRIBUTED = "?"
 
 
-def draw(account: CardAccount, chart: Chart) -> Iterator[Styled]:
-    """The headline and the bars of *account*, whose promises are those of *chart*."""
-    promised = parts(account.name, chart)
+def draw(account: CardAccount) -> Iterator[Styled]:
+    """The headline and the bars of *account*."""
+    promised, vram = promises(account), mib(account.vram)
     yield account.name, "bold"
-    yield f": {mib(account.vram):,} MiB, {_headline(account)}\n", ""
+    yield f": {vram:,} MiB, {_headline(account)}\n", ""
     yield "promised  ", "dim"
-    span = span_mib(chart.cards[account.name])
-    yield from terminal.bar(promised, _styles(promised), whole=span, end=mib(account.vram))
+    yield from terminal.bar(promised, _styles(promised), whole=sum(part.mib for part in promised), end=vram)
     if account.driver and account.driver.total is not None and account.driver.free is not None:
-        held = _held(account, letters(account, chart), free=account.driver.free)
+        held = _held(account, letters(account), free=account.driver.free)
         yield "\nheld now  ", "dim"
-        yield from terminal.bar(held, _styles(held), whole=sum(part.mib for part in held), end=mib(account.vram))
+        yield from terminal.bar(held, _styles(held), whole=sum(part.mib for part in held), end=vram)
     yield "\n", ""
 
 
-def table(account: CardAccount, chart: Chart) -> list[tuple[str, ...]]:
+def promises(account: CardAccount) -> list[Part]:
+    """The parts of the card that are promised, as ``seating.drawing.parts`` orders them, and what is left."""
+    groups: dict[str, int] = {}
+    for row in account.rows:
+        if row.group:
+            groups[row.group] = max(groups.get(row.group, 0), mib(row.promised or 0))
+    budgets = {row.name: mib(row.promised or 0) for row in account.rows if row.kind == "tenant"}
+    reserve = {row.name: mib(row.promised or 0) for row in account.rows if row.kind == "reserve"}
+    kinds: tuple[tuple[Kind, dict[str, int]], ...] = (("group", groups), ("tenant", budgets), ("reserve", reserve))
+    taken = [(kind, *one) for kind, sizes in kinds for one in sorted(sizes.items(), key=lambda one: (-one[1], one[0]))]
+    left = mib(account.vram) - sum(size for *_, size in taken)
+    return [
+        Part(
+            kind, name, size, 100 * size / mib(account.vram), RESERVE if kind == "reserve" else ascii_lowercase[at % 26]
+        )
+        for at, (kind, name, size) in enumerate(taken)
+    ] + ([Part("free", "free", left, 100 * left / mib(account.vram), FREE)] if left > 0 else [])
+
+
+def table(account: CardAccount) -> list[tuple[str, ...]]:
     """A line for each holder of *account*, under ``COLUMNS``: ``?`` is unknown, ``-`` is nothing."""
-    letter = letters(account, chart)
+    letter = letters(account)
     return [
         (
             letter[row.kind, row.name],
@@ -51,9 +68,9 @@ def table(account: CardAccount, chart: Chart) -> list[tuple[str, ...]]:
     ]
 
 
-def letters(account: CardAccount, chart: Chart) -> dict[tuple[str, str], str]:
+def letters(account: CardAccount) -> dict[tuple[str, str], str]:
     """What stands for each holder in the bars, by kind and name; the models of a group share the group's."""
-    promised: dict[tuple[str, str], str] = {(part.kind, part.name): part.letter for part in parts(account.name, chart)}
+    promised: dict[tuple[str, str], str] = {(part.kind, part.name): part.letter for part in promises(account)}
     free = iter([one for one in ascii_lowercase if one not in promised.values()] * len(account.rows))
     found: dict[tuple[str, str], str] = {}
     for row in account.rows:
@@ -84,7 +101,7 @@ def _held(account: CardAccount, letter: dict[tuple[str, str], str], *, free: int
     vram = mib(account.vram)
     taken = [(row, mib(row.held)) for row in account.rows if row.held]
     shown = [_part(row, size, letter[row.kind, row.name], vram) for row, size in taken]
-    return [*shown, Part("free", "free", mib(free), 100 * mib(free) / vram, ".")] if free or not shown else shown
+    return [*shown, Part("free", "free", mib(free), 100 * mib(free) / vram, FREE)] if free or not shown else shown
 
 
 def _part(row: Row, size: int, letter: str, vram: int) -> Part:

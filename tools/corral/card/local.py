@@ -7,6 +7,7 @@ from pathlib import Path
 from corral.engine import engine_process, stack
 from corral.exporter import account, holders
 from corral.exporter.account import CardAccount, CardPromise, ModelPromise
+from corral.exporter.attribution import OnThisMachine
 from corral.lock.lock import Lock, LockEntry
 from corral.seating import chart as charts
 from corral.seating.chart import Chart
@@ -15,7 +16,7 @@ from corral.vram.prediction import MIB
 
 def read(lock: Lock, state: Path) -> tuple[CardAccount, ...]:
     """The account of every card of *lock*; engines are those of the local stack of the state folder *state*."""
-    return account.of(promises(lock), holders.read(lambda: _models(state)))
+    return account.of(promises(lock), holders.read(lambda: OnThisMachine(_models(state))))
 
 
 def promises(lock: Lock) -> dict[str, CardPromise]:

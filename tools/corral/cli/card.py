@@ -6,15 +6,18 @@ model of the local stack, to a pod, or to this machine; one that is not visible 
 accounts for is not attributed.  Unknown is `?` (JSON: null, with a code), never 0.
 
 It only reads, loads no model, and works with a stale lock.  On one machine no process can be assigned to a tenant: all
-that is no model is compared with the sum of the budgets and the reserve.  Exit code 1 when a model, or the other
-programs together, hold more than they were promised, or when the driver does not answer as it should; without
-nvidia-smi there is no card here, and that is 0.
+that is no model is compared with the sum of the budgets and the reserve.  In a cluster (--context) the exporter of the
+card's node knows the tenant of each pod; --namespace is the exporter's.
+
+Exit code 1 when a model, a tenant, or the other programs together, hold more than they were promised, or when the
+driver does not answer as it should; without nvidia-smi there is no card here, and that is 0.
 
 examples:
   corral card
   corral card --watch                   every 2 s, until Ctrl-C
   corral card --json | jq '.cards[].holders[] | select(.over > 0)'
   corral card --watch 10 --json         one document a line
+  corral card --context homelab
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from corral import output, paths
 from corral.card import drawing, local
@@ -32,10 +35,6 @@ from corral.errors import ExitCode
 from corral.exporter.account import CardAccount
 from corral.exporter.errors import DriverFault
 from corral.lock import lock as locks
-from corral.seating import chart as charts
-
-if TYPE_CHECKING:
-    from corral.lock.lock import Lock
 
 _NO_CARD = frozenset({DriverFault.MISSING.value})
 
@@ -46,17 +45,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch", nargs="?", type=every, const=2, metavar="SECONDS", help="again and again (default: 2)"
     )
+    options.add_cluster(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    state = paths.state_dir()
-    lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
+    read = _reader(args)
     while True:
-        accounts = local.read(lock, state)
-        _show(lock, accounts, args)
+        accounts = read()
+        _show(accounts, args)
         if args.watch is None:
             return _code(accounts)
         time.sleep(args.watch)
+
+
+def _reader(args: argparse.Namespace) -> Callable[[], tuple[CardAccount, ...]]:
+    """What reads the cards: of this machine, or of the cluster that *args* name."""
+    if target := options.cluster(args):
+        from corral.card import remote
+        from corral.cluster.client import connect
+
+        cluster = connect(target.kubeconfig, target.context)
+        return lambda: remote.read(cluster, namespace=args.namespace or remote.NAMESPACE).cards
+    state = paths.state_dir()
+    lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
+    return lambda: local.read(lock, state)
 
 
 def _code(accounts: tuple[CardAccount, ...]) -> ExitCode:
@@ -64,16 +76,15 @@ def _code(accounts: tuple[CardAccount, ...]) -> ExitCode:
     return ExitCode.FAILED if wrong else ExitCode.OK
 
 
-def _show(lock: Lock, accounts: tuple[CardAccount, ...], args: argparse.Namespace) -> None:
+def _show(accounts: tuple[CardAccount, ...], args: argparse.Namespace) -> None:
     if args.json:
         document = {"at": round(time.time(), 3), "cards": [one.as_json() for one in accounts]}
         output.data(json.dumps(document, indent=None if args.watch else 2, ensure_ascii=False))
         return
-    chart = charts.of(lock)
     if args.watch:
         output.clear()
     for one in accounts:
-        output.styled(list(drawing.draw(one, chart)))
-        output.table(drawing.COLUMNS, drawing.table(one, chart))
+        output.styled(list(drawing.draw(one)))
+        output.table(drawing.COLUMNS, drawing.table(one))
     for problem in dict.fromkeys(one.problem for one in accounts if one.problem):
         output.info(f"held: {problem}")

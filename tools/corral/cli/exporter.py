@@ -24,6 +24,7 @@ from corral.card import local
 from corral.cli import options
 from corral.engine import stack
 from corral.errors import CannotRun, ExitCode
+from corral.exporter.account import CardAccount
 from corral.exporter.llama_swap import LlamaSwap
 from corral.lock import lock as locks
 
@@ -43,33 +44,32 @@ def run(args: argparse.Namespace) -> int:
     import prometheus_client
 
     from corral.exporter.metrics import Exporter
+    from corral.exporter.server import serving
 
     state = paths.state_dir()
     lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
-    registry = prometheus_client.CollectorRegistry(auto_describe=False)
+
+    def accounts() -> tuple[CardAccount, ...]:
+        return local.read(lock, state)
+
     exporter = Exporter(
-        seal=lock.seal,
-        models=lock.models,
-        accounts=lambda: local.read(lock, state),
-        find_llama_swap=lambda: _llama_swap(state),
+        seal=lock.seal, models=lock.models, accounts=accounts, find_llama_swap=lambda: _llama_swap(state)
     )
-    registry.register(exporter)
     if args.once:
+        registry = prometheus_client.CollectorRegistry(auto_describe=False)
+        registry.register(exporter)
         output.data(prometheus_client.generate_latest(registry).decode())
         return ExitCode.OK
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     try:
-        server, thread = prometheus_client.start_http_server(args.port, args.listen, registry)
+        with serving((args.listen, args.port), exporter, lambda: {"cards": [one.as_json() for one in accounts()]}):
+            output.info(f"http://{args.listen}:{args.port}/metrics   Stop it: Ctrl-C")
+            ended.wait()
     except OSError as error:
         message = f"{args.listen}:{args.port} cannot be listened on: {error.strerror or error}."
         raise CannotRun(message, next_step="corral exporter --port N") from None
-    output.info(f"http://{args.listen}:{args.port}/metrics   Stop it: Ctrl-C")
-    ended.wait()
-    server.shutdown()
-    thread.join()
-    server.server_close()
     return ExitCode.OK
 
 

@@ -1,5 +1,21 @@
-"""Reads who holds the memory of the cards: NVIDIA's driver → process → container → pod.
+"""Reads who holds the memory of the cards: NVIDIA's driver → process → container → pod → tenant.
 
-One flat package, standard library only, relative imports only, like the agent: Terraform can mount these files from a
-ConfigMap.  What it cannot find out is None with a code for the reason, and never 0.
+One flat package, relative imports only, like the agent: Terraform mounts these files from a ConfigMap, and beside them
+prometheus_client as its wheel, and runs ``python3 -m exporter config.json`` on a stock Python image.  `corral card` and
+`corral exporter` are the same code.  What it cannot find out is None with a code for the reason, and never 0.
+
+The configuration is one JSON file.  Every key is required, and no other key is accepted::
+
+    {
+      "version": 1,
+      "listen": {"host": "0.0.0.0", "port": 9460},
+      "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
+      "driver_pid_namespace": null,                      whose pids the driver reports; null: the kernel's first
+      "seal": "<of the lock>",
+      "cards": {"<card>": {
+        "vram_bytes": 1, "reserve_bytes": 1,
+        "tenants": {"<tenant>": {"budget_bytes": 1, "namespace": "<or null>", "selector": "<or null>"}},
+        "models": {"<id>": {"group": "main", "seat_bytes": 1, "predicted_bytes": 1, "measured_bytes": null}}
+      }}
+    }
 """

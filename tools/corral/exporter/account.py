@@ -42,8 +42,7 @@ class Row:
     """One line of the account; all figures in bytes, None where there is none or it is unknown.
 
     Attributes:
-        kind: of the holder; a ``tenant`` and the ``reserve`` are promised memory that this machine's processes cannot
-            be assigned to.
+        kind: of the holder; outside of a cluster no process can be assigned to a ``tenant``.
         name: the model's id, the tenant, or what the driver knows.
         group: of a model.
         promised: what the seating keeps for it: a model's seat, a tenant's budget.
@@ -97,7 +96,7 @@ class CardAccount:
 
     @property
     def over(self) -> tuple[Row, ...]:
-        """The models that hold more than their promise: the difference is missing for another holder."""
+        """The models and tenants that hold more than their promise: the difference is missing for another holder."""
         return tuple(row for row in self.rows if row.over)
 
     @property
@@ -145,8 +144,8 @@ def _account(name: str, card: CardPromise, cards: int, reading: Reading, found: 
     if found and found.card.total not in (None, card.vram):
         problem = f"{name} has {card.vram // _MIB:,} MiB in the catalog, {found.card.total // _MIB:,} by the driver."
     rows = (
-        *_model_rows(card, found, certain=reading.attributes),
-        *(Row("tenant", tenant, promised=budget) for tenant, budget in card.tenants.items()),
+        *_model_rows(card, found, certain=Kind.MODEL in reading.certain),
+        *_tenant_rows(card, found, certain=Kind.TENANT in reading.certain),
         *([Row("reserve", "reserve", promised=card.reserve)] if card.reserve else []),
         *(_other_rows(card, found) if found else ()),
     )
@@ -175,8 +174,17 @@ def _model_rows(card: CardPromise, found: CardReading | None, *, certain: bool) 
         )
 
 
+def _tenant_rows(card: CardPromise, found: CardReading | None, *, certain: bool) -> Iterator[Row]:
+    holding = {one.name: one for one in found.holders if one.kind is Kind.TENANT} if found else {}
+    for tenant, budget in card.tenants.items():
+        holder = holding.get(tenant)
+        held = holder.held if holder else (0 if found and certain else None)
+        yield Row("tenant", tenant, promised=budget, held=held, pids=holder.pids if holder else ())
+
+
 def _other_rows(card: CardPromise, found: CardReading) -> Iterator[Row]:
     for holder in found.holders:
-        if holder.kind is not Kind.MODEL or holder.name not in card.models:  # a stack may be older than the lock
+        promised = {Kind.MODEL: card.models, Kind.TENANT: card.tenants}.get(holder.kind, {})
+        if holder.name not in promised:  # a stack may be older than the lock
             yield Row(holder.kind.value, holder.name, held=holder.held, pids=holder.pids)
     yield Row("unattributed", "not attributed", held=found.unattributed)

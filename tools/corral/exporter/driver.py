@@ -26,7 +26,8 @@ _CARD_FIELDS = ("uuid", "memory.total", "memory.free", "name")
 _PROCESS_FIELDS = ("gpu_uuid", "gpu_name", "pid", "used_memory", "process_name")
 _NO_FIGURE = re.compile(r"\[[A-Za-z/ ]+\]|")  # "[N/A]", "[Insufficient Permissions]", nothing
 _PROBLEM_CHARACTERS = 300
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
+FIRST_PID_NAMESPACE = 0xEFFFFFFC
+"""PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h"""
 _KILLED_S = 0.1  # for a process to be gone after SIGKILL, unless the kernel holds it
 
 
@@ -82,12 +83,13 @@ def is_installed() -> bool:
     return shutil.which(PROGRAM) is not None
 
 
-def sees_its_pids() -> bool:
+def sees_its_pids(of: int = FIRST_PID_NAMESPACE) -> bool:
     """Whether this process counts pids as the driver does: outside of all containers, or in a pod with ``hostPID``.
 
-    Inside of a container another process may have the number that the driver reports.
+    Inside of a container another process may have the number that the driver reports.  *of* is the number of the pid
+    namespace whose pids that are.
     """
-    return sys.platform != "linux" or pid_namespace() == _FIRST_PID_NAMESPACE
+    return sys.platform != "linux" or pid_namespace() == of
 
 
 def pid_namespace() -> int:

@@ -30,3 +30,11 @@ class DriverUnknown(Exception):
 
 class LlamaSwapUnknown(Exception):
     """What llama-swap or one of its engines does is unknown; the message is a sentence."""
+
+
+class PodsUnknown(Exception):
+    """Which pods the node has is unknown; the message is a sentence."""
+
+
+class Misconfigured(Exception):
+    """The exporter cannot start with its configuration; the message names the rule."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
 
-from . import containers, driver
-from .containers import Container
-from .driver import Card, Process
+from . import driver
+from .driver import Card
 from .errors import DriverUnknown
+
+if TYPE_CHECKING:
+    from .attribution import Attribution
+
+
+_OTHER_PIDS = "The driver's pids are those of another pid namespace: the owners of processes are not known here."
 
 
 class Kind(StrEnum):
@@ -18,12 +23,21 @@ class Kind(StrEnum):
 
     MODEL = "model"
     """An engine of ours."""
+    TENANT = "tenant"
+    """A pod of a tenant of the card."""
     POD = "pod"
-    """A container of Kubernetes."""
+    """A pod that is no tenant's, or of whom that is not certain."""
     PROCESS = "process"
     """A process of this machine that is in no pod."""
     HIDDEN = "hidden"
     """The driver lists it, and it is not visible from here: of another container, another user's, or just ended."""
+
+
+class Owner(NamedTuple):
+    """Whose a process is: ``Holder`` explains the names."""
+
+    kind: Kind
+    name: str
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,7 @@ class Holder:
 
     Attributes:
         kind: what it is.
-        name: the model's id, ``pod UID``, the program, or ``pid N``.
+        name: the id of the model or the tenant, a pod's ``NAMESPACE/NAME`` or ``pod UID``, the program, or ``pid N``.
         pids: of its processes, outside of all containers.
         held: bytes; None: the driver does not report what one of its processes holds.
     """
@@ -68,20 +82,27 @@ class Reading:
     Attributes:
         cards: in the driver's order; empty when ``unknown`` is not.
         unknown: a code for why nothing is known; empty otherwise: a ``DriverFault``, or ``no_cards``.
-        problem: the same in a sentence.
-        attributes: whether the driver's pids are those of this machine; else every holder is hidden.
+        problem: the same in a sentence, or what keeps the owners of processes from being known.
+        certain: the kinds of which one that is no holder holds nothing; of the others that is unknown.  Empty where
+            the driver's pids are not those of this machine, and every holder is hidden.
     """
 
     cards: tuple[CardReading, ...] = ()
     unknown: str = ""
     problem: str = ""
-    attributes: bool = True
+    certain: frozenset[Kind] = frozenset()
 
 
-def read(models: Callable[[], Mapping[int, str]], *, limit_s: float = driver.LIMIT_S) -> Reading:
-    """The cards and their holders; *models* gives the models of our engines by their pids.
+def read(
+    attribution: Callable[[], Attribution],
+    *,
+    limit_s: float = driver.LIMIT_S,
+    pid_namespace: int = driver.FIRST_PID_NAMESPACE,
+) -> Reading:
+    """The cards and their holders, whose owners *attribution* names.
 
-    It asks nvidia-smi twice, with *limit_s* seconds each, and reads /proc; no request reaches llama-swap.
+    It asks nvidia-smi twice, with *limit_s* seconds each; no request reaches llama-swap.  *pid_namespace* is the one
+    whose pids the driver reports.
     """
     try:
         cards = driver.cards(limit_s=limit_s)
@@ -90,37 +111,16 @@ def read(models: Callable[[], Mapping[int, str]], *, limit_s: float = driver.LIM
         return Reading(unknown=error.fault, problem=str(error))
     if not cards:
         return Reading(unknown="no_cards", problem=f"{driver.PROGRAM} lists no card.")
-    attributes = driver.sees_its_pids()
-    engines = models() if attributes else {}
+    found = attribution() if driver.sees_its_pids(pid_namespace) else None
     by_card: dict[str, list[Holder]] = {card.uuid: [] for card in cards}
     for process in processes:
-        holder = _holder(process, engines) if attributes else _hidden(process)
-        by_card.setdefault(process.card, []).append(holder)
+        owner = found.owner(process) if found else Owner(Kind.HIDDEN, f"pid {process.pid}")
+        by_card.setdefault(process.card, []).append(Holder(*owner, (process.pid,), process.used))
     return Reading(
         tuple(CardReading(card, _merged(by_card[card.uuid])) for card in cards),
-        attributes=attributes,
+        problem=found.problem if found else _OTHER_PIDS,
+        certain=found.certain() if found else frozenset(),
     )
-
-
-def _holder(process: Process, models: Mapping[int, str]) -> Holder:
-    pids = (process.pid,)
-    if model := models.get(process.pid):
-        return Holder(Kind.MODEL, model, pids, process.used)
-    cgroups = containers.read_cgroups(process.pid)
-    if cgroups is None:
-        return _hidden(process)
-    if container := containers.container_of(cgroups):
-        return Holder(Kind.POD, _pod_name(container), pids, process.used)
-    program = PurePosixPath(process.program.partition(" ")[0]).name
-    return Holder(Kind.PROCESS, program or f"pid {process.pid}", pids, process.used)
-
-
-def _hidden(process: Process) -> Holder:
-    return Holder(Kind.HIDDEN, f"pid {process.pid}", (process.pid,), process.used)
-
-
-def _pod_name(container: Container) -> str:
-    return f"pod {container.pod_uid}"
 
 
 def _merged(holders: list[Holder]) -> tuple[Holder, ...]:

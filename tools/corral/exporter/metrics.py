@@ -150,7 +150,7 @@ class Exporter(Collector):
         seal: of the lock.
         models: ids of the lock.
         accounts: reads the cards.
-        find_llama_swap: the llama-swap that runs now; None: none does.
+        find_llama_swap: the llama-swap that runs now, None: none does; without it, this exporter reads none.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Exporter(Collector):
         seal: str,
         models: Collection[str],
         accounts: Callable[[], tuple[CardAccount, ...]],
-        find_llama_swap: Callable[[], LlamaSwap | None],
+        find_llama_swap: Callable[[], LlamaSwap | None] | None,
     ) -> None:
         self._seal, self._accounts, self._find = seal, accounts, find_llama_swap
         self._served = Served(models)
@@ -174,12 +174,12 @@ class Exporter(Collector):
                 accounts = self._accounts()
             for account in accounts:
                 _write_account(account, families)
-            with families.timed("llama-swap"):
-                self._write_llama_swap(families)
+            if self._find:
+                with families.timed("llama-swap"):
+                    self._write_llama_swap(self._find(), families)
         yield from families.all()
 
-    def _write_llama_swap(self, families: Families) -> None:
-        client = self._find()
+    def _write_llama_swap(self, client: LlamaSwap | None, families: Families) -> None:
         residents: tuple[Resident, ...] = ()
         listed: tuple[Request, ...] = ()
         try:

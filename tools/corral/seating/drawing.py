@@ -10,7 +10,9 @@ from typing import Literal
 from corral.seating.chart import CardChart, Chart
 
 Kind = Literal["group", "tenant", "reserve", "free"]
-_LETTERS = {"reserve": "#", "free": "."}
+RESERVE, FREE = "#", "."
+"""What stands for the reserve, and for what is free."""
+_LETTERS = {"reserve": RESERVE, "free": FREE}
 
 
 @dataclass(frozen=True)

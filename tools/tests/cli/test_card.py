@@ -19,7 +19,7 @@ CATALOG = ["--catalog", str(DEMO)]
 
 @pytest.fixture
 def smi(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "pid_namespace", lambda: driver._FIRST_PID_NAMESPACE)
+    monkeypatch.setattr(driver, "pid_namespace", lambda: driver.FIRST_PID_NAMESPACE)
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 

@@ -27,7 +27,7 @@ def running(tmp_path_factory):
 def card(running, tmp_path, monkeypatch, capsys):
     """Runs `corral card --json`, where the driver lists *rows* (pid, MiB) on a card with *free* MiB: code, holders."""
     monkeypatch.setenv("CORRAL_STATE", str(running[1]))
-    monkeypatch.setattr(driver, "pid_namespace", lambda: driver._FIRST_PID_NAMESPACE)
+    monkeypatch.setattr(driver, "pid_namespace", lambda: driver.FIRST_PID_NAMESPACE)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
     def run(*rows, free=3000):

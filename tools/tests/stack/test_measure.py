@@ -60,7 +60,7 @@ def measured(catalog, capsys):
 @pytest.fixture
 def nvidia_says(tmp_path, monkeypatch):
     """Puts an nvidia-smi on PATH that lists *used* MiB for the engine of *model*."""
-    monkeypatch.setattr(driver, "pid_namespace", lambda: driver._FIRST_PID_NAMESPACE)
+    monkeypatch.setattr(driver, "pid_namespace", lambda: driver.FIRST_PID_NAMESPACE)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
     def say(model: str, used: object) -> None:

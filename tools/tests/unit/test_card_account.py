@@ -9,6 +9,7 @@ from corral.exporter import account
 from corral.exporter.driver import Card
 from corral.exporter.holders import CardReading, Holder, Kind, Reading
 from corral.seating import chart as charts
+from corral.seating.drawing import parts
 from tests.support import seating_locks
 
 MIB = 1 << 20
@@ -26,7 +27,7 @@ def holder(kind, name, held_mib, pid=1):
 
 def reading(free_mib, *holders, total_mib=15360, **more):
     card = Card("GPU-1", "Tesla T4", total_mib * MIB, None if free_mib is None else free_mib * MIB)
-    return Reading((CardReading(card, holders),), **more)
+    return Reading((CardReading(card, holders),), **{"certain": frozenset({Kind.MODEL})} | more)
 
 
 def t4(found):
@@ -88,7 +89,7 @@ def test_a_process_without_a_figure_leaves_its_model_unknown_and_the_sum_known()
 
 
 def test_where_the_pids_are_those_of_another_namespace_no_model_holds_0():
-    found = rows(reading(8000, holder(Kind.HIDDEN, "pid 7", 5000), attributes=False))
+    found = rows(reading(8000, holder(Kind.HIDDEN, "pid 7", 5000), certain=frozenset()))
     assert {found[name].held for name in ("qwen3-8b", "gemma", "embed")} == {None}
     assert found["pid 7"].held == 5000 * MIB
 
@@ -122,16 +123,22 @@ def test_a_card_of_another_size_is_reported():
 
 
 def test_the_table_shows_unknown_as_a_question_mark_and_never_as_0():
-    table = drawing.table(t4(Reading(unknown="hanging", problem="a test")), charts.of(LOCK))
+    table = drawing.table(t4(Reading(unknown="hanging", problem="a test")))
     held = {line[1]: line[6] for line in table}
     assert held == {"qwen3-8b": "?", "gemma": "?", "embed": "?", "immich-ml": "?", "frigate": "?", "reserve": "-"}
 
 
+def test_the_promises_are_drawn_as_by_corral_seat():
+    chart = charts.of(LOCK)
+    drawn = [(part.kind, part.name, part.mib, part.letter) for part in drawing.promises(t4(reading(2000)))]
+    assert drawn == [(part.kind, part.name, part.mib, part.letter) for part in parts("t4", chart)]
+
+
 def test_a_letter_stands_for_the_same_holder_in_both_bars():
     found = t4(reading(2000, holder(Kind.MODEL, "gemma", 5100), holder(Kind.PROCESS, "python3", 5000)))
-    drawn = "".join(text for text, _ in drawing.draw(found, charts.of(LOCK))).splitlines()[1:3]
+    drawn = "".join(text for text, _ in drawing.draw(found)).splitlines()[1:3]
     promised, held = (line[len("promised  ") :] for line in drawn)
-    letters = drawing.letters(found, charts.of(LOCK))
+    letters = drawing.letters(found)
     assert letters["model", "gemma"] == letters["model", "qwen3-8b"]
     assert letters["model", "gemma"] in promised
     assert letters["model", "gemma"] in held

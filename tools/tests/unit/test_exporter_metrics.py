@@ -48,6 +48,10 @@ def scrape(reading: Reading) -> dict[tuple[str, frozenset[tuple[str, str]]], flo
     }
 
 
+def reading(holders):
+    return Reading((CardReading(T4, holders),), certain=frozenset({Kind.MODEL}))
+
+
 def value(found, name, **labels):
     return found.get((name, frozenset(labels.items())))
 
@@ -70,7 +74,7 @@ def served(*lists):
 
 
 def test_the_ballooned_tenant_is_a_series_beside_its_neighbours_promise():
-    found = scrape(Reading((CardReading(T4, (Holder(Kind.PROCESS, "python3", (1,), 10726 * MIB),)),)))
+    found = scrape(reading((Holder(Kind.PROCESS, "python3", (1,), 10726 * MIB),)))
     assert value(found, "corral_held_bytes", card="t4", kind="process", holder="python3") == 10726 * MIB
     assert value(found, "corral_promised_bytes", card="t4", kind="tenant", holder="immich-ml") == 2100 * MIB
     assert value(found, "corral_others_held_bytes", card="t4") == 10726 * MIB
@@ -89,21 +93,21 @@ def test_without_the_driver_no_series_of_what_is_held_exists_and_the_reason_does
 
 
 def test_a_process_without_a_figure_is_unknown_and_not_0():
-    found = scrape(Reading((CardReading(T4, (Holder(Kind.HIDDEN, "pid 7", (7,), None),)),)))
+    found = scrape(reading((Holder(Kind.HIDDEN, "pid 7", (7,), None),)))
     labels = {"card": "t4", "kind": "hidden", "holder": "pid 7"}
     assert value(found, "corral_held_unknown", **labels) == 1
     assert value(found, "corral_held_bytes", **labels) is None
 
 
 def test_without_llama_swap_it_is_down_and_the_card_is_known_all_the_same():
-    found = scrape(Reading((CardReading(T4, ()),)))
+    found = scrape(reading(()))
     assert value(found, "corral_llama_swap_up") == 0
     assert value(found, "corral_card_free_bytes", card="t4") == 4634 * MIB
 
 
 def test_a_thousand_pods_are_as_many_series_as_the_largest_and_the_rest():
     pods = tuple(Holder(Kind.POD, f"pod {at}", (at,), (2000 - at) * MIB) for at in range(1000))
-    found = scrape(Reading((CardReading(T4, pods),)))
+    found = scrape(reading(pods))
     held = {
         labels: size
         for (name, labels), size in found.items()
@@ -119,7 +123,7 @@ def test_a_thousand_pods_are_as_many_series_as_the_largest_and_the_rest():
 def test_what_is_left_out_is_unknown_where_one_of_it_is():
     pods = [Holder(Kind.POD, f"pod {at}", (at,), 1) for at in range(MOST_PROGRAMS)]
     rest = [Holder(Kind.POD, "a", (1,), 5), Holder(Kind.POD, "b", (2,), None)]
-    found = scrape(Reading((CardReading(T4, (*pods, *rest)),)))
+    found = scrape(reading((*pods, *rest)))
     assert value(found, "corral_held_unknown", card="t4", kind="pod", holder=OTHER) == 1
 
 

@@ -22,7 +22,7 @@ def row(pid, used, uuid=UUID, card="Tesla T4"):
 
 @pytest.fixture
 def answers(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "pid_namespace", lambda: driver._FIRST_PID_NAMESPACE)
+    monkeypatch.setattr(driver, "pid_namespace", lambda: driver.FIRST_PID_NAMESPACE)
     monkeypatch.setenv("PATH", str(tmp_path))
 
     def respond(out: str = "", *, err: str = "", code: int = 0) -> None:

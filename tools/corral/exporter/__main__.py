@@ -1,0 +1,91 @@
+"""``python3 -m exporter CONFIG``: the exporter of one node of a cluster, until SIGTERM.
+
+``NODE_NAME`` in the environment names the node, and Kubernetes' own variables the API server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import account, driver, holders
+from .account import CardAccount
+from .attribution import OnNode
+from .config import Config, read_config
+from .errors import Misconfigured
+from .holders import Reading
+from .metrics import Exporter
+from .pods import ApiServer, PodNames
+from .server import serving
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM; 2: the configuration cannot be used, 3: the address cannot."""
+    parser = argparse.ArgumentParser(prog="python3 -m exporter", description=__doc__)
+    parser.add_argument("config", metavar="CONFIG", type=Path, help="the configuration, as the package describes it")
+    path, node = parser.parse_args(argv).config, os.environ.get("NODE_NAME", "")
+    try:
+        config = read_config(path)
+    except Misconfigured as error:
+        print(f"exporter: {error}", file=sys.stderr)  # noqa: T201 - a program of its own
+        return 2
+    if not node:
+        print("exporter: NODE_NAME is not set: it is the node whose cards are read.", file=sys.stderr)  # noqa: T201
+        return 2
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    signal.signal(signal.SIGINT, lambda *_: ended.set())
+    cards = NodeCards(config, node)
+    exporter = Exporter(seal=config.seal, models=config.models, accounts=cards.accounts, find_llama_swap=None)
+    try:
+        with serving((config.host, config.port), exporter, cards.as_json) as server:
+            print(f"exporter: listening on port {server.server_port}", flush=True)  # noqa: T201
+            ended.wait()
+    except OSError as error:
+        print(f"exporter: It cannot listen: {error}.", file=sys.stderr)  # noqa: T201
+        return 3
+    return 0
+
+
+class NodeCards:
+    """The cards of this node, each tenant by its pods."""
+
+    def __init__(self, config: Config, node: str) -> None:
+        self._config = config
+        self._node = node
+        self._names = PodNames(ApiServer(node).pods)
+
+    def accounts(self) -> tuple[CardAccount, ...]:
+        """The account of each card now."""
+        return account.of(self._config.promises, self._reading())
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        seal = self._config.seal
+        return {
+            "at": time.time(),
+            "node": self._node,
+            "seal": seal,
+            "cards": [one.as_json() for one in self.accounts()],
+        }
+
+    def _reading(self) -> Reading:
+        return holders.read(
+            self._attribution, pid_namespace=self._config.driver_pid_namespace or driver.FIRST_PID_NAMESPACE
+        )
+
+    def _attribution(self) -> OnNode:
+        tenants = {name: one for card in self._config.tenants.values() for name, one in card.items()}
+        pods = self._names.by_uid()
+        return OnNode(pods, tenants, self._config.engines, self._config.models, self._names.problem)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

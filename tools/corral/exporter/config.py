@@ -1,0 +1,116 @@
+"""The configuration of the exporter of a node, as ``__init__`` describes it; anything else is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .account import CardPromise, ModelPromise
+from .errors import Misconfigured
+from .pods import Selector
+
+_KEYS = {"version", "listen", "engines", "driver_pid_namespace", "seal", "cards"}
+_MODEL = {"group", "seat_bytes", "predicted_bytes", "measured_bytes"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the exporter of a node knows before it reads anything.
+
+    Attributes:
+        host: the address that it listens on.
+        port: the same; 0: any.
+        engines: the pods of llama-swap.
+        driver_pid_namespace: the number of the pid namespace whose pids the driver reports; None: the kernel's first.
+        seal: of the lock.
+        promises: of the node's cards.
+        tenants: the pods of each tenant that has some, by card.
+    """
+
+    host: str
+    port: int
+    engines: Selector
+    driver_pid_namespace: int | None
+    seal: str
+    promises: Mapping[str, CardPromise]
+    tenants: Mapping[str, Mapping[str, Selector]]
+
+    @property
+    def models(self) -> frozenset[str]:
+        """The ids of all models."""
+        return frozenset(model for card in self.promises.values() for model in card.models)
+
+
+def read_config(path: Path) -> Config:
+    """The configuration in the file *path*.
+
+    Raises:
+        Misconfigured: it cannot be read, or breaks a rule.
+    """
+    try:
+        return _config(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise Misconfigured(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Misconfigured(f"{path} is no configuration of the exporter: {error!r}.") from None
+
+
+def _config(read: Mapping[str, Any]) -> Config:
+    _exactly(read, _KEYS)
+    if read["version"] != 1:
+        raise ValueError(f"version {read['version']!r}")
+    _exactly(read["listen"], {"host", "port"})
+    _exactly(read["engines"], {"namespace", "selector"})
+    cards = read["cards"]
+    return Config(
+        str(read["listen"]["host"]),
+        _count(read["listen"]["port"]),
+        Selector.parse(str(read["engines"]["namespace"]), str(read["engines"]["selector"])),
+        _optional(_count, read["driver_pid_namespace"]),
+        str(read["seal"]),
+        {name: _promise(card) for name, card in cards.items()},
+        {name: _tenants(card["tenants"]) for name, card in cards.items()},
+    )
+
+
+def _promise(card: Mapping[str, Any]) -> CardPromise:
+    _exactly(card, {"vram_bytes", "reserve_bytes", "tenants", "models"})
+    return CardPromise(
+        _count(card["vram_bytes"]),
+        _count(card["reserve_bytes"]),
+        {name: _count(tenant["budget_bytes"]) for name, tenant in card["tenants"].items()},
+        {model: _model(one) for model, one in card["models"].items()},
+    )
+
+
+def _model(one: Mapping[str, Any]) -> ModelPromise:
+    _exactly(one, _MODEL)
+    predicted, measured = one["predicted_bytes"], one["measured_bytes"]
+    return ModelPromise(
+        str(one["group"]), _count(one["seat_bytes"]), _optional(_count, predicted), _optional(_count, measured)
+    )
+
+
+def _tenants(tenants: Mapping[str, Any]) -> dict[str, Selector]:
+    for tenant in tenants.values():
+        _exactly(tenant, {"budget_bytes", "namespace", "selector"})
+    named = {name: tenant for name, tenant in tenants.items() if tenant["namespace"] and tenant["selector"]}
+    return {name: Selector.parse(str(one["namespace"]), str(one["selector"])) for name, one in named.items()}
+
+
+def _exactly(read: Mapping[str, Any], keys: set[str]) -> None:
+    if read.keys() != keys:
+        raise ValueError(f"the keys {sorted(read.keys() ^ keys)} are missing or unknown")
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no whole number of 0 or more")
+    return value
+
+
+def _optional(parse: Callable[[object], int], value: object) -> int | None:
+    return None if value is None else parse(value)

@@ -1,0 +1,151 @@
+"""The pods of this node, by the API server: their names, and the labels that tenants of the catalog are found by.
+
+One list for each ``FRESH_S`` at most, with the exporter's own service account (get and list of pods, nothing else).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from .errors import PodsUnknown
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+LIMIT_S = 2.0
+"""Seconds for one page of a list."""
+FRESH_S = 15.0
+"""Seconds that a list is used for."""
+USABLE_S = 120.0
+"""Seconds that the last list is used for while the API server does not answer: pods that are older keep their names."""
+_PAGE = "200"
+_MOST_PAGES = 10
+_MOST_BYTES = 16 << 20
+_STATIC_UID = "kubernetes.io/config.hash"  # a static pod's control group has this in place of the API server's uid
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod; ``uid`` is the one that its control groups have."""
+
+    uid: str
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+
+
+class ApiServer:
+    """The API server of this pod's cluster, at the address that Kubernetes gives every container.
+
+    https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
+    """
+
+    def __init__(self, node: str, *, account: Path = ACCOUNT) -> None:
+        self._node, self._account = node, account
+
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods of the node.
+
+        Raises:
+            PodsUnknown: the API server gave no list of them.
+        """
+        found: list[Pod] = []
+        query = {"fieldSelector": f"spec.nodeName={self._node}", "limit": _PAGE}
+        try:
+            for _ in range(_MOST_PAGES):
+                page = self._get(query)
+                found += map(_pod, page["items"])
+                following = (page.get("metadata") or {}).get("continue")
+                if not following:
+                    return tuple(found)
+                query["continue"] = str(following)
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PodsUnknown(f"The API server gave no list of the pods of {self._node}: {error!r}.") from None
+        raise PodsUnknown(f"The node {self._node} has more than {_MOST_PAGES * int(_PAGE)} pods.")
+
+    def _get(self, query: Mapping[str, str]) -> Any:
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
+        trust = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
+        # Python 3.13 is stricter than the certificates of many clusters: https://github.com/kubernetes-client/python/issues/2394
+        trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        token = (self._account / "token").read_text(encoding="ascii").strip()  # the kubelet replaces it every hour
+        connection = http.client.HTTPSConnection(host, port, timeout=LIMIT_S, context=trust)
+        try:
+            headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+            connection.request("GET", f"/api/v1/pods?{urlencode(query)}", headers=headers)
+            response = connection.getresponse()
+            body = response.read(_MOST_BYTES + 1)
+        finally:
+            connection.close()
+        if response.status != 200 or len(body) > _MOST_BYTES:
+            raise ValueError(f"HTTP {response.status}, {len(body)} bytes")
+        return json.loads(body)
+
+
+class PodNames:
+    """The last list of pods, read again when it is older than ``FRESH_S``."""
+
+    def __init__(self, read: Callable[[], tuple[Pod, ...]], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._read, self._clock = read, clock
+        self._lock = threading.Lock()
+        self._at: float | None = None
+        self._tried_at: float | None = None
+        self._pods: Mapping[str, Pod] = {}
+        self.problem = ""
+        """Why the list is older than it should be, or unknown; empty otherwise."""
+
+    def by_uid(self) -> Mapping[str, Pod] | None:
+        """The pods by their uids; None: they are unknown, as the API server has given no list for ``USABLE_S``."""
+        with self._lock:
+            now = self._clock()
+            if self._tried_at is None or now - self._tried_at >= FRESH_S:
+                self._tried_at = now
+                try:
+                    self._pods, self._at, self.problem = {pod.uid: pod for pod in self._read()}, now, ""
+                except PodsUnknown as error:
+                    self.problem = str(error)
+            return self._pods if self._at is not None and now - self._at < USABLE_S else None
+
+
+@dataclass(frozen=True)
+class Selector:
+    """The pods of a tenant: a namespace and labels (``app=immich-server,tier=web``), as the catalog names them."""
+
+    namespace: str
+    labels: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, namespace: str, labels: str) -> Selector:
+        """From the catalog's text.
+
+        Raises:
+            ValueError: it is no list of ``key=value``.
+        """
+        pairs = [part.partition("=") for part in labels.split(",")]
+        if not all(key and equals and value for key, equals, value in pairs):
+            raise ValueError(f"{labels!r} is no list of labels such as app=name")
+        return cls(namespace, {key: value for key, _, value in pairs})
+
+    def selects(self, pod: Pod) -> bool:
+        """Whether *pod* is one of the tenant's."""
+        return pod.namespace == self.namespace and self.labels.items() <= pod.labels.items()
+
+
+def tenants_of(pod: Pod, tenants: Mapping[str, Selector]) -> tuple[str, ...]:
+    """The names of all *tenants* that select *pod*, sorted: one, none, or by a mistake in the catalog several."""
+    return tuple(sorted(name for name, selector in tenants.items() if selector.selects(pod)))
+
+
+def _pod(listed: Mapping[str, Any]) -> Pod:
+    metadata = listed["metadata"]
+    uid = (metadata.get("annotations") or {}).get(_STATIC_UID) or metadata["uid"]
+    labels = {str(key): str(value) for key, value in (metadata.get("labels") or {}).items()}
+    return Pod(str(uid), str(metadata["namespace"]), str(metadata["name"]), labels)
