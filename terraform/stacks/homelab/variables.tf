@@ -5,6 +5,16 @@ variable "allowed_namespaces" {
   nullable    = false
 }
 
+variable "card_exporter" {
+  description = "The exporter of who holds the card, in a privileged namespace of its own; {} is enough. `scraped_from`: who may read its metrics. Null: none."
+  type = object({
+    namespace            = optional(string, "corral-exporter")
+    scraped_from         = optional(list(string), [])
+    driver_pid_namespace = optional(number)
+  })
+  default = null
+}
+
 variable "catalog" {
   description = "The folder that holds models/*.yaml, cards/*.yaml, images.yaml and lock.json, absolute or relative to this stack."
   type        = string

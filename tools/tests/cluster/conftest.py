@@ -21,7 +21,7 @@ GROUPS = (
     {"test_apply", "test_findings", "test_store_kinds"},
     {"test_door", "test_download_job", "test_new_revision"},
     {"test_faults", "test_manifests", "test_state_backend"},
-    {"test_harness", "test_runbooks"},
+    {"test_card_exporter", "test_harness", "test_runbooks"},
 )
 
 

@@ -178,3 +178,25 @@ run "the_commands_name_what_is_mounted" {
     error_message = "The preflight and the store must be where the pod has them."
   }
 }
+
+run "without_a_word_there_is_no_exporter" {
+  command = plan
+
+  assert {
+    condition     = length(module.card_exporter) == 0
+    error_message = "A pod that reads the node's processes must be asked for."
+  }
+}
+
+run "the_exporter_has_a_namespace_of_its_own" {
+  command = plan
+
+  variables {
+    card_exporter = {}
+  }
+
+  assert {
+    condition     = module.card_exporter[0].namespace == "corral-exporter" && output.namespace == "llama-cpp"
+    error_message = "It must not be beside the models, where only restricted pods are permitted."
+  }
+}

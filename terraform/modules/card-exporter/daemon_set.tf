@@ -1,0 +1,176 @@
+locals {
+  _user   = 10001
+  _folder = "/opt/corral"
+  _nodes  = sort(distinct([for card in values(var.cards) : card.node if card.node != null]))
+}
+
+resource "kubernetes_daemon_set_v1" "card_exporter" {
+  metadata {
+    name      = local.name
+    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
+    labels    = local.labels
+  }
+
+  wait_for_rollout = false # models are served without it
+
+  spec {
+    selector {
+      match_labels = { "app.kubernetes.io/name" = local.name }
+    }
+
+    template {
+      metadata {
+        labels = local.labels
+        annotations = { # both are read once: a change is a new pod
+          "checksum/config"  = sha256(jsonencode(kubernetes_config_map_v1.config.data))
+          "checksum/program" = sha256(jsonencode([kubernetes_config_map_v1.program.data, kubernetes_config_map_v1.program.binary_data]))
+        }
+      }
+
+      spec {
+        automount_service_account_token  = true
+        enable_service_links             = false
+        host_pid                         = true # the driver reports the pids of the node
+        runtime_class_name               = var.runtime_class
+        service_account_name             = kubernetes_service_account_v1.card_exporter.metadata[0].name
+        termination_grace_period_seconds = 10
+
+        security_context {
+          run_as_non_root = true
+          run_as_user     = local._user
+          run_as_group    = local._user
+
+          seccomp_profile {
+            type = "RuntimeDefault"
+          }
+        }
+
+        affinity {
+          node_affinity {
+            required_during_scheduling_ignored_during_execution {
+              node_selector_term {
+                match_expressions {
+                  key      = "kubernetes.io/hostname"
+                  operator = "In"
+                  values   = local._nodes
+                }
+              }
+            }
+          }
+        }
+
+        toleration {
+          key      = "nvidia.com/gpu"
+          operator = "Exists"
+        }
+
+        container {
+          name              = local.name
+          image             = var.image
+          image_pull_policy = "Always"
+          working_dir       = local._folder
+          command           = ["python3", "-m", "exporter", "${local._folder}/config/config.json"]
+
+          env {
+            name  = "PYTHONPATH"
+            value = "${local._folder}/exporter/${local._wheel}"
+          }
+
+          env {
+            name  = "PYTHONDONTWRITEBYTECODE"
+            value = "1"
+          }
+
+          env { # nvidia-smi, and no card: the container's runtime adds the program for this
+            name  = "NVIDIA_DRIVER_CAPABILITIES"
+            value = "utility"
+          }
+
+          env {
+            name  = "NVIDIA_VISIBLE_DEVICES"
+            value = "all"
+          }
+
+          env {
+            name = "NODE_NAME"
+
+            value_from {
+              field_ref {
+                field_path = "spec.nodeName"
+              }
+            }
+          }
+
+          port {
+            name           = "metrics"
+            container_port = local.port
+            protocol       = "TCP"
+          }
+
+          readiness_probe {
+            period_seconds = 10
+
+            http_get {
+              path = "/health"
+              port = "metrics"
+            }
+          }
+
+          liveness_probe {
+            period_seconds    = 30
+            timeout_seconds   = 10
+            failure_threshold = 3
+
+            http_get {
+              path = "/health"
+              port = "metrics"
+            }
+          }
+
+          resources {
+            requests = { cpu = "10m", memory = "48Mi", "ephemeral-storage" = "16Mi" }
+            limits   = { cpu = "500m", memory = "96Mi", "ephemeral-storage" = "32Mi" }
+          }
+
+          security_context {
+            allow_privilege_escalation = false
+            read_only_root_filesystem  = true
+            run_as_non_root            = true # the provider's default is false
+
+            capabilities {
+              drop = ["ALL"]
+            }
+          }
+
+          volume_mount {
+            name       = "program"
+            mount_path = "${local._folder}/exporter"
+            read_only  = true
+          }
+
+          volume_mount {
+            name       = "config"
+            mount_path = "${local._folder}/config"
+            read_only  = true
+          }
+        }
+
+        volume {
+          name = "program"
+
+          config_map {
+            name = kubernetes_config_map_v1.program.metadata[0].name
+          }
+        }
+
+        volume {
+          name = "config"
+
+          config_map {
+            name = kubernetes_config_map_v1.config.metadata[0].name
+          }
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,45 @@
+# In: the metrics, from the named namespaces.  Out: the API server, whose address is the cluster's own affair.
+resource "kubernetes_network_policy_v1" "card_exporter" {
+  metadata {
+    name      = local.name
+    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
+    labels    = local.labels
+  }
+
+  spec {
+    policy_types = ["Ingress", "Egress"]
+    pod_selector {}
+
+    dynamic "ingress" {
+      for_each = length(var.scraped_from) > 0 ? [sort(var.scraped_from)] : [] # a rule without `from` would admit every client
+
+      content {
+        ports {
+          port     = tostring(local.port)
+          protocol = "TCP"
+        }
+
+        dynamic "from" {
+          for_each = ingress.value
+
+          content {
+            namespace_selector {
+              match_labels = { "kubernetes.io/metadata.name" = from.value }
+            }
+          }
+        }
+      }
+    }
+
+    egress {
+      dynamic "ports" {
+        for_each = ["443", "6443"]
+
+        content {
+          port     = ports.value
+          protocol = "TCP"
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,43 @@
+# It lists pods, of every namespace, because the tenants of a card are in several.  Nothing else.
+
+resource "kubernetes_service_account_v1" "card_exporter" {
+  metadata {
+    name      = local.name
+    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
+    labels    = local.labels
+  }
+
+  automount_service_account_token = false # the pod asks for it
+}
+
+resource "kubernetes_cluster_role_v1" "card_exporter" {
+  metadata {
+    name   = "corral-${local.name}"
+    labels = local.labels
+  }
+
+  rule {
+    api_groups = [""]
+    resources  = ["pods"]
+    verbs      = ["get", "list"]
+  }
+}
+
+resource "kubernetes_cluster_role_binding_v1" "card_exporter" {
+  metadata {
+    name   = "corral-${local.name}"
+    labels = local.labels
+  }
+
+  role_ref {
+    api_group = "rbac.authorization.k8s.io"
+    kind      = "ClusterRole"
+    name      = kubernetes_cluster_role_v1.card_exporter.metadata[0].name
+  }
+
+  subject {
+    kind      = "ServiceAccount"
+    name      = kubernetes_service_account_v1.card_exporter.metadata[0].name
+    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
+  }
+}

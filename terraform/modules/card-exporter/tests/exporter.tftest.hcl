@@ -1,0 +1,154 @@
+# What the exporter's pod is, and what it is given.
+
+mock_provider "kubernetes" {}
+
+variables {
+  engines = { namespace = "llama-cpp", selector = "app.kubernetes.io/name=llama-swap" }
+  image   = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+  seal    = "0000000000000000000000000000000000000000000000000000000000000000"
+  seats   = { chat = 7030 }
+  cards = {
+    t4 = {
+      node        = "k8s-node1"
+      vram_mib    = 15360
+      reserve_mib = 512
+      tenants = {
+        immich-ml = { budget_mib = 2100, namespace = "immich", selector = "app=immich-machine-learning" }
+        desktop   = { budget_mib = 100 }
+      }
+    }
+    laptop = { vram_mib = 4096, reserve_mib = 512, tenants = {} }
+  }
+  models = {
+    chat = {
+      intent    = { card = "t4", group = "main" }
+      predicted = { gpu_bytes = 7000000000 }
+      measured  = { gpu_bytes = 6996000000 }
+    }
+  }
+}
+
+run "it_has_host_pids_and_nothing_else" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].host_pid && !coalesce(kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].host_network, false)
+    error_message = "The driver's pids are those of the node."
+  }
+
+  assert {
+    condition = alltrue([for container in kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].container :
+      container.security_context[0].read_only_root_filesystem && !container.security_context[0].allow_privilege_escalation
+      && container.security_context[0].run_as_non_root && container.security_context[0].capabilities[0].drop == tolist(["ALL"])
+      && !contains(keys(container.resources[0].limits), "nvidia.com/gpu")
+    ])
+    error_message = "It must have no capability, no root and no GPU."
+  }
+
+  assert {
+    condition     = kubernetes_cluster_role_v1.card_exporter.rule[0].verbs == tolist(["get", "list"]) && kubernetes_cluster_role_v1.card_exporter.rule[0].resources == tolist(["pods"]) && length(kubernetes_cluster_role_v1.card_exporter.rule) == 1
+    error_message = "It may list pods, and nothing else."
+  }
+
+  assert {
+    condition     = kubernetes_namespace_v1.card_exporter.metadata[0].labels["pod-security.kubernetes.io/enforce"] == "privileged" && kubernetes_namespace_v1.card_exporter.metadata[0].name == "corral-exporter"
+    error_message = "Only a namespace of its own may be without Pod Security."
+  }
+}
+
+run "it_runs_from_its_bare_files_and_one_wheel" {
+  command = plan
+
+  assert {
+    condition     = keys(kubernetes_config_map_v1.program.data) == sort(fileset("../../../tools/corral/exporter", "[^.]*.py")) && contains(keys(kubernetes_config_map_v1.program.data), "__main__.py")
+    error_message = "The exporter's files must be there, all of them and no other."
+  }
+
+  assert {
+    condition     = keys(kubernetes_config_map_v1.program.binary_data) == tolist(["prometheus_client-0.26.0-py3-none-any.whl"])
+    error_message = "The library must be there."
+  }
+
+  assert {
+    condition     = sum([for content in concat(values(kubernetes_config_map_v1.program.data), values(kubernetes_config_map_v1.program.binary_data)) : length(content)]) < 900000
+    error_message = "A ConfigMap holds 1 MiB."
+  }
+}
+
+run "it_is_given_the_promises_of_cards_with_a_node" {
+  command = plan
+
+  assert {
+    condition = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).cards == {
+      t4 = {
+        vram_bytes    = 16106127360
+        reserve_bytes = 536870912
+        tenants = {
+          immich-ml = { budget_bytes = 2202009600, namespace = "immich", selector = "app=immich-machine-learning" }
+          desktop   = { budget_bytes = 104857600, namespace = null, selector = null }
+        }
+        models = { chat = { group = "main", seat_bytes = 7371489280, predicted_bytes = 7000000000, measured_bytes = 6996000000 } }
+      }
+    }
+    error_message = "The promises must be those of the lock, in bytes."
+  }
+
+  assert {
+    condition     = kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].affinity[0].node_affinity[0].required_during_scheduling_ignored_during_execution[0].node_selector_term[0].match_expressions[0].values == toset(["k8s-node1"])
+    error_message = "One pod must run on the node of each card, and none elsewhere."
+  }
+}
+
+run "only_the_named_namespaces_read_it" {
+  command = plan
+
+  variables {
+    scraped_from = ["monitoring"]
+  }
+
+  assert {
+    condition     = flatten([for rule in kubernetes_network_policy_v1.card_exporter.spec[0].ingress : [for from in rule.from : from.namespace_selector[0].match_labels["kubernetes.io/metadata.name"]]]) == ["monitoring"]
+    error_message = "No other namespace may connect."
+  }
+}
+
+run "by_default_no_pod_reads_it" {
+  command = plan
+
+  assert {
+    condition     = length(kubernetes_network_policy_v1.card_exporter.spec[0].ingress) == 0
+    error_message = "No namespace was named."
+  }
+}
+
+run "an_image_without_digest_is_refused" {
+  command = plan
+
+  variables {
+    image = "python:3.13-slim"
+  }
+
+  expect_failures = [var.image]
+}
+
+run "cards_without_a_node_are_refused" {
+  command = plan
+
+  variables {
+    cards  = { laptop = { vram_mib = 4096, reserve_mib = 512, tenants = {} } }
+    models = {}
+    seats  = {}
+  }
+
+  expect_failures = [var.cards]
+}
+
+run "a_folder_without_the_program_is_refused" {
+  command = plan
+
+  variables {
+    program = "/nowhere"
+  }
+
+  expect_failures = [var.program]
+}

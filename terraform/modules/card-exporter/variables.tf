@@ -1,0 +1,91 @@
+variable "cards" {
+  description = "The cards of the lock, by name; one pod runs on the node of each."
+  type = map(object({
+    node        = optional(string)
+    vram_mib    = number
+    reserve_mib = number
+    tenants     = map(object({ budget_mib = number, namespace = optional(string), selector = optional(string) }))
+  }))
+  nullable = false
+
+  validation {
+    condition     = anytrue([for card in values(var.cards) : card.node != null])
+    error_message = "No card names its node. Write it into cards/<card>.yaml, e.g. node: k8s-node1, then run: corral lock"
+  }
+}
+
+variable "driver_pid_namespace" {
+  description = "The number of the pid namespace whose pids the driver reports, where that is not the kernel's first. Null: the first."
+  type        = number
+  default     = null
+}
+
+variable "engines" {
+  description = "The pods of llama-swap: their namespace, and labels as app=name."
+  type        = object({ namespace = string, selector = string })
+  nullable    = false
+}
+
+variable "image" {
+  description = "A Python 3.11 or later, by digest, e.g. \"python:3.13-slim@sha256:…\"."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.image))
+    error_message = "The exporter's image is \"${var.image}\"; it must name a digest (…@sha256: and 64 hexadecimal digits). Run: corral lock"
+  }
+}
+
+variable "models" {
+  description = "The models of the lock, by id."
+  type = map(object({
+    intent    = object({ card = string, group = string })
+    predicted = object({ gpu_bytes = optional(number) })
+    measured  = optional(object({ gpu_bytes = number }))
+  }))
+  nullable = false
+}
+
+variable "namespace" {
+  description = "The namespace that is made for it. Pod Security is off in it, because the pod reads the node's processes."
+  type        = string
+  default     = "corral-exporter"
+  nullable    = false
+}
+
+variable "program" {
+  description = "The folder with the exporter's Python files, absolute, or relative to Terraform's working directory. Null: the one of this clone."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.program == null ? true : fileexists("${var.program}/__main__.py")
+    error_message = "The exporter's folder is \"${coalesce(var.program, "null")}\"; it must hold __main__.py, as tools/corral/exporter does."
+  }
+}
+
+variable "runtime_class" {
+  description = "The RuntimeClass that brings nvidia-smi into the container. Null: the node's default does."
+  type        = string
+  default     = null
+}
+
+variable "scraped_from" {
+  description = "The namespaces whose pods may read the metrics, e.g. [\"monitoring\"]. No other may."
+  type        = list(string)
+  default     = []
+  nullable    = false
+}
+
+variable "seal" {
+  description = "The seal of the lock."
+  type        = string
+  nullable    = false
+}
+
+variable "seats" {
+  description = "The seat of each model in whole MiB, by id: output `seats` of the module seating."
+  type        = map(number)
+  nullable    = false
+}

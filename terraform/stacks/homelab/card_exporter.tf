@@ -1,0 +1,15 @@
+module "card_exporter" {
+  source = "../../modules/card-exporter"
+  count  = var.card_exporter == null ? 0 : 1
+
+  cards                = { for name, card in module.catalog.cards : name => card if name == local._card }
+  driver_pid_namespace = var.card_exporter.driver_pid_namespace
+  engines              = { namespace = local.namespace, selector = "app.kubernetes.io/name=llama-swap" }
+  image                = local.images.fetch
+  models               = module.catalog.models
+  namespace            = var.card_exporter.namespace
+  runtime_class        = var.runtime_class
+  scraped_from         = var.card_exporter.scraped_from
+  seal                 = module.catalog.lock.seal
+  seats                = module.seating.seats
+}

@@ -1,0 +1,163 @@
+"""``python3 -m exporter``: the program of a node, from its bare files and one wheel, as a ConfigMap mounts them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from corral import exporter as package
+from corral import paths
+from corral.exporter import driver
+from corral.exporter.config import read_config
+from corral.exporter.errors import Misconfigured
+from tests.support.fake_nvidia_smi import UUID, install, install_script
+
+MIB = 1 << 20
+WHEEL = next((paths.REPOSITORY / "terraform" / "modules" / "card-exporter").glob("*.whl"))
+CONFIG = {
+    "version": 1,
+    "listen": {"host": "127.0.0.1", "port": 0},
+    "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
+    "driver_pid_namespace": None,
+    "seal": "0" * 64,
+    "cards": {
+        "t4": {
+            "vram_bytes": 15360 * MIB,
+            "reserve_bytes": 512 * MIB,
+            "tenants": {"immich-ml": {"budget_bytes": 2100 * MIB, "namespace": "immich", "selector": "app=ml"}},
+            "models": {
+                "chat": {
+                    "group": "main",
+                    "seat_bytes": 7030 * MIB,
+                    "predicted_bytes": 7030 * MIB,
+                    "measured_bytes": None,
+                }
+            },
+        }
+    },
+}
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts the program; gives its address."""
+    code, processes = tmp_path / "code", []
+    (code / "exporter").mkdir(parents=True)
+    for file in Path(package.__file__).parent.glob("*.py"):
+        shutil.copy(file, code / "exporter")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG | {"driver_pid_namespace": driver.pid_namespace()}))
+
+    def start():
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-s", "-W", "error", "-m", "exporter", str(config)],
+            cwd=code,
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(WHEEL), "NODE_NAME": "node"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return f"http://127.0.0.1:{process.stdout.readline().split()[-1]}"
+
+    yield start
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+        process.stdout.close()
+
+
+def get(address, path):
+    try:
+        with urllib.request.urlopen(f"{address}{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def series(address):
+    families = text_string_to_metric_families(get(address, "/metrics")[1])
+    return {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
+
+
+def test_it_runs_on_a_bare_python_and_tells_programs_and_prometheus_the_same(started, tmp_path):
+    install(tmp_path, f"{UUID}, Tesla T4, {os.getpid()}, 10726, /usr/bin/python3\n")
+    address = started()
+    found = series(address)
+    (card,) = json.loads(get(address, "/card.json")[1])["cards"]
+    (process,) = [one for one in card["holders"] if one["kind"] == "process"]
+    assert process["held"] == 10726 * MIB
+    assert found["corral_held_bytes", "t4", "python3", "process"] == 10726 * MIB
+    assert found["corral_card_used_bytes", "t4"] == card["driver"]["used"] == 13150 * MIB
+    assert "corral_llama_swap_up" not in {name for name, *_ in found}  # this one reads none
+
+
+def test_without_the_api_server_the_card_is_known_and_no_tenant_holds_0(started, tmp_path):
+    install(tmp_path, "")
+    found = series(started())
+    assert found["corral_held_unknown", "t4", "immich-ml", "tenant"] == 1
+    assert found["corral_card_free_bytes", "t4"] == 2210 * MIB
+
+
+def test_a_driver_that_hangs_costs_about_a_second_and_the_rest_answers(started, tmp_path):
+    install_script(tmp_path, "exec sleep 600\n")
+    address = started()
+    assert series(address)["corral_unknown", "t4", "hanging"] == 1
+    assert get(address, "/health") == (200, "OK\n")
+    assert get(address, "/metric")[0] == 404
+
+
+def test_a_crowd_is_turned_away_and_not_queued(started, tmp_path):
+    waiting = tmp_path / "waiting"
+    install_script(tmp_path, f"echo x >>{waiting}; exec sleep 600\n")
+    address, statuses = started(), []
+    crowd = [threading.Thread(target=lambda: statuses.append(get(address, "/metrics")[0])) for _ in range(40)]
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join()
+    assert set(statuses) == {200, 503}
+    assert get(address, "/metrics")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"version": 2}, "version 2"),
+        ({"more": 1}, "'more'"),
+        ({"seal": None, "cards": {"t4": {}}}, "vram_bytes"),
+        ({"listen": {"host": "", "port": "9460"}}, "'9460'"),
+        ({"engines": {"namespace": "a", "selector": "b"}}, "no list of labels"),
+        ({"driver_pid_namespace": -1}, "-1"),
+        ({"driver_pid_namespace": True}, "True"),
+        ({"cards": []}, "AttributeError"),
+    ],
+)
+def test_a_configuration_that_breaks_a_rule_is_refused(tmp_path, changed, reason):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | changed))
+    with pytest.raises(Misconfigured, match=reason):
+        read_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
+def test_what_is_no_configuration_at_all_is_refused(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(Misconfigured, match="is no configuration"):
+        read_config(tmp_path / "config.json")
+
+
+def test_the_wheel_is_the_one_that_is_pinned():
+    digest = hashlib.sha256(WHEEL.read_bytes()).hexdigest()
+    assert f"--hash=sha256:{digest}" in (paths.REPOSITORY / "tools" / "requirements.lock").read_text()
