@@ -7,10 +7,10 @@ accounts for is not attributed.  Unknown is `?` (JSON: null, with a code), never
 
 It only reads, loads no model, and works with a stale lock.  On one machine no process can be assigned to a tenant: all
 that is no model is compared with the sum of the budgets and the reserve.  In a cluster (--context) the exporter of the
-card's node knows the tenant of each pod; --namespace is the exporter's.
+card's node knows the tenant of each pod.
 
 Exit code 1 when a model, a tenant, or the other programs together, hold more than they were promised, or when the
-driver does not answer as it should; without nvidia-smi there is no card here, and that is 0.
+driver does not answer as it should; a machine without nvidia-smi has no card, and that is 0.
 
 examples:
   corral card
@@ -25,7 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from corral import output, paths
 from corral.card import drawing, local
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch", nargs="?", type=every, const=2, metavar="SECONDS", help="again and again (default: 2)"
     )
-    options.add_cluster(parser)
+    options.add_cluster(parser, namespace="where the exporter is (default: corral-exporter)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         accounts = read()
         _show(accounts, args)
         if args.watch is None:
-            return _code(accounts)
+            return _code(accounts, no_card=_NO_CARD if options.cluster(args) is None else frozenset())
         time.sleep(args.watch)
 
 
@@ -71,8 +71,8 @@ def _reader(args: argparse.Namespace) -> Callable[[], tuple[CardAccount, ...]]:
     return lambda: local.read(lock, state)
 
 
-def _code(accounts: tuple[CardAccount, ...]) -> ExitCode:
-    wrong = any(one.over or one.others_over or (one.unknown and one.unknown not in _NO_CARD) for one in accounts)
+def _code(accounts: tuple[CardAccount, ...], *, no_card: Collection[str]) -> ExitCode:
+    wrong = any(one.over or one.others_over or (one.unknown and one.unknown not in no_card) for one in accounts)
     return ExitCode.FAILED if wrong else ExitCode.OK
 
 

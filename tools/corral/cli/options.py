@@ -35,11 +35,13 @@ def add(parser: argparse.ArgumentParser, *names: str) -> None:
         parser.add_argument(name, **_SHARED[name])
 
 
-def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """``--context NAME``, ``--namespace NS``, ``--kubeconfig FILE``."""
+_SERVED = "where llama-swap is (default: the homelab stack's, if it means that context; else llama-cpp)"
+
+
+def add_cluster(parser: argparse.ArgumentParser, *, namespace: str = _SERVED) -> None:
+    """``--context NAME``, ``--namespace NS``, ``--kubeconfig FILE``; *namespace* says what the second one is."""
     group = parser.add_argument_group("in a cluster, instead of the local stack")
     group.add_argument("--context", metavar="NAME", type=_name, help="a context of the kubeconfig")
-    namespace = "where llama-swap is (default: the homelab stack's, if it means that context; else llama-cpp)"
     group.add_argument("--namespace", metavar="NS", type=_name, help=namespace)
     kubeconfig = "the kubeconfig (default: the applied stack's, else KUBECONFIG, else ~/.kube/config)"
     group.add_argument("--kubeconfig", metavar="FILE", type=Path, help=kubeconfig)
