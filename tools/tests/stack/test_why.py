@@ -28,6 +28,8 @@ from tests.support.why_command import CLASSES, diagnose, engine_of, fails, send,
 pytestmark = pytest.mark.timeout(120)
 
 LITTLE_MEMORY = ["sh", "-c", 'ulimit -v 1000000; exec "$@"', "sh", str(binaries.llama_server().path)]
+# It stops before it listens: llama-swap ends no load whose engine has accepted the question of its health.
+STOPPED = ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh", str(binaries.llama_server().path)]
 MARKED = re.compile(r'^@produces\("([a-z-]+)"\)$', re.MULTILINE)
 produces = pytest.mark.produces
 
@@ -54,7 +56,7 @@ def stack(tmp_path_factory):
         "swollen": Served(text, engine=LITTLE_MEMORY, more=["-c", "6000000"]),
         "unported": Served(text),
         "sleeper": Served(text),
-        "too-slow": Served(text),
+        "too-slow": Served(text, engine=STOPPED),
         "victim": Served(slow),
         "no-engine": Served(text, engine=["/nowhere/llama-server"]),
         "odd": Served(text, engine=["sh", "-c", "echo the engine has its own idea >&2; exit 3", "sh"]),
@@ -72,7 +74,6 @@ def too_slow(stack):
     responses: list[tuple[int, str]] = []
     request = threading.Thread(target=lambda: responses.append(send(stack, "too-slow")))
     request.start()
-    os.kill(wait_for(lambda: engine_of(stack, "too-slow"), what="the start of the engine"), signal.SIGSTOP)
     yield lambda: (request.join(), *responses)[1]
     request.join()
 

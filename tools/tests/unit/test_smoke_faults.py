@@ -245,8 +245,8 @@ def test_a_load_may_be_silent_for_longer_than_its_model_afterwards():
 
 
 def test_dripping_bytes_do_not_stretch_the_limit():
-    reason = reason_of(drips, limit_s=0.3)
-    assert reason.startswith("no complete answer within 0.3 s: ")
+    reason = reason_of(drips, limit_s=3.0)
+    assert reason.startswith("no complete answer within 3 s: ")
     assert "bytes arrived, and no end" in reason
 
 
