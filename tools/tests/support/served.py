@@ -23,12 +23,11 @@ from corral.agent.store import Store
 from corral.engine import binaries, ports, stack
 from corral.engine.door import SWAP_KEY, Door
 from corral.engine.launch import Programs
-from corral.paths import REPOSITORY
 from tests.support.door import configuration
 from tests.support.engine_process import free_port
 from tests.support.locks import write_sealed
+from tests.support.preflight import without_limits
 
-PREFLIGHT = REPOSITORY / "terraform" / "modules" / "llama-swap-config" / "preflight.sh"
 _LARGE = 10 << 20  # bytes; such a file is one for all models, and no test may write to it
 
 
@@ -91,7 +90,8 @@ def served(folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15
     own_port = free_port()
     first = ports.for_engines(len(models) + 1, own_port) + 1
     door = Door(own_port, swap_port=first - 1)
-    config = _config(models, sha256, store, first, load_limit_s)
+    preflight = without_limits(folder / "preflight")  # it leaves out holders that a busy machine finds too late
+    config = _config(models, sha256, store, preflight, first, load_limit_s)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORRAL_VRAM_SOURCE", card or "false")
         running, _ = stack.start(
@@ -154,6 +154,7 @@ def _config(
     models: Mapping[str, Served],
     sha256: Mapping[str, str],
     store: Path,
+    preflight: Path,
     first_port: int,
     load_limit_s: int,
 ) -> str:
@@ -165,7 +166,7 @@ def _config(
         group["members"].append(model)
     entries = {
         model: {
-            "cmd": _command(model, one, store),
+            "cmd": _command(model, one, store, preflight),
             "proxy": "http://127.0.0.1:${PORT}",
             "concurrencyLimit": one.limit,
             "metadata": {"sha256": [sha256[model]]},
@@ -186,8 +187,8 @@ def _config(
     )
 
 
-def _command(model: str, one: Served, store: Path) -> str:
+def _command(model: str, one: Served, store: Path, preflight: Path) -> str:
     engine = [*(one.engine or [str(binaries.llama_server().path)]), "-m", f"{store}/{model}/model.gguf", "-c", "512"]
     plain = ["-np", "1", "-fit", "off", "--cache-ram", "0", "--offline", "--host", "127.0.0.1"]
-    front = [str(PREFLIGHT), "--model", model, "--need-mib", str(one.need_mib), "--"]
+    front = [str(preflight), "--model", model, "--need-mib", str(one.need_mib), "--"]
     return f"{shlex.join([*front, *engine, *plain, *one.more])} --port ${{PORT}}"
