@@ -15,8 +15,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
 from pathlib import Path
 
 from corral import output, paths
@@ -44,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     import prometheus_client
 
     from corral.exporter.metrics import Exporter
-    from corral.exporter.server import serving
+    from corral.exporter.server import serve_until_signal
 
     state = paths.state_dir()
     lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
@@ -60,13 +58,14 @@ def run(args: argparse.Namespace) -> int:
         registry.register(exporter)
         output.data(prometheus_client.generate_latest(registry).decode())
         return ExitCode.OK
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    address = f"http://{args.listen}:{args.port}/metrics   Stop it: Ctrl-C"
     try:
-        with serving((args.listen, args.port), exporter, lambda: {"cards": [one.as_json() for one in accounts()]}):
-            output.info(f"http://{args.listen}:{args.port}/metrics   Stop it: Ctrl-C")
-            ended.wait()
+        serve_until_signal(
+            (args.listen, args.port),
+            exporter,
+            lambda: {"cards": [one.as_json() for one in accounts()]},
+            lambda _port: output.info(address),
+        )
     except OSError as error:
         message = f"{args.listen}:{args.port} cannot be listened on: {error.strerror or error}."
         raise CannotRun(message, next_step="corral exporter --port N") from None

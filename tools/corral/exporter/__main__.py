@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +21,7 @@ from .errors import Misconfigured
 from .holders import Reading
 from .metrics import Exporter
 from .pods import ApiServer, PodNames
-from .server import serving
+from .server import serve_until_signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,15 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not node:
         print("exporter: NODE_NAME is not set: it is the node whose cards are read.", file=sys.stderr)  # noqa: T201
         return 2
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    signal.signal(signal.SIGINT, lambda *_: ended.set())
     cards = NodeCards(config, node)
     exporter = Exporter(seal=config.seal, models=config.models, accounts=cards.accounts, find_llama_swap=None)
     try:
-        with serving((config.host, config.port), exporter, cards.as_json) as server:
-            print(f"exporter: listening on port {server.server_port}", flush=True)  # noqa: T201
-            ended.wait()
+        serve_until_signal(
+            (config.host, config.port),
+            exporter,
+            cards.as_json,
+            lambda port: print(f"exporter: listening on port {port}", flush=True),  # noqa: T201
+        )
     except OSError as error:
         print(f"exporter: It cannot listen: {error}.", file=sys.stderr)  # noqa: T201
         return 3

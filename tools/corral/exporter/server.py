@@ -1,4 +1,4 @@
-"""Serves metrics, and the account of the cards as JSON, over HTTP; nothing else, and to whom it may concern.
+"""Serves metrics, and the account of the cards as JSON, over HTTP, without a password: no answer has a secret.
 
 /metrics      for Prometheus
 /card.json    for `corral card`
@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 _AT_ONCE = 8
+_ENDS = (signal.SIGINT, signal.SIGTERM)
 _CLIENT_S = 10.0  # for a request to arrive, and for its answer to be taken
 
 
@@ -91,3 +93,22 @@ def serving(address: tuple[str, int], exporter: Collector, cards: Callable[[], A
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def serve_until_signal(
+    address: tuple[str, int], exporter: Collector, cards: Callable[[], Any], announce: Callable[[int], None]
+) -> None:
+    """Serve as ``serving`` does, call *announce* with the port, and return at SIGINT or SIGTERM.  Main thread only.
+
+    Raises:
+        OSError: it cannot listen there.
+    """
+    # Blocked in every thread, and taken from the kernel: a handler runs only when the main thread wakes, and a signal
+    # just before it sleeps in a lock does not wake it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    try:
+        with serving(address, exporter, cards) as server:
+            announce(server.server_port)
+            signal.sigwait(_ENDS)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
