@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 from collections.abc import Iterator
@@ -25,7 +26,12 @@ class Stopped(CannotRun):
 def stop_on_sigterm() -> Iterator[threading.Event]:
     """An event that SIGTERM sets while the block runs (main thread only)."""
     stop = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+
+    def on_sigterm(_number: int, _frame: object) -> None:
+        # A handler may run within the event's own wait(), which holds the lock that set() takes.
+        _thread.start_new_thread(stop.set, ())
+
+    before = signal.signal(signal.SIGTERM, on_sigterm)
     try:
         yield stop
     finally:
