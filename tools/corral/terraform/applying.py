@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _SHOWN = {"apply_start", "apply_progress", "apply_complete", "apply_errored", "provision_errored", "change_summary"}
 _STAYS_S = 10.0  # a finding that disappears within this time needs no end
 _EVERY_S = 1.0
-_AGAIN_S = 5.0  # between two tries to end what is waited for
+_AGAIN_S = 5.0  # between two tries to end what is waited for, or to read a signal
 
 _Received: TypeAlias = str | int | Finding | Exception | None
 """A line of Terraform, the number of a signal, a finding that stays, a bug of the watcher, the end of the output."""
@@ -151,9 +151,10 @@ class _Run:
         """Return when Terraform has ended."""
         while True:
             try:
-                received = self._received.get(timeout=_AGAIN_S if self._is_stopping else None)
+                received = self._received.get(timeout=_AGAIN_S)  # without one, a signal may not wake it
             except Empty:
-                self._end_waiting()
+                if self._is_stopping:
+                    self._end_waiting()
                 continue
             if received is None:
                 return
