@@ -7,6 +7,8 @@ from collections import Counter
 
 import pytest
 
+from corral.exporter import driver
+
 SETTINGS = (
     "CORRAL_API_KEY",
     "CORRAL_ALLOW_HTTP",
@@ -37,6 +39,7 @@ def own_settings(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("HF_HOME", str(own / "hf"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own / "config"))  # llama.cpp reads a config.ini there
     monkeypatch.setenv("CHECKPOINT_DISABLE", "1")
+    monkeypatch.setattr(driver, "LIMIT_S", 60.0)  # a stand-in for nvidia-smi takes its time on a busy machine
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from .errors import DriverFault, DriverUnknown
 
 PROGRAM = "nvidia-smi"
 LIMIT_S = 1.0
-"""Seconds for an answer: a driver that hangs costs one scrape no more."""
+"""Seconds for all answers of one scrape: a driver that hangs costs it no more."""
 _MIB = 1 << 20
 _CARD_FIELDS = ("uuid", "memory.total", "memory.free", "name")
 _PROCESS_FIELDS = ("gpu_uuid", "gpu_name", "pid", "used_memory", "process_name")
@@ -97,11 +97,12 @@ def pid_namespace() -> int:
     return Path("/proc/self/ns/pid").stat().st_ino
 
 
-def cards(*, limit_s: float = LIMIT_S) -> tuple[Card, ...]:
+def cards(*, limit_s: float | None = None) -> tuple[Card, ...]:
     """The cards of this machine, in the driver's order.
 
     Raises:
-        DriverUnknown: nvidia-smi gave no such table within *limit_s* seconds, or two rows have the same uuid.
+        DriverUnknown: nvidia-smi gave no such table within *limit_s* seconds (default: ``LIMIT_S``), or two rows have
+            the same uuid.
     """
     table = _ask(f"--query-gpu={','.join(_CARD_FIELDS)}", limit_s)
     rows = _rows(table, len(_CARD_FIELDS), "cards")
@@ -113,11 +114,11 @@ def cards(*, limit_s: float = LIMIT_S) -> tuple[Card, ...]:
     return found
 
 
-def processes(*, limit_s: float = LIMIT_S) -> tuple[Process, ...]:
+def processes(*, limit_s: float | None = None) -> tuple[Process, ...]:
     """The processes that compute on the cards of this machine; a process on two cards comes twice.
 
     Raises:
-        DriverUnknown: nvidia-smi gave no such table within *limit_s* seconds.
+        DriverUnknown: nvidia-smi gave no such table within *limit_s* seconds (default: ``LIMIT_S``).
     """
     table = _ask(f"--query-compute-apps={','.join(_PROCESS_FIELDS)}", limit_s)
     found = []
@@ -128,11 +129,12 @@ def processes(*, limit_s: float = LIMIT_S) -> tuple[Process, ...]:
     return tuple(found)
 
 
-def _ask(query: str, limit_s: float) -> str:
+def _ask(query: str, limit_s: float | None) -> str:
     """What nvidia-smi prints for *query*.
 
     One that cannot be killed (the kernel waits for the card) is left behind, and none is started beside it.
     """
+    limit_s = LIMIT_S if limit_s is None else limit_s
     with _lock:
         for pid, left in list(_unkillable.items()):
             if left.poll() is None:

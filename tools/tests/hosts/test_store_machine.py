@@ -188,7 +188,7 @@ def test_a_mount_without_options_gets_the_read_ahead_and_the_connections(virtual
 
 def test_all_of_it_is_there_after_a_reboot(room, virtual, variables):
     virtual.put("[nfsd]\nlease-time=10\ngrace-time=10\n", "/etc/nfs.conf.d/zz-test.conf")  # 90 s each otherwise
-    virtual.reboot(seconds=240)
+    virtual.reboot(seconds=600)  # a processor that is emulated, and shared
 
     # In the time of grace a version 4 server opens nothing anew.
     wait_for(

@@ -43,7 +43,8 @@ def test_a_cold_file_is_in_memory_afterwards(one):
     assert cached_bytes(one.published) < SIZE / 2
     found = warmed(one)
     assert found.is_warm
-    assert found.cached_before < SIZE / 2 < found.cached == SIZE == cached_bytes(one.published)
+    # The kernel may drop a page again at any moment.
+    assert found.cached_before < SIZE / 2 < 0.99 * SIZE <= min(found.cached, cached_bytes(one.published))
     assert found.seconds > 0
     assert found.again_seconds is not None
 
@@ -133,7 +134,7 @@ def test_a_memory_cgroup_that_is_large_enough_is_no_error(one):
         done = run_warm(one, *inside)
     assert (done.returncode, done.stderr) == (0, "")
     file, everything = map(json.loads, done.stdout.splitlines())
-    assert file["cached"] == everything["cached"] == SIZE
+    assert 0.99 * SIZE <= file["cached"] == everything["cached"] <= SIZE
 
 
 def test_it_needs_little_memory_of_its_own(one):

@@ -97,9 +97,8 @@ def accounted(proc, tmp_path, monkeypatch):
 
     def read(*rows, pods=PODS):
         install(tmp_path, "".join(f"{UUID}, Tesla T4, {pid}, {mib}, python3\n" for pid, mib in rows))
-        (found,) = account.of(
-            promises, holders.read(lambda: OnNode(pods, TENANTS, ENGINES, list(models), proc=proc), limit_s=30.0)
-        )
+        on_node = OnNode(pods, TENANTS, ENGINES, list(models), proc=proc)
+        (found,) = account.of(promises, holders.read(lambda: on_node))
         return found
 
     return read

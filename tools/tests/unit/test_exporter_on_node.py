@@ -52,7 +52,7 @@ CONFIG = {
 
 @pytest.fixture
 def started(tmp_path):
-    """Starts the program; gives its address."""
+    """Starts the program, which waits for the driver without haste where that answers; gives its address."""
     code, processes = tmp_path / "code", []
     (code / "exporter").mkdir(parents=True)
     for file in Path(package.__file__).parent.glob("*.py"):
@@ -60,7 +60,11 @@ def started(tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG | {"driver_pid_namespace": driver.pid_namespace()}))
 
-    def start():
+    def start(*, hanging=False):
+        text = (code / "exporter" / "driver.py").read_text()
+        assert text.count("\nLIMIT_S = 1.0\n") == 1
+        if not hanging:
+            (code / "exporter" / "driver.py").write_text(text.replace("\nLIMIT_S = 1.0\n", "\nLIMIT_S = 60.0\n"))
         process = subprocess.Popen(
             [sys.executable, "-S", "-s", "-W", "error", "-m", "exporter", str(config)],
             cwd=code,
@@ -113,7 +117,7 @@ def test_without_the_api_server_the_card_is_known_and_no_tenant_holds_0(started,
 
 def test_a_driver_that_hangs_costs_about_a_second_and_the_rest_answers(started, tmp_path):
     install_script(tmp_path, "exec sleep 600\n")
-    address = started()
+    address = started(hanging=True)
     assert series(address)["corral_unknown", "t4", "hanging"] == 1
     assert get(address, "/health") == (200, "OK\n")
     assert get(address, "/metric")[0] == 404
@@ -122,7 +126,7 @@ def test_a_driver_that_hangs_costs_about_a_second_and_the_rest_answers(started, 
 def test_a_crowd_is_turned_away_and_not_queued(started, tmp_path):
     waiting = tmp_path / "waiting"
     install_script(tmp_path, f"echo x >>{waiting}; exec sleep 600\n")
-    address, statuses = started(), []
+    address, statuses = started(hanging=True), []
     crowd = [threading.Thread(target=lambda: statuses.append(get(address, "/metrics")[0])) for _ in range(40)]
     for one in crowd:
         one.start()
