@@ -4,6 +4,7 @@ locals {
 
   labels = {
     "app.kubernetes.io/name"       = local.name
+    "app.kubernetes.io/instance"   = var.engines.namespace # by which corral finds the exporter of a llama-swap
     "app.kubernetes.io/component"  = "exporter"
     "app.kubernetes.io/part-of"    = "corral"
     "app.kubernetes.io/managed-by" = "terraform"

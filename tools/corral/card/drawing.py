@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
@@ -85,6 +86,9 @@ def _headline(account: CardAccount) -> str:
     if account.driver.free is None:
         return "what is free is unknown"
     free = f"{mib(account.driver.free):,} MiB free now"
+    if tenants := [row for row in account.over if row.kind == "tenant"]:
+        worst = max(tenants, key=lambda row: row.over)
+        return f"{free}; {worst.name} holds {mib(worst.over):,} MiB more than its promise"
     if not account.others_over or account.others is None:
         return free
     kept = f"{mib(account.others_promised):,} MiB of tenants and reserve"
@@ -93,7 +97,9 @@ def _headline(account: CardAccount) -> str:
 
 def _remark(row: Row) -> str:
     if row.over:
-        return f"{mib(row.over):,} MiB over its promise"
+        since = time.strftime(" since %Y-%m-%d %H:%M", time.localtime(row.over_since)) if row.over_since else ""
+        pods = f", in {', '.join(row.pods)}" if row.pods and row.kind == "tenant" else ""
+        return f"{mib(row.over):,} MiB over its promise{since}{pods}"
     return f"cannot be loaded: {mib(row.short):,} MiB short" if row.short else ""
 
 

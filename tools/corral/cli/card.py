@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch", nargs="?", type=every, const=2, metavar="SECONDS", help="again and again (default: 2)"
     )
-    options.add_cluster(parser, namespace="where the exporter is (default: corral-exporter)")
+    options.add_cluster(parser, namespace="where the exporter is (default: the only one)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def _reader(args: argparse.Namespace) -> Callable[[], tuple[CardAccount, ...]]:
         from corral.cluster.client import connect
 
         cluster = connect(target.kubeconfig, target.context)
-        return lambda: remote.read(cluster, namespace=args.namespace or remote.NAMESPACE).cards
+        return lambda: remote.read(cluster, namespace=args.namespace).cards
     state = paths.state_dir()
     lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
     return lambda: local.read(lock, state)

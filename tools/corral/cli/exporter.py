@@ -23,6 +23,7 @@ from corral.cli import options
 from corral.engine import stack
 from corral.errors import CannotRun, ExitCode
 from corral.exporter.account import CardAccount
+from corral.exporter.excesses import Excesses
 from corral.exporter.llama_swap import LlamaSwap
 from corral.lock import lock as locks
 
@@ -47,8 +48,10 @@ def run(args: argparse.Namespace) -> int:
     state = paths.state_dir()
     lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
 
+    excesses = Excesses()
+
     def accounts() -> tuple[CardAccount, ...]:
-        return local.read(lock, state)
+        return excesses.dated(local.read(lock, state))
 
     exporter = Exporter(
         seal=lock.seal, models=lock.models, accounts=accounts, find_llama_swap=lambda: _llama_swap(state)

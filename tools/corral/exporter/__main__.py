@@ -18,6 +18,7 @@ from .account import CardAccount
 from .attribution import OnNode
 from .config import Config, read_config
 from .errors import Misconfigured
+from .excesses import Excesses
 from .holders import Reading
 from .metrics import Exporter
 from .pods import ApiServer, PodNames
@@ -59,10 +60,11 @@ class NodeCards:
         self._config = config
         self._node = node
         self._names = PodNames(ApiServer(node).pods)
+        self._excesses = Excesses()
 
     def accounts(self) -> tuple[CardAccount, ...]:
         """The account of each card now."""
-        return account.of(self._config.promises, self._reading())
+        return self._excesses.dated(account.of(self._config.promises, self._reading()))
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs."""

@@ -51,6 +51,9 @@ class Row:
         held: what it has on the card now.
         pids: of its processes.
         short: of a model that is not loaded: what its card lacks to load it now, if its group made room; None: unknown.
+        pods: ``NAMESPACE/NAME`` of each pod that its processes are in.
+        over_since: when it was first observed beyond its promise, without a break since then, in seconds since 1970;
+            None: it is not, or no observer runs.
     """
 
     kind: RowKind
@@ -62,6 +65,8 @@ class Row:
     held: int | None = None
     pids: tuple[int, ...] = ()
     short: int | None = None
+    pods: tuple[str, ...] = ()
+    over_since: float | None = None
 
     @property
     def over(self) -> int:
@@ -157,10 +162,10 @@ def _model_rows(card: CardPromise, found: CardReading | None, *, certain: bool) 
     free = found.card.free if found else None
     for model_id, model in card.models.items():
         holder = holding.get(model_id)
-        in_group = sum(
-            holding[one].held or 0 for one, its in card.models.items() if its.group == model.group and one in holding
-        )
-        short = None if free is None or not certain else max(0, model.seat - free - in_group)
+        group = [holding[one].held for one, its in card.models.items() if its.group == model.group and one in holding]
+        known = [held for held in group if held is not None]
+        certainly = certain and len(known) == len(group)
+        short = max(0, model.seat - free - sum(known)) if certainly and free is not None else None
         yield Row(
             "model",
             model_id,
@@ -171,6 +176,7 @@ def _model_rows(card: CardPromise, found: CardReading | None, *, certain: bool) 
             held=holder.held if holder else (0 if found and certain else None),
             pids=holder.pids if holder else (),
             short=0 if holder else short,
+            pods=holder.pods if holder else (),
         )
 
 
@@ -179,12 +185,13 @@ def _tenant_rows(card: CardPromise, found: CardReading | None, *, certain: bool)
     for tenant, budget in card.tenants.items():
         holder = holding.get(tenant)
         held = holder.held if holder else (0 if found and certain else None)
-        yield Row("tenant", tenant, promised=budget, held=held, pids=holder.pids if holder else ())
+        pids, pods = (holder.pids, holder.pods) if holder else ((), ())
+        yield Row("tenant", tenant, promised=budget, held=held, pids=pids, pods=pods)
 
 
 def _other_rows(card: CardPromise, found: CardReading) -> Iterator[Row]:
     for holder in found.holders:
         promised = {Kind.MODEL: card.models, Kind.TENANT: card.tenants}.get(holder.kind, {})
         if holder.name not in promised:  # a stack may be older than the lock
-            yield Row(holder.kind.value, holder.name, held=holder.held, pids=holder.pids)
+            yield Row(holder.kind.value, holder.name, held=holder.held, pids=holder.pids, pods=holder.pods)
     yield Row("unattributed", "not attributed", held=found.unattributed)

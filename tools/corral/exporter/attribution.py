@@ -83,11 +83,12 @@ class OnNode:
         if pod is None:
             self._unnamed = True
             return Owner(Kind.POD, f"pod {container.pod_uid}")
+        name = f"{pod.namespace}/{pod.name}"
         if self.engines.selects(pod):
             model = self._alias(process.pid)
-            return Owner(Kind.MODEL, model) if model in self.models else Owner(Kind.POD, _name(pod))
+            return Owner(Kind.MODEL, model, name) if model in self.models else Owner(Kind.POD, name, name)
         tenants = tenants_of(pod, self.tenants)
-        return Owner(Kind.TENANT, tenants[0]) if len(tenants) == 1 else Owner(Kind.POD, _name(pod))
+        return Owner(Kind.TENANT, tenants[0], name) if len(tenants) == 1 else Owner(Kind.POD, name, name)
 
     def _alias(self, pid: int) -> str:
         try:
@@ -105,7 +106,3 @@ def _owner(process: Process, proc: Path, of_container: Callable[[Container], Own
         return of_container(container)
     program = PurePosixPath(process.program.partition(" ")[0]).name
     return Owner(Kind.PROCESS, program or f"pid {process.pid}")
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.namespace}/{pod.name}"

@@ -35,10 +35,11 @@ class Kind(StrEnum):
 
 
 class Owner(NamedTuple):
-    """Whose a process is: ``Holder`` explains the names."""
+    """Whose a process is: ``Holder`` explains the names; ``pod`` is ``NAMESPACE/NAME``, empty where it has none."""
 
     kind: Kind
     name: str
+    pod: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,14 @@ class Holder:
         name: the id of the model or the tenant, a pod's ``NAMESPACE/NAME`` or ``pod UID``, the program, or ``pid N``.
         pids: of its processes, outside of all containers.
         held: bytes; None: the driver does not report what one of its processes holds.
+        pods: ``NAMESPACE/NAME`` of each pod that its processes are in, sorted.
     """
 
     kind: Kind
     name: str
     pids: tuple[int, ...]
     held: int | None
+    pods: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ def read(attribution: Callable[[], Attribution], *, pid_namespace: int = driver.
     by_card: dict[str, list[Holder]] = {card.uuid: [] for card in cards}
     for process in processes:
         owner = found.owner(process) if found else Owner(Kind.HIDDEN, f"pid {process.pid}")
-        by_card.setdefault(process.card, []).append(Holder(*owner, (process.pid,), process.used))
+        pods = (owner.pod,) if owner.pod else ()
+        holder = Holder(owner.kind, owner.name, (process.pid,), process.used, pods)
+        by_card.setdefault(process.card, []).append(holder)
     return Reading(
         tuple(CardReading(card, _merged(by_card[card.uuid])) for card in cards),
         problem=found.problem if found else _OTHER_PIDS,
@@ -127,7 +132,8 @@ def _merged(holders: list[Holder]) -> tuple[Holder, ...]:
         key = (one.kind, one.name)
         if before := found.get(key):
             held = None if before.held is None or one.held is None else before.held + one.held
-            found[key] = Holder(one.kind, one.name, (*before.pids, *one.pids), held)
+            pods = tuple(sorted({*before.pods, *one.pods}))
+            found[key] = Holder(one.kind, one.name, (*before.pids, *one.pids), held, pods)
         else:
             found[key] = one
     return tuple(sorted(found.values(), key=lambda one: (one.held is not None, -(one.held or 0), one.name)))

@@ -41,6 +41,12 @@ METRICS = {
         Metric("corral_predicted_bytes", "gauge", _HOLDER, "What the engine computed for the model's command line."),
         Metric("corral_measured_bytes", "gauge", _HOLDER, "What a card showed of the model once, by the ledger."),
         Metric("corral_held_bytes", "gauge", _HOLDER, "What the holder has on the card now, by the driver."),
+        Metric(
+            "corral_over_promise_since_timestamp_seconds",
+            "gauge",
+            _HOLDER,
+            "When the holder was first observed beyond its promise, in seconds since 1970; none while it is not.",
+        ),
         Metric("corral_held_unknown", "gauge", _HOLDER, "1 for a holder whose bytes the driver does not report."),
         Metric("corral_others_held_bytes", "gauge", ("card",), "Held by all that is no model of the lock."),
         Metric("corral_others_promised_bytes", "gauge", ("card",), "Kept for others: budgets and reserve."),

@@ -214,7 +214,7 @@ def _write_account(account: CardAccount, families: Families) -> None:
     card = account.name
     if account.unknown:
         families.add("corral_unknown", (card, account.unknown), 1)
-    known = {
+    known: dict[str, float | None] = {
         "corral_card_memory_bytes": account.vram,
         "corral_card_used_bytes": account.used,
         "corral_card_free_bytes": account.driver.free if account.driver else None,
@@ -231,6 +231,7 @@ def _write_account(account: CardAccount, families: Families) -> None:
             "corral_predicted_bytes": row.predicted,
             "corral_measured_bytes": row.measured,
             "corral_held_bytes": row.held,
+            "corral_over_promise_since_timestamp_seconds": row.over_since,
         }
         for name, value in figures.items():
             if value is not None:

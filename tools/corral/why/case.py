@@ -125,6 +125,12 @@ class Case:
         return f"{duration(max(0.0, self.facts.now - at))} ago" if at else "at an unknown time"
 
 
+def _has_room(case: Case) -> bool:
+    """Whether the preflight, which refused the load, would find room by now."""
+    rows = [row for card in case.stack.cards if (row := case.facts.row(card))]
+    return bool(case.error.refusal) and any(row.short == 0 for row in rows)
+
+
 def _files_are_usable(case: Case) -> bool:
     return bool(case.facts.files) and not any(file.is_bad for file in case.facts.files)
 
@@ -136,6 +142,7 @@ def _files_were_replaced(case: Case) -> bool:
 
 
 _CHECKS: dict[Reason, Callable[[Case], bool]] = {
+    Reason.OUT_OF_MEMORY: _has_room,
     Reason.FILE_MISSING: _files_are_usable,
     Reason.FILE_DAMAGED: _files_were_replaced,
     Reason.PORT_IN_USE: lambda case: case.facts.can_see_ports and not case.facts.port_holder,

@@ -10,6 +10,7 @@ from corral.engine.engine_process import Engine, Probe
 from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.engine.log_lines import EngineError
 from corral.engine.stack import Leader
+from corral.exporter.account import CardAccount, Row
 from corral.why.command import Command
 from corral.why.files import FileFact
 from corral.why.history import History
@@ -30,6 +31,9 @@ class StackFacts:
     stopped_part: Leader | None = None  # a part that was stopped (SIGSTOP)
     curl: str = "curl"  # the beginning of a command that sends the endpoint a request
     overload: str = ""  # the machine has more work than it can do, in a sentence: a timeout is no proof then
+    cards: tuple[CardAccount, ...] = ()  # as the exporter of their node reports them
+    exporter: str = ""  # its namespace; empty when none knows this llama-swap
+    no_account: str = ""  # why there are no ``cards``, in a sentence; empty when there are, or they were not asked for
     has_nvidia_smi: bool = False  # the preflight queries nvidia-smi, and it is installed
     no_engine: str = ""  # why no llama-server can be started; empty when one can, or when llama-swap is running
     no_lock: str = ""  # why the lock cannot be used; empty when it can
@@ -62,6 +66,10 @@ class ModelFacts:
     missing_program: str = ""  # of its command
     missing_evidence: tuple[str, ...] = ()  # each source that gave nothing, and why
     now: float = 0.0  # seconds since 1970
+
+    def row(self, card: CardAccount) -> Row | None:
+        """Its line in the account of *card*; None when it is on another."""
+        return next((row for row in card.rows if (row.kind, row.name) == ("model", self.id)), None)
 
     @property
     def is_abandoned(self) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from corral.card import remote
 from corral.cluster import diagnosis, engine_probe, summary
 from corral.cluster.client import Cluster
 from corral.cluster.collect import collect
@@ -23,7 +24,9 @@ from corral.cluster.served import served
 from corral.cluster.snapshot import SERVER, is_ready, pod_spec
 from corral.cluster.target import ClusterTarget
 from corral.engine.llama_swap import LlamaSwap
+from corral.engine.log_lines import EngineCode
 from corral.errors import CannotRun, Refused
+from corral.exporter.account import CardAccount
 from corral.parallel import read_all, value_of
 from corral.why import command, evidence, history
 from corral.why.case import Case
@@ -115,12 +118,30 @@ class _Investigation:
         probed = engine_probe.probes(self._cluster, self._target, value_of(found, "/running", ()))
         failed = {one.name: partial(evidence.engine_error, client, one) for one in models if one.history.has_engine_log}
         errors = read_all(failed, limit_s=_LIMIT_S)
-        verdicts = []
+        facts = []
         for one in models:
             error = value_of(errors, one.name, None) or history.error_in_common_log(log, one.id, one.history)
             probe = value_of(probed, one.id, None)
-            verdicts.append(self._judged(replace(one, error=error, probe=probe, can_see_processes=False)))
-        return worst_first(verdicts)
+            facts.append(replace(one, error=error, probe=probe, can_see_processes=False))
+        if any(one.error and one.error.code is EngineCode.OUT_OF_MEMORY for one in facts):
+            self._stack = self._with_card()
+        return worst_first(map(self._judged, facts))
+
+    def _with_card(self) -> StackFacts:
+        """The facts of the stack, with who holds its card."""
+        found = read_all({"the account": self._read_card}, limit_s=2 * _LIMIT_S)["the account"]
+        if found.value is None:
+            problem = (
+                found.problem or "the cluster has no exporter for this llama-swap (card_exporter = {} installs it)"
+            )
+            return replace(self._stack, no_account=f"Who holds the card is not known: {problem.rstrip('.')}.")
+        namespace, cards = found.value
+        return replace(self._stack, exporter=namespace, cards=cards)
+
+    def _read_card(self) -> tuple[str, tuple[CardAccount, ...]] | None:
+        """The exporter's namespace and its cards; None: there is no exporter."""
+        namespaces = remote.find(self._cluster, of=self._target.namespace)
+        return (namespaces[0], remote.read(self._cluster, namespace=namespaces[0]).cards) if namespaces else None
 
     def _commands(self) -> dict[str, Command]:
         """How each model is served, from the ConfigMap that the pod mounts."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from corral.door.preflight_line import Record, described
 from corral.engine.log_lines import End, EngineCode
+from corral.why import card_rules
 from corral.why.case import Case
 from corral.why.verdict import Reason, Verdict
 
@@ -83,11 +84,14 @@ def failed(case: Case) -> Verdict | None:
 
 
 def _out_of_memory(case: Case, evidence: list[str]) -> Verdict:
-    if case.error.refusal:
-        return _no_room(case, evidence)
     if case.error.on_host:
         steps = case.steps("memory", "inspect", "smoke")
         return case.verdict(Reason.OUT_OF_MEMORY, "this machine's memory, not a card's", evidence, steps)
+    if by_account := card_rules.no_room(case, evidence):
+        return by_account
+    evidence = [*evidence, case.stack.no_account]
+    if case.error.refusal:
+        return _no_room(case, evidence)
     line = "The engine took more than its seat: the preflight found room, or could not read the card's memory."
     steps = [*_card(case), *case.steps("lock", "seat")]
     return case.verdict(Reason.OUT_OF_MEMORY, "the card", [*evidence, line], steps)

@@ -44,7 +44,7 @@ _COMMANDS: dict[Action, tuple[str, str]] = {  # a line each: in the local stack;
     "kills": (_KILLS, f"{_EXEC}cat /sys/fs/cgroup/memory.events\n{_DESCRIBE}"),
     "listeners": ("ss -ltnp sport = :{engine_port}", f"{_EXEC}cat /proc/net/tcp"),
     "unload": (_UNLOAD, f"{_EXEC}curl -X POST http://127.0.0.1:8080/api/models/unload/{{model}}"),
-    "card": ("nvidia-smi", f"{_EXEC}nvidia-smi"),
+    "card": ("corral card{catalog}", "{card}"),
 }
 
 
@@ -75,8 +75,17 @@ def commands(options: StepOptions, stack: StackFacts, *actions: Action, **values
         known["kubectl"] = kubectl(target.context or "", target.kubeconfig, namespace=target.namespace)
         named = {"context": target.context, "namespace": target.namespace, "kubeconfig": target.kubeconfig}
         known["cluster"] = "".join(_option(name, value) for name, value in named.items())
+        exporter = "".join(_option(name, value) for name, value in (named | {"namespace": stack.exporter}).items())
+        known["card"] = f"corral card{exporter}" if stack.exporter else f"{_EXEC}nvidia-smi".format_map(known)
     templates = [_COMMANDS[action][1 if target else 0] for action in actions]
     return [line.format_map(known) for template in templates for line in template.splitlines()]
+
+
+def for_pod(options: StepOptions, pod: str, verb: str) -> str:
+    """The command ``kubectl`` *verb* for *pod* (``NAMESPACE/NAME``) of the cluster."""
+    namespace, _, name = pod.partition("/")
+    target = options.cluster or ClusterTarget()
+    return kubectl(target.context or "", target.kubeconfig, verb, "pod", name, namespace=namespace)
 
 
 def _option(name: str, value: object) -> str:

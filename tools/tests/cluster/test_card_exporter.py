@@ -6,6 +6,7 @@ The node has no card: a stand-in for nvidia-smi lists the processes that a card 
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from kubernetes import client
@@ -23,19 +24,24 @@ MIB = 1 << 20
 STAND_IN = """#!/usr/bin/python3
 import pathlib, sys
 
-if sys.argv[1].startswith("--query-gpu="):
-    print("GPU-1, 15360, 1000, Tesla T4")
-    sys.exit()
+table, full = [], False
 for process in pathlib.Path("/proc").glob("[0-9]*"):
     try:
         words = (process / "cmdline").read_bytes().split(b"\\0")
     except OSError:
         continue
     held = 10726 if b"balloon" in words else 3000 if b"--alias" in words else 0
+    full |= held == 10726
     if held:
-        print(f"GPU-1, Tesla T4, {process.name}, {held}, {words[0].decode()}")
-print("GPU-1, Tesla T4, 4194300, 34, /gone")
+        table.append(f"GPU-1, Tesla T4, {process.name}, {held}, {words[0].decode()}")
+if sys.argv[1].startswith("--query-gpu="):
+    table = [f"GPU-1, 15360, {1 if full else 9000}, Tesla T4"]
+else:
+    table.append("GPU-1, Tesla T4, 4194300, 34, /gone")
+print(*table, sep="\\n")
 """
+FULL = "CORRAL_VRAM_SOURCE=echo 1, 15360"
+"""What the preflight reads in the server's pod, which has no nvidia-smi here."""
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +106,7 @@ def exporter(lab):
 
 def card(lab):
     """The exit code of `corral card`, and the holders by name."""
-    done = lab.corral("card", "--context", lab.cluster.context, "--namespace", EXPORTERS, "--json", code=None)
+    done = lab.corral("card", "--context", lab.cluster.context, "--json", code=None)
     (found,) = json.loads(done.stdout)["cards"]
     return done.returncode, {one["name"]: one for one in found["holders"]}
 
@@ -125,7 +131,8 @@ def test_the_tenant_that_took_the_card_is_named_with_what_it_holds_beyond_its_bu
     assert holders["pid 4194300"]["kind"] == "hidden"
     done = lab.corral("card", "--context", lab.cluster.context, "--namespace", EXPORTERS, code=1)
     assert "immich-ml" in done.stdout
-    assert "8,626 MiB over its promise" in done.stdout
+    assert "8,626 MiB over its promise since " in done.stdout
+    assert f"in {TENANTS}/ml-0" in done.stdout
 
 
 def test_prometheus_gets_the_same(lab, tenant, exporter):
@@ -155,7 +162,40 @@ def test_it_may_list_pods_and_read_nothing_else(lab):
     assert [what for what, answer in may.items() if answer == "yes"] == ["list pods", "get pods"]
 
 
+def why(lab):
+    """The verdict of `corral why` on the model."""
+    words = ("why", "tiny-text", "--context", lab.cluster.context, "--namespace", NAMESPACE, "--json")
+    return json.loads(lab.corral(*words, code=None).stdout)
+
+
+def test_why_names_the_tenant_with_its_pod_until_its_command_has_ended_that(lab, tenant, exporter):
+    before = lab.server_pod().metadata.name
+    server = ("kubectl", "-n", NAMESPACE)
+    assert lab.run(*server, "set", "env", "deployment/llama-swap", "-c", "llama-swap", FULL).returncode == 0
+    pods.eventually(lab.server_pod, lambda pod: pod and pod.metadata.name != before, limit_s=120)
+    lab.run(*server, "rollout", "status", "deployment/llama-swap", "--timeout=120s")
+    lab.corral("smoke", "tiny-text", "--context", lab.cluster.context, "--namespace", NAMESPACE, code=1)
+
+    verdict = why(lab)
+
+    assert (verdict["class"], verdict["culprit"]) == ("out-of-memory", "immich-ml, 8626 MiB over its promise")
+    assert verdict["evidence"][0].startswith("immich-ml holds 10726 MiB of the card now, and was promised 2100, first")
+    assert verdict["evidence"][0].endswith(f" ago, in {TENANTS}/ml-0.")
+    account, end, smoke = verdict["next"]
+    assert shlex.split(account)[-2:] == ["--namespace", EXPORTERS]
+    assert "immich-ml" in lab.corral(*shlex.split(account)[1:], code=1).stdout
+    assert smoke.startswith("corral smoke tiny-text ")
+    done = lab.run(*shlex.split(end))
+    assert done.returncode == 0, done.stderr
+    healthy = pods.eventually(lambda: why(lab), lambda verdict: verdict["class"] == "healthy")
+    assert "for a reason that no longer holds: send the request again." in " ".join(healthy["evidence"])
+
+
 def test_without_the_exporter_every_model_answers(lab, exporter):
+    lab.run(
+        "kubectl", "-n", NAMESPACE, "set", "env", "deployment/llama-swap", "-c", "llama-swap", "CORRAL_VRAM_SOURCE-"
+    )
+    lab.run("kubectl", "-n", NAMESPACE, "rollout", "status", "deployment/llama-swap", "--timeout=120s")
     kubectl(lab, "delete", "daemonset/card-exporter", "--wait=true")
     lab.corral("smoke", "--context", lab.cluster.context, "--namespace", NAMESPACE)
     done = lab.corral("card", "--context", lab.cluster.context, "--namespace", EXPORTERS, code=3)

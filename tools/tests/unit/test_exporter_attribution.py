@@ -47,12 +47,12 @@ def owner(proc, pid, pods=PODS, tenants=TENANTS):
 
 def test_an_engine_is_the_model_of_its_alias(proc):
     start(proc, 1, "a", "llama-server", "-m", "x.gguf", "--alias", "qwen3-8b", "--port", "1")
-    assert owner(proc, 1) == Owner(Kind.MODEL, "qwen3-8b")
+    assert owner(proc, 1) == Owner(Kind.MODEL, "qwen3-8b", "llama-cpp/llama-swap-0")
 
 
 def test_only_a_pod_of_llama_swap_has_engines(proc):
     start(proc, 1, "b", "llama-server", "--alias", "qwen3-8b")
-    assert owner(proc, 1) == Owner(Kind.TENANT, "immich-ml")
+    assert owner(proc, 1) == Owner(Kind.TENANT, "immich-ml", "immich/ml-0")
 
 
 @pytest.mark.parametrize(
@@ -60,18 +60,18 @@ def test_only_a_pod_of_llama_swap_has_engines(proc):
 )
 def test_another_process_of_that_pod_is_the_pods(proc, words):
     start(proc, 1, "a", *words)
-    assert owner(proc, 1) == Owner(Kind.POD, "llama-cpp/llama-swap-0")
+    assert owner(proc, 1) == Owner(Kind.POD, *["llama-cpp/llama-swap-0"] * 2)
 
 
 def test_a_pod_of_no_tenant_has_its_own_name(proc):
     start(proc, 1, "c")
-    assert owner(proc, 1) == Owner(Kind.POD, "jobs/train-0")
+    assert owner(proc, 1) == Owner(Kind.POD, *["jobs/train-0"] * 2)
 
 
 def test_a_pod_of_two_tenants_is_counted_for_none(proc):
     start(proc, 1, "b")
     both = TENANTS | {"immich-server": Selector("immich", {})}
-    assert owner(proc, 1, tenants=both) == Owner(Kind.POD, "immich/ml-0")
+    assert owner(proc, 1, tenants=both) == Owner(Kind.POD, *["immich/ml-0"] * 2)
 
 
 def test_a_pod_that_is_not_in_the_list_has_its_uid(proc):

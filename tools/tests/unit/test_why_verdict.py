@@ -308,14 +308,14 @@ def test_a_model_of_another_stack_is_not_unloaded_from_this_one():
     assert verdict.next_steps[0] == "corral seat --catalog /c"
 
 
-def test_nvidia_smi_is_advised_where_it_is_the_source():
+def test_the_account_of_the_card_is_advised_where_there_is_a_driver():
     error = EngineError(EngineCode.OUT_OF_MEMORY, line="CUDA error: out of memory")
     facts = replace(
         UNLOADED, history=History("failed", NOW, End.DIED, "[a] upstream exited unexpectedly", 1), error=error
     )
 
-    assert "nvidia-smi" not in judge(UP, facts, StepOptions()).next_steps
-    assert judge(replace(UP, has_nvidia_smi=True), facts, StepOptions()).next_steps[0] == "nvidia-smi"
+    assert "corral card" not in judge(UP, facts, StepOptions()).next_steps
+    assert judge(replace(UP, has_nvidia_smi=True), facts, StepOptions()).next_steps[0] == "corral card"
 
 
 BLOB = Path("/s/a/model.gguf")

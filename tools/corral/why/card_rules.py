@@ -1,0 +1,53 @@
+"""Who takes the room of a model on its card now, by the account of the exporter on the card's node."""
+
+from __future__ import annotations
+
+from corral.agent.progress import duration
+from corral.exporter.account import CardAccount, Row
+from corral.vram.prediction import mib
+from corral.why.case import Case
+from corral.why.next_steps import for_pod
+from corral.why.verdict import Reason, Verdict
+
+_MOST_LISTED = 3  # holders, and pods of one: a verdict is read at a glance
+_FOREIGN = ("pod", "process", "hidden")
+
+
+def no_room(case: Case, evidence: list[str]) -> Verdict | None:
+    """Holders of the card have more than they were promised; None: by the account, or without one, none has."""
+    excesses = [row for card in case.stack.cards if case.facts.row(card) for row in _excesses(card)]
+    if not excesses:
+        return None
+    first = excesses[0]
+    lines = [_line(row, case.facts.now) for row in excesses[:_MOST_LISTED]]
+    verb = {"tenant": "delete", "pod": "describe"}.get(first.kind)  # the workload of a tenant starts another pod
+    pods = [for_pod(case.options, pod, verb) for pod in first.pods[:_MOST_LISTED]] if verb else []
+    steps = [*case.steps("card"), *pods, *case.steps("smoke")]
+    return case.verdict(Reason.OUT_OF_MEMORY, _culprit(first), [*lines, *evidence], steps)
+
+
+def _excesses(card: CardAccount) -> list[Row]:
+    """The holders beyond their promises, the largest excess first.
+
+    All that a holder without a promise has is an excess, where it is more than the card's reserve.
+    """
+    reserve = sum(row.promised or 0 for row in card.rows if row.kind == "reserve")
+    found = [row for row in card.rows if _excess(row) > (reserve if row.kind in _FOREIGN else 0)]
+    return sorted(found, key=lambda row: (-_excess(row), row.name))
+
+
+def _excess(row: Row) -> int:
+    return (row.held or 0) if row.kind in _FOREIGN else row.over
+
+
+def _culprit(row: Row) -> str:
+    return f"{row.name}, {mib(_excess(row))} MiB {'without a' if row.kind in _FOREIGN else 'over its'} promise"
+
+
+def _line(row: Row, now: float) -> str:
+    pods = f", in {', '.join(row.pods[:_MOST_LISTED])}" if row.pods and row.kind != "pod" else ""
+    if row.kind in _FOREIGN:
+        return f"{row.name} holds {mib(row.held or 0)} MiB of the card now, and was promised none{pods}."
+    since = f", first observed {duration(max(0.0, now - row.over_since))} ago" if row.over_since else ""
+    promised = f"and was promised {mib(row.promised or 0)}"
+    return f"{row.name} holds {mib(row.held or 0)} MiB of the card now, {promised}{since}{pods}."
