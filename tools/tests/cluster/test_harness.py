@@ -15,7 +15,10 @@ import pytest
 from kubernetes import client
 from kubernetes.stream import stream
 
-from tests.support.cluster import pods, throwaway
+from corral import paths
+from corral.errors import CannotRun
+from corral.files import OwnFolder
+from tests.support.cluster import images, pods, throwaway
 from tests.support.cluster.cluster import GPU, RUNTIME_CLASS
 from tests.support.cluster.place import NODE, Place
 
@@ -48,6 +51,22 @@ def gpus(pod):
 
 
 # --- images
+
+
+@throwaway_only
+def test_while_one_cluster_pushes_its_images_another_waits(cluster):
+    own = OwnFolder(paths.cache_dir(), "XDG_CACHE_HOME")
+    with own.exclusive_lock(images.store(), timeout_s=60), pytest.raises(CannotRun, match="Another corral"):
+        images.push_all(cluster.registry, timeout_s=0.1)
+
+
+@throwaway_only
+def test_an_image_that_the_registry_has_is_not_written_again(cluster):
+    links = sorted(images.store().rglob("link"))
+    before = [link.stat().st_mtime_ns for link in links]
+    assert links
+    assert images.push_all(cluster.registry) == cluster.images
+    assert [link.stat().st_mtime_ns for link in links] == before
 
 
 def test_a_pod_runs_an_image_that_was_pulled_by_digest(cluster, namespace, core):

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from corral import output, paths
 from corral.engine import caddy_build, llama_swap_build
+from corral.files import OwnFolder
+from tests.support.cluster import oci
 from tests.support.cluster.oci import File, Image, Layer, Link, written
 from tests.support.cluster.programs import PAUSE
 
@@ -26,6 +28,7 @@ DOOR = "door"
 USER = "10001:10001"
 
 _SUITE = "trixie"
+_PUSH_LIMIT_S = 120.0
 _PACKAGES = ("ca-certificates", "curl", "libgomp1", "libstdc++6", "python3")
 _RECIPE = [
     *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_PACKAGES)}"),
@@ -95,6 +98,21 @@ def pause() -> Image:
 def store() -> Path:
     """Where the registry keeps what it was given; shared by all clusters, everything in it under its digest."""
     return paths.cache_dir() / "cluster-registry"
+
+
+def push_all(registry: str, *, timeout_s: float = _PUSH_LIMIT_S) -> dict[str, str]:
+    """Push every image to *registry* (HOST:PORT); their references by the names of ``all_images``.
+
+    One cluster at a time: each has a registry of its own, all of them write one folder, and a registry reads files
+    that another is still writing.
+
+    Raises:
+        CannotRun: the registry refuses one, or another cluster pushes for longer than *timeout_s* seconds.
+    """
+    own = OwnFolder(paths.cache_dir(), "XDG_CACHE_HOME")
+    with own.exclusive_lock(store(), timeout_s=timeout_s):
+        oci.push(pause(), registry)
+        return {name: oci.push(image, registry) for name, image in all_images().items()}
 
 
 def base() -> Layer:

@@ -158,17 +158,28 @@ def push(image: Image, registry: str) -> str:
             "layers": [layer.described(_LAYER) for layer in layers],
         }
     )
+    reference = f"{registry}/{image.name}:{image.tag}@{manifest.digest}"
     connection = http.client.HTTPConnection(registry, timeout=60)
+    where = f"/v2/{image.name}/manifests/{image.tag}"
     try:
+        if _digest_at(connection, where) == manifest.digest:
+            return reference
         for blob in (*layers, config):
             _push_blob(connection, image.name, blob)
-        where = f"/v2/{image.name}/manifests/{image.tag}"
         _asked(connection, "PUT", where, 201, manifest.content, {"Content-Type": _MANIFEST})
     except (OSError, http.client.HTTPException) as error:
         raise CannotRun(f"The registry {registry} does not answer: {error}.", next_step="Is it running?") from None
     finally:
         connection.close()
-    return f"{registry}/{image.name}:{image.tag}@{manifest.digest}"
+    return reference
+
+
+def _digest_at(connection: http.client.HTTPConnection, where: str) -> str | None:
+    """The digest of the manifest at *where*; None when there is none."""
+    connection.request("HEAD", where, headers={"Accept": _MANIFEST})
+    answer = connection.getresponse()
+    answer.read()
+    return answer.headers.get("Docker-Content-Digest") if answer.status == 200 else None
 
 
 def _push_blob(connection: http.client.HTTPConnection, name: str, blob: Blob) -> None:

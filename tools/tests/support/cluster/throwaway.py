@@ -17,7 +17,7 @@ from kubernetes import client
 
 from corral import output
 from corral.errors import CannotRun
-from tests.support.cluster import images, oci
+from tests.support.cluster import images
 from tests.support.cluster.cluster import COLLECT_LATE, GPU, RUNTIME_CLASS, SLICES, Cluster
 from tests.support.cluster.place import COUNT, NODE, Place, claim_one
 from tests.support.cluster.programs import KUBERNETES, PAUSE
@@ -66,17 +66,17 @@ def up(*, keep: bool) -> Cluster:
             node=NODE,
             registry=registry,
             hub_host=place.host_address,
-            images={name: oci.push(image, registry) for name, image in images.all_images().items()},
+            images=images.push_all(registry),
             runtime_class=RUNTIME_CLASS,
             folder=place.folder,
         )
-        oci.push(images.pause(), registry)
         (place.folder / "cluster.json").write_text(cluster.saved())
         cluster.wait_until_ready()
         _equip(cluster)
     except BaseException as error:
+        room_log = (place.folder / "room.log").read_text(errors="replace").strip()  # before its end writes into it
         down(place, remove=False)
-        if room_log := (place.folder / "room.log").read_text(errors="replace").strip():
+        if room_log:
             raise CannotRun(f"The test cluster broke: {room_log}", next_step=f"Its logs: {place.folder}/log") from error
         raise
     output.info(f"cluster {place.context}: ready in {time.monotonic() - started:.1f} s")
