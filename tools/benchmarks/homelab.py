@@ -49,6 +49,7 @@ from tests.support.cluster.homelab import Homelab, homelab  # noqa: E402
 from tests.support.cluster.place import Place  # noqa: E402
 from tests.support.engine_process import chat  # noqa: E402
 
+IMAGES = {"llama-swap": "example/llama-swap:v1", "fetch": "example/python:3.13-slim", "door": "example/caddy:2"}
 GOAL_FOUR_S, GOAL_MANY_S, GOAL_ANSWER_S, GOAL_DESTROY_S = 1.5, 4.0, 30.0, 15.0
 STACK = Path("terraform") / "stacks" / "homelab"
 CLUSTER_ROUNDS = 3
@@ -169,10 +170,7 @@ def _copy(folder: Path) -> Path:
 
 def _name_images(catalog: Path) -> Path:
     """Add ``images.yaml`` to *catalog*, and the images and the cards as they are now to its lock."""
-    names = {
-        name: f"{image}@sha256:{'0' * 64}"
-        for name, image in {"llama-swap": "example/llama-swap:v1", "fetch": "example/python:3.13-slim"}.items()
-    }
+    names = {name: f"{image}@sha256:{'0' * 64}" for name, image in IMAGES.items()}
     (catalog / "images.yaml").write_text(json.dumps(names), encoding="utf-8")
     wanted, models = catalogs.load(catalog), locks.read(catalog / "lock.json").models
     lock = Lock(sources=dict(wanted.sources), images=names, cards=dict(wanted.cards), models=models)
