@@ -62,9 +62,9 @@ class ClusterGuard:
         apps = AppsV1Api(self._connected().api)
         until = time.monotonic() + _LATE_LIMIT_S
         while late := [one for one in self._deployments(apps) if _is_late(one)]:
+            self._set_deadline(apps, late, _NEVER)
             if time.monotonic() > until:
                 return  # Terraform reports what is wrong
-            self._set_deadline(apps, late, _NEVER)
             time.sleep(_EVERY_S)
 
     def inspect(self, kinds: Collection[str]) -> Sequence[Finding]:

@@ -115,7 +115,7 @@ def test_a_server_that_does_not_come_up_is_called_late_and_stays(api, guard):
 def test_a_server_that_was_late_before_is_given_time_without_end_until_terraform_sets_it(monkeypatch, api, guard):
     late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
     api.objects[DEPLOYMENTS] = [deployment("llama-swap") | {"status": {"conditions": [late]}}]
-    monkeypatch.setattr("corral.terraform.guard._LATE_LIMIT_S", 0.2)
+    monkeypatch.setattr("corral.terraform.guard._LATE_LIMIT_S", 0.0)  # an API server may be that slow
 
     guard.begin({"kubernetes_config_map_v1"})
     assert api.patched == []
