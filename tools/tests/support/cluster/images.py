@@ -28,7 +28,7 @@ DOOR = "door"
 USER = "10001:10001"
 
 _SUITE = "trixie"
-_PUSH_LIMIT_S = 120.0
+_PUSH_LIMIT_S = 600.0
 _PACKAGES = ("ca-certificates", "curl", "libgomp1", "libstdc++6", "python3")
 _RECIPE = [
     *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_PACKAGES)}"),
@@ -109,10 +109,13 @@ def push_all(registry: str, *, timeout_s: float = _PUSH_LIMIT_S) -> dict[str, st
     Raises:
         CannotRun: the registry refuses one, or another cluster pushes for longer than *timeout_s* seconds.
     """
-    own = OwnFolder(paths.cache_dir(), "XDG_CACHE_HOME")
-    with own.exclusive_lock(store(), timeout_s=timeout_s):
+    images = all_images()
+    for image in (pause(), *images.values()):
+        for layer in image.layers:
+            layer.make()
+    with OwnFolder(paths.cache_dir(), "XDG_CACHE_HOME").exclusive_lock(store(), timeout_s=timeout_s):
         oci.push(pause(), registry)
-        return {name: oci.push(image, registry) for name, image in all_images().items()}
+        return {name: oci.push(image, registry) for name, image in images.items()}
 
 
 def base() -> Layer:
