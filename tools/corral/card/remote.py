@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from corral.cluster.client import Cluster
 from corral.cluster.port_forward import forwarded
-from corral.cluster.snapshot import NAME, labels, namespace_of
+from corral.cluster.snapshot import NAME, labels, name_of
 from corral.errors import CannotRun
 from corral.exporter.account import CardAccount, Row
 from corral.exporter.driver import Card
@@ -17,6 +18,7 @@ from corral.exporter.driver import Card
 SERVICE = "card-exporter"
 _INSTANCE = "app.kubernetes.io/instance"
 _LIMIT_S = 10.0
+_POD = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class Answer(NamedTuple):
@@ -37,6 +39,14 @@ class _Card(BaseModel):
     problem: str | None
     holders: tuple[Row, ...]
 
+    @field_validator("holders")
+    @classmethod
+    def _have_names_of_pods(cls, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        """A pod's name becomes a word of a command that a person types."""
+        if wrong := [pod for row in rows for pod in row.pods if not _POD.fullmatch(pod)]:
+            raise ValueError(f"{wrong[0][:100]!r} is no namespace and name of a pod")
+        return rows
+
 
 class _Document(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -49,23 +59,25 @@ class _Document(BaseModel):
 def find(cluster: Cluster, *, of: str | None = None) -> tuple[str, ...]:
     """The namespaces with an exporter, sorted; *of*: only of those that know the engines of that namespace.
 
+    They have a label that only those who make namespaces can set: a tenant cannot pass off a Service of its own.
+
     Raises:
-        Refused: the user may not list the Services of all namespaces.
+        Refused: the user may not list namespaces.
         CannotRun: the API server does not respond.
     """
-    services = cluster.items("/api/v1/services", labelSelector=f"{NAME}={SERVICE}")
-    return tuple(sorted(namespace_of(one) for one in services if of is None or labels(one).get(_INSTANCE) == of))
+    namespaces = cluster.items("/api/v1/namespaces", labelSelector=f"{NAME}={SERVICE}")
+    return tuple(sorted(name_of(one) for one in namespaces if of is None or labels(one).get(_INSTANCE) == of))
 
 
-def read(cluster: Cluster, *, namespace: str | None = None) -> Answer:
-    """What the exporter in *namespace*, by default the only one of the cluster, reports now.
+def read(cluster: Cluster, *, namespace: str | None = None, of: str | None = None) -> Answer:
+    """What the exporter in *namespace* reports now; by default the one for the engines in *of*, else the only one.
 
     Raises:
         CannotRun: there is none, there are several and *namespace* is None, it is not ready, or it gives no account.
         Refused: the user may not list Services, or forward a port to the exporter.
     """
     if namespace is None:
-        namespace = _only(find(cluster), cluster)
+        namespace = _only((of and find(cluster, of=of)) or find(cluster), cluster)
     with forwarded(cluster, namespace, SERVICE, port="metrics") as root:
         try:
             # Loopback: no proxy, and no certificates, which take 30 ms to read.

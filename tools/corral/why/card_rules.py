@@ -13,27 +13,46 @@ _MOST_LISTED = 3  # holders, and pods of one: a verdict is read at a glance
 _FOREIGN = ("pod", "process", "hidden")
 
 
+def no_room_now(case: Case) -> Verdict | None:
+    """The model is not loaded, and its card lacks room for it: the next request would be refused."""
+    row = case.card_row
+    if case.facts.resident or row is None or not row.short:
+        return None
+    line = f"It is not loaded, and the card lacks {mib(row.short)} MiB of its seat of {mib(row.promised or 0)} MiB."
+    steps = [*case.steps("card"), *case.steps("seat", "status")]
+    culprit = f"the card, {mib(row.short)} MiB short"
+    return no_room(case, [line]) or case.verdict(Reason.OUT_OF_MEMORY, culprit, [line, *held_too_much(case)], steps)
+
+
 def no_room(case: Case, evidence: list[str]) -> Verdict | None:
-    """Holders of the card have more than they were promised; None: by the account, or without one, none has."""
-    excesses = [row for card in case.stack.cards if case.facts.row(card) for row in _excesses(card)]
-    if not excesses:
+    """Holders with more than they were promised have most of what the model lacks; None: they have not, or unknown."""
+    row, excesses = case.card_row, _excesses(case)
+    if row is None or not excesses or not row.short or sum(map(_excess, excesses)) * 2 < row.short:
         return None
     first = excesses[0]
-    lines = [_line(row, case.facts.now) for row in excesses[:_MOST_LISTED]]
     verb = {"tenant": "delete", "pod": "describe"}.get(first.kind)  # the workload of a tenant starts another pod
     pods = [for_pod(case.options, pod, verb) for pod in first.pods[:_MOST_LISTED]] if verb else []
     steps = [*case.steps("card"), *pods, *case.steps("smoke")]
-    return case.verdict(Reason.OUT_OF_MEMORY, _culprit(first), [*lines, *evidence], steps)
+    return case.verdict(Reason.OUT_OF_MEMORY, _culprit(first), [*held_too_much(case), *evidence], steps)
 
 
-def _excesses(card: CardAccount) -> list[Row]:
-    """The holders beyond their promises, the largest excess first.
+def held_too_much(case: Case) -> list[str]:
+    """A sentence for each of the largest excesses on the model's card."""
+    return [_line(row, case.facts.now) for row in _excesses(case)[:_MOST_LISTED]]
+
+
+def _excesses(case: Case) -> list[Row]:
+    """The holders of the model's card beyond their promises, the largest excess first.
 
     All that a holder without a promise has is an excess, where it is more than the card's reserve.
     """
-    reserve = sum(row.promised or 0 for row in card.rows if row.kind == "reserve")
-    found = [row for row in card.rows if _excess(row) > (reserve if row.kind in _FOREIGN else 0)]
+    found = [row for card in case.stack.cards if case.facts.row(card) for row in _excesses_of(card)]
     return sorted(found, key=lambda row: (-_excess(row), row.name))
+
+
+def _excesses_of(card: CardAccount) -> list[Row]:
+    reserve = sum(row.promised or 0 for row in card.rows if row.kind == "reserve")
+    return [row for row in card.rows if _excess(row) > (reserve if row.kind in _FOREIGN else 0)]
 
 
 def _excess(row: Row) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from corral.agent.progress import count, duration
 from corral.engine.log_lines import End, EngineCode, EngineError
+from corral.exporter.account import Row
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.next_steps import Action, StepOptions, commands
 from corral.why.verdict import Reason, Verdict, one_line
@@ -31,6 +32,11 @@ class Case:
     def is_ready(self) -> bool:
         """Whether llama-swap reports it as ready."""
         return self.facts.resident is not None and self.facts.resident.state == "ready"
+
+    @property
+    def card_row(self) -> Row | None:
+        """The model's line in the account of its card; None without an account."""
+        return next((row for card in self.stack.cards if (row := self.facts.row(card))), None)
 
     def steps(self, *actions: Action, **values: object) -> list[str]:
         """The commands of *actions*, about this model unless *values* name another."""
@@ -127,8 +133,8 @@ class Case:
 
 def _has_room(case: Case) -> bool:
     """Whether the preflight, which refused the load, would find room by now."""
-    rows = [row for card in case.stack.cards if (row := case.facts.row(card))]
-    return bool(case.error.refusal) and any(row.short == 0 for row in rows)
+    row = case.card_row
+    return bool(case.error.refusal) and row is not None and row.short == 0
 
 
 def _files_are_usable(case: Case) -> bool:

@@ -33,7 +33,7 @@ class StackFacts:
     overload: str = ""  # the machine has more work than it can do, in a sentence: a timeout is no proof then
     cards: tuple[CardAccount, ...] = ()  # as the exporter of their node reports them
     exporter: str = ""  # its namespace; empty when none knows this llama-swap
-    no_account: str = ""  # why there are no ``cards``, in a sentence; empty when there are, or they were not asked for
+    no_account: str = ""  # why there are no ``cards``, or what is not known of them, in a sentence; empty: all is known
     has_nvidia_smi: bool = False  # the preflight queries nvidia-smi, and it is installed
     no_engine: str = ""  # why no llama-server can be started; empty when one can, or when llama-swap is running
     no_lock: str = ""  # why the lock cannot be used; empty when it can

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from corral.card import remote
 from corral.cluster import diagnosis, engine_probe, summary
@@ -24,10 +25,9 @@ from corral.cluster.served import served
 from corral.cluster.snapshot import SERVER, is_ready, pod_spec
 from corral.cluster.target import ClusterTarget
 from corral.engine.llama_swap import LlamaSwap
-from corral.engine.log_lines import EngineCode
 from corral.errors import CannotRun, Refused
 from corral.exporter.account import CardAccount
-from corral.parallel import read_all, value_of
+from corral.parallel import Result, read_all, value_of
 from corral.why import command, evidence, history
 from corral.why.case import Case
 from corral.why.command import Command
@@ -37,6 +37,7 @@ from corral.why.rules import judge
 from corral.why.verdict import Reason, Verdict, worst_first
 
 _LIMIT_S = 5.0
+_ACCOUNT = "the account of the card"
 _LOG = {"container": SERVER, "tailLines": "20000", "limitBytes": str(8 << 20)}
 
 
@@ -110,7 +111,8 @@ class _Investigation:
             "the log": lambda: self._cluster.text(path, **_LOG),
             "the configuration": self._commands,
         }
-        found = read_all(sources, limit_s=2 * _LIMIT_S)
+        found = read_all(sources | {_ACCOUNT: self._read_card}, limit_s=2 * _LIMIT_S)
+        account = found.pop(_ACCOUNT)
         ids = self._ids | {one: one for one in value_of(found, "/v1/models", ())}
         log, commands = value_of(found, "the log", ""), value_of(found, "the configuration", {})
         histories = history.read(log)
@@ -123,24 +125,25 @@ class _Investigation:
             error = value_of(errors, one.name, None) or history.error_in_common_log(log, one.id, one.history)
             probe = value_of(probed, one.id, None)
             facts.append(replace(one, error=error, probe=probe, can_see_processes=False))
-        if any(one.error and one.error.code is EngineCode.OUT_OF_MEMORY for one in facts):
-            self._stack = self._with_card()
+        self._stack = self._with_card(account)
         return worst_first(map(self._judged, facts))
 
-    def _with_card(self) -> StackFacts:
-        """The facts of the stack, with who holds its card."""
-        found = read_all({"the account": self._read_card}, limit_s=2 * _LIMIT_S)["the account"]
+    def _with_card(self, found: Result[Any]) -> StackFacts:
+        """The facts of the stack, with the account of its card that was *found*: no account is no missing evidence."""
         if found.value is None:
             problem = (
                 found.problem or "the cluster has no exporter for this llama-swap (card_exporter = {} installs it)"
             )
             return replace(self._stack, no_account=f"Who holds the card is not known: {problem.rstrip('.')}.")
         namespace, cards = found.value
-        return replace(self._stack, exporter=namespace, cards=cards)
+        problems = " ".join(one.problem for one in cards if one.problem)
+        return replace(self._stack, exporter=namespace, cards=cards, no_account=problems)
 
     def _read_card(self) -> tuple[str, tuple[CardAccount, ...]] | None:
         """The exporter's namespace and its cards; None: there is no exporter."""
         namespaces = remote.find(self._cluster, of=self._target.namespace)
+        if len(namespaces) > 1:
+            raise CannotRun(f"several exporters know this llama-swap, in {', '.join(namespaces)}", next_step="")
         return (namespaces[0], remote.read(self._cluster, namespace=namespaces[0]).cards) if namespaces else None
 
     def _commands(self) -> dict[str, Command]:

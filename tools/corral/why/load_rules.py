@@ -87,9 +87,10 @@ def _out_of_memory(case: Case, evidence: list[str]) -> Verdict:
     if case.error.on_host:
         steps = case.steps("memory", "inspect", "smoke")
         return case.verdict(Reason.OUT_OF_MEMORY, "this machine's memory, not a card's", evidence, steps)
-    if by_account := card_rules.no_room(case, evidence):
-        return by_account
-    evidence = [*evidence, case.stack.no_account]
+    if case.error.refusal and not _is_larger_than_the_card(case.error.refusal[0]):
+        if by_account := card_rules.no_room(case, evidence):
+            return by_account
+        evidence = [*evidence, *card_rules.held_too_much(case), case.stack.no_account]
     if case.error.refusal:
         return _no_room(case, evidence)
     line = "The engine took more than its seat: the preflight found room, or could not read the card's memory."
@@ -117,7 +118,7 @@ def _blame(refusal: Sequence[Record]) -> tuple[str, list[Record]]:
     """
     decision, *others = refusal
     need, free, total = (mib or 0 for mib in (decision.need_mib, decision.free_mib, decision.total_mib))
-    if need > total:
+    if _is_larger_than_the_card(decision):
         return f"its seat of {need} MiB, on a card of {total} MiB", []
     processes = [one for one in others if one.pid is not None]
     held = [one.held_mib if one.code == "holder" else one.seat_mib if one.on_card else 0 for one in processes]
@@ -129,6 +130,10 @@ def _blame(refusal: Sequence[Record]) -> tuple[str, list[Record]]:
     if not others:  # a preflight without ``holders.sh`` does not search for them
         return f"processes on the card ({hidden} MiB), for which no search was made", []
     return f"processes that are not visible from here ({hidden} MiB)", []
+
+
+def _is_larger_than_the_card(decision: Record) -> bool:
+    return (decision.need_mib or 0) > (decision.total_mib or 0)
 
 
 def _card(case: Case) -> list[str]:

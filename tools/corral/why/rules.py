@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from corral.why import load_rules, run_rules, stack_rules
+from corral.why import card_rules, load_rules, run_rules, stack_rules
 from corral.why.case import Case
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.next_steps import StepOptions
@@ -27,6 +27,7 @@ _RULES: tuple[Callable[[Case], Verdict | None], ...] = (
     load_rules.file_damaged,
     load_rules.port_taken,
     load_rules.failed,
+    card_rules.no_room_now,
     run_rules.over_limit,
     run_rules.unresponsive,
     run_rules.evidence_missing,

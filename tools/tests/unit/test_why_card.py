@@ -42,12 +42,16 @@ def account(*rows):
     return CardAccount("t4", 15360 * MIB, card, "", "", (*rows, RESERVE))
 
 
-def verdict(*rows, error=REFUSED, cards=None, no_account=""):
+FAILED = History("failed", NOW - 60, End.EXITED, "exited", 1)
+
+
+def verdict(*rows, error=REFUSED, cards=None, no_account="", history=FAILED):
     cards = (account(*rows),) if cards is None else cards
     exporter = "watch" if cards else ""
     stack = StackFacts("running", cards=cards, exporter=exporter, no_account=no_account, has_nvidia_smi=True)
-    failed = History("failed", NOW - 60, End.EXITED, "exited", 1)
-    facts = ModelFacts("chat", "chat", COMMAND, history=failed, error=error, now=NOW)
+    facts = ModelFacts(
+        "chat", "chat", COMMAND, history=history, error=error, now=NOW, can_see_processes=False, can_see_ports=False
+    )
     return judge(stack, facts, StepOptions(cluster=ClusterTarget(Path("/k"), "lab", "llama-cpp")))
 
 
@@ -82,10 +86,38 @@ def test_the_largest_excess_is_named_first():
     assert [line.partition(" holds")[0] for line in found.evidence[:3]] == ["immich-ml", "Xorg", "frigate"]
 
 
-def test_a_name_that_a_shell_would_obey_is_quoted():
-    rows = (CHAT, Row("tenant", "a", promised=0, held=9000 * MIB, pods=("x;reboot/$(id)",)))
+def test_an_excess_that_is_small_beside_what_is_missing_is_evidence_and_no_culprit():
+    found = verdict(CHAT, Row("tenant", "immich-ml", promised=2100 * MIB, held=2101 * MIB, pods=("immich/ml-0",)))
 
-    assert verdict(*rows).next_steps[1] == "kubectl --kubeconfig /k --context lab -n 'x;reboot' delete pod '$(id)'"
+    assert found.culprit == "processes that are not visible from here (15359 MiB)"
+    assert "immich-ml holds 2101 MiB of the card now, and was promised 2100, in immich/ml-0." in found.evidence
+    assert not any("delete" in step for step in found.next_steps)
+
+
+def test_a_seat_that_is_larger_than_the_card_is_no_tenants_fault():
+    error = classify_engine_error("preflight: no-room model=chat need_mib=16000 free_mib=1 total_mib=15360: …")
+
+    assert verdict(CHAT, BALLOON, error=error).culprit == "its seat of 16000 MiB, on a card of 15360 MiB"
+
+
+def test_a_model_that_was_not_requested_yet_has_the_tenant_that_took_its_room():
+    found = verdict(CHAT, BALLOON, error=None, history=History())
+
+    assert (found.reason, found.culprit) == (Reason.OUT_OF_MEMORY, "immich-ml, 8626 MiB over its promise")
+    assert found.evidence[-1] == "It is not loaded, and the card lacks 6995 MiB of its seat of 6996 MiB."
+
+
+def test_without_an_excess_the_model_lacks_room_all_the_same():
+    found = verdict(CHAT, WITHIN, error=None, history=History())
+
+    assert (found.reason, found.culprit) == (Reason.OUT_OF_MEMORY, "the card, 6995 MiB short")
+
+
+@pytest.mark.parametrize("short", [None, 0])
+def test_a_model_that_lacks_nothing_or_of_whom_that_is_unknown_is_as_without_an_account(short):
+    row = Row("model", "chat", group="main", promised=6996 * MIB, held=0, short=short)
+
+    assert verdict(row, BALLOON, error=None, history=History()).reason is Reason.HEALTHY
 
 
 @pytest.mark.parametrize("rows", [(CHAT, WITHIN), (BALLOON,)], ids=["within", "another-card"])
