@@ -18,6 +18,7 @@ locals {
         budget_bytes = one.budget_mib * local._mib
         namespace    = one.namespace
         selector     = one.selector
+        expects      = try(one.expects.env, {})
       } }
       models = { for id, model in var.models : id => {
         group           = model.intent.group

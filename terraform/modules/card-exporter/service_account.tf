@@ -12,7 +12,7 @@ resource "kubernetes_service_account_v1" "card_exporter" {
 
 resource "kubernetes_cluster_role_v1" "card_exporter" {
   metadata {
-    name   = "corral-${local.name}"
+    name   = "${var.namespace}-${local.name}" # another exporter of the cluster has another namespace
     labels = local.labels
   }
 
@@ -25,7 +25,7 @@ resource "kubernetes_cluster_role_v1" "card_exporter" {
 
 resource "kubernetes_cluster_role_binding_v1" "card_exporter" {
   metadata {
-    name   = "corral-${local.name}"
+    name   = "${var.namespace}-${local.name}"
     labels = local.labels
   }
 

@@ -4,7 +4,12 @@ variable "cards" {
     node        = optional(string)
     vram_mib    = number
     reserve_mib = number
-    tenants     = map(object({ budget_mib = number, namespace = optional(string), selector = optional(string) }))
+    tenants = map(object({
+      budget_mib = number
+      namespace  = optional(string)
+      selector   = optional(string)
+      expects    = optional(object({ env = map(string) }))
+    }))
   }))
   nullable = false
 

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from corral.catalog.image_reference import PATTERN as IMAGE_PATTERN
 from corral.catalog.image_reference import ImageReference
+from corral.exporter import expectations
 
 ID_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 _ALIAS = r"^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$"
@@ -20,6 +21,8 @@ _REPO = r"^[\w.-]+/[\w.-]+$"
 _REVISION = r"^[\w./-]+$"
 _QUANT = r"^[A-Za-z0-9_-]+$"
 _SELECTOR = r"^[\w./-]+=[\w.-]+(,[\w./-]+=[\w.-]+)*$"
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_CONDITION = expectations.PATTERN
 _CAPABILITY = r"^[0-9]{1,2}\.[0-9]$"
 FORMS = {
     ID_PATTERN: "lower case letters, digits, dot and dash, with a letter or digit at both ends",
@@ -28,6 +31,8 @@ FORMS = {
     _REVISION: "a branch, a tag or a commit",
     _QUANT: "like Q4_K_M",
     _SELECTOR: "a label selector like app=name",
+    _VARIABLE: "the name of an environment variable",
+    _CONDITION: 'a comparison in quotes: ">0", ">=600", "<1", "<=10", or "=text"',
     _CAPABILITY: 'like "7.5"',
 }
 """What each pattern requires, in words."""
@@ -236,6 +241,16 @@ class Model(BaseModel):
         return self
 
 
+class Expectations(BaseModel):
+    """What the settings of a tenant's pods must be, so that it keeps to its budget."""
+
+    model_config = _Strict
+
+    env: dict[
+        Annotated[str, StringConstraints(pattern=_VARIABLE)], Annotated[str, StringConstraints(pattern=_CONDITION)]
+    ] = Field(min_length=1, description='environment variables, each with a condition: ">0", ">=600", "=text"')
+
+
 class Tenant(BaseModel):
     """Something else that uses the card's memory."""
 
@@ -246,6 +261,15 @@ class Tenant(BaseModel):
     selector: Annotated[str, StringConstraints(pattern=_SELECTOR)] | None = Field(
         None, description="label selector of its pods, e.g. app=immich-server"
     )
+    expects: Expectations | None = Field(
+        None, description="settings without which it does not keep to its budget; needs namespace and selector"
+    )
+
+    @model_validator(mode="after")
+    def _pods_are_named(self) -> Self:
+        if self.expects and not (self.namespace and self.selector):
+            raise ValueError("expects needs namespace and selector: without them its pods are not known.")
+        return self
 
 
 class Card(BaseModel):

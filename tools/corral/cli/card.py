@@ -6,8 +6,9 @@ model of the local stack, to a pod, or to this machine; one that is not visible 
 accounts for is not attributed.  Unknown is `?` (JSON: null, with a code), never 0.
 
 It only reads, loads no model, and works with a stale lock.  On one machine no process can be assigned to a tenant: all
-that is no model is compared with the sum of the budgets and the reserve.  In a cluster (--context) the exporter of the
-card's node knows the tenant of each pod.
+that is no model is compared with the sum of the budgets and the reserve.  In a cluster the exporter of the card's node
+knows the tenant of each pod: --context names the cluster; without it, without --catalog and without a local stack, it
+is the one that terraform/stacks/homelab was applied to.
 
 Exit code 1 when a model, a tenant, or the other programs together, hold more than they were promised, or when the
 driver does not answer as it should; a machine without nvidia-smi has no card, and that is 0.
@@ -26,6 +27,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from corral import output, paths
 from corral.card import drawing, local
@@ -35,6 +37,9 @@ from corral.errors import ExitCode
 from corral.exporter.account import CardAccount
 from corral.exporter.errors import DriverFault
 from corral.lock import lock as locks
+
+if TYPE_CHECKING:
+    from corral.cluster.target import ClusterTarget
 
 _NO_CARD = frozenset({DriverFault.MISSING.value})
 
@@ -49,23 +54,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    read = _reader(args)
+    target = options.cluster(args)
+    if target is None and args.catalog is None and stack.recorded(paths.state_dir()) is None:
+        target = options.applied()
+    read = _reader(args, target)
     while True:
         accounts = read()
         _show(accounts, args)
         if args.watch is None:
-            return _code(accounts, no_card=_NO_CARD if options.cluster(args) is None else frozenset())
+            return _code(accounts, no_card=frozenset() if target else _NO_CARD)
         time.sleep(args.watch)
 
 
-def _reader(args: argparse.Namespace) -> Callable[[], tuple[CardAccount, ...]]:
-    """What reads the cards: of this machine, or of the cluster that *args* name."""
-    if target := options.cluster(args):
+def _reader(args: argparse.Namespace, target: ClusterTarget | None) -> Callable[[], tuple[CardAccount, ...]]:
+    """What reads the cards: of the cluster of *target*, or without one of this machine."""
+    if target:
         from corral.card import remote
         from corral.cluster.client import connect
 
         cluster = connect(target.kubeconfig, target.context)
-        return lambda: remote.read(cluster, namespace=args.namespace).cards
+        return lambda: remote.read(cluster, namespace=args.namespace, of=target.namespace).cards
     state = paths.state_dir()
     lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
     return lambda: local.read(lock, state)

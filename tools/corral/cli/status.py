@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,10 +141,12 @@ def _host(args: argparse.Namespace, services: tuple[HostService, ...]) -> int:
 
 
 def _cluster(args: argparse.Namespace, target: ClusterTarget) -> int:
+    from corral.card import findings
     from corral.cluster import client, summary
 
     cluster = client.connect(target.kubeconfig, target.context)
     found = summary.summary(cluster, target)
+    found = replace(found, findings=(*found.findings, *findings.findings(cluster, of=target.namespace)))
     code = ExitCode.OK if found.is_well else ExitCode.FAILED
     if args.json:
         output.data_json(found.as_json(cluster, target))

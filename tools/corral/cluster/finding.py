@@ -24,6 +24,7 @@ class Cause(StrEnum):
     CRASH = "crash"
     DOWNLOAD = "download"
     PROBE = "probe"
+    CARD = "card"
     UNSEEN = "unseen"
     UNKNOWN = "unknown"
 

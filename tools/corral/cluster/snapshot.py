@@ -157,11 +157,6 @@ def name_of(one: Object) -> str:
     return str(one["metadata"]["name"])
 
 
-def namespace_of(one: Object) -> str:
-    """The namespace that it is in."""
-    return str(one["metadata"]["namespace"])
-
-
 def labels(one: Object) -> dict[str, str]:
     """Its labels."""
     return at(one, "metadata", "labels") or {}

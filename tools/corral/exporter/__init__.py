@@ -14,7 +14,9 @@ The configuration is one JSON file.  Every key is required, and no other key is 
       "seal": "<of the lock>",
       "cards": {"<card>": {
         "vram_bytes": 1, "reserve_bytes": 1,
-        "tenants": {"<tenant>": {"budget_bytes": 1, "namespace": "<or null>", "selector": "<or null>"}},
+        "tenants": {"<tenant>": {
+          "budget_bytes": 1, "namespace": "<or null>", "selector": "<or null>", "expects": {"<VARIABLE>": ">0"}
+        }},
         "models": {"<id>": {"group": "main", "seat_bytes": 1, "predicted_bytes": 1, "measured_bytes": null}}
       }}
     }

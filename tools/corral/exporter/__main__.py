@@ -9,11 +9,12 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import account, driver, holders
+from . import account, driver, expectations, holders
 from .account import CardAccount
 from .attribution import OnNode
 from .config import Config, read_config
@@ -21,7 +22,7 @@ from .errors import Misconfigured
 from .excesses import Excesses
 from .holders import Reading
 from .metrics import Exporter
-from .pods import ApiServer, PodNames
+from .pods import ApiServer, Pod, PodNames
 from .server import serve_until_signal
 
 
@@ -59,12 +60,14 @@ class NodeCards:
     def __init__(self, config: Config, node: str) -> None:
         self._config = config
         self._node = node
-        self._names = PodNames(ApiServer(node).pods)
+        variables = {name for card in config.expects.values() for one in card.values() for name in one}
+        self._names = PodNames(ApiServer(node, variables=variables).pods)
         self._excesses = Excesses()
 
     def accounts(self) -> tuple[CardAccount, ...]:
         """The account of each card now."""
-        return self._excesses.dated(account.of(self._config.promises, self._reading()))
+        accounts = account.of(self._config.promises, self._reading())
+        return self._excesses.dated(map(self._with_selected, accounts))
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs."""
@@ -76,6 +79,21 @@ class NodeCards:
             "cards": [one.as_json() for one in self.accounts()],
         }
 
+    def _with_selected(self, one: CardAccount) -> CardAccount:
+        pods, tenants = self._names.by_uid(), self._config.tenants[one.name]
+        if pods is None:
+            return one
+        running = [pod for pod in pods.values() if not pod.has_ended]
+        selected = {name: tuple(filter(selector.selects, running)) for name, selector in tenants.items()}
+        expects = self._config.expects[one.name]
+        rows = (
+            replace(row, selected=len(found), breaks=_breaks(expects.get(row.name, {}), found))
+            if row.kind == "tenant" and (found := selected.get(row.name)) is not None
+            else row
+            for row in one.rows
+        )
+        return replace(one, rows=tuple(rows))
+
     def _reading(self) -> Reading:
         return holders.read(
             self._attribution, pid_namespace=self._config.driver_pid_namespace or driver.FIRST_PID_NAMESPACE
@@ -85,6 +103,12 @@ class NodeCards:
         tenants = {name: one for card in self._config.tenants.values() for name, one in card.items()}
         pods = self._names.by_uid()
         return OnNode(pods, tenants, self._config.engines, self._config.models, self._names.problem)
+
+
+def _breaks(expected: Mapping[str, str], pods: Sequence[Pod]) -> tuple[str, ...]:
+    """What *pods* are set to against *expected*, each once."""
+    found = (part for pod in pods for part in expectations.broken(expected, pod.variables))
+    return tuple(dict.fromkeys(found))
 
 
 if __name__ == "__main__":

@@ -54,6 +54,8 @@ class Row:
         pods: ``NAMESPACE/NAME`` of each pod that its processes are in.
         over_since: when it was first observed beyond its promise, without a break since then, in seconds since 1970;
             None: it is not, or no observer runs.
+        selected: of a tenant: the pods of the card's node that its ``namespace`` and ``selector`` find; None: unknown.
+        breaks: of a tenant: what its pods are set to against the card's ``expects``, in words.
     """
 
     kind: RowKind
@@ -67,6 +69,8 @@ class Row:
     short: int | None = None
     pods: tuple[str, ...] = ()
     over_since: float | None = None
+    selected: int | None = None
+    breaks: tuple[str, ...] = ()
 
     @property
     def over(self) -> int:

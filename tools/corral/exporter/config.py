@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import expectations
 from .account import CardPromise, ModelPromise
 from .errors import Misconfigured
 from .pods import Selector
@@ -28,6 +30,7 @@ class Config:
         seal: of the lock.
         promises: of the node's cards.
         tenants: the pods of each tenant that has some, by card.
+        expects: the conditions on variables of each tenant that has some, by card.
     """
 
     host: str
@@ -37,6 +40,7 @@ class Config:
     seal: str
     promises: Mapping[str, CardPromise]
     tenants: Mapping[str, Mapping[str, Selector]]
+    expects: Mapping[str, Mapping[str, Mapping[str, str]]]
 
     @property
     def models(self) -> frozenset[str]:
@@ -73,6 +77,7 @@ def _config(read: Mapping[str, Any]) -> Config:
         str(read["seal"]),
         {name: _promise(card) for name, card in cards.items()},
         {name: _tenants(card["tenants"]) for name, card in cards.items()},
+        {name: _expects(card["tenants"]) for name, card in cards.items()},
     )
 
 
@@ -96,9 +101,18 @@ def _model(one: Mapping[str, Any]) -> ModelPromise:
 
 def _tenants(tenants: Mapping[str, Any]) -> dict[str, Selector]:
     for tenant in tenants.values():
-        _exactly(tenant, {"budget_bytes", "namespace", "selector"})
+        _exactly(tenant, {"budget_bytes", "namespace", "selector", "expects"})
     named = {name: tenant for name, tenant in tenants.items() if tenant["namespace"] and tenant["selector"]}
     return {name: Selector.parse(str(one["namespace"]), str(one["selector"])) for name, one in named.items()}
+
+
+def _expects(tenants: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    found = {name: dict(tenant["expects"]) for name, tenant in tenants.items() if tenant["expects"]}
+    for conditions in found.values():
+        for condition in conditions.values():
+            if not re.fullmatch(expectations.PATTERN, condition):
+                raise ValueError(f"{condition!r} is no condition")
+    return found
 
 
 def _exactly(read: Mapping[str, Any], keys: set[str]) -> None:

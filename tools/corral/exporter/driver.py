@@ -20,7 +20,7 @@ from .errors import DriverFault, DriverUnknown
 
 PROGRAM = "nvidia-smi"
 LIMIT_S = 1.0
-"""Seconds for all answers of one scrape: a driver that hangs costs it no more."""
+"""Seconds for an answer: a driver that hangs costs one scrape no more."""
 _MIB = 1 << 20
 _CARD_FIELDS = ("uuid", "memory.total", "memory.free", "name")
 _PROCESS_FIELDS = ("gpu_uuid", "gpu_name", "pid", "used_memory", "process_name")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -100,13 +99,12 @@ class Reading:
 def read(attribution: Callable[[], Attribution], *, pid_namespace: int = driver.FIRST_PID_NAMESPACE) -> Reading:
     """The cards and their holders, whose owners *attribution* names.
 
-    It asks nvidia-smi twice, with ``driver.LIMIT_S`` seconds together; no request reaches llama-swap.  *pid_namespace*
-    is the one whose pids the driver reports.
+    It asks nvidia-smi twice, with ``driver.LIMIT_S`` seconds each; no request reaches llama-swap.  *pid_namespace* is
+    the one whose pids the driver reports.
     """
-    until = time.monotonic() + driver.LIMIT_S
     try:
-        cards = driver.cards(limit_s=driver.LIMIT_S)
-        processes = driver.processes(limit_s=max(0.0, until - time.monotonic()))
+        cards = driver.cards()
+        processes = driver.processes()
     except DriverUnknown as error:
         return Reading(unknown=error.fault, problem=str(error))
     if not cards:

@@ -48,6 +48,13 @@ METRICS = {
             "When the holder was first observed beyond its promise, in seconds since 1970; none while it is not.",
         ),
         Metric("corral_held_unknown", "gauge", _HOLDER, "1 for a holder whose bytes the driver does not report."),
+        Metric(
+            "corral_tenant_expectations_broken",
+            "gauge",
+            ("card", "tenant"),
+            "Expectations that the tenant's pods break.",
+        ),
+        Metric("corral_tenant_pods", "gauge", ("card", "tenant"), "Pods of the card's node that are the tenant's."),
         Metric("corral_others_held_bytes", "gauge", ("card",), "Held by all that is no model of the lock."),
         Metric("corral_others_promised_bytes", "gauge", ("card",), "Kept for others: budgets and reserve."),
         Metric("corral_model_short_bytes", "gauge", ("card", "model"), "What the card lacks to load the model now."),

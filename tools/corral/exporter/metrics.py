@@ -238,6 +238,9 @@ def _write_account(account: CardAccount, families: Families) -> None:
                 families.add(name, labels, value)
         if row.held is None and row.kind != "reserve":
             families.add("corral_held_unknown", labels, 1)
+        if row.selected is not None:
+            families.add("corral_tenant_pods", (card, row.name), row.selected)
+            families.add("corral_tenant_expectations_broken", (card, row.name), len(row.breaks))
         if row.kind == "model" and row.short is not None:
             families.add("corral_model_short_bytes", (card, row.name), row.short)
 

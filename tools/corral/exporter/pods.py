@@ -11,8 +11,8 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -34,12 +34,20 @@ _STATIC_UID = "kubernetes.io/config.hash"  # a static pod's control group has th
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod; ``uid`` is the one that its control groups have."""
+    """One pod.
+
+    Attributes:
+        uid: the one that its control groups have.
+        variables: of its containers, those that were asked for, each with its values; None: it comes from elsewhere.
+        has_ended: none of its containers runs again.
+    """
 
     uid: str
     namespace: str
     name: str
     labels: Mapping[str, str]
+    variables: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
+    has_ended: bool = False
 
 
 class ApiServer:
@@ -48,8 +56,8 @@ class ApiServer:
     https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
     """
 
-    def __init__(self, node: str, *, account: Path = ACCOUNT) -> None:
-        self._node, self._account = node, account
+    def __init__(self, node: str, *, account: Path = ACCOUNT, variables: Collection[str] = ()) -> None:
+        self._node, self._account, self._variables = node, account, frozenset(variables)
 
     def pods(self) -> tuple[Pod, ...]:
         """The pods of the node.
@@ -62,7 +70,7 @@ class ApiServer:
         try:
             for _ in range(_MOST_PAGES):
                 page = self._get(query)
-                found += map(_pod, page["items"])
+                found += [_pod(one, self._variables) for one in page["items"]]
                 following = (page.get("metadata") or {}).get("continue")
                 if not following:
                     return tuple(found)
@@ -144,8 +152,25 @@ def tenants_of(pod: Pod, tenants: Mapping[str, Selector]) -> tuple[str, ...]:
     return tuple(sorted(name for name, selector in tenants.items() if selector.selects(pod)))
 
 
-def _pod(listed: Mapping[str, Any]) -> Pod:
+def _pod(listed: Mapping[str, Any], variables: frozenset[str]) -> Pod:
     metadata = listed["metadata"]
     uid = (metadata.get("annotations") or {}).get(_STATIC_UID) or metadata["uid"]
     labels = {str(key): str(value) for key, value in (metadata.get("labels") or {}).items()}
-    return Pod(str(uid), str(metadata["namespace"]), str(metadata["name"]), labels)
+    has_ended = (listed.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    values = _values(listed, variables) if variables else {}
+    return Pod(str(uid), str(metadata["namespace"]), str(metadata["name"]), labels, values, has_ended)
+
+
+def _values(listed: Mapping[str, Any], variables: frozenset[str]) -> dict[str, frozenset[str | None]]:
+    """The values of *variables* in all containers; one that no container sets may come from a whole ConfigMap."""
+    spec = listed.get("spec") or {}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    found: dict[str, set[str | None]] = {}
+    for container in containers:
+        for one in container.get("env") or ():
+            if one["name"] in variables:
+                value = None if one.get("valueFrom") else str(one.get("value") or "")
+                found.setdefault(str(one["name"]), set()).add(value)
+    elsewhere = any(container.get("envFrom") for container in containers)  # which the exporter may not read
+    unknown = dict.fromkeys(variables - found.keys(), frozenset({None})) if elsewhere else {}
+    return {name: frozenset(one) for name, one in found.items()} | unknown

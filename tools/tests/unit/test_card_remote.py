@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.registry import Collector
 
-from corral.card import remote
-from corral.cluster.client import kubectl
+from corral.card import findings, remote
+from corral.cluster.client import Forbidden, kubectl
+from corral.cluster.finding import Cause
 from corral.errors import CannotRun
 from corral.exporter.account import CardAccount, Row
 from corral.exporter.driver import Card
@@ -39,15 +41,16 @@ class NoMetrics(Collector):
 
 @dataclass
 class Api:
-    """An API server with the Services of exporters, by namespace, and the instance that each is labelled with."""
+    """An API server with the namespaces of exporters, and the instance that each is labelled with."""
 
     instances: dict[str, str]
     context: str = "lab"
+    kubeconfig: Path | None = None
 
     def items(self, path: str, labelSelector: str) -> list[dict[str, Any]]:  # noqa: N803 - Kubernetes' name
-        assert (path, labelSelector) == ("/api/v1/services", "app.kubernetes.io/name=card-exporter")
+        assert (path, labelSelector) == ("/api/v1/namespaces", "app.kubernetes.io/name=card-exporter")
         return [
-            {"metadata": {"name": "card-exporter", "namespace": at, "labels": {"app.kubernetes.io/instance": of}}}
+            {"metadata": {"name": at, "labels": {"app.kubernetes.io/instance": of}}}
             for at, of in self.instances.items()
         ]
 
@@ -89,6 +92,13 @@ def test_a_card_of_which_nothing_is_known_stays_unknown(answering):
         ({"cards": [ACCOUNT.as_json() | {"vram_bytes": "much"}]}, "cards.0.vram_bytes"),
         ({"cards": [ACCOUNT.as_json() | {"holders": [{"kind": "ghost", "name": "x"}]}]}, "cards.0.holders.0.kind"),
         ({"cards": [ACCOUNT.as_json() | {"holders": [{"name": "x"}]}]}, "cards.0.holders.0.kind"),
+        *(
+            (
+                {"cards": [ACCOUNT.as_json() | {"holders": [{"kind": "tenant", "name": "x", "pods": [pod]}]}]},
+                "cards.0.holders",
+            )
+            for pod in ("kube-system/--all", "x", "x/", "X/y", "a/b c", "a/$(id)", "a/b/c")
+        ),
     ],
 )
 def test_an_answer_that_is_no_account_is_refused_by_its_field(answering, changed, field):
@@ -116,3 +126,67 @@ def test_none_and_several_are_an_error_each_with_a_way_out(instances, problem, s
     with pytest.raises(CannotRun, match=problem) as error:
         remote.read(Api(instances))
     assert step in error.value.next_step
+
+
+def found_of(*accounts, answering):
+    answering(DOCUMENT | {"cards": [one.as_json() for one in accounts]})
+    return findings.findings(Api({"watch": "llama-cpp"}), of="llama-cpp")
+
+
+def test_a_tenant_beyond_its_promise_is_a_finding_with_the_command_that_shows_it(answering):
+    (one,) = found_of(ACCOUNT, answering=answering)
+    assert (one.subject, one.what) == ("tenant/ml", "holds 10726 MiB of the card t4, and was promised 2100 MiB.")
+    assert (one.next_step, one.cause) == ("corral card --context lab --namespace watch", Cause.CARD)
+
+
+def test_a_tenant_whose_selector_matches_nothing_is_a_finding(answering):
+    rows = (
+        Row("tenant", "frigate", promised=5, held=0, selected=0),
+        Row("tenant", "ml", promised=5, held=0, selected=2),
+    )
+    (one,) = found_of(replace(ACCOUNT, rows=(*rows, Row("tenant", "x", promised=5, held=1))), answering=answering)
+    assert one.subject == "tenant/frigate"
+    assert "has no pod on the node of t4" in one.what
+
+
+def test_a_card_without_a_driver_is_a_finding_with_the_reason(answering):
+    (one,) = found_of(replace(ACCOUNT, driver=None, unknown="hanging", rows=()), answering=answering)
+    assert (one.subject, one.event) == ("card/t4", "a problem")
+
+
+def test_an_exporter_that_gives_no_account_is_a_finding(answering):
+    answering({})
+    (one,) = findings.findings(Api({"watch": "llama-cpp"}), of="llama-cpp")
+    assert (one.subject, one.cause) == ("daemonset/card-exporter", Cause.UNSEEN)
+
+
+def test_holders_of_whom_nothing_is_known_are_a_finding(answering):
+    rows = (Row("tenant", "ml", promised=5), Row("model", "chat", promised=5, held=0), Row("hidden", "pid 7"))
+    (one,) = found_of(replace(ACCOUNT, rows=rows), answering=answering)
+    assert (one.subject, one.what) == ("card/t4", "has holders of whom it is not known what they hold: ml.")
+    assert one.event == "a problem"
+
+
+def test_an_api_server_that_fails_is_a_finding(monkeypatch):
+    def failing(*_, **__):
+        raise CannotRun("a test", next_step="a step")
+
+    monkeypatch.setattr(Api, "items", failing)
+    (one,) = findings.findings(Api({}), of="llama-cpp")
+    assert (one.event, one.next_step, one.cause) == ("a test", "a step", Cause.UNSEEN)
+
+
+def test_of_several_exporters_the_one_of_the_llama_swap_is_read(answering):
+    answering(DOCUMENT)
+    assert remote.read(Api({"a": "other", "watch": "llama-cpp"}), of="llama-cpp").node == "n1"
+    assert remote.read(Api({"watch": "other"}), of="llama-cpp").node == "n1"
+
+
+def test_without_an_exporter_and_without_the_right_to_search_for_one_nothing_is_found(monkeypatch):
+    assert findings.findings(Api({"watch": "other"}), of="llama-cpp") == ()
+
+    def forbidden(*_, **__):
+        raise Forbidden("a test", next_step="a test")
+
+    monkeypatch.setattr(Api, "items", forbidden)
+    assert findings.findings(Api({"watch": "llama-cpp"}), of="llama-cpp") == ()

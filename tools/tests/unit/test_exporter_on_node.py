@@ -12,6 +12,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from corral import exporter as package
 from corral import paths
 from corral.exporter import driver
+from corral.exporter.__main__ import NodeCards
 from corral.exporter.config import read_config
-from corral.exporter.errors import Misconfigured
+from corral.exporter.errors import Misconfigured, PodsUnknown
+from corral.exporter.pods import Pod
 from tests.support.fake_nvidia_smi import UUID, install, install_script
 
 MIB = 1 << 20
@@ -36,7 +39,14 @@ CONFIG = {
         "t4": {
             "vram_bytes": 15360 * MIB,
             "reserve_bytes": 512 * MIB,
-            "tenants": {"immich-ml": {"budget_bytes": 2100 * MIB, "namespace": "immich", "selector": "app=ml"}},
+            "tenants": {
+                "immich-ml": {
+                    "budget_bytes": 2100 * MIB,
+                    "namespace": "immich",
+                    "selector": "app=ml",
+                    "expects": {"TTL": ">0"},
+                }
+            },
             "models": {
                 "chat": {
                     "group": "main",
@@ -113,6 +123,42 @@ def test_without_the_api_server_the_card_is_known_and_no_tenant_holds_0(started,
     found = series(started())
     assert found["corral_held_unknown", "t4", "immich-ml", "tenant"] == 1
     assert found["corral_card_free_bytes", "t4"] == 2210 * MIB
+
+
+def test_a_tenant_has_the_number_of_its_pods_on_the_node(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    pods = (
+        Pod("1", "immich", "ml-0", {"app": "ml"}),
+        Pod("2", "immich", "db-0", {}),
+        Pod("3", "x", "ml", {"app": "ml"}),
+    )
+
+    def selected(listed):
+        monkeypatch.setattr("corral.exporter.pods.ApiServer.pods", lambda _: listed())
+        (account,) = NodeCards(read_config(tmp_path / "config.json"), "node").accounts()
+        return {row.name: row.selected for row in account.rows}
+
+    def unknown():
+        raise PodsUnknown("a test")
+
+    assert selected(lambda: pods) == {"chat": None, "immich-ml": 1, "reserve": None}
+    assert selected(lambda: pods[1:])["immich-ml"] == 0
+    assert selected(lambda: (replace(pods[0], has_ended=True),))["immich-ml"] == 0
+    assert selected(unknown)["immich-ml"] is None
+
+
+@pytest.mark.parametrize(
+    ("values", "breaks"),
+    [({"TTL": frozenset({"600"})}, ()), ({"TTL": frozenset({"0"})}, ("TTL is '0', and must be >0",))],
+)
+def test_a_tenant_has_what_its_pods_break_of_its_cards_expectations(tmp_path, monkeypatch, values, breaks):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    pods = tuple(Pod(uid, "immich", f"ml-{uid}", {"app": "ml"}, values) for uid in "12")
+    monkeypatch.setattr("corral.exporter.pods.ApiServer.pods", lambda _: pods)
+    (account,) = NodeCards(read_config(tmp_path / "config.json"), "node").accounts()
+    assert {row.name: row.breaks for row in account.rows} == {"chat": (), "immich-ml": breaks, "reserve": ()}
 
 
 def test_a_driver_that_hangs_costs_about_a_second_and_the_rest_answers(started, tmp_path):

@@ -105,6 +105,40 @@ def test_a_pod_that_two_tenants_select_has_both_names():
 
 def test_a_static_pod_is_known_by_the_uid_of_its_control_group():
     listed = {"metadata": {"uid": "a", "namespace": "kube-system", "name": "etcd"}}
-    assert _pod(listed).uid == "a"
+    assert _pod(listed, frozenset()).uid == "a"
     listed["metadata"]["annotations"] = {"kubernetes.io/config.hash": "b"}
-    assert _pod(listed).uid == "b"
+    assert _pod(listed, frozenset()).uid == "b"
+
+
+def test_of_a_pods_variables_only_those_that_are_expected_are_kept():
+    """Values are often secrets: what no expectation names is not read."""
+    containers = [
+        {"env": [{"name": "TTL", "value": "0"}, {"name": "DB_PASSWORD", "value": "x"}]},
+        {"env": [{"name": "TTL"}, {"name": "ARENA", "valueFrom": {"configMapKeyRef": {}}}]},
+    ]
+    listed = {"metadata": {"uid": "a", "namespace": "immich", "name": "ml"}, "spec": {"containers": containers}}
+    found = _pod(listed, frozenset({"TTL", "ARENA", "OTHER"}))
+    assert found.variables == {"TTL": {"0", ""}, "ARENA": {None}}
+    assert _pod(listed, frozenset()).variables == {}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_variable_that_may_come_from_a_whole_config_map_is_not_known(order):
+    own, whole = {"env": [{"name": "TTL", "value": "1"}]}, {"envFrom": [{"configMapRef": {"name": "x"}}]}
+    spec = {"containers": [own, whole][::order]}
+    listed = {"metadata": {"uid": "a", "namespace": "immich", "name": "ml"}, "spec": spec}
+    assert _pod(listed, frozenset({"TTL", "OTHER"})).variables == {"TTL": {"1"}, "OTHER": {None}}
+
+
+def test_the_variables_of_a_sidecar_count_too():
+    containers = {"initContainers": [{"env": [{"name": "TTL", "value": "0"}]}], "containers": [{}]}
+    listed = {"metadata": {"uid": "a", "namespace": "immich", "name": "ml"}, "spec": containers}
+    assert _pod(listed, frozenset({"TTL"})).variables == {"TTL": {"0"}}
+
+
+@pytest.mark.parametrize(
+    ("phase", "ended"), [("Running", False), ("Pending", False), ("Failed", True), ("Succeeded", True)]
+)
+def test_an_evicted_pod_that_is_still_listed_has_ended(phase, ended):
+    listed = {"metadata": {"uid": "a", "namespace": "immich", "name": "ml"}, "status": {"phase": phase}}
+    assert _pod(listed, frozenset()).has_ended is ended

@@ -13,7 +13,7 @@ variables {
       vram_mib    = 15360
       reserve_mib = 512
       tenants = {
-        immich-ml = { budget_mib = 2100, namespace = "immich", selector = "app=immich-machine-learning" }
+        immich-ml = { budget_mib = 2100, namespace = "immich", selector = "app=immich-machine-learning", expects = { env = { MACHINE_LEARNING_MODEL_TTL = ">0" } } }
         desktop   = { budget_mib = 100 }
       }
     }
@@ -84,8 +84,8 @@ run "it_is_given_the_promises_of_cards_with_a_node" {
         vram_bytes    = 16106127360
         reserve_bytes = 536870912
         tenants = {
-          immich-ml = { budget_bytes = 2202009600, namespace = "immich", selector = "app=immich-machine-learning" }
-          desktop   = { budget_bytes = 104857600, namespace = null, selector = null }
+          immich-ml = { budget_bytes = 2202009600, namespace = "immich", selector = "app=immich-machine-learning", expects = { MACHINE_LEARNING_MODEL_TTL = ">0" } }
+          desktop   = { budget_bytes = 104857600, namespace = null, selector = null, expects = {} }
         }
         models = { chat = { group = "main", seat_bytes = 7371489280, predicted_bytes = 7000000000, measured_bytes = 6996000000 } }
       }

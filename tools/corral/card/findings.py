@@ -1,0 +1,66 @@
+"""What the account of a cluster's cards shows to be wrong, as findings beside those of its objects."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from corral.card import remote
+from corral.cluster.client import Cluster, Forbidden
+from corral.cluster.finding import Cause, Finding
+from corral.errors import CannotRun, Refused
+from corral.exporter.account import CardAccount
+from corral.vram.prediction import mib
+
+
+def findings(cluster: Cluster, *, of: str) -> tuple[Finding, ...]:
+    """What is wrong on the cards of the llama-swap in the namespace *of*; empty without an exporter for it.
+
+    A user who may not list namespaces has no exporter here.
+    """
+    try:
+        namespaces = remote.find(cluster, of=of)
+    except Forbidden:
+        return ()
+    except (CannotRun, Refused) as error:
+        return (_unseen(error.message, error.next_step),)
+    return tuple(one for namespace in namespaces for one in _of_exporter(cluster, namespace))
+
+
+def _of_exporter(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    try:
+        accounts = remote.read(cluster, namespace=namespace).cards
+    except (CannotRun, Refused) as error:
+        yield _unseen(error.message, cluster.kubectl("get", "pods", "-o", "wide", namespace=namespace))
+        return
+    kubeconfig = ["--kubeconfig", str(cluster.kubeconfig)] if cluster.kubeconfig else []
+    words = ("corral", "card", "--context", cluster.context, "--namespace", namespace, *kubeconfig)
+    for account in accounts:
+        yield from _of_card(account, shlex.join(words))
+
+
+def _unseen(problem: str, step: str) -> Finding:
+    what = "gives no account: who holds the card is not known."
+    return Finding(f"daemonset/{remote.SERVICE}", what, problem, step, is_stuck=False, cause=Cause.UNSEEN)
+
+
+def _of_card(account: CardAccount, step: str) -> Iterator[Finding]:
+    unknown = [row.name for row in account.rows if row.kind in ("model", "tenant") and row.held is None]
+    if account.unknown:
+        what = "has holders that are not known."
+        yield Finding(f"card/{account.name}", what, account.problem, step, is_stuck=False, cause=Cause.CARD)
+    elif unknown:
+        what = f"has holders of whom it is not known what they hold: {', '.join(unknown)}."
+        yield Finding(f"card/{account.name}", what, account.problem, step, is_stuck=False, cause=Cause.CARD)
+    for row in account.over:
+        held, promised = mib(row.held or 0), mib(row.promised or 0)
+        what = f"holds {held} MiB of the card {account.name}, and was promised {promised} MiB."
+        yield Finding(f"{row.kind}/{row.name}", what, "", step, is_stuck=False, cause=Cause.CARD)
+    for row in account.rows:
+        for part in row.breaks:
+            what = f"does not keep to what cards/{account.name}.yaml expects: {part}."
+            yield Finding(f"tenant/{row.name}", what, "", step, is_stuck=True, cause=Cause.CARD)
+        if row.selected == 0:
+            place = f"cards/{account.name}.yaml"
+            what = f"has no pod on the node of {account.name}, by its namespace and selector in {place}."
+            yield Finding(f"tenant/{row.name}", what, "", step, is_stuck=False, cause=Cause.CARD)
