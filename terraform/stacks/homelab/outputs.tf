@@ -1,3 +1,18 @@
+output "alert_inhibit_rules" {
+  description = "What the configuration of Alertmanager needs for the alerts: terraform output -raw alert_inhibit_rules. Null without an exporter."
+  value       = one(module.alerts[*].inhibit_rules)
+}
+
+output "alert_operator_objects" {
+  description = "The alerts, and the scrape, for the Prometheus operator: terraform output -raw … | kubectl apply -f -. Null without an exporter."
+  value       = one(module.alerts[*].operator_objects)
+}
+
+output "alert_rules" {
+  description = "The alerts as a file for Prometheus: terraform output -raw alert_rules > corral.rules.yml. Null without an exporter."
+  value       = one(module.alerts[*].rules)
+}
+
 output "endpoint" {
   description = "The address of llama-swap inside the cluster."
   value       = module.llama_swap.endpoint

@@ -6,11 +6,15 @@ variable "allowed_namespaces" {
 }
 
 variable "card_exporter" {
-  description = "The exporter of who holds the card, in a privileged namespace of its own; {} is enough. `scraped_from`: who may read its metrics. Null: none."
+  description = "The exporter that reports who holds the card; {} is enough. `scraped_from`: who may read it; `alerts`: see module alerts. Null: none."
   type = object({
     namespace            = optional(string, "corral-exporter")
     scraped_from         = optional(list(string), [])
     driver_pid_namespace = optional(number)
+    alerts = optional(object({
+      labels   = optional(map(string), {})
+      runbooks = optional(string, "docs/runbooks")
+    }), {})
   })
   default = null
 }

@@ -1,0 +1,155 @@
+# What is wrong with a card, and who has caused it.  Promises are metrics of the exporter, from the lock: no figure of a card is repeated here.
+#
+# Series are reduced to the labels that are the alert's own: another pod of the exporter, after a restart, is the same alert.
+
+locals {
+  _card = "card=~\"${join("|", [for card in sort(distinct(var.cards)) : replace(card, ".", "\\\\.")])}\""
+
+  _over    = "(max by (card, holder) (corral_held_bytes{${local._card}, kind=\"tenant\"}) - ${local._budget} > 0)"
+  _budget  = "max by (card, holder) (corral_promised_bytes{${local._card}, kind=\"tenant\"})"
+  _reserve = "(max by (card) (corral_promised_bytes{kind=\"reserve\"}) or 0 * max by (card) (corral_card_memory_bytes))"
+
+  # Two readings in a row: between the end of an engine and the return of its memory there may be one.  Wherever in its interval a
+  # target is scraped, 32 s have two of its answers.
+  _lacking    = "corral_model_short_bytes{${local._card}}"
+  _twice      = "min_over_time(${local._lacking}[32s]) > 0 and count_over_time(${local._lacking}[32s]) > 1"
+  _short      = "min by (card, model) (${local._lacking} > 0 and ${local._twice})"
+  _no_culprit = "label_replace(${local._short}, \"culprit\", \"unknown\", \"\", \"\")"
+
+  # The largest excess of each card, as `corral why` ranks them; 0 times it carries the name.
+  _excesses = join(" or ", [
+    "(max by (card, holder) (corral_held_bytes{kind=~\"tenant|model\"}) - max by (card, holder) (corral_promised_bytes) > 0)",
+    "(max by (card, holder) (corral_held_bytes{kind=~\"pod|process|hidden\"}) > on (card) group_left () ${local._reserve})",
+  ])
+  _culprit = "label_replace(topk by (card) (1, ${local._excesses}), \"culprit\", \"$1\", \"holder\", \"(.+)\")"
+
+  # A model's has the label of CorralNoRoomForModel too, which it inhibits.
+  _unknown        = "max by (card, kind, holder) (corral_held_unknown{${local._card}, kind=~\"model|tenant\"})"
+  _unknown_holder = "label_replace(label_replace(${local._unknown}, \"model\", \"$1\", \"holder\", \"(.+)\"), \"model\", \"\", \"kind\", \"tenant\")"
+
+  _broken = "corral_tenant_expectations_broken{${local._card}}"
+
+  _interval = "15s"
+  # What is no longer known ends the alerts about it.  These stay until the alert about that fires, which inhibits them.
+  _kept = "3m"
+
+  _rules = concat([
+    {
+      alert           = "CorralTenantOverBudget"
+      expr            = local._over
+      for             = "15s"
+      keep_firing_for = local._kept
+      labels          = { severity = "warning" }
+      annotations = {
+        summary     = "{{ $labels.holder }} holds {{ $value | humanize1024 }}B more of the card {{ $labels.card }} than its budget."
+        description = "What it holds beyond its budget is missing for the next model. `corral card` shows its pods, and since when it was observed."
+        runbook_url = "${var.runbooks}/tenant-over-budget.md"
+      }
+    },
+    {
+      alert           = "CorralNoRoomForModel"
+      expr            = "${local._short} + on (card) group_left (culprit) (0 * ${local._culprit}) or on (card, model) ${local._no_culprit}"
+      for             = "0s" # a culprit that changes must not begin it anew
+      keep_firing_for = local._kept
+      labels          = { severity = "critical" }
+      annotations = {
+        summary     = "The card {{ $labels.card }} lacks {{ $value | humanize1024 }}B for the model {{ $labels.model }}; largest excess: {{ $labels.culprit }}."
+        description = "Each request that needs a load is refused with status 503 until there is room. `corral why {{ $labels.model }}` has the next command."
+        runbook_url = "${var.runbooks}/no-room-for-model.md"
+      }
+    },
+    {
+      alert           = "CorralDriverSilent"
+      expr            = "max by (card) (corral_unknown{${local._card}}) == 1"
+      for             = "1m"
+      keep_firing_for = local._kept
+      labels          = { severity = "critical" }
+      annotations = {
+        summary     = "What is held on the card {{ $labels.card }} is unknown."
+        description = "NVIDIA's driver does not answer as it should: no alert about memory can fire. `corral card` has the reason."
+        runbook_url = "${var.runbooks}/driver-silent.md"
+      }
+    },
+    {
+      alert           = "CorralHolderUnknown"
+      expr            = "${local._unknown_holder} == 1 unless on (card) corral_unknown"
+      for             = "2m"
+      keep_firing_for = local._kept
+      labels          = { severity = "warning" }
+      annotations = {
+        summary     = "What the {{ $labels.kind }} {{ $labels.holder }} holds of the card {{ $labels.card }} is unknown."
+        description = "A process on the card has no known owner, or no figure: an excess of this holder would not be noticed."
+        runbook_url = "${var.runbooks}/holder-unknown.md"
+      }
+    },
+    {
+      alert           = "CorralExpectationBroken"
+      expr            = "max by (card, holder) (label_replace(${local._broken}, \"holder\", \"$1\", \"tenant\", \"(.+)\")) > 0"
+      for             = "5m"
+      keep_firing_for = local._kept
+      labels          = { severity = "warning" }
+      annotations = {
+        summary     = "The tenant {{ $labels.holder }} of the card {{ $labels.card }} is not set as its card's file expects."
+        description = "Without these settings it may outgrow its budget. `corral status` names the variable and its value."
+        runbook_url = "${var.runbooks}/expectation-broken.md"
+      }
+    },
+    ],
+    [for card in sort(distinct(var.cards)) : {
+      alert           = "CorralExporterMissing"
+      expr            = "absent(corral_card_memory_bytes{card=\"${card}\"})"
+      for             = "1m"
+      keep_firing_for = "0s"
+      labels          = { severity = "critical" }
+      annotations = {
+        summary     = "No exporter reports the card {{ $labels.card }}."
+        description = "Who holds the card is not known, and no other alert about the card can fire."
+        runbook_url = "${var.runbooks}/exporter-missing.md"
+      }
+  }])
+
+  rules = { groups = [{ name = "corral-card", interval = local._interval, rules = local._rules }] }
+
+  # Alertmanager's: of what an alert explains, or makes unknown, no other notification is sent.
+  inhibit_rules = [
+    {
+      source_matchers = ["alertname=\"CorralExporterMissing\""]
+      target_matchers = ["alertname=~\"Corral.+\""]
+      equal           = ["card"]
+    },
+    {
+      source_matchers = ["alertname=\"CorralHolderUnknown\"", "kind=\"tenant\""]
+      target_matchers = ["alertname=~\"CorralTenantOverBudget|CorralExpectationBroken\""]
+      equal           = ["card", "holder"]
+    },
+    {
+      source_matchers = ["alertname=\"CorralHolderUnknown\"", "kind=\"model\""]
+      target_matchers = ["alertname=\"CorralNoRoomForModel\""]
+      equal           = ["card", "model"]
+    },
+    {
+      source_matchers = ["alertname=\"CorralDriverSilent\""]
+      target_matchers = ["alertname=~\"CorralTenantOverBudget|CorralNoRoomForModel|CorralHolderUnknown\""]
+      equal           = ["card"]
+    },
+  ]
+
+  _metadata = {
+    name      = "corral-card"
+    namespace = var.namespace
+    labels    = merge({ "app.kubernetes.io/part-of" = "corral" }, var.labels)
+  }
+
+  operator_objects = [
+    { apiVersion = "monitoring.coreos.com/v1", kind = "PrometheusRule", metadata = local._metadata, spec = local.rules },
+    {
+      apiVersion = "monitoring.coreos.com/v1"
+      kind       = "ServiceMonitor"
+      metadata   = local._metadata
+      spec = {
+        selector  = { matchLabels = { "app.kubernetes.io/name" = "card-exporter" } }
+        endpoints = [{ port = "metrics", interval = local._interval }]
+      }
+    },
+  ]
+}

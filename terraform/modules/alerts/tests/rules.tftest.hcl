@@ -1,0 +1,74 @@
+# What the pack is made of.  Whether its alerts fire is tested with promtool: tools/tests/cluster/test_alerts.py.
+
+variables {
+  cards = ["t4"]
+}
+
+run "every_alert_has_a_runbook_a_severity_and_a_sentence" {
+  command = plan
+
+  assert {
+    condition = length(yamldecode(output.rules).groups[0].rules) == 6 && alltrue([for rule in yamldecode(output.rules).groups[0].rules :
+      fileexists("../../../${rule.annotations.runbook_url}") && contains(["warning", "critical"], rule.labels.severity) && endswith(rule.annotations.summary, ".")
+    ])
+    error_message = "An alert without a next step is noise."
+  }
+}
+
+run "each_card_has_an_alert_for_its_absence" {
+  command = plan
+
+  variables {
+    cards = ["t4", "a10"]
+  }
+
+  assert {
+    condition     = [for rule in yamldecode(output.rules).groups[0].rules : rule.expr if rule.alert == "CorralExporterMissing"] == ["absent(corral_card_memory_bytes{card=\"a10\"})", "absent(corral_card_memory_bytes{card=\"t4\"})"]
+    error_message = "absent() keeps the label only where it is equal to a value."
+  }
+}
+
+run "the_operators_objects_are_the_same_rules_and_a_scrape" {
+  command = plan
+
+  variables {
+    labels = { release = "kube-prometheus-stack" }
+  }
+
+  assert {
+    condition     = jsonencode(yamldecode(split("---\n", output.operator_objects)[0]).spec) == jsonencode(yamldecode(output.rules))
+    error_message = "There must be one pack."
+  }
+
+  assert {
+    condition = alltrue([for text in split("---\n", output.operator_objects) :
+      yamldecode(text).metadata == { name = "corral-card", namespace = "corral-exporter", labels = { "app.kubernetes.io/part-of" = "corral", release = "kube-prometheus-stack" } }
+    ])
+    error_message = "The operator finds both by the same labels."
+  }
+
+  assert {
+    condition     = yamldecode(split("---\n", output.operator_objects)[1]).spec.endpoints[0].port == "metrics"
+    error_message = "The exporter's Service calls the port metrics."
+  }
+}
+
+run "a_card_that_is_no_name_is_refused" {
+  command = plan
+
+  variables {
+    cards = ["t4\"} or vector(1"]
+  }
+
+  expect_failures = [var.cards]
+}
+
+run "a_place_of_the_runbooks_that_ends_with_a_slash_is_refused" {
+  command = plan
+
+  variables {
+    runbooks = "https://runbooks.example/"
+  }
+
+  expect_failures = [var.runbooks]
+}
