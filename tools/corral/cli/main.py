@@ -47,6 +47,7 @@ COMMANDS = {
     "render": "write the model tables and the LiteLLM list",
     "engine": "which llama-server and llama-swap would be used",
     "demo": "tiny models through the whole path, on this machine",
+    "drill": "play the incident that corral is for, and print when each layer knew",
     "completion": "print the completion script of a shell",
 }
 """Each command with its summary: ``corral.cli.NAME`` has its help (the docstring), ``add_arguments`` and ``run``."""

@@ -1,0 +1,36 @@
+"""The alerts of a card as files, rendered by terraform/modules/alerts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from python_terraform import IsFlagged
+
+from corral.engine import environment
+from corral.errors import CannotRun
+from corral.paths import REPOSITORY
+from corral.terraform.program import find_terraform
+from corral.terraform.runner import Terraform
+
+_MODULE = REPOSITORY / "terraform" / "modules" / "alerts"
+
+
+def render_rules(cards: Sequence[str], folder: Path) -> tuple[str, str]:
+    """The rules for Prometheus about *cards*, and the ``inhibit_rules`` of Alertmanager, as YAML.
+
+    The new *folder* holds a copy of the module, and Terraform's own files.
+
+    Raises:
+        ProgramMissing: Terraform is missing or too old.
+        CannotRun: it failed.
+    """
+    shutil.copytree(_MODULE, folder, ignore=shutil.ignore_patterns(".terraform*", "tests", "*.tfstate*"))
+    (folder / "terraform.tfvars.json").write_text(json.dumps({"cards": list(cards)}), encoding="utf-8")
+    variables = environment.allowed(environment.TERRAFORM)
+    terraform = Terraform(find_terraform(), folder, variables, lambda failed: CannotRun(failed.message))
+    terraform.run("init")
+    outputs = terraform.run("apply", auto_approve=IsFlagged).outputs
+    return str(outputs["rules"]["value"]), str(outputs["inhibit_rules"]["value"])

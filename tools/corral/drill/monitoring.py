@@ -1,0 +1,164 @@
+"""Prometheus and Alertmanager as programs of this machine, and a receiver of what they notify."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from corral.errors import CannotRun
+
+_ALERTMANAGERS = ("alertmanager", "prometheus-alertmanager")  # upstream's name, and Debian's
+_END_LIMIT_S = 20.0
+
+
+class Programs(NamedTuple):
+    """The two programs, as paths."""
+
+    prometheus: str
+    alertmanager: str
+
+
+@dataclass(frozen=True)
+class Notification:
+    """What Alertmanager sent about one alert; its status is firing or resolved."""
+
+    status: str
+    labels: dict[str, str] = field(hash=False)
+    annotations: dict[str, str] = field(hash=False)
+    at: float = 0.0
+    """When it arrived, by time.monotonic."""
+
+    @property
+    def name(self) -> str:
+        """The alert's."""
+        return self.labels["alertname"]
+
+
+class Receiver:
+    """Every notification of the Alertmanager at *alertmanager* (an address), in order."""
+
+    def __init__(self, alertmanager: str) -> None:
+        self.alertmanager = alertmanager
+        self.all: list[Notification] = []
+        self._changed = threading.Condition()
+
+    def add(self, document: dict[str, Any]) -> None:
+        """Take a message of Alertmanager's webhook."""
+        with self._changed:
+            now, alerts = time.monotonic(), document["alerts"]
+            self.all += [Notification(one["status"], one["labels"], one["annotations"], now) for one in alerts]
+            self._changed.notify_all()
+
+    def first(self, wanted: Callable[[Notification], bool], *, limit_s: float, after: int = 0) -> Notification | None:
+        """The first notification that is *wanted*; None: there is none, and none comes within *limit_s* seconds.
+
+        The first *after* notifications do not count.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: any(map(wanted, self.all[after:])), timeout=limit_s)
+            return next(filter(wanted, self.all[after:]), None)
+
+
+def installed() -> Programs | None:
+    """The programs of this machine; None where one of them is missing."""
+    prometheus = shutil.which("prometheus")
+    alertmanager = next((path for name in _ALERTMANAGERS if (path := shutil.which(name))), None)
+    return Programs(prometheus, alertmanager) if prometheus and alertmanager else None
+
+
+@contextmanager
+def monitoring(
+    folder: Path, target: str, rules: str, inhibit_rules: str, programs: Programs, *, every_s: int
+) -> Iterator[Receiver]:
+    """Prometheus scrapes *target* (HOST:PORT) every *every_s* seconds and evaluates *rules* (YAML).
+
+    Alertmanager, with *inhibit_rules* (YAML), notifies the receiver.  Both run in *folder* until the block ends.
+    """
+    alertmanager, prometheus = _free_port(), _free_port()
+    receiver = Receiver(f"http://127.0.0.1:{alertmanager}")
+    with ExitStack() as stack:
+        hook = stack.enter_context(_hook(receiver))
+        (folder / "rules.yml").write_text(rules, encoding="utf-8")
+        route = {"receiver": "hook", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s"}
+        receivers = [{"name": "hook", "webhook_configs": [{"url": hook, "send_resolved": True}]}]
+        _write(folder / "alertmanager.yml", {"route": route, "receivers": receivers} | yaml.safe_load(inhibit_rules))
+        every = f"{every_s}s"
+        settings = {
+            "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
+            "rule_files": [str(folder / "rules.yml")],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]},
+            "scrape_configs": [{"job_name": "cards", "static_configs": [{"targets": [target]}]}],
+        }
+        _write(folder / "prometheus.yml", settings)
+        for name, program, port, *options in (
+            ("alertmanager", programs.alertmanager, alertmanager, f"--storage.path={folder}/a", _ALONE),
+            ("prometheus", programs.prometheus, prometheus, f"--storage.tsdb.path={folder}/p"),
+        ):
+            words = (program, f"--config.file={folder}/{name}.yml", f"--web.listen-address=127.0.0.1:{port}", *options)
+            stack.enter_context(_running(folder / f"{name}.log", words))
+        yield receiver
+
+
+_ALONE = "--cluster.listen-address="
+
+
+@contextmanager
+def _running(log: Path, command: tuple[str, ...]) -> Iterator[None]:
+    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
+        try:
+            yield
+            if process.poll() is not None:
+                message = f"{command[0]} ended by itself, with exit code {process.returncode}: {_last_line(log)}"
+                raise CannotRun(message, next_step=f"{shlex.quote(command[0])} --version")
+        finally:
+            process.terminate()
+            try:
+                process.wait(_END_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1][:500] if lines else "it printed nothing"
+
+
+@contextmanager
+def _hook(receiver: Receiver) -> Iterator[str]:
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            receiver.add(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _write(file: Path, document: dict[str, Any]) -> None:
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
