@@ -11,7 +11,8 @@ source dev/debian_packages.sh
 
 programs=( # PROGRAM=PACKAGE
   containerd=containerd dnsmasq=dnsmasq-base docker-registry=docker-registry ip=iproute2 iptables=iptables
-  mmdebstrap=mmdebstrap nsenter=util-linux openssl=openssl runc=runc setpriv=util-linux
+  mmdebstrap=mmdebstrap nsenter=util-linux openssl=openssl prometheus=prometheus
+  prometheus-alertmanager=prometheus-alertmanager runc=runc setpriv=util-linux
 )
 
 die() {
@@ -44,7 +45,7 @@ export CORRAL_MANIFEST_TOOLS PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
 echo "test-cluster: everything is built ($((SECONDS - started)) s)" >&2
 
 # Several files at a time, each worker on a throwaway cluster of its own: tests/cluster/conftest.py has the groups.
-parallel=(--numprocesses 4)
+parallel=(--numprocesses 5)
 [ -z "${CLUSTER:-}" ] || parallel=()
 case " $* " in
   *" tests/"*) ;;

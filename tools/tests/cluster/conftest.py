@@ -16,12 +16,13 @@ from corral.errors import CorralError, Refused
 from tests.support.cluster import current, pods, throwaway
 from tests.support.cluster.place import Place
 
-# Four clusters side by side (tools/dev/test_cluster.sh), each with a quarter of the work.
+# Five clusters side by side (tools/dev/test_cluster.sh), each with a fifth of the work.
 GROUPS = (
     {"test_apply", "test_findings", "test_store_kinds"},
     {"test_door", "test_download_job", "test_new_revision"},
-    {"test_faults", "test_manifests", "test_state_backend"},
+    {"test_drill_alert", "test_faults", "test_manifests", "test_state_backend"},
     {"test_card_exporter", "test_harness", "test_runbooks"},
+    {"test_alert_rules", "test_alerts"},
 )
 
 

@@ -1,7 +1,4 @@
-"""The exporter on a node: real pids of real pods, joined with their tenants.
-
-The node has no card: a stand-in for nvidia-smi lists the processes that a card would have, as the node counts them.
-"""
+"""The exporter on a node: real pids of real pods, joined with their tenants."""
 
 from __future__ import annotations
 
@@ -9,99 +6,45 @@ import json
 import shlex
 
 import pytest
-from kubernetes import client
 from prometheus_client.parser import text_string_to_metric_families
 
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from tests.support.cluster import pods
-from tests.support.cluster.homelab import CARD, homelab
+from tests.support.cluster.watched import (
+    EXPORTERS,
+    MIB,
+    MODEL,
+    NAMESPACE,
+    TENANTS,
+    fill_card,
+    grow_tenant,
+    install_driver,
+    kubectl,
+    wait_for_exporter,
+    watched,
+)
 from tests.support.engine_process import get
 
 pytestmark = pytest.mark.timeout(420)
-NAMESPACE, EXPORTERS, TENANTS = "watched", "watched-exporter", "watched-tenants"
-MIB = 1 << 20
-STAND_IN = """#!/usr/bin/python3
-import pathlib, sys
-
-table, full = [], False
-for process in pathlib.Path("/proc").glob("[0-9]*"):
-    try:
-        words = (process / "cmdline").read_bytes().split(b"\\0")
-    except OSError:
-        continue
-    held = 10726 if b"balloon" in words else 3000 if b"--alias" in words else 0
-    full |= held == 10726
-    if held:
-        table.append(f"GPU-1, Tesla T4, {process.name}, {held}, {words[0].decode()}")
-if sys.argv[1].startswith("--query-gpu="):
-    table = [f"GPU-1, 15360, {1 if full else 9000}, Tesla T4"]
-else:
-    table.append("GPU-1, Tesla T4, 4194300, 34, /gone")
-print(*table, sep="\\n")
-"""
-FULL = "CORRAL_VRAM_SOURCE=echo 1, 15360"
-"""What the preflight reads in the server's pod, which has no nvidia-smi here."""
 
 
 @pytest.fixture(scope="module")
 def lab(cluster, tmp_path_factory):
-    with homelab(cluster, tmp_path_factory.mktemp("watched"), NAMESPACE) as lab:
-        card = {"vram_mib": 15360, "reserve_mib": 512, "compute_capability": "7.5", "node": cluster.node}
-        tenants = {
-            "immich-ml": {"budget_mib": 2100, "namespace": TENANTS, "selector": "app=immich-machine-learning"},
-            "frigate": {"budget_mib": 2300, "namespace": TENANTS, "selector": "app=frigate"},
-        }
-        (lab.catalog / "cards" / f"{CARD}.yaml").write_text(json.dumps(card | {"tenants": tenants}))
-        lab.lock()
-        lab.set(card_exporter={"namespace": EXPORTERS})
-        lab.corral("apply", "--yes", "--no-smoke")
-        try:
-            yield lab
-        finally:
-            for namespace in (EXPORTERS, TENANTS):
-                pods.leave(cluster, namespace)
+    with watched(cluster, tmp_path_factory.mktemp("watched")) as lab:
+        yield lab
 
 
 @pytest.fixture(scope="module")
 def tenant(lab):
-    """A pod of the tenant immich-ml, which runs."""
-    core = client.CoreV1Api(lab.cluster.api)
-    core.create_namespace({"metadata": {"name": TENANTS}})
-    command = ("python3", "-c", "import time; time.sleep(3600)", "balloon")
-    image = lab.cluster.images["fetch"]
-    core.create_namespaced_pod(TENANTS, pods.pod("ml-0", image, *command, labels={"app": "immich-machine-learning"}))
-    pods.eventually(lambda: core.read_namespaced_pod("ml-0", TENANTS).status.phase, lambda phase: phase == "Running")
-
-
-def kubectl(lab, *words):
-    done = lab.run("kubectl", "-n", EXPORTERS, *words)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """A pod of the tenant immich-ml that has taken the card."""
+    grow_tenant(lab)
 
 
 @pytest.fixture(scope="module")
 def exporter(lab):
-    """The exporter with the stand-in, and with the node's own pids for the driver's."""
-    rollout = ("rollout", "status", "daemonset/card-exporter", "--timeout=120s")
-    kubectl(lab, *rollout)
-    number = kubectl(lab, "exec", "daemonset/card-exporter", "--", "stat", "-L", "-c", "%i", "/proc/self/ns/pid")
-    lab.set(card_exporter={"namespace": EXPORTERS, "driver_pid_namespace": int(number)})
-    lab.apply()
-    core, apps = client.CoreV1Api(lab.cluster.api), client.AppsV1Api(lab.cluster.api)
-    core.create_namespaced_config_map(EXPORTERS, {"metadata": {"name": "stand-in"}, "data": {"nvidia-smi": STAND_IN}})
-    change = {
-        "containers": [
-            {
-                "name": "card-exporter",
-                "env": [{"name": "PATH", "value": "/stand-in:/usr/local/bin:/usr/bin:/bin"}],
-                "volumeMounts": [{"name": "stand-in", "mountPath": "/stand-in"}],
-            }
-        ],
-        "volumes": [{"name": "stand-in", "configMap": {"name": "stand-in", "defaultMode": 0o555}}],
-    }
-    apps.patch_namespaced_daemon_set("card-exporter", EXPORTERS, {"spec": {"template": {"spec": change}}})
-    kubectl(lab, *rollout)
+    """The exporter with a driver."""
+    install_driver(lab)
 
 
 def card(lab):
@@ -112,23 +55,26 @@ def card(lab):
 
 
 def test_without_a_driver_the_exporter_runs_and_nothing_that_is_held_is_known(lab):
-    kubectl(lab, "rollout", "status", "daemonset/card-exporter", "--timeout=120s")
+    wait_for_exporter(lab)
     code, holders = card(lab)
     assert code == 1
     assert {one["held"] for one in holders.values()} == {None}
 
 
 def test_the_tenant_that_took_the_card_is_named_with_what_it_holds_beyond_its_budget(lab, tenant, exporter):
-    lab.corral("smoke", "tiny-text", "--context", lab.cluster.context, "--namespace", NAMESPACE)
+    lab.corral("smoke", MODEL, "--context", lab.cluster.context, "--namespace", NAMESPACE)
     code, holders = pods.eventually(
-        lambda: card(lab), lambda found: found[1]["tiny-text"]["held"] and found[1]["immich-ml"]["held"], limit_s=120
+        lambda: card(lab), lambda found: found[1][MODEL]["held"] and found[1]["immich-ml"]["held"], limit_s=120
     )
     assert code == 1
     assert holders["immich-ml"]["kind"] == "tenant"
     assert (holders["immich-ml"]["held"], holders["immich-ml"]["over"]) == (10726 * MIB, (10726 - 2100) * MIB)
-    assert (holders["tiny-text"]["kind"], holders["tiny-text"]["held"]) == ("model", 3000 * MIB)
+    assert (holders[MODEL]["kind"], holders[MODEL]["held"]) == ("model", 100 * MIB)
     assert (holders["frigate"]["held"], holders["tiny-vision"]["held"]) == (0, 0)
     assert holders["pid 4194300"]["kind"] == "hidden"
+    status = lab.corral("status", code=1).stdout
+    assert "tenant/immich-ml: holds 10726 MiB of the card t4, and was promised 2100 MiB." in status
+    assert "tenant/frigate: has no pod on the node of t4" in status
     done = lab.corral("card", "--context", lab.cluster.context, "--namespace", EXPORTERS, code=1)
     assert "immich-ml" in done.stdout
     assert "8,626 MiB over its promise since " in done.stdout
@@ -164,17 +110,13 @@ def test_it_may_list_pods_and_read_nothing_else(lab):
 
 def why(lab):
     """The verdict of `corral why` on the model."""
-    words = ("why", "tiny-text", "--context", lab.cluster.context, "--namespace", NAMESPACE, "--json")
+    words = ("why", MODEL, "--context", lab.cluster.context, "--namespace", NAMESPACE, "--json")
     return json.loads(lab.corral(*words, code=None).stdout)
 
 
 def test_why_names_the_tenant_with_its_pod_until_its_command_has_ended_that(lab, tenant, exporter):
-    before = lab.server_pod().metadata.name
-    server = ("kubectl", "-n", NAMESPACE)
-    assert lab.run(*server, "set", "env", "deployment/llama-swap", "-c", "llama-swap", FULL).returncode == 0
-    pods.eventually(lab.server_pod, lambda pod: pod and pod.metadata.name != before, limit_s=120)
-    lab.run(*server, "rollout", "status", "deployment/llama-swap", "--timeout=120s")
-    lab.corral("smoke", "tiny-text", "--context", lab.cluster.context, "--namespace", NAMESPACE, code=1)
+    fill_card(lab)
+    lab.corral("smoke", MODEL, "--context", lab.cluster.context, "--namespace", NAMESPACE, code=1)
 
     verdict = why(lab)
 
@@ -184,7 +126,7 @@ def test_why_names_the_tenant_with_its_pod_until_its_command_has_ended_that(lab,
     account, end, smoke = verdict["next"]
     assert f" --namespace {EXPORTERS} " in account
     assert "immich-ml" in lab.corral(*shlex.split(account)[1:], code=1).stdout
-    assert smoke.startswith("corral smoke tiny-text ")
+    assert smoke.startswith(f"corral smoke {MODEL} ")
     done = lab.run(*shlex.split(end))
     assert done.returncode == 0, done.stderr
     healthy = pods.eventually(lambda: why(lab), lambda verdict: verdict["class"] == "healthy")

@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import pytest
 from kubernetes import client
 
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from tests.support.cluster.cluster import SLICES
+from tests.support.cluster.follower import STORE, Follower
 from tests.support.cluster.homelab import homelab
 from tests.support.cluster.pods import eventually
 from tests.support.engine_process import post, question
 from tests.support.faulty_hub import Status
-from tests.support.runbook import Runbook
 
 pytestmark = pytest.mark.timeout(600)
 NAMESPACE = "llama-cpp"  # so the runbooks have it
-STORE = "/srv/nfs-ssd/llamacpp"
 MODEL = "qwen3-8b"
-TOKEN = ".cache/huggingface/token"
 NOWHERE = f"sha256:{'0' * 64}"
-# On the machine of the store its folder is where the runbooks name it; here that machine is a name space of mounts.
-ON_THE_STORES_MACHINE = (
-    f'mount -t tmpfs tmpfs /srv && mkdir -p {STORE} && mount --bind "$1" {STORE} && exec bash -c "$2"'
-)
-
-
-class Follower:
-    """An operator who follows a runbook in a lab."""
-
-    def __init__(self, lab, name):
-        self.lab, self.book = lab, Runbook.read(name)
-        self._left = {heading: list(commands) for heading, commands in self.book.commands.items()}
-
-    def does(self, heading, **codes):
-        """Type every command under *heading*; their output.  All succeed, but for those of ``corral <name>=code``."""
-        printed = {}
-        for command in self._left.pop(heading):
-            done = self._typed(command)
-            words = command.split()
-            wanted = codes.get(words[1], 0) if words[0] == "corral" else 0
-            assert done.returncode == wanted, f"$ {command}: {done.returncode}\n{done.stdout}{done.stderr}"
-            printed[command] = f"{done.stdout}{done.stderr}"
-        return printed
-
-    def next_headings(self, printed):
-        """The headings that the table names for what corral *printed* in the diagnosis."""
-        text = "\n".join(text for command, text in printed.items() if command.startswith("corral "))
-        return self.book.targets(text)
-
-    def assert_all_is_done(self):
-        assert self._left == {}, "commands that were not typed"
-
-    def _typed(self, command):
-        home = self.lab.clone / "home"
-        (home / TOKEN).parent.mkdir(parents=True, exist_ok=True)
-        (home / TOKEN).write_text("hf_x")
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return self.lab.run(
-            *("unshare", "--mount", "bash", "-c", ON_THE_STORES_MACHINE, "bash", str(self.lab.store), command),
-            env=self.lab.environment | {"HOME": str(home), "PATH": path},
-        )
 
 
 @pytest.fixture(scope="module")

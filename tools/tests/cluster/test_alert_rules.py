@@ -1,0 +1,273 @@
+"""Which alerts fire, and which do not, by promtool: the module's rules with their real durations.
+
+The series are what the exporter serves for accounts that are computed as always; only time is not real.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from corral import paths
+from corral.exporter import account
+from corral.exporter.account import CardPromise, ModelPromise
+from corral.exporter.driver import Card
+from corral.exporter.holders import CardReading, Holder, Kind, Reading
+from corral.exporter.metrics import Exporter
+from corral.terraform.program import find_terraform
+
+MIB = 1 << 20
+TICK_S = 15
+SEATS = {"chat": 6996, "vision": 5300, "embed": 900}
+GROUPS = {"chat": "main", "vision": "main", "embed": "side"}
+PROMISE = CardPromise(
+    15360 * MIB,
+    512 * MIB,
+    {"immich-ml": 2100 * MIB, "frigate": 2300 * MIB},
+    {name: ModelPromise(GROUPS[name], mib * MIB, mib * MIB, None) for name, mib in SEATS.items()},
+)
+CERTAIN = frozenset({Kind.MODEL, Kind.TENANT})
+PROMISED_MIB = {name: size // MIB for name, size in PROMISE.tenants.items()}
+QUIET = {"immich-ml": 2000, "frigate": 2200}
+
+
+@pytest.fixture(scope="module")
+def rules(tmp_path_factory):
+    """The module's rules, as a file."""
+    folder = tmp_path_factory.mktemp("alerts")
+    module = paths.REPOSITORY / "terraform" / "modules" / "alerts"
+    shutil.copytree(module, folder / "module", ignore=shutil.ignore_patterns(".terraform*"))
+
+    def terraform(*words):
+        done = subprocess.run(
+            [find_terraform(), *words], cwd=folder / "module", capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    terraform("init", "-input=false")
+    terraform("apply", "-auto-approve", "-input=false", '-var=cards=["t4"]')
+    (folder / "rules.yml").write_text(terraform("output", "-raw", "rules"))
+    return folder / "rules.yml"
+
+
+def reading(tenants=QUIET, models=(), *, free=None, others=(), certain=CERTAIN):
+    """A reading where *tenants* and *others* hold so many MiB, and *models* their seats; *free* MiB: what is left."""
+    held = {(Kind.TENANT, name): mib for name, mib in tenants.items()}
+    held |= {(Kind.MODEL, name): SEATS[name] for name in models}
+    held |= {(Kind.POD, name): mib for name, mib in others}
+    holders = tuple(Holder(kind, name, (1,), None if mib is None else mib * MIB) for (kind, name), mib in held.items())
+    free = 15360 - 300 - sum(mib or 0 for mib in held.values()) if free is None else free
+    return Reading((CardReading(Card("GPU-1", "Tesla T4", 15360 * MIB, free * MIB), holders),), certain=certain)
+
+
+def none_at(times):
+    """No alert at any of *times*."""
+    return {at: {} for at in times}
+
+
+SILENT = Reading(unknown="hanging", problem="a test")
+
+
+def series_of(timeline):
+    """promtool's input for a *timeline* of readings, TICK_S apart; None is an exporter that does not answer."""
+    found = defaultdict(lambda: ["_"] * len(timeline))
+    now = []
+    exporter = Exporter(
+        seal="0", models=SEATS, accounts=lambda: account.of({"t4": PROMISE}, now[-1]), find_llama_swap=None
+    )
+    for at, one in enumerate(timeline):
+        if one is None:
+            continue
+        now.append(one)
+        for family in exporter.collect():
+            for sample in family.samples:
+                labels = ",".join(f"{name}={json.dumps(value)}" for name, value in sorted(sample.labels.items()))
+                found[f"{sample.name}{{{labels}}}"][at] = f"{sample.value:.0f}"
+    for values in found.values():  # Prometheus marks what an answer no longer has as stale
+        for at in range(1, len(values)):
+            if values[at] == "_" and values[at - 1] not in ("_", "stale"):
+                values[at] = "stale"
+    return [{"series": name, "values": " ".join(values)} for name, values in found.items()]
+
+
+@pytest.fixture
+def alerts(rules, tmp_path):
+    """Checks the alerts over a timeline: {seconds: {alert: [labels beside severity]}}; no other alert may fire then."""
+
+    def check(timeline, expected, *more):
+        document = _document(rules, timeline, expected, more)
+        (tmp_path / "tests.yml").write_text(json.dumps(document))
+        done = subprocess.run(
+            ["promtool", "test", "rules", tmp_path / "tests.yml"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"[:6000]
+
+    return check
+
+
+def _document(rules, timeline, expected, more):
+    pack = {rule["alert"]: rule for rule in yaml.safe_load(rules.read_text())["groups"][0]["rules"]}
+    assert len(pack) == 6
+    return {
+        "rule_files": [str(rules)],
+        "evaluation_interval": f"{TICK_S}s",
+        "tests": [
+            {
+                "interval": f"{TICK_S}s",
+                "input_series": [*series_of(timeline), *more],
+                "alert_rule_test": [
+                    {
+                        "eval_time": f"{at}s",
+                        "alertname": name,
+                        "exp_alerts": [
+                            {"exp_labels": pack[name]["labels"] | one[0], "exp_annotations": _filled(pack[name], one)}
+                            for one in firing.get(name, ())
+                        ],
+                    }
+                    for at, firing in expected.items()
+                    for name in pack
+                ],
+            }
+        ],
+    }
+
+
+def _filled(rule, one):
+    """The annotations of *rule* for labels and a value in words."""
+    labels, value = one
+    words = {f"{{{{ $labels.{name} }}}}": text for name, text in labels.items()} | {
+        "{{ $value | humanize1024 }}": value
+    }
+    return {
+        key: re.sub("|".join(map(re.escape, words)), lambda found: words[found[0]], text)
+        for key, text in rule["annotations"].items()
+    }
+
+
+BALLOON = reading({"immich-ml": 10726, "frigate": 2200})
+OVER = ({"card": "t4", "holder": "immich-ml"}, "8.424Gi")
+NO_CHAT = ({"card": "t4", "model": "chat", "culprit": "immich-ml"}, "4.748Gi")
+NO_VISION = ({"card": "t4", "model": "vision", "culprit": "immich-ml"}, "3.092Gi")
+
+
+def test_the_incident_names_the_tenant_after_one_more_reading_and_ends_three_minutes_after_it(alerts):
+    """2026-06-02: immich-ml of 2.1 GB held 10.7 GB, and every load failed for five hours."""
+    timeline = [reading()] * 4 + [BALLOON] * 20 + [reading()] * 20
+    firing = {"CorralTenantOverBudget": [OVER], "CorralNoRoomForModel": [NO_CHAT, NO_VISION]}
+    tenant = {"CorralTenantOverBudget": [OVER]}
+    alerts(timeline, {45: {}, 60: {}, 75: tenant, 90: firing, 345: firing, 510: firing, 570: {}})
+
+
+def test_a_pod_that_no_card_names_is_the_culprit_when_it_has_more_than_the_reserve(alerts):
+    model = {"card": "t4", "model": "chat", "culprit": "jobs/train-0"}
+    timeline = [reading(others=[("jobs/train-0", 5500)])] * 6
+    alerts(timeline, {75: {"CorralNoRoomForModel": [(model, "1.598Gi")]}})
+
+
+def test_without_an_excess_the_culprit_is_unknown(alerts):
+    model = {"card": "t4", "model": "chat", "culprit": "unknown"}
+    timeline = [reading(free=5400)] * 6
+    alerts(timeline, {75: {"CorralNoRoomForModel": [(model, "1.559Gi")]}})
+
+
+def test_a_tenant_within_its_budget_and_a_model_that_its_group_makes_room_for_are_no_alert(alerts):
+    alerts([reading({"immich-ml": 2100, "frigate": 2300}, ["chat", "embed"])] * 40, none_at(range(0, 600, 60)))
+
+
+def test_a_driver_that_hangs_is_an_alert_after_a_minute_and_the_holders_are_not(alerts):
+    timeline = [reading()] * 2 + [SILENT] * 40 + [reading()] * 20
+    firing = {"CorralDriverSilent": [({"card": "t4"}, "")]}
+    alerts(timeline, {75: {}, 90: firing, 600: firing, 840: {}})
+
+
+def test_a_driver_whose_fault_changes_all_the_time_is_one_alert(alerts):
+    faults = [replace(SILENT, unknown=code) for code in ("hanging", "failed")] * 20
+    alerts(faults, {45: {}, 60: {"CorralDriverSilent": [({"card": "t4"}, "")]}})
+
+
+def test_two_tenants_that_take_turns_as_the_largest_do_not_keep_an_alert_from_firing(alerts):
+    turns = [reading({"immich-ml": 6900 + at % 2 * 200, "frigate": 7200}, free=960) for at in range(40)]
+    culprits = ("immich-ml", "frigate")  # 4800 or 5000 beyond its budget; 4900
+    over = [
+        ({"card": "t4", "holder": name}, value) for name, value in zip(culprits, ("4.883Gi", "4.785Gi"), strict=True)
+    ]
+    models = (("chat", "5.895Gi"), ("vision", "4.238Gi"))
+    short = [({"card": "t4", "model": name, "culprit": one}, value) for name, value in models for one in culprits]
+    alerts(turns, {105: {"CorralTenantOverBudget": over, "CorralNoRoomForModel": short}})
+
+
+def test_an_alert_outlives_a_driver_that_falls_silent_until_that_is_an_alert_too(alerts):
+    timeline = [BALLOON] * 6 + [SILENT] * 20
+    before = {"CorralTenantOverBudget": [OVER], "CorralNoRoomForModel": [NO_CHAT, NO_VISION]}
+    silent = {"CorralDriverSilent": [({"card": "t4"}, "")]}
+    alerts(timeline, {135: before, 150: before | silent, 240: before | silent, 300: silent})
+
+
+def test_a_holder_without_a_figure_is_an_alert_after_two_minutes(alerts):
+    firing = {"CorralHolderUnknown": [({"card": "t4", "kind": "tenant", "holder": "frigate"}, "")]}
+    timeline = [reading(QUIET | {"frigate": None})] * 25 + [reading()] * 20
+    alerts(timeline, {105: {}, 120: firing, 360: firing, 600: {}})
+
+
+def test_alerts_outlive_their_holders_until_it_is_an_alert_that_these_are_unknown(alerts):
+    """The API server gives no list of pods: no tenant's and no model's memory is known any more."""
+    before = {"CorralTenantOverBudget": [OVER], "CorralNoRoomForModel": [NO_CHAT, NO_VISION]}
+    names = [("tenant", name, {}) for name in ("immich-ml", "frigate")]
+    names += [("model", name, {"model": name}) for name in SEATS]
+    unknown = [({"card": "t4", "kind": kind, "holder": name} | more, "") for kind, name, more in names]
+    blind = reading({}, others=[("pod 1", 10726)], free=1, certain=frozenset())
+    alerts([BALLOON] * 6 + [blind] * 20, {195: before, 210: before | {"CorralHolderUnknown": unknown}})
+
+
+def test_of_a_card_that_is_not_the_catalogs_there_is_no_alert(alerts):
+    """A laptop with `corral exporter`, scraped by the same Prometheus: it never knows what a tenant holds."""
+    names = ("corral_unknown", "corral_held_unknown", "corral_model_short_bytes", "corral_tenant_expectations_broken")
+    labels = 'card="laptop",kind="tenant",holder="desktop",model="chat",tenant="desktop"'
+    more = [{"series": f"{name}{{{labels}}}", "values": "1x60"} for name in names]
+    alerts([reading()] * 60, none_at(range(0, 900, 60)), *more)
+
+
+def test_a_tenant_that_is_not_set_as_its_card_expects_is_an_alert_after_five_minutes(alerts):
+    series = {"series": 'corral_tenant_expectations_broken{card="t4",tenant="immich-ml"}', "values": "1x25 0x20"}
+    firing = {"CorralExpectationBroken": [({"card": "t4", "holder": "immich-ml"}, "")]}
+    alerts([reading()] * 47, {285: {}, 300: firing, 375: firing, 600: {}}, series)
+
+
+def test_an_exporter_that_dies_is_an_alert_after_a_minute_before_the_others_end(alerts):
+    missing = {"CorralExporterMissing": [({"card": "t4"}, "")]}
+    before = {"CorralTenantOverBudget": [OVER], "CorralNoRoomForModel": [NO_CHAT, NO_VISION]}
+    timeline = [BALLOON] * 6 + [None] * 20 + [reading()] * 20
+    alerts(timeline, {135: before, 150: before | missing, 240: before | missing, 300: missing, 420: {}})
+
+
+def test_a_card_that_was_never_reported_is_missing(alerts):
+    alerts([None] * 10, {45: {}, 60: {"CorralExporterMissing": [({"card": "t4"}, "")]}})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_hour_with_a_hundred_swaps_is_no_alert(alerts, seed):
+    """A reading may fall between the end of an engine and the moment when the driver has its memory back."""
+    generator = random.Random(seed)
+    swaps = set(generator.sample(range(240), 100))
+    loaded, timeline = "chat", []
+    for at in range(240):
+        tenants = {name: mib - generator.randrange(300) for name, mib in PROMISED_MIB.items()}
+        side = ["embed"] if generator.random() < 0.5 else []
+        if at in swaps and at - 1 not in swaps and generator.random() < 0.5:
+            free = 15360 - 300 - sum(tenants.values()) - SEATS[loaded] - sum(SEATS[one] for one in side)
+            timeline.append(reading(tenants, side, free=free))  # its process is gone, its memory is not
+        else:
+            timeline.append(reading(tenants, [loaded, *side]))
+        if at in swaps:
+            loaded = "vision" if loaded == "chat" else "chat"
+    assert len(swaps) == 100
+    alerts(timeline, none_at(range(0, 3600, TICK_S)))

@@ -1,0 +1,178 @@
+"""The alerts of a card, from the exporter of a node by real Prometheus and Alertmanager, each with its runbook."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from corral.cluster.client import connect
+from corral.cluster.port_forward import forwarded
+from corral.drill.monitoring import installed, monitoring
+from tests.support.cluster import watched
+from tests.support.cluster.follower import Follower
+from tests.support.cluster.pods import eventually
+from tests.support.cluster.watched import EXPORTERS, MODEL, NAMESPACE
+from tests.support.engine_process import get, post, question
+
+UNITS = {"s": 1, "m": 60}
+pytestmark = pytest.mark.timeout(420)
+
+
+@pytest.fixture(scope="module")
+def lab(cluster, tmp_path_factory):
+    with watched.watched(cluster, tmp_path_factory.mktemp("alerts")) as lab:
+        watched.install_driver(lab)
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def receiver(lab, tmp_path_factory):
+    """What Alertmanager notifies, by the lab's own rules, whose durations are a tenth."""
+    rules, inhibit = (lab.terraform("output", "-raw", name).stdout for name in ("alert_rules", "alert_inhibit_rules"))
+    target, folder = connect(lab.cluster.kubeconfig, lab.cluster.context), tmp_path_factory.mktemp("monitoring")
+    programs = installed()
+    assert programs
+    with (
+        forwarded(target, EXPORTERS, "card-exporter", port="metrics") as address,
+        monitoring(folder, urlsplit(address).netloc, faster(rules), inhibit, programs, every_s=2) as receiver,
+    ):
+        yield receiver
+
+
+def faster(rules):
+    """*rules* with every duration a tenth: their order stays."""
+    document = yaml.safe_load(rules)
+    for group in document["groups"]:
+        for timed in (group, *group["rules"]):
+            for key in {"interval", "for", "keep_firing_for"} & timed.keys():
+                timed[key] = f"{int(timed[key][:-1]) * UNITS[timed[key][-1]] // 10}s"
+    return yaml.safe_dump(document).replace("[32s]", "[5s]")
+
+
+def notified(receiver, name, status="firing", *, after=0, **labels):
+    """The first notification about the alert *name* with *labels*, of those *after* so many."""
+    found = receiver.first(
+        lambda one: (one.name, one.status) == (name, status) and labels.items() <= one.labels.items(),
+        limit_s=120,
+        after=after,
+    )
+    assert found, f"no {name} ({status}) in {receiver.all}"
+    return found
+
+
+def active(receiver):
+    """The names of the alerts that Alertmanager has, inhibited ones included."""
+    status, text = get(f"{receiver.alertmanager}/api/v2/alerts")
+    assert status == 200
+    return {one["labels"]["alertname"] for one in json.loads(text)}
+
+
+def status_of_a_request(lab):
+    with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE) as address:
+        return post(f"{address}/v1/chat/completions", question("Are you there?", model=MODEL), api_key=lab.key())[0]
+
+
+def test_the_alert_about_a_model_without_room_names_the_tenant_that_took_it(lab, receiver):
+    watched.fill_card(lab)
+    watched.grow_tenant(lab)
+    assert status_of_a_request(lab) == 503
+
+    model = notified(receiver, "CorralNoRoomForModel", model=MODEL)
+
+    assert (model.labels["culprit"], model.labels["severity"]) == ("immich-ml", "critical")
+    assert model.annotations["summary"].endswith(f"for the model {MODEL}; largest excess: immich-ml.")
+    tenant = notified(receiver, "CorralTenantOverBudget")
+    assert tenant.annotations["summary"] == "immich-ml holds 8.424GiB more of the card t4 than its budget."
+
+
+def test_an_exporter_that_dies_is_an_alert_and_not_the_end_of_the_others(lab, receiver):
+    notified(receiver, "CorralTenantOverBudget")
+    before = len(receiver.all)
+    watched.kubectl(lab, "delete", "daemonset/card-exporter", "--wait=true")
+    notified(receiver, "CorralExporterMissing", "firing", after=before)
+    eventually(lambda: active(receiver), {"CorralExporterMissing"}.__eq__)
+    ended = {one.name for one in receiver.all[before:] if one.status == "resolved"}
+    assert not ended & {"CorralTenantOverBudget", "CorralNoRoomForModel"}
+    operator = Follower(lab, "exporter-missing")
+
+    operator.does("Diagnosis")
+    operator.does("Mitigation")
+
+    watched.mount_driver(lab)
+    notified(receiver, "CorralExporterMissing", "resolved", after=before)
+    operator.does("Verify", card=1)  # the tenant is as it was
+    operator.assert_all_is_done()
+
+
+def test_the_runbooks_about_room_lead_to_a_model_that_answers(lab, receiver):
+    watched.fill_card(lab)
+    assert status_of_a_request(lab) == 503
+    model, tenant = Follower(lab, "no-room-for-model"), Follower(lab, "tenant-over-budget")
+
+    printed = model.does("Diagnosis", card=1, why=1)
+    verdict = printed[f"corral why {MODEL}"]
+    assert "immich-ml, 8626 MiB over its promise" in verdict, verdict
+    assert "in immich/ml-0" in tenant.does("Diagnosis", card=1)["corral card"]
+    tenant.does("Mitigation")
+    before = len(receiver.all)
+    watched.empty_card(lab)
+
+    model.does("Verify")
+    tenant.does("Verify")
+    notified(receiver, "CorralTenantOverBudget", "resolved", after=before)
+    model.assert_all_is_done()
+    tenant.assert_all_is_done()
+
+
+def test_a_driver_that_is_gone_is_an_alert_until_the_runbook_has_brought_it_back(lab, receiver):
+    before = len(receiver.all)
+    watched.lose_driver(lab)
+    notified(receiver, "CorralDriverSilent", after=before)
+    operator = Follower(lab, "driver-silent")
+
+    printed = operator.does("Diagnosis", card=1)
+    assert "There is no nvidia-smi on PATH." in printed["corral card"]
+    assert any("exit code 127" in text for text in printed.values())
+    watched.mount_driver(lab)
+    operator.does("Mitigation")
+
+    operator.does("Verify")
+    operator.assert_all_is_done()
+    notified(receiver, "CorralDriverSilent", "resolved", after=before)
+
+
+def test_a_holder_that_is_unknown_is_an_alert_until_the_exporter_may_list_pods_again(lab, receiver):
+    lab.corral("smoke", MODEL)  # a process of a pod is on the card
+    before = len(receiver.all)
+    watched.kubectl(lab, "delete", "clusterrolebinding/corral-exporter-card-exporter")
+    watched.kubectl(lab, "rollout", "restart", "daemonset/card-exporter")
+    watched.wait_for_exporter(lab)
+    notified(receiver, "CorralHolderUnknown", holder="immich-ml", after=before)
+    operator = Follower(lab, "holder-unknown")
+
+    printed = operator.does("Diagnosis")
+    assert "gave no list of the pods" in printed["corral card"]
+    operator.does("Mitigation")
+    watched.mount_driver(lab)
+
+    operator.does("Verify")
+    operator.assert_all_is_done()
+
+
+def test_a_tenant_that_is_not_set_as_expected_is_an_alert_until_the_runbook_has_set_it(lab, receiver):
+    before = len(receiver.all)
+    watched.deploy_tenant(lab, MACHINE_LEARNING_MODEL_TTL="0")
+    notified(receiver, "CorralExpectationBroken", holder="immich-ml", after=before)
+    operator = Follower(lab, "expectation-broken")
+    finding = "MACHINE_LEARNING_MODEL_TTL is '0', and must be >0."
+
+    printed = operator.does("Diagnosis", status=1)
+    assert f"tenant/immich-ml: does not keep to what cards/t4.yaml expects: {finding}" in printed["corral status"]
+    operator.does("Mitigation")
+    eventually(lambda: lab.corral("status", code=1).stdout, lambda text: "MACHINE_LEARNING_MODEL_TTL" not in text)
+
+    assert "tenant/frigate: has no pod" in operator.does("Verify", status=1)["corral status"]
+    operator.assert_all_is_done()
