@@ -16,10 +16,10 @@ locals {
   _short      = "min by (card, model) (${local._lacking} > 0 and ${local._twice})"
   _no_culprit = "label_replace(${local._short}, \"culprit\", \"unknown\", \"\", \"\")"
 
-  # The largest excess of each card, as `corral why` ranks them; 0 times it carries the name.
+  # The largest excess of each card, as `corral why` ranks them; 0 times it carries the name.  "(other)" is a sum of small ones.
   _excesses = join(" or ", [
     "(max by (card, holder) (corral_held_bytes{kind=~\"tenant|model\"}) - max by (card, holder) (corral_promised_bytes) > 0)",
-    "(max by (card, holder) (corral_held_bytes{kind=~\"pod|process|hidden\"}) > on (card) group_left () ${local._reserve})",
+    "(max by (card, holder) (corral_held_bytes{kind=~\"pod|process|hidden\", holder!=\"(other)\"}) > on (card) group_left () ${local._reserve})",
   ])
   _culprit = "label_replace(topk by (card) (1, ${local._excesses}), \"culprit\", \"$1\", \"holder\", \"(.+)\")"
 

@@ -15,6 +15,8 @@ from .holders import CardReading, Holder, Kind, Reading
 
 _MIB = 1 << 20
 RowKind = Literal["model", "tenant", "reserve", "pod", "process", "hidden", "unattributed"]
+FOREIGN: frozenset[RowKind] = frozenset({"pod", "process", "hidden"})
+"""The kinds of holders without a promise."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,11 @@ class Row:
         """Bytes that it holds beyond its promise; 0 without a promise, or where one of the two is unknown."""
         return max(0, self.held - self.promised) if self.held is not None and self.promised is not None else 0
 
+    @property
+    def excess(self) -> int:
+        """Bytes that it holds and that were not promised to it: ``over``, or all that a foreign holder has."""
+        return (self.held or 0) if self.kind in FOREIGN else self.over
+
 
 @dataclass(frozen=True)
 class CardAccount:
@@ -107,6 +114,16 @@ class CardAccount:
     def over(self) -> tuple[Row, ...]:
         """The models and tenants that hold more than their promise: the difference is missing for another holder."""
         return tuple(row for row in self.rows if row.over)
+
+    @property
+    def excesses(self) -> tuple[Row, ...]:
+        """The holders with memory that was not promised to them, the largest excess first.
+
+        The card's reserve is for foreign holders: one with less than that is none of these.
+        """
+        reserve = sum(row.promised or 0 for row in self.rows if row.kind == "reserve")
+        found = [row for row in self.rows if row.excess > (reserve if row.kind in FOREIGN else 0)]
+        return tuple(sorted(found, key=lambda row: (-row.excess, row.name)))
 
     @property
     def others(self) -> int | None:

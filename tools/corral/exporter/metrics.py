@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from . import llama_swap
-from .account import CardAccount, Row
+from .account import FOREIGN, CardAccount, Row
 from .errors import LlamaSwapUnknown
 from .llama_swap import LlamaSwap, Request, Resident
 from .metric_table import DURATIONS_S, METRICS
@@ -25,7 +25,6 @@ OTHER = "(other)"
 """What stands for every model that the lock does not have."""
 MOST_PROGRAMS = 20
 """Holders of a card, besides its models and tenants, that have a series of their own."""
-_FOREIGN = frozenset({"pod", "process", "hidden"})
 
 Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
@@ -247,11 +246,11 @@ def _write_account(account: CardAccount, families: Families) -> None:
 
 def _bounded(rows: tuple[Row, ...]) -> Iterator[Row]:
     """*rows*, where all foreign holders but the ``MOST_PROGRAMS`` largest, which come first, are one of each kind."""
-    foreign = [row for row in rows if row.kind in _FOREIGN]
-    yield from (row for row in rows if row.kind not in _FOREIGN)
+    foreign = [row for row in rows if row.kind in FOREIGN]
+    yield from (row for row in rows if row.kind not in FOREIGN)
     yield from foreign[:MOST_PROGRAMS]
     rest = foreign[MOST_PROGRAMS:]
-    for kind in ("pod", "process", "hidden"):
+    for kind in sorted(FOREIGN):
         held = [row.held for row in rest if row.kind == kind]
         if held:
             known = [one for one in held if one is not None]

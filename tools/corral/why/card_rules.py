@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from corral.agent.progress import duration
-from corral.exporter.account import CardAccount, Row
+from corral.exporter.account import FOREIGN, Row
 from corral.vram.prediction import mib
 from corral.why.case import Case
 from corral.why.next_steps import for_pod
 from corral.why.verdict import Reason, Verdict
 
 _MOST_LISTED = 3  # holders, and pods of one: a verdict is read at a glance
-_FOREIGN = ("pod", "process", "hidden")
 
 
 def no_room_now(case: Case) -> Verdict | None:
@@ -27,7 +26,7 @@ def no_room_now(case: Case) -> Verdict | None:
 def no_room(case: Case, evidence: list[str]) -> Verdict | None:
     """Holders with more than they were promised have most of what the model lacks; None: they have not, or unknown."""
     row, excesses = case.card_row, _excesses(case)
-    if row is None or not excesses or not row.short or sum(map(_excess, excesses)) * 2 < row.short:
+    if row is None or not excesses or not row.short or sum(one.excess for one in excesses) * 2 < row.short:
         return None
     first = excesses[0]
     verb = {"tenant": "delete", "pod": "describe"}.get(first.kind)  # the workload of a tenant starts another pod
@@ -41,31 +40,18 @@ def held_too_much(case: Case) -> list[str]:
     return [_line(row, case.facts.now) for row in _excesses(case)[:_MOST_LISTED]]
 
 
-def _excesses(case: Case) -> list[Row]:
-    """The holders of the model's card beyond their promises, the largest excess first.
-
-    All that a holder without a promise has is an excess, where it is more than the card's reserve.
-    """
-    found = [row for card in case.stack.cards if case.facts.row(card) for row in _excesses_of(card)]
-    return sorted(found, key=lambda row: (-_excess(row), row.name))
-
-
-def _excesses_of(card: CardAccount) -> list[Row]:
-    reserve = sum(row.promised or 0 for row in card.rows if row.kind == "reserve")
-    return [row for row in card.rows if _excess(row) > (reserve if row.kind in _FOREIGN else 0)]
-
-
-def _excess(row: Row) -> int:
-    return (row.held or 0) if row.kind in _FOREIGN else row.over
+def _excesses(case: Case) -> tuple[Row, ...]:
+    """The excesses on the model's card, the largest first; none where the card is unknown."""
+    return next((card.excesses for card in case.stack.cards if case.facts.row(card)), ())
 
 
 def _culprit(row: Row) -> str:
-    return f"{row.name}, {mib(_excess(row))} MiB {'without a' if row.kind in _FOREIGN else 'over its'} promise"
+    return f"{row.name}, {mib(row.excess)} MiB {'without a' if row.kind in FOREIGN else 'over its'} promise"
 
 
 def _line(row: Row, now: float) -> str:
     pods = f", in {', '.join(row.pods[:_MOST_LISTED])}" if row.pods and row.kind != "pod" else ""
-    if row.kind in _FOREIGN:
+    if row.kind in FOREIGN:
         return f"{row.name} holds {mib(row.held or 0)} MiB of the card now, and was promised none{pods}."
     since = f", first observed {duration(max(0.0, now - row.over_since))} ago" if row.over_since else ""
     promised = f"and was promised {mib(row.promised or 0)}"

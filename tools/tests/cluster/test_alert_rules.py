@@ -104,14 +104,18 @@ def alerts(rules, tmp_path):
     """Checks the alerts over a timeline: {seconds: {alert: [labels beside severity]}}; no other alert may fire then."""
 
     def check(timeline, expected, *more):
-        document = _document(rules, timeline, expected, more)
-        (tmp_path / "tests.yml").write_text(json.dumps(document))
-        done = subprocess.run(
-            ["promtool", "test", "rules", tmp_path / "tests.yml"], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{done.stdout}{done.stderr}"[:6000]
+        promtool(tmp_path, _document(rules, timeline, expected, more))
 
     return check
+
+
+def promtool(folder, document):
+    """The tests of *document* pass."""
+    (folder / "tests.yml").write_text(json.dumps(document))
+    done = subprocess.run(
+        ["promtool", "test", "rules", folder / "tests.yml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"[:6000]
 
 
 def _document(rules, timeline, expected, more):
@@ -171,6 +175,27 @@ def test_a_pod_that_no_card_names_is_the_culprit_when_it_has_more_than_the_reser
     model = {"card": "t4", "model": "chat", "culprit": "jobs/train-0"}
     timeline = [reading(others=[("jobs/train-0", 5500)])] * 6
     alerts(timeline, {75: {"CorralNoRoomForModel": [(model, "1.598Gi")]}})
+
+
+def test_the_culprit_is_the_first_holder_by_the_ranking_of_corral_why(rules, tmp_path):
+    generator = random.Random(16)
+    culprits, tests = set(), []
+    for _ in range(60):
+        tenants = {name: generator.randrange(2 * mib) for name, mib in PROMISED_MIB.items()}
+        sizes = sorted((generator.randrange(1200) for _ in range(generator.choice((0, 2, 30)))), reverse=True)
+        pods = [(f"jobs/train-{at}", mib) for at, mib in enumerate(sizes)]  # the largest first, as a reading has them
+        now = reading(tenants, others=pods, free=generator.randrange(9000))
+        (card,) = account.of({"t4": PROMISE}, now)
+        culprit = card.excesses[0].name if card.excesses else "unknown"
+        culprits.add(culprit.partition("-")[0])
+        short = [{"labels": f'{{model="{row.name}",culprit="{culprit}"}}', "value": 1} for row in card.rows if row.short]
+        alert = 'count by (model, culprit) (ALERTS{alertname="CorralNoRoomForModel", alertstate="firing"})'
+        expected = [{"expr": alert, "eval_time": "75s", "exp_samples": short}]
+        tests.append(
+            {"interval": f"{TICK_S}s", "input_series": series_of([now] * 6), "promql_expr_test": expected},
+        )
+    assert culprits == {"immich", "frigate", "jobs/train", "unknown"}
+    promtool(tmp_path, {"rule_files": [str(rules)], "evaluation_interval": f"{TICK_S}s", "tests": tests})
 
 
 def test_without_an_excess_the_culprit_is_unknown(alerts):

@@ -1,4 +1,4 @@
-# What the pack is made of.  Whether its alerts fire is tested with promtool: tools/tests/cluster/test_alerts.py.
+# What the pack is made of.  Whether its alerts fire is tested with promtool: tools/tests/cluster/test_alert_rules.py.
 
 variables {
   cards = ["t4"]
