@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -18,10 +17,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from corral.engine import engine_process
 from corral.errors import CannotRun
 
 _ALERTMANAGERS = ("alertmanager", "prometheus-alertmanager")  # upstream's name, and Debian's
-_END_LIMIT_S = 20.0
+_START_LIMIT_S, _END_LIMIT_S = 60.0, 20.0
 
 
 class Programs(NamedTuple):
@@ -48,10 +48,10 @@ class Notification:
 
 
 class Receiver:
-    """Every notification of the Alertmanager at *alertmanager* (an address), in order."""
+    """Every notification of the Alertmanager at the URL ``alertmanager``, in order."""
 
-    def __init__(self, alertmanager: str) -> None:
-        self.alertmanager = alertmanager
+    def __init__(self) -> None:
+        self.alertmanager = ""
         self.all: list[Notification] = []
         self._changed = threading.Condition()
 
@@ -87,48 +87,66 @@ def monitoring(
 
     Alertmanager, with *inhibit_rules* (YAML), notifies the receiver.  Both run in *folder* until the block ends.
     """
-    alertmanager, prometheus = _free_port(), _free_port()
-    receiver = Receiver(f"http://127.0.0.1:{alertmanager}")
     with ExitStack() as stack:
+        receiver = Receiver()
         hook = stack.enter_context(_hook(receiver))
-        (folder / "rules.yml").write_text(rules, encoding="utf-8")
         route = {"receiver": "hook", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s"}
         receivers = [{"name": "hook", "webhook_configs": [{"url": hook, "send_resolved": True}]}]
         _write(folder / "alertmanager.yml", {"route": route, "receivers": receivers} | yaml.safe_load(inhibit_rules))
+        options = (f"--storage.path={folder}/a", "--cluster.listen-address=")
+        address = stack.enter_context(_running(folder / "alertmanager", programs.alertmanager, *options))
+        receiver.alertmanager = f"http://{address}"
+        (folder / "rules.yml").write_text(rules, encoding="utf-8")
         every = f"{every_s}s"
         settings = {
             "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
             "rule_files": [str(folder / "rules.yml")],
-            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]},
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [address]}]}]},
             "scrape_configs": [{"job_name": "cards", "static_configs": [{"targets": [target]}]}],
         }
         _write(folder / "prometheus.yml", settings)
-        for name, program, port, *options in (
-            ("alertmanager", programs.alertmanager, alertmanager, f"--storage.path={folder}/a", _ALONE),
-            ("prometheus", programs.prometheus, prometheus, f"--storage.tsdb.path={folder}/p"),
-        ):
-            words = (program, f"--config.file={folder}/{name}.yml", f"--web.listen-address=127.0.0.1:{port}", *options)
-            stack.enter_context(_running(folder / f"{name}.log", words))
+        stack.enter_context(_running(folder / "prometheus", programs.prometheus, f"--storage.tsdb.path={folder}/p"))
         yield receiver
 
 
-_ALONE = "--cluster.listen-address="
-
-
 @contextmanager
-def _running(log: Path, command: tuple[str, ...]) -> Iterator[None]:
-    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
+def _running(name: Path, program: str, *options: str) -> Iterator[str]:
+    """A program with the configuration *name*.yml and the log *name*.log, and the HOST:PORT where it listens.
+
+    The port is chosen by the program: one that is free now may be taken a moment later.
+    """
+    words = (program, f"--config.file={name}.yml", "--web.listen-address=127.0.0.1:0", *options)
+    log = name.with_suffix(".log")
+    with log.open("w") as out, subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
-            yield
+            yield f"127.0.0.1:{_port(process, log)}"
             if process.poll() is not None:
-                message = f"{command[0]} ended by itself, with exit code {process.returncode}: {_last_line(log)}"
-                raise CannotRun(message, next_step=f"{shlex.quote(command[0])} --version")
+                raise _ended(process, log)
         finally:
             process.terminate()
             try:
                 process.wait(_END_LIMIT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+    deadline = time.monotonic() + _START_LIMIT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        for port, pids in engine_process.listeners().items():
+            if process.pid in pids:
+                return port
+        time.sleep(0.05)
+    raise _ended(process, log)
+
+
+def _ended(process: subprocess.Popen[bytes], log: Path) -> CannotRun:
+    assert isinstance(process.args, tuple)
+    program, code = str(process.args[0]), process.poll()
+    what = (
+        f"ended by itself, with exit code {code}" if code is not None else f"has no port after {_START_LIMIT_S:.0f} s"
+    )
+    return CannotRun(f"{program} {what}: {_last_line(log)}", next_step=f"{shlex.quote(program)} --version")
 
 
 def _last_line(log: Path) -> str:
@@ -153,11 +171,6 @@ def _hook(receiver: Receiver) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
         thread.join()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def _write(file: Path, document: dict[str, Any]) -> None:
