@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
 import subprocess
 from collections import defaultdict
 from dataclasses import replace
@@ -16,13 +15,15 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from corral import paths
+from corral.drill.alert_rules import render_rules
+from corral.drill.monitoring import installed, monitoring
 from corral.exporter import account
 from corral.exporter.account import CardPromise, ModelPromise
 from corral.exporter.driver import Card
 from corral.exporter.holders import CardReading, Holder, Kind, Reading
 from corral.exporter.metrics import Exporter
-from corral.terraform.program import find_terraform
+from tests.support.cluster.pods import eventually
+from tests.support.engine_process import get, post
 
 MIB = 1 << 20
 TICK_S = 15
@@ -40,23 +41,17 @@ QUIET = {"immich-ml": 2000, "frigate": 2200}
 
 
 @pytest.fixture(scope="module")
-def rules(tmp_path_factory):
-    """The module's rules, as a file."""
-    folder = tmp_path_factory.mktemp("alerts")
-    module = paths.REPOSITORY / "terraform" / "modules" / "alerts"
-    shutil.copytree(module, folder / "module", ignore=shutil.ignore_patterns(".terraform*"))
+def pack(tmp_path_factory):
+    """The module's rules and inhibit rules, as YAML."""
+    return render_rules(["t4"], tmp_path_factory.mktemp("alerts") / "module")
 
-    def terraform(*words):
-        done = subprocess.run(
-            [find_terraform(), *words], cwd=folder / "module", capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    terraform("init", "-input=false")
-    terraform("apply", "-auto-approve", "-input=false", '-var=cards=["t4"]')
-    (folder / "rules.yml").write_text(terraform("output", "-raw", "rules"))
-    return folder / "rules.yml"
+@pytest.fixture(scope="module")
+def rules(pack, tmp_path_factory):
+    """The rules as a file."""
+    file = tmp_path_factory.mktemp("rules") / "rules.yml"
+    file.write_text(pack[0])
+    return file
 
 
 def reading(tenants=QUIET, models=(), *, free=None, others=(), certain=CERTAIN):
@@ -188,7 +183,9 @@ def test_the_culprit_is_the_first_holder_by_the_ranking_of_corral_why(rules, tmp
         (card,) = account.of({"t4": PROMISE}, now)
         culprit = card.excesses[0].name if card.excesses else "unknown"
         culprits.add(culprit.partition("-")[0])
-        short = [{"labels": f'{{model="{row.name}",culprit="{culprit}"}}', "value": 1} for row in card.rows if row.short]
+        short = [
+            {"labels": f'{{model="{row.name}",culprit="{culprit}"}}', "value": 1} for row in card.rows if row.short
+        ]
         alert = 'count by (model, culprit) (ALERTS{alertname="CorralNoRoomForModel", alertstate="firing"})'
         expected = [{"expr": alert, "eval_time": "75s", "exp_samples": short}]
         tests.append(
@@ -296,3 +293,57 @@ def test_an_hour_with_a_hundred_swaps_is_no_alert(alerts, seed):
             loaded = "vision" if loaded == "chat" else "chat"
     assert len(swaps) == 100
     alerts(timeline, none_at(range(0, 3600, TICK_S)))
+
+
+MISSING, SILENT_DRIVER, UNKNOWN = "CorralExporterMissing", "CorralDriverSilent", "CorralHolderUnknown"
+TARGETS = {
+    "over": {"alertname": "CorralTenantOverBudget", "holder": "immich-ml"},
+    "expectation": {"alertname": "CorralExpectationBroken", "holder": "immich-ml"},
+    "room": {"alertname": "CorralNoRoomForModel", "model": "chat", "culprit": "immich-ml"},
+    "unknown": {"alertname": UNKNOWN, "kind": "tenant", "holder": "frigate"},
+    "foreign": {"alertname": "NodeDown"},
+}
+ALSO = {"exporter": {"driver": {"alertname": SILENT_DRIVER}}}
+INHIBITED = {
+    "nothing": ({"alertname": "NodeDown"}, set()),
+    "exporter": ({"alertname": MISSING}, {"over", "expectation", "room", "unknown", "driver"}),
+    "driver": ({"alertname": SILENT_DRIVER}, {"over", "room", "unknown"}),
+    "tenant": ({"alertname": UNKNOWN, "kind": "tenant", "holder": "immich-ml"}, {"over", "expectation"}),
+    "neighbour": ({"alertname": UNKNOWN, "kind": "tenant", "holder": "frigate"}, set()),
+    "model": ({"alertname": UNKNOWN, "kind": "model", "holder": "chat", "model": "chat"}, {"room"}),
+    "namesake": ({"alertname": UNKNOWN, "kind": "model", "holder": "immich-ml", "model": "immich-ml"}, set()),
+}
+
+
+def test_an_alert_that_explains_others_inhibits_them_on_its_card_and_no_more(pack, tmp_path):
+    """A real Alertmanager gets every alert of TARGETS beside each of INHIBITED, on a card of its own."""
+    with monitoring(tmp_path, "127.0.0.1:1", "groups: []", pack[1], installed(), every_s=60) as receiver:
+        alerts = f"{receiver.alertmanager}/api/v2/alerts"
+
+        def send(*labels):
+            assert post(alerts, [{"labels": one} for one in labels])[0] == 200
+
+        def suppressed(card):
+            found = [one for one in json.loads(get(alerts)[1]) if one["labels"]["card"] == card]
+            return {
+                one["labels"]["target"] for one in found if one["status"]["inhibitedBy"] and "target" in one["labels"]
+            }
+
+        eventually(lambda: get(alerts)[0], (200).__eq__)
+        # The inhibitor takes alerts in their order: when it knows the last one, it knows all.
+        send(
+            *({"card": card} | source for card, (source, _) in INHIBITED.items()),
+            {"card": "last", "alertname": MISSING},
+        )
+        cards = (*INHIBITED, "elsewhere", "last")
+        send(
+            *(
+                {"card": card, "target": key} | labels
+                for card in cards
+                for key, labels in (TARGETS | ALSO.get(card, {})).items()
+            )
+        )
+        eventually(lambda: suppressed("last"), lambda found: "over" in found)
+
+        assert {card: suppressed(card) for card in INHIBITED} == {card: names for card, (_, names) in INHIBITED.items()}
+        assert suppressed("elsewhere") == set()
