@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from corral.card import remote
@@ -33,10 +32,8 @@ def _of_exporter(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     except (CannotRun, Refused) as error:
         yield _unseen(error.message, cluster.kubectl("get", "pods", "-o", "wide", namespace=namespace))
         return
-    kubeconfig = ["--kubeconfig", str(cluster.kubeconfig)] if cluster.kubeconfig else []
-    words = ("corral", "card", "--context", cluster.context, "--namespace", namespace, *kubeconfig)
     for account in accounts:
-        yield from _of_card(account, shlex.join(words))
+        yield from _of_card(account, remote.command(cluster, namespace))
 
 
 def _unseen(problem: str, step: str) -> Finding:

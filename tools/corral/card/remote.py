@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import NamedTuple
 
 import httpx2
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from corral.cluster.client import Cluster
+from corral.cluster.client import Cluster, Forbidden
 from corral.cluster.port_forward import forwarded
 from corral.cluster.snapshot import NAME, labels, name_of
 from corral.errors import CannotRun
@@ -16,6 +17,7 @@ from corral.exporter.account import CardAccount, Row
 from corral.exporter.driver import Card
 
 SERVICE = "card-exporter"
+_USUAL_NAMESPACE = "corral-exporter"  # of the stack homelab
 _INSTANCE = "app.kubernetes.io/instance"
 _LIMIT_S = 10.0
 _POD = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -74,10 +76,10 @@ def read(cluster: Cluster, *, namespace: str | None = None, of: str | None = Non
 
     Raises:
         CannotRun: there is none, there are several and *namespace* is None, it is not ready, or it gives no account.
-        Refused: the user may not list Services, or forward a port to the exporter.
+        Refused: the user may not list namespaces, or not forward a port to the exporter.
     """
     if namespace is None:
-        namespace = _only((of and find(cluster, of=of)) or find(cluster), cluster)
+        namespace = _only(_search(cluster, of), cluster)
     with forwarded(cluster, namespace, SERVICE, port="metrics") as root:
         try:
             # Loopback: no proxy, and no certificates, which take 30 ms to read.
@@ -91,12 +93,26 @@ def read(cluster: Cluster, *, namespace: str | None = None, of: str | None = Non
     return Answer(found.node, found.seal, tuple(map(_account, found.cards)))
 
 
+def command(cluster: Cluster, namespace: str) -> str:
+    """The command that shows what the exporter in *namespace* reports."""
+    kubeconfig = ["--kubeconfig", str(cluster.kubeconfig)] if cluster.kubeconfig else []
+    return shlex.join(("corral", "card", "--context", cluster.context, "--namespace", namespace, *kubeconfig))
+
+
+def _search(cluster: Cluster, of: str | None) -> tuple[str, ...]:
+    try:
+        return (of and find(cluster, of=of)) or find(cluster)
+    except Forbidden as error:
+        message = f"The exporter is found by the labels of namespaces. {error.message}"
+        raise Forbidden(message, next_step=f"Name its namespace: {command(cluster, _USUAL_NAMESPACE)}") from None
+
+
 def _only(namespaces: tuple[str, ...], cluster: Cluster) -> str:
     if len(namespaces) == 1:
         return namespaces[0]
     if namespaces:
         message = f"The cluster (context {cluster.context}) has several exporters, in {', '.join(namespaces)}."
-        raise CannotRun(message, next_step="Name one with: --namespace NS")
+        raise CannotRun(message, next_step=f"Name one: {command(cluster, namespaces[0])}")
     message = f"The cluster (context {cluster.context}) has no exporter, which knows what is held on its cards."
     raise CannotRun(message, next_step="Write card_exporter = {} into terraform.tfvars, then run: corral apply")
 

@@ -143,7 +143,8 @@ class _Investigation:
         """The exporter's namespace and its cards; None: there is no exporter."""
         namespaces = remote.find(self._cluster, of=self._target.namespace)
         if len(namespaces) > 1:
-            raise CannotRun(f"several exporters know this llama-swap, in {', '.join(namespaces)}", next_step="")
+            step = remote.command(self._cluster, namespaces[0])
+            raise CannotRun(f"several exporters know this llama-swap, in {', '.join(namespaces)}", next_step=step)
         return (namespaces[0], remote.read(self._cluster, namespace=namespaces[0]).cards) if namespaces else None
 
     def _commands(self) -> dict[str, Command]:

@@ -119,13 +119,24 @@ def test_the_exporter_of_a_llama_swap_is_found_by_its_namespace():
     ("instances", "problem", "step"),
     [
         ({}, "has no exporter", "card_exporter = {}"),
-        ({"b": "x", "a": "y"}, "has several exporters, in a, b", "--namespace NS"),
+        ({"b": "x", "a": "y"}, "has several exporters, in a, b", "corral card --context lab --namespace a"),
     ],
 )
 def test_none_and_several_are_an_error_each_with_a_way_out(instances, problem, step):
     with pytest.raises(CannotRun, match=problem) as error:
         remote.read(Api(instances))
     assert step in error.value.next_step
+
+
+def test_a_user_who_may_not_list_namespaces_gets_the_command_that_names_one(monkeypatch):
+    monkeypatch.setattr(Api, "items", forbidden)
+    with pytest.raises(Forbidden, match=r"labels of namespaces\. a test") as error:
+        remote.read(Api({}))
+    assert error.value.next_step == "Name its namespace: corral card --context lab --namespace corral-exporter"
+
+
+def forbidden(*_, **__):
+    raise Forbidden("a test", next_step="a test")
 
 
 def found_of(*accounts, answering):
@@ -184,9 +195,5 @@ def test_of_several_exporters_the_one_of_the_llama_swap_is_read(answering):
 
 def test_without_an_exporter_and_without_the_right_to_search_for_one_nothing_is_found(monkeypatch):
     assert findings.findings(Api({"watch": "other"}), of="llama-cpp") == ()
-
-    def forbidden(*_, **__):
-        raise Forbidden("a test", next_step="a test")
-
     monkeypatch.setattr(Api, "items", forbidden)
     assert findings.findings(Api({"watch": "llama-cpp"}), of="llama-cpp") == ()
