@@ -27,6 +27,8 @@ _BUSY_LIMIT_S = 1.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "--json")
+    port = "of the drill's own front door (default: a free one)"
+    parser.add_argument("--port", type=options.whole_number(1, 65535), metavar="N", help=port)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         scene.mkdir()
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # its programs end with it
         try:
-            found = incident.play(scene, output.info)
+            found = incident.play(scene, output.info, port=args.port)
         finally:
             signal.signal(signal.SIGTERM, before)
         shutil.rmtree(scene, ignore_errors=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Collection
@@ -63,7 +62,7 @@ class Tour:
             step = partial(self._step, environment)
             step("Resolve the catalog against the hub: commits, sizes, hashes, command lines", "lock")
             step("Does it fit? What each model takes, by the engine's own count, without a download", "seat")
-            port = port or free_port()
+            port = port or _free_port()
             try:
                 step("Fetch, verify, render with Terraform, start", "up", "--detach", "--port", str(port))
                 step("Prove that every model answers, and answers right", "smoke")
@@ -165,11 +164,10 @@ def _shown(path: Path) -> str:
 _CORRAL = _shown(Path(sys.executable).with_name("corral"))
 
 
-def free_port() -> int:
+def _free_port() -> int:
     """The usual port of the door; another where that one is taken."""
     try:
         ports.require_free(ports.DOOR)
     except CannotRun:
-        with socket.create_server((ports.HOST, 0)) as probe:
-            return int(probe.getsockname()[1])
+        return ports.other_door()
     return ports.DOOR

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -23,11 +24,11 @@ from corral import paths
 from corral.card import local
 from corral.catalog import ledger
 from corral.catalog.ledger import Ledger, Measurement, argv_sha256
-from corral.demo.tour import free_port, tiny_hub
+from corral.demo.tour import tiny_hub
 from corral.drill.alert_rules import render_rules
 from corral.drill.monitoring import Receiver, installed, monitoring
 from corral.drill.stand_in import StandInCard
-from corral.engine import engine_process, stack
+from corral.engine import binaries, engine_process, ports, stack
 from corral.errors import Failed
 from corral.exporter import account, driver, holders
 from corral.exporter.account import CardAccount
@@ -47,7 +48,7 @@ from corral.why.verdict import Reason, Verdict
 MODEL, TENANT, CARD = "qwen3-8b", "immich-ml", "t4"
 ALERT_GOAL_S = 60.0
 """Seconds from the first load that fails to an alert with the culprit; on 2026-06-02 it took hours, without one."""
-_CARD_MIB, _SEAT_MIB, _DRIVER_MIB = 15360, 6996, 300
+_CARD_MIB, _SEAT_MIB, _DRIVER_MIB, _BUDGET_MIB = 15360, 6996, 300, 2100
 _GROWTH_MIB = (2040, 2900, 3800, 4700, 5600, 6500, 7400, 8300, 9200, 10726)
 _STEP_S = 1.0
 _LOAD_LIMIT_S = 120.0
@@ -65,7 +66,7 @@ _CATALOG: Mapping[str, Any] = {
         "vram_mib": _CARD_MIB,
         "reserve_mib": 512,
         "tenants": {
-            TENANT: {"budget_mib": 2100},
+            TENANT: {"budget_mib": _BUDGET_MIB},
             "immich-server": {"budget_mib": 300},
             "frigate": {"budget_mib": 2000},
         },
@@ -105,20 +106,22 @@ def end_former(folder: Path) -> None:
         stack.stop(folder / "state", drain_s=0)
 
 
-def play(folder: Path, report: Callable[[str], None]) -> tuple[Observation, ...]:
+def play(folder: Path, report: Callable[[str], None], *, port: int | None) -> tuple[Observation, ...]:
     """Play the incident in the empty *folder*; *report* gets what happens, line by line.
+
+    The front door listens on *port*; None: on a free one.
 
     Raises:
         Failed: a step before the incident failed: nothing was shown.
         CannotRun: a program is missing.
     """
     with ExitStack() as scene:
-        return _Incident(folder, report, scene).play()
+        return _Incident(folder, report, scene, port or ports.other_door()).play()
 
 
 class _Incident:
-    def __init__(self, folder: Path, report: Callable[[str], None], scene: ExitStack) -> None:
-        self._folder, self._report, self._scene = folder, report, scene
+    def __init__(self, folder: Path, report: Callable[[str], None], scene: ExitStack, port: int) -> None:
+        self._folder, self._report, self._scene, self._port = folder, report, scene, port
         self._catalog, self._state = folder / "catalog", folder / "state"
         self._tenant, self._excesses = 0, Excesses()
 
@@ -127,6 +130,7 @@ class _Incident:
         # An empty source is the preflight's own: nvidia-smi.
         changed = {"PATH": f"{card.folder}{os.pathsep}{os.environ['PATH']}", "CORRAL_VRAM_SOURCE": ""}
         self._scene.enter_context(_environment(changed | {"CORRAL_STATE": str(self._state)}))
+        binaries.build(self._report)
         self._start_stack()
         self._tenant = self._scene.enter_context(_sleeping()).pid
         frigate = self._scene.enter_context(_sleeping()).pid
@@ -134,12 +138,12 @@ class _Incident:
         card.hold(self._tenant, f"/usr/bin/{TENANT}", _GROWTH_MIB[0])
         receiver = self._start_watching()
 
-        self._report(f"\n{MODEL} answers; {TENANT} holds {_GROWTH_MIB[0]} MiB of its 2100.")
+        self._report(f"\n{MODEL} answers; {TENANT} holds {_GROWTH_MIB[0]} MiB of its {_BUDGET_MIB}.")
         if (status := self._request()[0]) != 200:
-            raise Failed(f"The model did not answer before the incident: status {status}.", next_step="corral demo")
+            raise self._failed(f"The model did not answer before the incident: status {status}.")
         engine = next((pid for pid, model in self._models().items() if model == MODEL), None)
         if engine is None:
-            raise Failed("The engine of the model ended before the incident.", next_step="corral demo")
+            raise self._failed("The engine of the model ended before the incident.")
         card.hold(engine, "/usr/bin/llama-server", _SEAT_MIB)
         self._unload()
         card.hold(engine, "", 0)
@@ -186,7 +190,7 @@ class _Incident:
         ledger.write(self._catalog, _as_large_as_then(locks.require(self._catalog)))
         self._corral("lock")
         self._scene.callback(end_former, self._folder)
-        self._corral("up", "--detach", "--port", str(free_port()))
+        self._corral("up", "--detach", "--port", str(self._port))
 
     def _start_watching(self) -> Receiver | None:
         """The exporter, and where they are installed Prometheus and Alertmanager."""
@@ -218,7 +222,10 @@ class _Incident:
             [sys.executable, "-m", "corral.cli.main", *command], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise Failed(f"corral {words[0]} ended with exit code {done.returncode}:\n{done.stdout}{done.stderr}")
+            raise self._failed(f"corral {words[0]} ended with exit code {done.returncode}:\n{done.stdout}{done.stderr}")
+
+    def _failed(self, message: str) -> Failed:
+        return Failed(message, next_step=f"CORRAL_STATE={shlex.quote(str(self._state))} corral logs")
 
     def _verdict(self) -> tuple[Verdict, bool]:
         """Of `corral why`, and whether it names the tenant.
@@ -250,7 +257,7 @@ class _Incident:
     def _post(self, path: str, body: Mapping[str, Any]) -> httpx2.Response:
         running = stack.running(self._state)
         if running is None:
-            raise Failed("The stack of the drill has died.", next_step="corral demo")
+            raise self._failed("The stack of the drill has died.")
         return httpx2.post(f"{running.endpoint}{path}", json=body, timeout=_LOAD_LIMIT_S, trust_env=False, verify=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import socket
 
 import psutil
@@ -12,6 +13,7 @@ from corral.errors import CannotRun
 HOST = "127.0.0.1"
 DOOR = 8080
 """The default port of the front door."""
+_OTHER_DOORS = range(2_000, 10_000)
 _ENGINES = range(10_000, 32_000)  # the kernel assigns ports above these to any program
 PLACES = 199
 """Of a stack each: two doors whose ports differ by a multiple of it begin at the same."""
@@ -28,6 +30,20 @@ def require_free(port: int) -> None:
         held_by = holder(port)
         what = f"is in use by {held_by}" if held_by else f"cannot be listened on: {problem.strerror}"
         raise CannotRun(f"Port {port} {what}.", next_step=f"Stop that, or choose another: corral up --port {port + 1}")
+
+
+def other_door() -> int:
+    """A free port for a door beside the usual one, which no program gets that lets the kernel choose.
+
+    Raises:
+        CannotRun: there is none.
+    """
+    for port in (secrets.choice(_OTHER_DOORS) for _ in _OTHER_DOORS):
+        if port != DOOR and not _problem(port):
+            return port
+    raise CannotRun(
+        f"There is no free port from {_OTHER_DOORS.start} to {_OTHER_DOORS.stop - 1}.", next_step="ss -ltnp"
+    )
 
 
 def for_engines(count: int, port: int) -> int:

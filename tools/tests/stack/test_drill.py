@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
 
 import psutil
 import pytest
 
 from corral.cli.main import main
 from corral.drill import incident
+from corral.drill.monitoring import Programs, Receiver
 from corral.drill.stand_in import StandInCard
 from tests.support.demo_stack import demo_stack
+from tests.support.engine_process import free_port
 
+PORT = ("--port", str(free_port()))
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -36,7 +45,7 @@ def processes_of(state):
 def test_every_layer_knows_the_tenant_and_nothing_is_left(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
 
-    assert main(["drill", "--json"]) == 0
+    assert main(["drill", "--json", *PORT]) == 0
 
     out, err = capsys.readouterr()
     found = json.loads(out)
@@ -57,18 +66,58 @@ def test_a_layer_that_does_not_know_is_an_exit_code_of_1(tmp_path, monkeypatch, 
     monkeypatch.setattr(incident, "_WHY_LIMIT_S", 0.0)
     monkeypatch.setattr(StandInCard, "free_mib", property(lambda _: 9000))  # so the model has room after all
 
-    assert main(["drill"]) == 1
+    assert main(["drill", *PORT]) == 1
 
     table = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert {row[0] for row in table[1:] if row[1] == "-"} == {"preflight", "corral why", "alert"}
 
 
+def test_an_alert_that_does_not_come_in_time_is_an_exit_code_of_1(tmp_path, monkeypatch, capsys):
+    """Stands in for an Alertmanager that stays silent."""
+    monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(incident, "ALERT_GOAL_S", 0.1)
+    monkeypatch.setattr(incident, "installed", lambda: Programs("", ""))
+    monkeypatch.setattr(incident, "render_rules", lambda *_: ("", ""))
+    monkeypatch.setattr(incident, "monitoring", lambda *_, **__: contextlib.nullcontext(Receiver()))
+
+    assert main(["drill", "--json", *PORT]) == 1
+
+    layers = json.loads(capsys.readouterr().out)["layers"]
+    assert [one["layer"] for one in layers if one["after_seconds"] is None] == ["alert"]
+    assert (layers[-1]["text"], layers[-1]["required"]) == ("none within 0 s", True)
+
+
+def test_a_stack_that_does_not_start_is_an_error_whose_command_shows_its_log(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["drill", "--port", str(taken.getsockname()[1])]) == 1
+    text = capsys.readouterr().err
+    assert "corral up ended with exit code " in text
+    assert f"CORRAL_STATE={tmp_path / 'state' / 'drill' / 'scene' / 'state'} corral logs" in text
+
+
+def test_an_end_from_outside_ends_the_programs_of_the_drill(tmp_path):
+    state = tmp_path / "state"
+    with subprocess.Popen(
+        [sys.executable, "-m", "corral.cli.main", "drill", *PORT],
+        env={**os.environ, "CORRAL_STATE": str(state)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as drill:
+        assert any("grows:" in line for line in drill.stderr)
+        assert processes_of(state / "drill")
+        drill.send_signal(signal.SIGTERM)
+        drill.stderr.read()
+    assert drill.returncode == 130
+    assert processes_of(state / "drill") == []
+
+
 def test_a_drill_that_was_killed_is_ended_by_the_next(tmp_path, monkeypatch):
     state = tmp_path / "state"
-    monkeypatch.setattr(incident, "play", lambda *_: ())
+    monkeypatch.setattr(incident, "play", lambda *_, **__: ())
     scene = state / "drill" / "scene"
     with demo_stack(scene):
         monkeypatch.setenv("CORRAL_STATE", str(state))
         assert processes_of(scene)
-        assert main(["drill"]) == 0
+        assert main(["drill", *PORT]) == 0
         assert processes_of(scene) == []

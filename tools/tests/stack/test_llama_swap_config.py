@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import subprocess
 import sys
 import unicodedata
@@ -22,9 +21,9 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from corral.engine import binaries
+from corral.engine import binaries, ports
 from corral.terraform import local
-from tests.support.engine_process import get, wait_for
+from tests.support.engine_process import free_port, get, wait_for
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
 from tests.support.properties import examples
 
@@ -100,19 +99,6 @@ WORDS = (
 """What a lock may have in an argv, often with what shells and YAML give a meaning."""
 
 
-def free_ports(count: int) -> int:
-    """The first of *count* neighbouring ports without a listener."""
-    for first in range(20000, 60000, 97):
-        with contextlib.ExitStack() as held:
-            try:
-                for port in range(first, first + count):
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
-    raise AssertionError("no free ports")
-
-
 @pytest.fixture
 def engine(tmp_path):
     program = tmp_path / "the engine" / "it's llama-server"
@@ -160,7 +146,7 @@ def require_unchanged(tmp_path, engine, words):
     """Start the engine by a lock whose argv has *words*, and compare them with those that it was started with."""
     argv = ["llama-server", "-m", "${STORE}/text/model.gguf", *words, "--port", "${PORT}", "last\n#"]
     catalog = write_catalog(tmp_path / "catalog", {"text": SMALLEST_INTENT}, argv)
-    first = free_ports(2)
+    first = ports.for_engines(2, free_port())
 
     with llama_swap(rendered(tmp_path, catalog, engine, first + 1), first) as ask:
         ask("/v1/chat/completions", {"model": "text"})
@@ -191,7 +177,7 @@ def test_a_group_holds_one_model_and_groups_do_not_disturb_each_other(tmp_path, 
             "eyes": {**SMALLEST_INTENT, "group": "side"},
         },
     )
-    first = free_ports(4)
+    first = ports.for_engines(4, free_port())
     running = []
     with llama_swap(rendered(tmp_path, catalog, engine, first + 1), first) as ask:
         for model in ("one", "eyes", "second", "eyes", "one"):
@@ -206,7 +192,7 @@ def test_the_model_list_of_llama_swap_is_the_catalog(tmp_path, engine):
         tmp_path / "catalog",
         {"b": {**SMALLEST_INTENT, "aliases": ["x"]}, "a.1": {**SMALLEST_INTENT, "modalities": ["text", "image"]}},
     )
-    first = free_ports(3)
+    first = ports.for_engines(3, free_port())
     with llama_swap(rendered(tmp_path, catalog, engine, first + 1), first) as ask:
         listed = ask("/v1/models")["data"]
 

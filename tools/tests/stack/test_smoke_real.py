@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -23,7 +22,7 @@ from corral.engine import binaries, ports
 from corral.smoke.endpoint import Endpoint
 from corral.smoke.questions import Subject
 from corral.smoke.runner import Runner
-from tests.support.engine_process import wait_for
+from tests.support.engine_process import free_port, wait_for
 
 TEXT = Subject("text", expect="OK")
 THINK = Subject("think", expect="OK")
@@ -179,12 +178,6 @@ def has_unread_bytes(process):
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     established = "01"
     return any(row[1] == local and row[3] == established and int(row[4].split(":")[1], 16) for row in rows)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def answers(url):

@@ -9,7 +9,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,17 +29,15 @@ PLAIN_FLAGS = ("-c", "2048", "-fit", "off", "--cache-ram", "0", "--offline", "--
 
 
 def free_port() -> int:
-    """A loopback port on which no process listens now.
+    """A loopback port on which no process listens now, and that the kernel gives to none by itself.
 
     The engines of a stack have the ports that follow from that of its door.  They do not listen all the time: stacks
     of two workers, which begin at the same moment, must not have the same.
     """
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            if port % ports.PLACES // _PLACES_OF_A_WORKER == _block():
-                return port
+        port = ports.other_door()
+        if port % ports.PLACES // _PLACES_OF_A_WORKER == _block():
+            return port
 
 
 _PLACES_OF_A_WORKER = 8

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
 from corral.engine import ports
 from corral.errors import CannotRun
+from tests.support.engine_process import free_port
 
 
 @pytest.fixture
@@ -38,18 +40,20 @@ def test_a_listener_is_known_by_its_process(held):
     assert not ports.is_listening(1, held)
 
 
-def test_engines_of_two_stacks_do_not_meet():
+def test_engines_of_two_stacks_do_not_meet(monkeypatch):
+    monkeypatch.setattr(ports, "_problem", lambda _: None)
     assert abs(ports.for_engines(50, 8080) - ports.for_engines(50, 8081)) >= 50
 
 
 @pytest.mark.parametrize("taken", [0, 1])
 def test_engines_keep_away_from_the_place_of_another_stack(taken):
-    first = ports.for_engines(3, 1234)
+    door = free_port()
+    first = ports.for_engines(3, door)
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its last connections may still be closing
         listener.bind(("127.0.0.1", first + taken))
         listener.listen()
-        assert abs(ports.for_engines(3, 1234) - first) >= 100
+        assert abs(ports.for_engines(3, door) - first) >= 100
 
 
 def test_the_last_place_is_followed_by_the_first():
@@ -64,3 +68,16 @@ def test_the_last_place_is_followed_by_the_first():
 def test_too_many_engines_are_refused():
     with pytest.raises(CannotRun, match="50000 free ports"):
         ports.for_engines(50_000, 8080)
+
+
+def test_another_door_is_free_and_no_port_that_the_kernel_assigns_by_itself():
+    found = {ports.other_door() for _ in range(20)}
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert len(found) > 10
+    assert all(2_000 <= port < min(10_000, lowest) and port != ports.DOOR for port in found)
+
+
+def test_without_a_free_port_there_is_no_other_door(held, monkeypatch):
+    monkeypatch.setattr(ports, "_OTHER_DOORS", range(held, held + 1))
+    with pytest.raises(CannotRun, match=rf"no free port from {held} to {held}\."):
+        ports.other_door()
