@@ -45,7 +45,9 @@ def stack(tmp_path_factory):
     tiny_gguf.write_text(weights)
     engine = str(binaries.llama_server().path)
     wrapper = [sys.executable, str(Path(killed_at.__file__))]
-    models = {name: Served(weights, engine=[*wrapper, marker, engine]) for name, marker in POINTS.items()}
+    # The engine logs, and is killed, beside its load: one that may become ready would answer at times.
+    never = "/corral-never-ready"
+    models = {name: Served(weights, engine=[*wrapper, marker, engine], health=never) for name, marker in POINTS.items()}
     run = folder / "run"
     run.mkdir()
     with served(run, models, card="echo 9000, 16000") as running:

@@ -42,6 +42,7 @@ class Served:
         engine: words that take the engine's place.
         group: models of one group take turns; by default each has its own.
         limit: requests at a time.
+        health: the path whose status 200 ends the load.
     """
 
     weights: Path
@@ -50,6 +51,7 @@ class Served:
     engine: Sequence[str] = ()
     group: str = ""
     limit: int = 10
+    health: str = "/health"
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ def _config(
         model: {
             "cmd": _command(model, one, store, preflight),
             "proxy": "http://127.0.0.1:${PORT}",
+            "checkEndpoint": one.health,
             "concurrencyLimit": one.limit,
             "metadata": {"sha256": [sha256[model]]},
         }

@@ -78,7 +78,8 @@ def unload(stack, model: str) -> None:
 def fails(stack, model: str) -> None:
     """Have a load of *model* fail; llama-swap answers before it writes the end into its log, so wait for that."""
     before = _ends(stack, model)
-    assert send(stack, model)[0] == 503
+    status, text = send(stack, model)
+    assert status == 503, f"{model}: {status} {text}"
     wait_for(lambda: _ends(stack, model) > before, what=f"the end of {model} in llama-swap's log")
 
 
