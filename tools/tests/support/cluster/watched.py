@@ -86,11 +86,20 @@ def _without_haste(driver: Path) -> None:
 
 def grow_tenant(lab: Homelab, name: str = "ml-0") -> None:
     """Start a pod of immich-ml that holds 10,726 MiB by the stand-in, whose card is full then."""
+    variables = {"MACHINE_LEARNING_MODEL_TTL": "600"}  # as expected
+    _start_tenant(lab, name, "immich-machine-learning", "balloon", **variables)
+
+
+def start_frigate(lab: Homelab) -> None:
+    """Start the pod of frigate; it holds nothing."""
+    _start_tenant(lab, "frigate-0", "frigate")
+
+
+def _start_tenant(lab: Homelab, name: str, app: str, *words: str, **variables: str) -> None:
     core = client.CoreV1Api(lab.cluster.api)
-    command = ("python3", "-c", "import time; time.sleep(3600)", "balloon")
-    image = lab.cluster.images["fetch"]
-    one = pods.pod(name, image, *command, labels={"app": "immich-machine-learning"})
-    one["spec"]["containers"][0]["env"] = [{"name": "MACHINE_LEARNING_MODEL_TTL", "value": "600"}]  # as expected
+    command = ("python3", "-c", "import time; time.sleep(3600)", *words)
+    one = pods.pod(name, lab.cluster.images["fetch"], *command, labels={"app": app})
+    one["spec"]["containers"][0]["env"] = [{"name": key, "value": value} for key, value in variables.items()]
     core.create_namespaced_pod(TENANTS, one)
     pods.eventually(lambda: core.read_namespaced_pod(name, TENANTS).status.phase, lambda phase: phase == "Running")
 
