@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from corral.exporter import account
 from corral.exporter.account import CardPromise, ModelPromise
 from corral.exporter.driver import Card
+from corral.exporter.excesses import Excesses
 from corral.exporter.holders import CardReading, Holder, Kind, Reading
 from corral.exporter.llama_swap import Request
 from corral.exporter.metric_table import METRICS
@@ -29,14 +30,14 @@ PROMISES = {
 T4 = Card("GPU-1", "Tesla T4", 15360 * MIB, 4634 * MIB)
 
 
-def scrape(reading: Reading) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def scrape(reading: Reading, since: Excesses | None = None) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Name and labels of each series, and its value."""
     registry = CollectorRegistry()
     registry.register(
         Exporter(
             seal="0" * 64,
             models=["qwen3-8b"],
-            accounts=lambda: account.of(PROMISES, reading),
+            accounts=lambda: (since or Excesses()).dated(account.of(PROMISES, reading)),
             find_llama_swap=lambda: None,
         )
     )
@@ -80,6 +81,18 @@ def test_the_ballooned_tenant_is_a_series_beside_its_neighbours_promise():
     assert value(found, "corral_others_held_bytes", card="t4") == 10726 * MIB
     assert value(found, "corral_others_promised_bytes", card="t4") == 2612 * MIB
     assert value(found, "corral_model_short_bytes", card="t4", model="qwen3-8b") == (7030 - 4634) * MIB
+
+
+def test_a_tenant_over_its_budget_has_the_time_of_the_first_reading_that_shows_it_until_one_shows_the_end():
+    times = iter((100.0, 115.0, 130.0, 145.0))
+    since = Excesses(clock=lambda: next(times))
+    over = reading((Holder(Kind.TENANT, "immich-ml", (1,), 10726 * MIB),))
+    name, labels = (
+        "corral_over_promise_since_timestamp_seconds",
+        {"card": "t4", "kind": "tenant", "holder": "immich-ml"},
+    )
+    readings = (over, Reading(unknown="hanging"), over, reading((Holder(Kind.TENANT, "immich-ml", (1,), MIB),)))
+    assert [value(scrape(one, since), name, **labels) for one in readings] == [100.0, None, 100.0, None]
 
 
 def test_without_the_driver_no_series_of_what_is_held_exists_and_the_reason_does():
