@@ -8,13 +8,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from . import strict_json
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})(:[0-9]{1,5})?")
 _KEY = re.compile(r"[!-~]{16,512}")
+Role = Literal["client", "monitor", "operator"]
 _KEYS = {
     *("version", "listen", "upstream", "keys", "clients", "models", "image_hosts"),
     *("body_mib", "retry_after_seconds", "drain_seconds"),
@@ -33,7 +34,12 @@ class Client:
     name: str
     models: frozenset[str] | None  # ids; None: every model
     requests: int | None  # at once; None: any number
-    is_operator: bool
+    role: Role = "client"
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may use every path."""
+        return self.role == "operator"
 
 
 @dataclass(frozen=True)
@@ -103,9 +109,12 @@ def _client(found: _Reader, name: str, ids: Collection[str]) -> Client:
     if unknown := sorted((models or frozenset()).difference(ids)):
         raise ValueError(f"{found.where}models names {unknown[0]!r}, which is not the id of a model")
     requests = None if found.value("requests") is None else found.number("requests", least=1)
-    if found.value("role") not in ("client", "operator"):
-        raise ValueError(f"{found.where}role is {found.value('role')!r}; it must be client or operator")
-    return Client(name, models, requests, found.value("role") == "operator")
+    role = found.value("role")
+    if role not in get_args(Role):
+        raise ValueError(f"{found.where}role is {role!r}; it must be one of {', '.join(get_args(Role))}")
+    if role == "monitor" and models != frozenset():
+        raise ValueError(f"{found.where}models must be []: a monitor loads no model")
+    return Client(name, models, requests, role)
 
 
 def _listen(found: _Reader) -> tuple[str, int] | str:

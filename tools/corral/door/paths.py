@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
+from typing import get_args
 
+from .config import Role
 from .refusals import Refusal, malformed
 
 # No percent-encoding: the ids of models need none, and then a path has one reading.
@@ -20,7 +22,20 @@ class Access(Enum):
 
     EVERYBODY = auto()
     CLIENT = auto()
+    MONITOR = auto()
     OPERATOR = auto()
+
+    def permits(self, role: Role) -> bool:
+        """Whether a client of *role* may use it."""
+        return role in _ROLES[self]
+
+
+_ROLES: dict[Access, tuple[Role, ...]] = {
+    Access.EVERYBODY: get_args(Role),
+    Access.CLIENT: get_args(Role),
+    Access.MONITOR: ("monitor", "operator"),
+    Access.OPERATOR: ("operator",),
+}
 
 
 @dataclass(frozen=True)
@@ -51,12 +66,17 @@ _INFERENCE = (
     *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
     *("/v1/embeddings", "/v1/rerank", "/v1/reranking", "/rerank", "/reranking", "/completion", "/infill"),
 )
+ENGINE_METRICS = "/engine-metrics/"
+"""Before the id of a model: the guard reads the engine itself, because `/upstream/…` loads a model."""
+# The first line that matches.
 ROUTES = (
     *(Route(("POST",), path, Access.CLIENT, is_inference=True) for path in _INFERENCE),
     Route(("GET",), "/health", Access.EVERYBODY, is_quick=True),
     Route(("GET",), "/v1/models", Access.CLIENT, is_quick=True),
     Route(("GET",), "/metrics", Access.CLIENT, is_quick=True),
-    Route(("GET",), "/running", Access.OPERATOR, is_quick=True),
+    Route(("GET",), "/running", Access.MONITOR, is_quick=True),
+    Route(("GET",), "/api/metrics/activity", Access.MONITOR, is_quick=True),
+    Route(("GET",), f"{ENGINE_METRICS}*", Access.MONITOR, is_quick=True),
     Route(("GET",), "/unload", Access.OPERATOR),
     Route(("GET",), "/logs", Access.OPERATOR),
     Route(("GET",), "/logs/stream", Access.OPERATOR),

@@ -47,8 +47,12 @@ class Refusal(Exception):
 
 def json_answer(status: HTTPStatus, document: object, headers: Mapping[str, str] | None = None) -> bytes:
     """The answer with *document* as its body, after which the connection ends."""
-    body = json.dumps(document).encode()
-    fields = {"Content-Type": "application/json", "Content-Length": len(body), "Connection": "close", **(headers or {})}
+    return answer(status, "application/json", json.dumps(document).encode(), headers)
+
+
+def answer(status: HTTPStatus, kind: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
+    """The answer with *body*, of the content type *kind*, after which the connection ends."""
+    fields = {"Content-Type": kind, "Content-Length": len(body), "Connection": "close", **(headers or {})}
     lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in fields.items())]
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 

@@ -110,7 +110,7 @@ class Exchange(asyncio.Protocol):
             client = self._guard.keys.client_of(request.fields)
         self._route = route = paths.check_method(route, request.method)
         if client:
-            if route.access is paths.Access.OPERATOR and not client.is_operator:
+            if not route.access.permits(client.role):
                 raise Refusal(HTTPStatus.FORBIDDEN, "operator-only", "Only an operator's key may use this path.")
             self._guard.enter(client)
             self._client = client
@@ -162,12 +162,18 @@ class Exchange(asyncio.Protocol):
             if self._route.path == "/v1/models" and client and client.models is not None:
                 self._answer_whole(HTTPStatus.OK, await llama_swap.models_of(config, client))
                 return
+            if self._path.startswith(paths.ENGINE_METRICS):
+                figures = await llama_swap.engine_metrics(config, self._path.removeprefix(paths.ENGINE_METRICS))
+                self._answer_whole(HTTPStatus.OK, figures)
+                return
             if self._route.is_quick:
                 self._limit(self._guard.limits.quick_answer, lambda: self._refuse(_silent()))
             # Neither llama-swap nor an engine uses the query of an inference path.
             target = self._path if self._route.is_inference else request.target
             head = llama_swap.request_head(config, request.method, target, length=request.length)
             await self._loop.create_connection(lambda: Upstream(self, head, self._received), *config.upstream)
+        except Refusal as refusal:
+            self._refuse(refusal)
         except TimeoutError:
             self._refuse(_silent())
         except llama_swap.FAULTS:

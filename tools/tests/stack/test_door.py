@@ -21,6 +21,7 @@ CLIENTS = {
     "operator": {"models": None, "requests": None, "role": "operator"},
     "first": {"models": None, "requests": None, "role": "client"},
     "second": {"models": ["text"], "requests": None, "role": "client"},
+    "watch": {"models": [], "requests": 4, "role": "monitor"},
 }
 
 
@@ -31,7 +32,7 @@ def stack(tmp_path_factory):
     tiny, slow = tiny_gguf.write_all(folder), folder / "slow.gguf"
     tiny_gguf.write_text(slow, n_ff=80_000)  # an answer takes seconds
     models = {
-        "text": Served(tiny.text),
+        "text": Served(tiny.text, more=["--metrics"]),
         "slow": Served(slow),
         "vision": Served(tiny.vision, more=["--mmproj", str(tiny.projector), "--image-max-tokens", "64"]),
         "needy": Served(tiny.text, need_mib=700),
@@ -127,6 +128,38 @@ def test_a_client_uses_and_sees_only_its_models(guard, stack):
     assert [one["id"] for one in listed] == ["text"]
     listed = json.loads(guard.get("/v1/models", "key-of-first").body)["data"]
     assert {one["id"] for one in listed} == set(stack.ports)
+
+
+def watched(guard, path):
+    """The answer of *path* with the key of the monitor."""
+    guard.set_keys(watch=["key-of-watch"], first=["key-of-first"], operator=["operator-key"])
+    return guard.get(path, "key-of-watch")
+
+
+def test_a_monitor_reads_what_runs_and_loads_nothing(guard):
+    assert content(guard.post(question("Hello.", model="text"))) == "OK"
+    figures = watched(guard, "/engine-metrics/text")
+    assert (figures.status, figures.fields["content-type"]) == (200, "text/plain; version=0.0.4")
+    assert b"\nllamacpp:requests_processing 0\n" in figures.body
+    requests = json.loads(watched(guard, "/api/metrics/activity?limit=1").body)["data"]
+    assert requests[0]["model"] == "text"
+
+    unloaded = guard.post(b"", path="/api/models/unload/text", key="operator-key", Content_Length="0")
+    assert unloaded.status == 200, unloaded
+    for path in ("/engine-metrics/text", "/engine-metrics/nothing"):
+        assert (watched(guard, path).status, watched(guard, path).error["code"]) == (404, "not-loaded")
+    assert "text" not in [one["model"] for one in json.loads(watched(guard, "/running").body)["running"]]
+
+
+@pytest.mark.parametrize("path", ["/upstream/text/metrics", "/unload", "/logs", "/api/models/unload/text", "/ui"])
+def test_a_monitor_may_not_what_only_an_operator_may(guard, path):
+    assert (watched(guard, path).status, watched(guard, path).error["code"]) == (403, "operator-only")
+
+
+def test_a_monitor_gets_no_answer_of_a_model_and_a_client_no_figures(guard):
+    watched(guard, "/running")
+    assert guard.post(question("Hello.", model="text"), key="key-of-watch").error["code"] == "model-not-found"
+    assert guard.get("/engine-metrics/text", "key-of-first").error["code"] == "operator-only"
 
 
 def test_an_operator_unloads_and_a_client_does_not(guard):

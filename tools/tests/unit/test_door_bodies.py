@@ -231,8 +231,8 @@ def test_only_the_input_of_a_call_may_name_a_page(document):
 
 
 MODELS = {"qwen3-8b": "qwen3-8b", "gpt-4o": "qwen3-8b", "org/other": "other"}
-SOME = Client("some", frozenset({"qwen3-8b"}), None, is_operator=False)
-ALL = Client("all", None, None, is_operator=False)
+SOME = Client("some", frozenset({"qwen3-8b"}), None)
+ALL = Client("all", None, None)
 
 
 def test_a_model_is_named_by_its_id_or_an_alias():

@@ -41,8 +41,8 @@ def test_a_configuration_is_read_whole(tmp_path, document):
     config = read(tmp_path, document)
 
     assert (config.listen, config.upstream) == (("127.0.0.1", 8081), ("::1", 5800))
-    assert config.clients["immich"] == Client("immich", frozenset({"qwen3-8b"}), 4, is_operator=False)
-    assert config.clients["operator"] == Client("operator", None, None, is_operator=True)
+    assert config.clients["immich"] == Client("immich", frozenset({"qwen3-8b"}), 4)
+    assert config.clients["operator"] == Client("operator", None, None, "operator")
     assert config.models["gpt-4o"] == "qwen3-8b"
     assert config.body_bytes == 64 * 2**20
     assert config.internal_key == KEY
@@ -71,6 +71,7 @@ REFUSED = {
     "a relative path": ("keys", "keys.json", "keys must be an absolute path"),
     "no keys and two clients": ("keys", None, "without keys, clients must have exactly one member"),
     "an unknown role": ("clients.immich.role", "admin", "clients.immich.role is 'admin'"),
+    "a monitor with models": ("clients.immich.role", "monitor", "clients.immich.models must be []"),
     "an alias as a client's model": ("clients.immich.models", ["gpt-4o"], "names 'gpt-4o', which is not the id"),
     "a limit of nothing": ("clients.immich.requests", 0, "clients.immich.requests must be a whole number from 1"),
     "a name with a line break": ("clients.im\nmich", {}, "clients has the name 'im\\nmich'"),

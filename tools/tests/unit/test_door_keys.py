@@ -11,7 +11,7 @@ from corral.door.keys import Keys
 from corral.door.refusals import Refusal
 from tests.support.guard_process import write_keys
 
-CLIENTS = {name: Client(name, None, None, is_operator=False) for name in ("first", "second")}
+CLIENTS = {name: Client(name, None, None) for name in ("first", "second")}
 
 
 @pytest.fixture

@@ -60,7 +60,11 @@ ACCESS = {
     "/v1/models": Access.CLIENT,
     "/metrics": Access.CLIENT,
     "/health": Access.EVERYBODY,
-    "/running": Access.OPERATOR,
+    "/running": Access.MONITOR,
+    "/api/metrics/activity": Access.MONITOR,
+    "/api/metrics/activity/x": Access.OPERATOR,
+    "/engine-metrics/m": Access.MONITOR,
+    "/engine-metrics": None,
     "/unload": Access.OPERATOR,
     "/logs": Access.OPERATOR,
     "/logs/stream/m": Access.OPERATOR,
@@ -82,7 +86,26 @@ def test_a_path_has_one_line_of_the_table_or_none(path, access):
     found = find_route(path)
 
     assert (found.access if found else None) is access
-    assert sum(route.matches(path) for route in ROUTES) == (access is not None)
+    others = [route for route in ROUTES if route.matches(path) and route is not found]
+    assert not others or (found.path == path and all(one.path.endswith("/*") for one in others))
+
+
+@pytest.mark.parametrize(
+    ("role", "permitted"),
+    [
+        ("client", {Access.EVERYBODY, Access.CLIENT}),
+        ("monitor", {Access.EVERYBODY, Access.CLIENT, Access.MONITOR}),
+        ("operator", set(Access)),
+    ],
+)
+def test_a_role_may_use_what_is_for_it_and_no_more(role, permitted):
+    assert {one for one in Access if one.permits(role)} == permitted
+
+
+def test_nothing_that_a_monitor_may_do_beyond_a_client_changes_anything():
+    routes = [route for route in ROUTES if route.access is Access.MONITOR]
+    assert {route.methods for route in routes} == {("GET",)}
+    assert len(routes) == 3
 
 
 def test_only_inference_and_what_an_operator_uses_take_a_body():

@@ -17,7 +17,17 @@ import pytest
 from corral import door
 from tests.support import guard_process as guards
 from tests.support.engine_process import free_port, wait_for
-from tests.support.guard_process import OK, Gate, post, read_answer, request, run_guard, stub_llama_swap, until_closed
+from tests.support.guard_process import (
+    CLIENTS,
+    OK,
+    Gate,
+    post,
+    read_answer,
+    request,
+    run_guard,
+    stub_llama_swap,
+    until_closed,
+)
 from tests.support.hostile import limited
 
 CHAT = "/v1/chat/completions"
@@ -550,3 +560,63 @@ def test_a_start_that_fails_says_why_in_one_line(tmp_path):
     assert "Address already in use" in occupied.stderr
     assert (keyless.returncode, keyless.stderr.count("\n")) == (2, 1)
     assert f"{tmp_path}/nothing" in keyless.stderr
+
+
+MONITOR = {"operator": CLIENTS["operator"], "first": {"models": [], "requests": None, "role": "monitor"}}
+
+
+def running(stub, *models):
+    """llama-swap has *models*, each with a state and the address of its engine."""
+    listed = [{"model": model, "state": state, "proxy": proxy} for model, state, proxy in models]
+    stub.answer("/running", b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps({"running": listed}).encode())
+
+
+@pytest.mark.parametrize(
+    ("state", "proxy"),
+    [
+        ("starting", "http://127.0.0.1:%d"),
+        ("ready", "http://127.0.0.2:%d"),
+        ("ready", "http://127.0.0.1:%d/x"),
+        ("ready", "http://x@127.0.0.1:%d"),
+        ("ready", "https://127.0.0.1:%d"),
+        ("ready", ""),
+    ],
+)
+def test_an_engine_that_is_not_ready_or_not_of_this_machine_is_not_asked(start, stub, state, proxy):
+    guard = start(clients=MONITOR)
+    running(stub, ("tiny-text", state, proxy % stub.port if "%d" in proxy else proxy))
+    answer = guard.get("/engine-metrics/tiny-text", "key-of-first")
+    assert (answer.status, answer.error["code"]) == (404, "not-loaded")
+    assert not [one for one in stub.requests if b"GET /metrics " in one]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"HTTP/1.1 501 Not Implemented\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (2 << 20),
+        b"no HTTP\r\n\r\n",
+        b"",
+    ],
+    ids=["status", "size", "head", "nothing"],
+)
+def test_an_engine_that_does_not_report_as_it_should_is_an_error_of_its_own(start, stub, broken):
+    guard = start(clients=MONITOR)
+    running(stub, ("tiny-text", "ready", f"http://127.0.0.1:{stub.port}"))
+    stub.answer("/metrics", broken)
+    answer = guard.get("/engine-metrics/tiny-text", "key-of-first")
+    assert (answer.status, answer.error["code"]) == (502, "engine-silent")
+
+
+def test_the_metrics_of_an_engine_are_found_by_each_name_of_its_model(start, stub):
+    guard = start(clients=MONITOR)
+    running(stub, ("tiny-text", "ready", f"http://127.0.0.1:{stub.port}"))
+    stub.answer("/metrics", b"HTTP/1.1 200 OK\r\n\r\nllamacpp:requests_processing 1\n")
+    assert guard.get("/engine-metrics/gpt-4o", "key-of-first").body == b"llamacpp:requests_processing 1\n"
+
+
+def test_a_llama_swap_that_does_not_list_what_runs_is_down(start, stub):
+    guard = start(clients=MONITOR)
+    stub.answer("/running", b"HTTP/1.1 200 OK\r\n\r\nnothing")
+    answer = guard.get("/engine-metrics/tiny-text", "key-of-first")
+    assert (answer.status, answer.error["code"]) == (502, "llama-swap-down")

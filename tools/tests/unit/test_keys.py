@@ -26,7 +26,10 @@ def store(tmp_path):
 @pytest.fixture
 def guard(store):
     """The guard's own reading of the keys: the client of a key, None for one that it does not take."""
-    clients = {name: Client(name, None, None, is_operator=name == OPERATOR) for name in ("photos", "desk", OPERATOR)}
+    clients = {
+        name: Client(name, None, None, "operator" if name == OPERATOR else "client")
+        for name in ("photos", "desk", OPERATOR)
+    }
     keys.ensure_operator(store)
     reading = GuardsKeys(store.file, clients, pytest.fail)
 
