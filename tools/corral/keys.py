@@ -15,7 +15,7 @@ import json
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,8 @@ from corral.files import OwnFolder, refuse_unwritable, write_atomically
 
 OPERATOR = "operator"
 """The name of the operator's own key."""
+MONITOR = "monitor"
+"""The name of the key with which an exporter reads what llama-swap runs."""
 
 _VERSION = 1
 _BYTES = 32  # of randomness in a key
@@ -84,6 +86,14 @@ class Keys:
         rest = {other: hashes for other, hashes in self.of.items() if other != name}
         return Keys(rest | ({name: present[-1:]} if only_old else {}))
 
+    def has(self, name: str, key: str) -> bool:
+        """Whether *key* is one of *name*."""
+        return _digest(key) in self.of.get(name, ())
+
+    def replaced(self, name: str, keys: Iterable[str]) -> Keys:
+        """These, where *name* has *keys* and no other."""
+        return Keys({**self.of, name: tuple(map(_digest, keys))})
+
     def _with_new(self, name: str) -> tuple[Keys, str]:
         key = generate()
         return Keys({**self.of, name: (*self.of.get(name, ()), _digest(key))}), key
@@ -132,7 +142,7 @@ def ensure_operator(store: KeyStore) -> str:
     """The operator's own key, made when there is none that is valid; raises as the store."""
     with store.exclusive_lock():
         keys, key = store.read(), store.operator_key()
-        if key and _digest(key) in keys.of.get(OPERATOR, ()):
+        if key and keys.has(OPERATOR, key):
             return key
         others = Keys({name: hashes for name, hashes in keys.of.items() if name != OPERATOR})
         keys, key = others.added(OPERATOR)

@@ -9,6 +9,7 @@ locals {
     version              = 1
     listen               = { host = "0.0.0.0", port = local.port }
     engines              = var.engines
+    door                 = merge(var.door, { key_file = "${local._keys}/key" })
     driver_pid_namespace = var.driver_pid_namespace
     seal                 = var.seal
     cards = { for name, card in var.cards : name => {

@@ -1,6 +1,7 @@
 locals {
   _user   = 10001
   _folder = "/opt/corral"
+  _keys   = "${local._folder}/keys"
   _nodes  = sort(distinct([for card in values(var.cards) : card.node if card.node != null]))
 }
 
@@ -153,6 +154,12 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
             mount_path = "${local._folder}/config"
             read_only  = true
           }
+
+          volume_mount {
+            name       = "keys"
+            mount_path = local._keys
+            read_only  = true
+          }
         }
 
         volume {
@@ -168,6 +175,15 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
 
           config_map {
             name = kubernetes_config_map_v1.config.metadata[0].name
+          }
+        }
+
+        volume { # `corral apply` writes it, so that no key is in Terraform's state; without it the cards are read all the same
+          name = "keys"
+
+          secret {
+            secret_name = "corral-monitor" # tools/corral/cluster/exporters.py
+            optional    = true
           }
         }
       }

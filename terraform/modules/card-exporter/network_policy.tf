@@ -1,4 +1,5 @@
-# In: the metrics, from the named namespaces.  Out: the API server, whose address is the cluster's own affair.
+# In: the metrics, from the named namespaces.  Out: the front door of llama-swap, and the API server, whose address is the cluster's own
+# affair.
 resource "kubernetes_network_policy_v1" "card_exporter" {
   metadata {
     name      = local.name
@@ -27,6 +28,23 @@ resource "kubernetes_network_policy_v1" "card_exporter" {
               match_labels = { "kubernetes.io/metadata.name" = from.value }
             }
           }
+        }
+      }
+    }
+
+    egress {
+      ports {
+        port     = tostring(var.door.port)
+        protocol = "TCP"
+      }
+
+      to {
+        namespace_selector {
+          match_labels = { "kubernetes.io/metadata.name" = var.engines.namespace }
+        }
+
+        pod_selector {
+          match_labels = { for label in split(",", var.engines.selector) : split("=", label)[0] => split("=", label)[1] }
         }
       }
     }

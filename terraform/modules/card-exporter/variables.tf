@@ -19,6 +19,12 @@ variable "cards" {
   }
 }
 
+variable "door" {
+  description = "The front door of each pod of llama-swap: its port, and a Host that it serves, e.g. { port = 8080, host = \"llama-swap.llama-cpp.svc\" }."
+  type        = object({ port = number, host = string })
+  nullable    = false
+}
+
 variable "driver_pid_namespace" {
   description = "The number of the pid namespace whose pids the driver reports, where that is not the kernel's first. Null: the first."
   type        = number

@@ -2,13 +2,14 @@
 
 locals {
   _operator = { models = null, requests = null, role = "operator" }
+  _monitor  = { monitor = { models = [], requests = 4, role = "monitor" } }
 
   guard = merge({
     version  = 1
     listen   = { for key, value in var.guard : key => value if value != null }
     upstream = var.upstream
     keys     = var.keys
-    clients = merge({ operator = local._operator }, {
+    clients = merge({ operator = local._operator }, { for name, client in local._monitor : name => client if var.has_monitor }, {
       for name, client in var.clients : name => { models = client.models, requests = client.requests, role = "client" }
     })
     models              = merge([for id, model in var.models : { for name in concat([id], model.intent.aliases) : name => id }]...)
@@ -26,8 +27,8 @@ locals {
 resource "terraform_data" "clients_have_keys" {
   lifecycle {
     precondition {
-      condition     = var.keys != null || length(var.clients) == 0
-      error_message = "There are clients (${join(", ", keys(var.clients))}), and no keys: without keys every request has the operator's rights."
+      condition     = var.keys != null || (length(var.clients) == 0 && !var.has_monitor)
+      error_message = "There are clients (${join(", ", concat(keys(var.clients), [for name in keys(local._monitor) : name if var.has_monitor]))}), and no keys: without keys every request has the operator's rights."
     }
   }
 }

@@ -20,8 +20,8 @@ variable "clients" {
   nullable = false
 
   validation {
-    condition     = !contains(keys(var.clients), "operator")
-    error_message = "A client is called \"operator\"; that name is for the operator's own key. Give the client another one."
+    condition     = length(setintersection(keys(var.clients), ["operator", "monitor"])) == 0
+    error_message = "A client is called \"operator\" or \"monitor\"; these names are for corral's own keys. Give the client another one."
   }
 }
 
@@ -54,6 +54,13 @@ variable "guard" {
     )
     error_message = "The guard must have either unix, an absolute path without { and }, or host, an address that begins with 127., and port."
   }
+}
+
+variable "has_monitor" {
+  description = "Whether the key of an exporter may read what llama-swap runs. It gets no answer of a model. Only with keys."
+  type        = bool
+  default     = false
+  nullable    = false
 }
 
 variable "hosts" {

@@ -1,4 +1,4 @@
-# In: the door's port, from the named namespaces.  Out: nothing, not even DNS, except to the image hosts where there are any.  The
+# In: the door's port, from the named namespaces, and from the exporter of the card.  Out: nothing, not even DNS, except to the image hosts where there are any.  The
 # engine fetches an image whose address a request names; the guard compares the host's name, and this the address behind it.
 
 locals {
@@ -40,6 +40,27 @@ resource "kubernetes_network_policy_v1" "llama_swap" {
             namespace_selector {
               match_labels = { "kubernetes.io/metadata.name" = from.value }
             }
+          }
+        }
+      }
+    }
+
+    dynamic "ingress" {
+      for_each = var.exporter_namespace[*]
+
+      content {
+        ports {
+          port     = tostring(local.ports.door)
+          protocol = "TCP"
+        }
+
+        from {
+          namespace_selector {
+            match_labels = { "kubernetes.io/metadata.name" = ingress.value }
+          }
+
+          pod_selector {
+            match_labels = { "app.kubernetes.io/name" = "card-exporter" }
           }
         }
       }

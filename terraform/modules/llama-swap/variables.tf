@@ -71,6 +71,12 @@ variable "drain_seconds" {
   }
 }
 
+variable "exporter_namespace" {
+  description = "The namespace of the card's exporter, whose pods may connect, too. Null: there is none."
+  type        = string
+  default     = null
+}
+
 variable "expose" {
   description = "A name outside of the cluster, by an Ingress or a Gateway, and the namespace of the pods that forward for it. Null: none."
   type = object({

@@ -3,6 +3,7 @@ module "card_exporter" {
   count  = var.card_exporter == null ? 0 : 1
 
   cards                = { for name, card in module.catalog.cards : name => card if name == local._card }
+  door                 = { port = module.llama_swap.ports.door, host = "llama-swap.${local.namespace}.svc" }
   driver_pid_namespace = var.card_exporter.driver_pid_namespace
   engines              = { namespace = local.namespace, selector = "app.kubernetes.io/name=llama-swap" }
   image                = local.images.fetch

@@ -9,6 +9,7 @@ module "door" {
   internal_key = { file = module.llama_swap.keys.internal }
   keys         = module.llama_swap.keys.clients
   clients      = module.catalog.clients
+  has_monitor  = var.card_exporter != null
   models       = module.catalog.models
   image_hosts  = keys(var.image_hosts)
 

@@ -24,6 +24,7 @@ module "llama_swap" {
   config             = module.llama_swap_config.yaml
   door_image         = local.images.door
   expose             = var.expose
+  exporter_namespace = try(var.card_exporter.namespace, null)
   guard              = module.door.guard
   guard_image        = local.images.fetch
   holders            = file("${path.module}/../../modules/llama-swap-config/holders.sh")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corral.card import remote
+from corral.cluster import exporters
 from corral.cluster.client import Cluster, Forbidden
 from corral.cluster.finding import Cause, Finding
 from corral.errors import CannotRun, Refused
@@ -18,7 +19,7 @@ def findings(cluster: Cluster, *, of: str) -> tuple[Finding, ...]:
     A user who may not list namespaces has no exporter here.
     """
     try:
-        namespaces = remote.find(cluster, of=of)
+        namespaces = exporters.find(cluster, of=of)
     except Forbidden:
         return ()
     except (CannotRun, Refused) as error:
@@ -38,7 +39,7 @@ def _of_exporter(cluster: Cluster, namespace: str) -> Iterator[Finding]:
 
 def _unseen(problem: str, step: str) -> Finding:
     what = "gives no account: who holds the card is not known."
-    return Finding(f"daemonset/{remote.SERVICE}", what, problem, step, is_stuck=False, cause=Cause.UNSEEN)
+    return Finding(f"daemonset/{exporters.SERVICE}", what, problem, step, is_stuck=False, cause=Cause.UNSEEN)
 
 
 def _of_card(account: CardAccount, step: str) -> Iterator[Finding]:

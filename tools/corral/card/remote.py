@@ -10,15 +10,13 @@ import httpx2
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from corral.cluster.client import Cluster, Forbidden
+from corral.cluster.exporters import SERVICE, find
 from corral.cluster.port_forward import forwarded
-from corral.cluster.snapshot import NAME, labels, name_of
 from corral.errors import CannotRun
 from corral.exporter.account import CardAccount, Row
 from corral.exporter.driver import Card
 
-SERVICE = "card-exporter"
 _USUAL_NAMESPACE = "corral-exporter"  # of the stack homelab
-_INSTANCE = "app.kubernetes.io/instance"
 _LIMIT_S = 10.0
 _POD = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
@@ -56,19 +54,6 @@ class _Document(BaseModel):
     node: str
     seal: str
     cards: tuple[_Card, ...]
-
-
-def find(cluster: Cluster, *, of: str | None = None) -> tuple[str, ...]:
-    """The namespaces with an exporter, sorted; *of*: only of those that know the engines of that namespace.
-
-    They have a label that only those who make namespaces can set: a tenant cannot pass off a Service of its own.
-
-    Raises:
-        Refused: the user may not list namespaces.
-        CannotRun: the API server does not respond.
-    """
-    namespaces = cluster.items("/api/v1/namespaces", labelSelector=f"{NAME}={SERVICE}")
-    return tuple(sorted(name_of(one) for one in namespaces if of is None or labels(one).get(_INSTANCE) == of))
 
 
 def read(cluster: Cluster, *, namespace: str | None = None, of: str | None = None) -> Answer:

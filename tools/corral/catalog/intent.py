@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from corral.catalog.image_reference import PATTERN as IMAGE_PATTERN
 from corral.catalog.image_reference import ImageReference
 from corral.exporter import expectations
+from corral.keys import MONITOR, OPERATOR
 
 ID_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 _ALIAS = r"^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$"
@@ -38,8 +39,6 @@ FORMS = {
 """What each pattern requires, in words."""
 RESERVED_IDS = ("blobs", "sets")
 """Folders of the store: no model can be called so."""
-OPERATOR = "operator"
-"""Who has the rights of the operator at the front door: no client can be called so."""
 
 DEFAULT_IMAGE_TOKENS = 1024
 _MOST_FLAGS = 300  # the engine has fewer; for each unknown name the nearest one is searched
@@ -320,9 +319,11 @@ class Clients(BaseModel):
 
     @field_validator("clients")
     @classmethod
-    def _leaves_the_operator_out(cls, value: dict[str, Client]) -> dict[str, Client]:
+    def _leaves_corrals_own_out(cls, value: dict[str, Client]) -> dict[str, Client]:
         if OPERATOR in value:
             raise ValueError(f"must not name {OPERATOR}: that is the operator's own key, which may do everything.")
+        if MONITOR in value:
+            raise ValueError(f"must not name {MONITOR}: that is the key of the exporters of cards.")
         return value
 
 

@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
             lab.apply(plan, guard=guard)
             output.info("Applied.")
         guard.give_keys()
+        guard.give_monitor_keys()
     if args.no_smoke:
         return ExitCode.OK
     from corral.cli.main import build_parser

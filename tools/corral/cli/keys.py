@@ -7,7 +7,8 @@ over at once.
 `operator` is the operator's own key, which may also load, unload and read logs.  corral sends it with its own requests:
 `corral up` makes it where keys are required, `corral apply` in a cluster, and it can only be replaced.  The keys of the
 local stack are in keys/ of CORRAL_STATE; with --context those in that cluster are meant, in the Secret corral-keys.  A
-change of that reaches the pod within two minutes.
+change of that reaches the pod within two minutes.  `monitor` is the key of a card's exporter in the cluster, which
+reads what runs and gets no answer of a model: `corral apply` makes it where there is none that is valid.
 
 examples:
   corral keys add photos                    prints the key: put it where that program reads its secrets
@@ -33,7 +34,7 @@ from corral.cli import options
 from corral.engine import stack
 from corral.engine.stack import Running
 from corral.errors import CannotRun, Refused
-from corral.keys import OPERATOR, KeyStore, LocalKeys
+from corral.keys import MONITOR, OPERATOR, KeyStore, LocalKeys
 
 if TYPE_CHECKING:
     from corral.cluster.target import ClusterTarget
@@ -74,6 +75,11 @@ def _store(args: argparse.Namespace) -> KeyStore:
 
 
 def _make(store: KeyStore, args: argparse.Namespace) -> None:
+    if args.name == MONITOR:
+        message = f"The key of {MONITOR} is an exporter's: it is made where that reads it."
+        raise Refused(
+            message, next_step=f"A new one: {options.for_cluster('corral keys revoke monitor', args)} && corral apply"
+        )
     clients = _clients(args)
     if args.name not in (OPERATOR, *clients):
         known = f"it has: {', '.join(clients)}" if clients else "it has none"
@@ -113,10 +119,15 @@ def _revoke(store: KeyStore, args: argparse.Namespace) -> None:
 def _list(store: KeyStore, args: argparse.Namespace) -> None:
     clients = _clients(args)
     present = {name: len(hashes) for name, hashes in store.read().of.items()}
-    found = [_Row(name, present.get(name, 0), clients.get(name)) for name in sorted({*clients, *present} - {OPERATOR})]
-    operator = present.get(OPERATOR, 0)
-    document = {"operator": {"keys": operator}, "clients": [one.as_json() for one in found]}
-    rows = [(OPERATOR, str(operator), "all", "any number", ""), *(one.cells(args) for one in found)]
+    found = [
+        _Row(name, present.get(name, 0), clients.get(name))
+        for name in sorted({*clients, *present} - {OPERATOR, MONITOR})
+    ]
+    own = {name: present.get(name, 0) for name in (OPERATOR, MONITOR)}
+    document = {name: {"keys": number} for name, number in own.items()} | {"clients": [one.as_json() for one in found]}
+    rows = [(OPERATOR, str(own[OPERATOR]), "all", "any number", ""), *(one.cells(args) for one in found)]
+    if own[MONITOR]:
+        rows.insert(1, (MONITOR, str(own[MONITOR]), "none", "any number", ""))
     output.result(document, ("client", "keys", "models", "requests", "next"), rows, as_json=args.json)
 
 

@@ -21,7 +21,7 @@ from corral.keys import Keys
 
 SECRET = "corral-keys"  # noqa: S105 - its name
 _HASHES, _INTERNAL, _OPERATOR = "keys.json", "internal", "operator"
-_LABELS = {"app.kubernetes.io/part-of": "corral", "app.kubernetes.io/managed-by": "corral"}
+LABELS = {"app.kubernetes.io/part-of": "corral", "app.kubernetes.io/managed-by": "corral"}
 
 
 class ClusterKeys:
@@ -66,7 +66,7 @@ class ClusterKeys:
         entries = {_HASHES: keys.text_of(found), _INTERNAL: self._entry(before, _INTERNAL) or keys.generate()}
         if operator := operator_key or self._entry(before, _OPERATOR):
             entries[_OPERATOR] = operator
-        metadata = {"name": SECRET, "namespace": self._namespace, "labels": _LABELS}
+        metadata = {"name": SECRET, "namespace": self._namespace, "labels": LABELS}
         data = {name: base64.b64encode(text.encode()).decode() for name, text in entries.items()}
         secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
         try:

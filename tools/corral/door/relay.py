@@ -269,7 +269,8 @@ class Exchange(asyncio.Protocol):
             self._upstream.abort()
         if self._client:
             self._guard.leave(self._client)
-        is_probe = self._client is None and self._status == HTTPStatus.OK  # of a path for everybody; they come for ever
+        # Of a path for everybody, or of a monitor; they come for ever.
+        is_probe = (self._client is None or self._client.role == "monitor") and self._status == HTTPStatus.OK
         if (self._request or self._status) and not is_probe:
             self._log()
 

@@ -10,6 +10,7 @@ The configuration is one JSON file.  Every key is required, and no other key is 
       "version": 1,
       "listen": {"host": "0.0.0.0", "port": 9460},
       "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
+      "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/opt/corral/keys/key"},
       "driver_pid_namespace": null,                      whose pids the driver reports; null: the kernel's first
       "seal": "<of the lock>",
       "cards": {"<card>": {
@@ -20,4 +21,7 @@ The configuration is one JSON file.  Every key is required, and no other key is 
         "models": {"<id>": {"group": "main", "seat_bytes": 1, "predicted_bytes": 1, "measured_bytes": null}}
       }}
     }
+
+``door`` is the front door of the pods of ``engines``: its port, the Host that it serves, and the file with the key of
+the monitor, which is read at each scrape.  Without a key, or a pod, llama-swap is not read.
 """

@@ -21,6 +21,7 @@ from .config import Config, read_config
 from .errors import Misconfigured
 from .excesses import Excesses
 from .holders import Reading
+from .llama_swap import LlamaSwap
 from .metrics import Exporter
 from .pods import ApiServer, Pod, PodNames
 from .server import serve_until_signal
@@ -40,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("exporter: NODE_NAME is not set: it is the node whose cards are read.", file=sys.stderr)  # noqa: T201
         return 2
     cards = NodeCards(config, node)
-    exporter = Exporter(seal=config.seal, models=config.models, accounts=cards.accounts, find_llama_swap=None)
+    exporter = Exporter(
+        seal=config.seal, models=config.models, accounts=cards.accounts, find_llama_swap=cards.find_llama_swap
+    )
     try:
         serve_until_signal(
             (config.host, config.port),
@@ -78,6 +81,22 @@ class NodeCards:
             "seal": seal,
             "cards": [one.as_json() for one in self.accounts()],
         }
+
+    def find_llama_swap(self) -> LlamaSwap | None:
+        """The llama-swap of this node, by its front door; None: no pod of it runs here, or there is no key for it."""
+        door = self._config.door
+        try:
+            key = door.key_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):  # `corral apply` makes it, and the kubelet brings it within two minutes
+            return None
+        engines = self._config.engines
+        pods = [pod for pod in (self._names.by_uid() or {}).values() if engines.selects(pod) and not pod.has_ended]
+        at = max((pod for pod in pods if pod.ip), key=lambda pod: pod.name, default=None)
+        if not key or at is None:
+            return None
+        address = f"[{at.ip}]" if ":" in at.ip else at.ip
+        headers = {"Host": door.host, "Authorization": f"Bearer {key}"}
+        return LlamaSwap(f"http://{address}:{door.port}", headers, is_door=True)
 
     def _with_selected(self, one: CardAccount) -> CardAccount:
         pods, tenants = self._names.by_uid(), self._config.tenants[one.name]

@@ -14,8 +14,17 @@ from .account import CardPromise, ModelPromise
 from .errors import Misconfigured
 from .pods import Selector
 
-_KEYS = {"version", "listen", "engines", "driver_pid_namespace", "seal", "cards"}
+_KEYS = {"version", "listen", "engines", "door", "driver_pid_namespace", "seal", "cards"}
 _MODEL = {"group", "seat_bytes", "predicted_bytes", "measured_bytes"}
+
+
+@dataclass(frozen=True)
+class Door:
+    """The front door of a pod of llama-swap: its port, the Host that it serves, and the file with the monitor's key."""
+
+    port: int
+    host: str
+    key_file: Path
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,7 @@ class Config:
         host: the address that it listens on.
         port: the same; 0: any.
         engines: the pods of llama-swap.
+        door: of each of them.
         driver_pid_namespace: the number of the pid namespace whose pids the driver reports; None: the kernel's first.
         seal: of the lock.
         promises: of the node's cards.
@@ -36,6 +46,7 @@ class Config:
     host: str
     port: int
     engines: Selector
+    door: Door
     driver_pid_namespace: int | None
     seal: str
     promises: Mapping[str, CardPromise]
@@ -68,11 +79,13 @@ def _config(read: Mapping[str, Any]) -> Config:
         raise ValueError(f"version {read['version']!r}")
     _exactly(read["listen"], {"host", "port"})
     _exactly(read["engines"], {"namespace", "selector"})
+    _exactly(read["door"], {"port", "host", "key_file"})
     cards = read["cards"]
     return Config(
         str(read["listen"]["host"]),
         _count(read["listen"]["port"]),
         Selector.parse(str(read["engines"]["namespace"]), str(read["engines"]["selector"])),
+        Door(_count(read["door"]["port"]), str(read["door"]["host"]), Path(str(read["door"]["key_file"]))),
         _optional(_count, read["driver_pid_namespace"]),
         str(read["seal"]),
         {name: _promise(card) for name, card in cards.items()},

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from .errors import LlamaSwapUnknown
 
@@ -54,10 +54,14 @@ class Request:
 
 @dataclass(frozen=True)
 class LlamaSwap:
-    """The llama-swap at *endpoint* (``http://host:port``), and the header that it and its engines require."""
+    """The llama-swap at *endpoint* (``http://host:port``), and the headers that it and its engines require.
+
+    With *is_door* the guard is there, which reads an engine's metrics itself.
+    """
 
     endpoint: str
     headers: Mapping[str, str]
+    is_door: bool = False
 
     def residents(self) -> tuple[Resident, ...]:
         """The models that have a process now.
@@ -89,9 +93,7 @@ class LlamaSwap:
         Raises:
             LlamaSwapUnknown: it did not answer, or with no figure.
         """
-        if urlsplit(resident.proxy).hostname != urlsplit(self.endpoint).hostname:
-            raise LlamaSwapUnknown(f"The engine of {resident.model} is at another address than llama-swap.")
-        found = dict(_SAMPLE.findall(_get(resident.proxy, "/metrics", self.headers)))
+        found = dict(_SAMPLE.findall(self._engine_metrics(resident)))
         try:
             figures = {name: float(value) for name, value in found.items()}
         except ValueError:
@@ -99,6 +101,13 @@ class LlamaSwap:
         if not figures:
             raise LlamaSwapUnknown(f"The engine of {resident.model} reports no figure.")
         return figures
+
+    def _engine_metrics(self, resident: Resident) -> str:
+        if self.is_door:
+            return _get(self.endpoint, f"/engine-metrics/{quote(resident.model, safe='')}", self.headers)
+        if urlsplit(resident.proxy).hostname != urlsplit(self.endpoint).hostname:
+            raise LlamaSwapUnknown(f"The engine of {resident.model} is at another address than llama-swap.")
+        return _get(resident.proxy, "/metrics", self.headers)
 
 
 def _request(listed: Mapping[str, Any]) -> Request:

@@ -40,6 +40,7 @@ class Pod:
         uid: the one that its control groups have.
         variables: of its containers, those that were asked for, each with its values; None: it comes from elsewhere.
         has_ended: none of its containers runs again.
+        ip: its address; empty before it has one.
     """
 
     uid: str
@@ -48,6 +49,7 @@ class Pod:
     labels: Mapping[str, str]
     variables: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
     has_ended: bool = False
+    ip: str = ""
 
 
 class ApiServer:
@@ -156,9 +158,18 @@ def _pod(listed: Mapping[str, Any], variables: frozenset[str]) -> Pod:
     metadata = listed["metadata"]
     uid = (metadata.get("annotations") or {}).get(_STATIC_UID) or metadata["uid"]
     labels = {str(key): str(value) for key, value in (metadata.get("labels") or {}).items()}
-    has_ended = (listed.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    status = listed.get("status") or {}
+    has_ended = status.get("phase") in ("Succeeded", "Failed")
     values = _values(listed, variables) if variables else {}
-    return Pod(str(uid), str(metadata["namespace"]), str(metadata["name"]), labels, values, has_ended)
+    return Pod(
+        str(uid),
+        str(metadata["namespace"]),
+        str(metadata["name"]),
+        labels,
+        values,
+        has_ended,
+        str(status.get("podIP") or ""),
+    )
 
 
 def _values(listed: Mapping[str, Any], variables: frozenset[str]) -> dict[str, frozenset[str | None]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.card import remote
-from corral.cluster import diagnosis, engine_probe, summary
+from corral.cluster import diagnosis, engine_probe, exporters, summary
 from corral.cluster.client import Cluster
 from corral.cluster.collect import collect
 from corral.cluster.container_rules import missing_file
@@ -141,7 +141,7 @@ class _Investigation:
 
     def _read_card(self) -> tuple[str, tuple[CardAccount, ...]] | None:
         """The exporter's namespace and its cards; None: there is no exporter."""
-        namespaces = remote.find(self._cluster, of=self._target.namespace)
+        namespaces = exporters.find(self._cluster, of=self._target.namespace)
         if len(namespaces) > 1:
             step = remote.command(self._cluster, namespaces[0])
             raise CannotRun(f"several exporters know this llama-swap, in {', '.join(namespaces)}", next_step=step)

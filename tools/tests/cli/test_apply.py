@@ -44,7 +44,8 @@ def stack(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def unseen(monkeypatch):
     monkeypatch.setattr(guard.ClusterGuard, "inspect", lambda _self, _kinds: ())
-    monkeypatch.setattr(guard.ClusterGuard, "give_keys", lambda _self: None)
+    for method in ("give_keys", "give_monitor_keys"):
+        monkeypatch.setattr(guard.ClusterGuard, method, lambda _self: None)
 
 
 class Connected(NamedTuple):

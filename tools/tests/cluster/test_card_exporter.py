@@ -17,6 +17,7 @@ from tests.support.cluster.watched import (
     MODEL,
     NAMESPACE,
     TENANTS,
+    empty_card,
     fill_card,
     grow_tenant,
     install_driver,
@@ -24,8 +25,9 @@ from tests.support.cluster.watched import (
     wait_for_exporter,
     watched,
 )
-from tests.support.engine_process import get
+from tests.support.engine_process import get, post
 
+HELD = "corral_held_bytes"
 pytestmark = pytest.mark.timeout(420)
 
 
@@ -81,22 +83,20 @@ def test_the_tenant_that_took_the_card_is_named_with_what_it_holds_beyond_its_bu
     assert f"in {TENANTS}/ml-0" in done.stdout
 
 
-def test_prometheus_gets_the_same(lab, tenant, exporter):
-    def held():
-        status, text = get(f"{address}/metrics")
-        assert status == 200
-        return {
-            one.labels["holder"]: one.value
-            for family in text_string_to_metric_families(text)
-            for one in family.samples
-            if one.name == "corral_held_bytes"
-        }
+def series(address):
+    """Name and values of the labels of each series, and its value."""
+    status, text = get(f"{address}/metrics")
+    assert status == 200
+    families = text_string_to_metric_families(text)
+    return {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
 
+
+def test_prometheus_gets_the_same(lab, tenant, exporter):
     target = connect(lab.cluster.kubeconfig, lab.cluster.context)
     with forwarded(target, EXPORTERS, "card-exporter", port="metrics") as address:
-        found = pods.eventually(held, lambda found: found.get("immich-ml"))
-    assert found["immich-ml"] == 10726 * MIB
-    assert found["frigate"] == 0
+        found = pods.eventually(lambda: series(address), lambda found: found.get((HELD, "t4", "tenant", "immich-ml")))
+    assert found[HELD, "t4", "tenant", "immich-ml"] == 10726 * MIB
+    assert found[HELD, "t4", "tenant", "frigate"] == 0
 
 
 def test_it_may_list_pods_and_read_nothing_else(lab):
@@ -133,11 +133,27 @@ def test_why_names_the_tenant_with_its_pod_until_its_command_has_ended_that(lab,
     assert "for a reason that no longer holds: send the request again." in " ".join(healthy["evidence"])
 
 
+def test_it_reads_llama_swap_through_the_door_and_loads_no_model(lab, exporter):
+    empty_card(lab)
+    target = connect(lab.cluster.kubeconfig, lab.cluster.context)
+    with forwarded(target, EXPORTERS, "card-exporter", port="metrics") as metrics, forwarded(target, NAMESPACE) as door:
+        # The guard has the monitor's key when the kubelet brings the changed Secret.
+        pods.eventually(lambda: series(metrics), lambda found: found.get(("corral_llama_swap_up",)) == 1, limit_s=180)
+        lab.corral("smoke", MODEL, "--context", lab.cluster.context, "--namespace", NAMESPACE)
+        found = series(metrics)
+        assert found["corral_model_state", MODEL, "ready"] == found["corral_engine_up", MODEL] == 1
+        assert found["corral_requests_total", MODEL, "200"] > 0
+        assert found["corral_engine_requests", MODEL, "busy"] == 0
+
+        assert post(f"{door}/api/models/unload/{MODEL}", {}, api_key=lab.key())[0] == 200
+        for _ in range(20):
+            states = [name for name in series(metrics) if name[0] == "corral_model_state"]
+        assert states == []
+    document = json.loads(lab.corral("keys", "list", "--json", "--context", lab.cluster.context).stdout)
+    assert document["monitor"] == {"keys": 1}
+
+
 def test_without_the_exporter_every_model_answers(lab, exporter):
-    lab.run(
-        "kubectl", "-n", NAMESPACE, "set", "env", "deployment/llama-swap", "-c", "llama-swap", "CORRAL_VRAM_SOURCE-"
-    )
-    lab.run("kubectl", "-n", NAMESPACE, "rollout", "status", "deployment/llama-swap", "--timeout=120s")
     kubectl(lab, "delete", "daemonset/card-exporter", "--wait=true")
     lab.corral("smoke", "--context", lab.cluster.context, "--namespace", NAMESPACE)
     done = lab.corral("card", "--context", lab.cluster.context, "--namespace", EXPORTERS, code=3)

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from corral.demo import tiny_gguf
+from corral.exporter.llama_swap import LlamaSwap
 from tests.support.engine_process import free_port, get, post, question, wait_for
 from tests.support.guard_process import post as posted
 from tests.support.guard_process import read_answer, run_guard
@@ -143,6 +144,12 @@ def test_a_monitor_reads_what_runs_and_loads_nothing(guard):
     assert b"\nllamacpp:requests_processing 0\n" in figures.body
     requests = json.loads(watched(guard, "/api/metrics/activity?limit=1").body)["data"]
     assert requests[0]["model"] == "text"
+
+    host, port = guard.address
+    exporters = LlamaSwap(f"http://{host}:{port}", {"Authorization": "Bearer key-of-watch"}, is_door=True)
+    (resident,) = [one for one in exporters.residents() if one.model == "text"]
+    assert exporters.engine(resident)["requests_processing"] == 0
+    assert exporters.requests()[-1].model == "text"
 
     unloaded = guard.post(b"", path="/api/models/unload/text", key="operator-key", Content_Length="0")
     assert unloaded.status == 200, unloaded

@@ -33,6 +33,7 @@ CONFIG = {
     "version": 1,
     "listen": {"host": "127.0.0.1", "port": 0},
     "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
+    "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/nowhere/key"},
     "driver_pid_namespace": None,
     "seal": "0" * 64,
     "cards": {
@@ -115,7 +116,7 @@ def test_it_runs_on_a_bare_python_and_tells_programs_and_prometheus_the_same(sta
     assert process["held"] == 10726 * MIB
     assert found["corral_held_bytes", "t4", "python3", "process"] == 10726 * MIB
     assert found["corral_card_used_bytes", "t4"] == card["driver"]["used"] == 13150 * MIB
-    assert "corral_llama_swap_up" not in {name for name, *_ in found}  # this one reads none
+    assert found["corral_llama_swap_up",] == 0  # without a key none is read
 
 
 def test_without_the_api_server_the_card_is_known_and_no_tenant_holds_0(started, tmp_path):
@@ -146,6 +147,33 @@ def test_a_tenant_has_the_number_of_its_pods_on_the_node(tmp_path, monkeypatch):
     assert selected(lambda: pods[1:])["immich-ml"] == 0
     assert selected(lambda: (replace(pods[0], has_ended=True),))["immich-ml"] == 0
     assert selected(unknown)["immich-ml"] is None
+
+
+ENGINE = Pod("9", "llama-cpp", "llama-swap-0", {"app.kubernetes.io/name": "llama-swap"}, ip="10.0.0.9")
+
+
+@pytest.mark.parametrize(
+    ("pod", "key", "endpoint"),
+    [
+        (ENGINE, "a-key\n", "http://10.0.0.9:8080"),
+        (replace(ENGINE, ip="fd00::9"), "a-key", "http://[fd00::9]:8080"),
+        (replace(ENGINE, ip=""), "a-key", None),
+        (replace(ENGINE, has_ended=True), "a-key", None),
+        (replace(ENGINE, namespace="other"), "a-key", None),
+        (ENGINE, "", None),
+        (ENGINE, None, None),
+    ],
+)
+def test_llama_swap_is_read_by_the_door_of_its_pod_where_there_is_a_key(tmp_path, monkeypatch, pod, key, endpoint):
+    door = CONFIG["door"] | {"key_file": str(tmp_path / "key")}
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"door": door}))
+    if key is not None:
+        (tmp_path / "key").write_text(key)
+    monkeypatch.setattr("corral.exporter.pods.ApiServer.pods", lambda _: (pod,))
+    found = NodeCards(read_config(tmp_path / "config.json"), "node").find_llama_swap()
+    assert (found.endpoint if found else None) == endpoint
+    if found:
+        assert found.headers == {"Host": "llama-swap.llama-cpp.svc", "Authorization": "Bearer a-key"}
 
 
 @pytest.mark.parametrize(
@@ -190,6 +218,8 @@ def test_a_crowd_is_turned_away_and_not_queued(started, tmp_path):
         ({"seal": None, "cards": {"t4": {}}}, "vram_bytes"),
         ({"listen": {"host": "", "port": "9460"}}, "'9460'"),
         ({"engines": {"namespace": "a", "selector": "b"}}, "no list of labels"),
+        ({"door": {"port": 8080}}, "'host', 'key_file'"),
+        ({"door": CONFIG["door"] | {"port": "8080"}}, "'8080'"),
         ({"driver_pid_namespace": -1}, "-1"),
         ({"driver_pid_namespace": True}, "True"),
         ({"cards": []}, "AttributeError"),

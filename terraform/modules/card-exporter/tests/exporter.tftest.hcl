@@ -3,6 +3,7 @@
 mock_provider "kubernetes" {}
 
 variables {
+  door    = { port = 8080, host = "llama-swap.llama-cpp.svc" }
   engines = { namespace = "llama-cpp", selector = "app.kubernetes.io/name=llama-swap" }
   image   = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
   seal    = "0000000000000000000000000000000000000000000000000000000000000000"
@@ -96,6 +97,32 @@ run "it_is_given_the_promises_of_cards_with_a_node" {
   assert {
     condition     = kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].affinity[0].node_affinity[0].required_during_scheduling_ignored_during_execution[0].node_selector_term[0].match_expressions[0].values == toset(["k8s-node1"])
     error_message = "One pod must run on the node of each card, and none elsewhere."
+  }
+}
+
+run "it_reads_llama_swap_through_the_door_with_a_key_that_terraform_does_not_have" {
+  command = plan
+
+  assert {
+    condition = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).door == {
+      port = 8080, host = "llama-swap.llama-cpp.svc", key_file = "/opt/corral/keys/key"
+    }
+    error_message = "The door's port and Host, and the file of the key, must be there."
+  }
+
+  assert {
+    condition = [for volume in kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].volume :
+      [volume.secret[0].secret_name, volume.secret[0].optional] if volume.name == "keys"
+    ] == [["corral-monitor", true]]
+    error_message = "It must start without the key, which comes after the first apply."
+  }
+
+  assert {
+    condition = anytrue([for rule in kubernetes_network_policy_v1.card_exporter.spec[0].egress :
+      [rule.ports[0].port, rule.to[0].namespace_selector[0].match_labels["kubernetes.io/metadata.name"], rule.to[0].pod_selector[0].match_labels["app.kubernetes.io/name"]]
+      == ["8080", "llama-cpp", "llama-swap"] if length(rule.to) > 0
+    ])
+    error_message = "It must reach the door, and no other port of that namespace."
   }
 }
 

@@ -56,6 +56,20 @@ run "clients_have_what_the_lock_gives_them" {
   }
 }
 
+run "a_monitor_gets_no_answer_of_a_model" {
+  command = plan
+
+  variables {
+    keys        = "/run/corral/keys.json"
+    has_monitor = true
+  }
+
+  assert {
+    condition     = jsondecode(output.guard).clients.monitor == { models = [], requests = 4, role = "monitor" }
+    error_message = "An exporter reads what runs, and nothing else."
+  }
+}
+
 run "the_knobs_reach_the_guard" {
   command = plan
 

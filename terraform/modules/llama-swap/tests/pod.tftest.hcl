@@ -239,6 +239,22 @@ run "only_the_named_may_ask_and_nothing_goes_out" {
   }
 }
 
+run "the_exporter_of_the_card_gets_in_and_no_other_pod_of_its_namespace" {
+  command = plan
+
+  variables {
+    allowed_namespaces = []
+    exporter_namespace = "corral-exporter"
+  }
+
+  assert {
+    condition = [for rule in kubernetes_network_policy_v1.llama_swap.spec[0].ingress : [
+      rule.ports[0].port, rule.from[0].namespace_selector[0].match_labels["kubernetes.io/metadata.name"], rule.from[0].pod_selector[0].match_labels["app.kubernetes.io/name"]
+    ]] == [["8080", "corral-exporter", "card-exporter"]]
+    error_message = "Only the exporter's pods may connect, and only to the door."
+  }
+}
+
 run "an_empty_list_of_namespaces_permits_none" {
   command = plan
 

@@ -186,6 +186,11 @@ run "without_a_word_there_is_no_exporter" {
     condition     = length(module.card_exporter) == 0
     error_message = "A pod that reads the node's processes must be asked for."
   }
+
+  assert {
+    condition     = !contains(keys(jsondecode(module.door.guard).clients), "monitor")
+    error_message = "Without an exporter no key may be one's."
+  }
 }
 
 run "the_exporter_has_a_namespace_of_its_own" {
@@ -198,5 +203,10 @@ run "the_exporter_has_a_namespace_of_its_own" {
   assert {
     condition     = module.card_exporter[0].namespace == "corral-exporter" && output.namespace == "llama-cpp"
     error_message = "It must not be beside the models, where only restricted pods are permitted."
+  }
+
+  assert {
+    condition     = jsondecode(module.door.guard).clients.monitor.role == "monitor"
+    error_message = "The guard must know its key."
   }
 }
