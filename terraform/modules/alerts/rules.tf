@@ -27,6 +27,11 @@ locals {
   _unknown        = "max by (card, kind, holder) (corral_held_unknown{${local._card}, kind=~\"model|tenant\"})"
   _unknown_holder = "label_replace(label_replace(${local._unknown}, \"model\", \"$1\", \"holder\", \"(.+)\"), \"model\", \"\", \"kind\", \"tenant\")"
 
+  # With the model's card, which the promises know.
+  _failed_loads = "sum by (model, reason) (increase(corral_failed_loads_total[5m]))"
+  _model_cards  = "label_replace(1 + 0 * max by (card, holder) (corral_promised_bytes{${local._card}, kind=\"model\"}), \"model\", \"$1\", \"holder\", \"(.+)\")"
+  _loads_fail   = "${local._failed_loads} * on (model) group_left (card) ${local._model_cards}"
+
   _broken = "corral_tenant_expectations_broken{${local._card}}"
 
   _interval = "15s"
@@ -83,6 +88,18 @@ locals {
       }
     },
     {
+      alert           = "CorralLoadsFail"
+      expr            = "${local._loads_fail} > 0"
+      for             = "0s"
+      keep_firing_for = "0s" # the expression looks back for five minutes
+      labels          = { severity = "warning" }
+      annotations = {
+        summary     = "Loads of the model {{ $labels.model }} fail: {{ $labels.reason }}."
+        description = "Its requests were refused with status 503 within the last five minutes. `corral why {{ $labels.model }}` has the reason."
+        runbook_url = "${var.runbooks}/model-fails-to-load.md"
+      }
+    },
+    {
       alert           = "CorralExpectationBroken"
       expr            = "max by (card, holder) (label_replace(${local._broken}, \"holder\", \"$1\", \"tenant\", \"(.+)\")) > 0"
       for             = "5m"
@@ -125,6 +142,11 @@ locals {
     {
       source_matchers = ["alertname=\"CorralHolderUnknown\"", "kind=\"model\""]
       target_matchers = ["alertname=\"CorralNoRoomForModel\""]
+      equal           = ["card", "model"]
+    },
+    {
+      source_matchers = ["alertname=\"CorralNoRoomForModel\""]
+      target_matchers = ["alertname=\"CorralLoadsFail\""]
       equal           = ["card", "model"]
     },
     {

@@ -18,6 +18,13 @@ LIMIT_S = 1.0
 LISTED = 999
 """Requests that llama-swap lists at most."""
 _MOST_BYTES = 8 << 20
+# How llama-swap words it: proxy/process.go of the pinned build.
+_LOAD_ERRORS = {
+    "process-ended": re.compile(r"unspecific error: upstream command exited prematurely"),
+    "timeout": re.compile(r"unspecific error: health check timed out after [0-9a-z.]+"),
+}
+LOAD_FAILURES = tuple(_LOAD_ERRORS)
+"""How a load fails: the process ended before it was ready, or was not ready in time."""
 _SAMPLE = re.compile(r"llamacpp:(\w+) ([0-9.eE+-]+)")
 
 
@@ -41,6 +48,7 @@ class Request:
         prompt_s: seconds for the prompt; None: not reported.
         prompt_tokens: that were not in a cache.
         output_tokens: of the answer.
+        load_failure: one of ``LOAD_FAILURES``, where the model's load failed; else empty.
     """
 
     number: int
@@ -50,6 +58,7 @@ class Request:
     prompt_s: float | None
     prompt_tokens: int
     output_tokens: int
+    load_failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,12 @@ def _request(listed: Mapping[str, Any]) -> Request:
         None if prompt_s is None else min(prompt_s, seconds),
         prompt,
         _count(tokens.get("output_tokens")),
+        _load_failure(str(listed.get("error_msg") or "")),
     )
+
+
+def _load_failure(error: str) -> str:
+    return next((reason for reason, form in _LOAD_ERRORS.items() if form.fullmatch(error)), "")
 
 
 def _count(value: object) -> int:

@@ -61,6 +61,12 @@ METRICS = {
         Metric("corral_llama_swap_up", "gauge", (), "1 when llama-swap answered as it should."),
         Metric("corral_model_state", "gauge", ("model", "state"), "1 for the state of a model that has a process."),
         Metric("corral_requests", "counter", ("model", "code"), "Requests that are over, by HTTP status."),
+        Metric(
+            "corral_failed_loads",
+            "counter",
+            ("model", "reason"),
+            "Requests whose model could not be loaded: its process ended, or was not ready in time.",
+        ),
         Metric("corral_request_duration_seconds", "histogram", ("model",), "Requests that were answered with 200."),
         Metric("corral_prompt_seconds", "histogram", ("model",), "Time that the engine took for the prompt."),
         Metric("corral_prompt_tokens", "counter", ("model",), "Tokens of prompts that were not in a cache."),

@@ -99,6 +99,7 @@ class Served:
         self._last: int | None = None  # llama-swap's first request is number 1
         self._missed = 0
         self._codes: Counter[tuple[str, str]] = Counter()
+        self._failed_loads: Counter[tuple[str, str]] = Counter()
         self._tokens: Counter[tuple[str, str]] = Counter()
         self._durations: dict[str, Histogram] = {}
         self._prompts: dict[str, Histogram] = {}
@@ -120,6 +121,8 @@ class Served:
     def _add(self, one: Request) -> None:
         model = self.name(one.model)
         self._codes[model, str(one.status) if 100 <= one.status <= 599 else OTHER] += 1
+        if one.load_failure:
+            self._failed_loads[model, one.load_failure] += 1
         self._tokens[model, "corral_prompt_tokens"] += one.prompt_tokens
         self._tokens[model, "corral_output_tokens"] += one.output_tokens
         if one.status == 200:
@@ -132,6 +135,10 @@ class Served:
         families.add("corral_missed_requests", (), self._missed)
         for (model, code), count in sorted(self._codes.items()):
             families.add("corral_requests", (model, code), count)
+        # From 0 on: the increase to a first value is none.
+        loads = {(model, reason): 0 for model in self._models for reason in llama_swap.LOAD_FAILURES}
+        for labels, count in sorted((loads | self._failed_loads).items()):
+            families.add("corral_failed_loads", labels, count)
         for (model, name), count in sorted(self._tokens.items()):
             families.add(name, (model,), count)
         for name, histograms in (

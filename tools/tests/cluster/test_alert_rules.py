@@ -115,7 +115,7 @@ def promtool(folder, document):
 
 def _document(rules, timeline, expected, more):
     pack = {rule["alert"]: rule for rule in yaml.safe_load(rules.read_text())["groups"][0]["rules"]}
-    assert len(pack) == 6
+    assert len(pack) == 7
     return {
         "rule_files": [str(rules)],
         "evaluation_interval": f"{TICK_S}s",
@@ -264,6 +264,15 @@ def test_a_tenant_that_is_not_set_as_its_card_expects_is_an_alert_after_five_min
     alerts([reading()] * 47, {285: {}, 300: firing, 375: firing, 600: {}}, series)
 
 
+def test_a_load_that_fails_is_an_alert_for_five_minutes(alerts):
+    failed = {"model": "chat", "reason": "process-ended"}
+    labels = ",".join(f'{name}="{value}"' for name, value in failed.items())
+    series = {"series": f"corral_failed_loads_total{{{labels}}}", "values": "0x8 1x40"}
+    other = {"series": 'corral_failed_loads_total{model="vision",reason="timeout"}', "values": "3x50"}
+    firing = {"CorralLoadsFail": [({"card": "t4"} | failed, "")]}
+    alerts([reading()] * 50, {120: {}, 135: firing, 420: firing, 450: {}}, series, other)
+
+
 def test_an_exporter_that_dies_is_an_alert_after_a_minute_before_the_others_end(alerts):
     missing = {"CorralExporterMissing": [({"card": "t4"}, "")]}
     before = {"CorralTenantOverBudget": [OVER], "CorralNoRoomForModel": [NO_CHAT, NO_VISION]}
@@ -301,12 +310,14 @@ TARGETS = {
     "expectation": {"alertname": "CorralExpectationBroken", "holder": "immich-ml"},
     "room": {"alertname": "CorralNoRoomForModel", "model": "chat", "culprit": "immich-ml"},
     "unknown": {"alertname": UNKNOWN, "kind": "tenant", "holder": "frigate"},
+    "loads": {"alertname": "CorralLoadsFail", "model": "vision", "reason": "timeout"},
     "foreign": {"alertname": "NodeDown"},
 }
 ALSO = {"exporter": {"driver": {"alertname": SILENT_DRIVER}}}
 INHIBITED = {
     "nothing": ({"alertname": "NodeDown"}, set()),
-    "exporter": ({"alertname": MISSING}, {"over", "expectation", "room", "unknown", "driver"}),
+    "exporter": ({"alertname": MISSING}, {"over", "expectation", "room", "unknown", "loads", "driver"}),
+    "room": ({"alertname": "CorralNoRoomForModel", "model": "vision", "culprit": "frigate"}, {"loads"}),
     "driver": ({"alertname": SILENT_DRIVER}, {"over", "room", "unknown"}),
     "tenant": ({"alertname": UNKNOWN, "kind": "tenant", "holder": "immich-ml"}, {"over", "expectation"}),
     "neighbour": ({"alertname": UNKNOWN, "kind": "tenant", "holder": "frigate"}, set()),

@@ -94,9 +94,9 @@ def series(address):
 def test_prometheus_gets_the_same(lab, tenant, exporter):
     target = connect(lab.cluster.kubeconfig, lab.cluster.context)
     with forwarded(target, EXPORTERS, "card-exporter", port="metrics") as address:
-        found = pods.eventually(lambda: series(address), lambda found: found.get((HELD, "t4", "tenant", "immich-ml")))
-    assert found[HELD, "t4", "tenant", "immich-ml"] == 10726 * MIB
-    assert found[HELD, "t4", "tenant", "frigate"] == 0
+        found = pods.eventually(lambda: series(address), lambda found: found.get((HELD, "t4", "immich-ml", "tenant")))
+    assert found[HELD, "t4", "immich-ml", "tenant"] == 10726 * MIB
+    assert found[HELD, "t4", "frigate", "tenant"] == 0
 
 
 def test_it_may_list_pods_and_read_nothing_else(lab):
@@ -142,7 +142,7 @@ def test_it_reads_llama_swap_through_the_door_and_loads_no_model(lab, exporter):
         lab.corral("smoke", MODEL, "--context", lab.cluster.context, "--namespace", NAMESPACE)
         found = series(metrics)
         assert found["corral_model_state", MODEL, "ready"] == found["corral_engine_up", MODEL] == 1
-        assert found["corral_requests_total", MODEL, "200"] > 0
+        assert found["corral_requests_total", "200", MODEL] > 0
         assert found["corral_engine_requests", MODEL, "busy"] == 0
 
         assert post(f"{door}/api/models/unload/{MODEL}", {}, api_key=lab.key())[0] == 200

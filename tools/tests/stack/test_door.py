@@ -113,9 +113,11 @@ def test_a_refused_load_has_the_preflights_figures(guard):
     assert guard.next_record()["model"] == "needy"
 
 
-def test_a_load_that_failed_for_another_reason_has_no_figures(guard):
+def test_a_load_that_failed_for_another_reason_has_no_figures(guard, stack):
     answer = guard.post(question("Hello.", model="broken"))
 
+    client = stack.running.client()
+    assert LlamaSwap(client.endpoint, client.headers).requests()[-1].load_failure == "process-ended"
     assert (answer.status, answer.error["code"]) == (503, "load-failed")
     assert set(answer.error) == {"message", "type", "code"}
 

@@ -21,6 +21,7 @@ from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import binaries
 from corral.engine.stack_folder import StackFolder
+from corral.exporter.llama_swap import LlamaSwap
 from tests.support.engine_process import chat, unanswered, wait_for
 from tests.support.served import Served, served
 from tests.support.why_command import CLASSES, diagnose, engine_of, fails, send, wait_for_evidence
@@ -393,8 +394,11 @@ def test_a_llama_swap_that_is_stopped_hangs(stack, why, monkeypatch):
 
 
 @produces("load-timeout")
-def test_a_load_that_took_too_long_is_named_with_the_limit(too_slow, why):
+def test_a_load_that_took_too_long_is_named_with_the_limit(stack, too_slow, why):
     assert too_slow()[0] == 503
+    client = stack.running.client()
+    requests = LlamaSwap(client.endpoint, client.headers).requests()
+    assert {one.load_failure for one in requests if one.model == "too-slow"} == {"timeout"}
 
     verdict = why("too-slow")
 

@@ -149,13 +149,21 @@ def test_a_request_counts_once_however_often_it_is_listed():
     assert found["corral_missed_requests_total",] == 0
 
 
+def test_a_load_that_failed_is_counted_from_0_on_by_its_reason():
+    before, after = served([]), served([request(1, status=500, load_failure="timeout"), request(2, status=500)])
+    assert {before["corral_failed_loads_total", "qwen3-8b", one] for one in ("timeout", "process-ended")} == {0}
+    assert after["corral_failed_loads_total", "qwen3-8b", "timeout"] == 1
+    assert after["corral_failed_loads_total", "qwen3-8b", "process-ended"] == 0
+
+
 def test_requests_before_the_exporter_do_not_count():
     """A restart of it must not look like a burst."""
     one = Served(["qwen3-8b"])
     one.take((request(1), request(2)))
     families = Families()
     one.write(families)
-    assert [family.name for family in families.all()] == ["corral_missed_requests"]
+    assert {family.name for family in families.all()} == {"corral_failed_loads", "corral_missed_requests"}
+    assert {sample.value for family in families.all() for sample in family.samples} == {0}
 
 
 def test_the_buckets_of_a_histogram_add_up():
