@@ -140,9 +140,9 @@ def test_it_reads_llama_swap_through_the_door_and_loads_no_model(lab, exporter):
         # The guard has the monitor's key when the kubelet brings the changed Secret.
         pods.eventually(lambda: series(metrics), lambda found: found.get(("corral_llama_swap_up",)) == 1, limit_s=180)
         lab.corral("smoke", MODEL, "--context", lab.cluster.context, "--namespace", NAMESPACE)
-        found = series(metrics)
+        answered = ("corral_requests_total", "200", MODEL)  # llama-swap lists a request a moment after its answer
+        found = pods.eventually(lambda: series(metrics), lambda found: found.get(answered, 0) > 0)
         assert found["corral_model_state", MODEL, "ready"] == found["corral_engine_up", MODEL] == 1
-        assert found["corral_requests_total", "200", MODEL] > 0
         assert found["corral_engine_requests", MODEL, "busy"] == 0
 
         assert post(f"{door}/api/models/unload/{MODEL}", {}, api_key=lab.key())[0] == 200

@@ -24,13 +24,11 @@ from corral.engine.stack_folder import StackFolder
 from corral.exporter.llama_swap import LlamaSwap
 from tests.support.engine_process import chat, unanswered, wait_for
 from tests.support.served import Served, served
-from tests.support.why_command import CLASSES, diagnose, engine_of, fails, send, wait_for_evidence
+from tests.support.why_command import CLASSES, STOPPED, diagnose, engine_of, fails, send, wait_for_evidence
 
 pytestmark = pytest.mark.timeout(120)
 
 LITTLE_MEMORY = ["sh", "-c", 'ulimit -v 1000000; exec "$@"', "sh", str(binaries.llama_server().path)]
-# It stops before it listens: llama-swap ends no load whose engine has accepted the question of its health.
-STOPPED = ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh", str(binaries.llama_server().path)]
 MARKED = re.compile(r'^@produces\("([a-z-]+)"\)$', re.MULTILINE)
 produces = pytest.mark.produces
 

@@ -12,12 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from corral.demo import tiny_gguf
+from corral.engine.engine_process import is_stopped
 from corral.why.facts import StackFacts
 from corral.why.next_steps import StepOptions, commands
 from tests.support.engine_process import Stream, chat, unanswered, wait_for
 from tests.support.served import Served, served
 from tests.support.shells import program
 from tests.support.why_command import (
+    STOPPED,
     completion,
     diagnose,
     engine_of,
@@ -41,7 +43,7 @@ def stack(tmp_path_factory):
     models = {
         "flooded": Served(slow),
         "busy": Served(slow),
-        "burst": Served(text),
+        "burst": Served(text, engine=STOPPED),
         "good": Served(text),
         "crowded": Served(slow, limit=2),
         "frozen": Served(text),
@@ -144,7 +146,12 @@ def test_requests_over_the_limit_are_named_with_the_limit(stack, why):
 
 def test_a_burst_that_has_the_model_loaded_is_counted_when_it_is_over(stack, why):
     statuses: list[int] = []
-    for thread in in_parallel(15, lambda: statuses.append(send(stack, "burst")[0])):
+    threads = in_parallel(15, lambda: statuses.append(send(stack, "burst")[0]))
+    wait_for(lambda: statuses.count(429) == 5, what="the refusals of the five that are too many")
+    # The model is not loaded before: no request finds room.
+    engine = wait_for(lambda: (pid := engine_of(stack, "burst")) and is_stopped(pid) and pid, what="a stopped engine")
+    os.kill(engine, signal.SIGCONT)
+    for thread in threads:
         thread.join()
     assert (statuses.count(429), statuses.count(200)) == (5, 10)
 

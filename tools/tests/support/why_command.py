@@ -9,7 +9,7 @@ from collections.abc import Callable
 import psutil
 
 from corral.cli.main import main
-from corral.engine import log_lines
+from corral.engine import binaries, log_lines
 from corral.engine.stack_folder import StackFolder
 from corral.why import local
 from tests.support.engine_process import post, question, wait_for
@@ -18,6 +18,9 @@ CLASSES = {
     "healthy", "not-in-catalog", "stack-down", "engine-missing", "file-missing", "file-damaged", "bad-argument",
     "out-of-memory", "port-in-use", "load-timeout", "crashed", "hung", "over-concurrency", "unknown",
 }  # fmt: skip
+
+# It stops before it listens: llama-swap ends no load whose engine has accepted the question of its health.
+STOPPED = ("sh", "-c", 'kill -STOP $$; exec "$@"', "sh", str(binaries.llama_server().path))
 
 
 def diagnose(capsys, *words: str) -> dict:
