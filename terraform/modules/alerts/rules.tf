@@ -29,7 +29,8 @@ locals {
 
   # With the model's card, which the promises know.
   _failed_loads = "sum by (model, reason) (increase(corral_failed_loads_total[5m]))"
-  _model_cards  = "label_replace(1 + 0 * max by (card, holder) (corral_promised_bytes{${local._card}, kind=\"model\"}), \"model\", \"$1\", \"holder\", \"(.+)\")"
+  _model_seats  = "max by (card, holder) (corral_promised_bytes{${local._card}, kind=\"model\"})"
+  _model_cards  = "label_replace(1 + 0 * ${local._model_seats}, \"model\", \"$1\", \"holder\", \"(.+)\")"
   _loads_fail   = "${local._failed_loads} * on (model) group_left (card) ${local._model_cards}"
 
   _broken = "corral_tenant_expectations_broken{${local._card}}"

@@ -19,6 +19,8 @@ locals {
     drain_seconds       = var.drain_seconds
   }, { for source, value in var.internal_key : "internal_key_${source}" => value if value != null })
 
+  _named = concat(keys(var.clients), [for name in keys(local._monitor) : name if var.has_monitor])
+
   _unknown_models = flatten([
     for name, client in var.clients : [for id in coalesce(client.models, []) : "${name} names ${id}" if !contains(keys(var.models), id)]
   ])
@@ -28,7 +30,7 @@ resource "terraform_data" "clients_have_keys" {
   lifecycle {
     precondition {
       condition     = var.keys != null || (length(var.clients) == 0 && !var.has_monitor)
-      error_message = "There are clients (${join(", ", concat(keys(var.clients), [for name in keys(local._monitor) : name if var.has_monitor]))}), and no keys: without keys every request has the operator's rights."
+      error_message = "There are clients (${join(", ", local._named)}), and no keys: without keys every request has the operator's rights."
     }
   }
 }

@@ -1,5 +1,6 @@
-# In: the door's port, from the named namespaces, and from the exporter of the card.  Out: nothing, not even DNS, except to the image hosts where there are any.  The
-# engine fetches an image whose address a request names; the guard compares the host's name, and this the address behind it.
+# In: the door's port, from the named namespaces, and from the exporter of the card.  Out: nothing, not even DNS, except to the image
+# hosts where there are any.  The engine fetches an image whose address a request names; the guard compares the host's name, and this the
+# address behind it.
 
 locals {
   _namespaces = sort(distinct(concat(var.allowed_namespaces, var.expose[*].from_namespace)))

@@ -19,6 +19,27 @@ run "clients_without_keys_are_refused" {
   expect_failures = [terraform_data.clients_have_keys]
 }
 
+run "a_monitor_without_keys_is_refused" {
+  command = plan
+
+  variables {
+    has_monitor = true
+  }
+
+  expect_failures = [terraform_data.clients_have_keys]
+}
+
+run "a_client_called_monitor_is_refused" {
+  command = plan
+
+  variables {
+    keys    = "/run/corral/keys.json"
+    clients = { monitor = { requests = 2 } }
+  }
+
+  expect_failures = [var.clients]
+}
+
 run "a_client_of_an_unknown_model_is_refused" {
   command = plan
 
