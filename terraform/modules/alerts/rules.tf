@@ -27,11 +27,14 @@ locals {
   _unknown        = "max by (card, kind, holder) (corral_held_unknown{${local._card}, kind=~\"model|tenant\"})"
   _unknown_holder = "label_replace(label_replace(${local._unknown}, \"model\", \"$1\", \"holder\", \"(.+)\"), \"model\", \"\", \"kind\", \"tenant\")"
 
-  # With the model's card, which the promises know.
-  _failed_loads = "sum by (model, reason) (increase(corral_failed_loads_total[5m]))"
-  _model_seats  = "max by (card, holder) (corral_promised_bytes{${local._card}, kind=\"model\"})"
+  # With the card, which the promises of the same exporter know: another's models may have the same names.
+  _failed_loads = "sum by (instance, model, reason) (increase(corral_failed_loads_total[5m]))"
+  _model_seats  = "max by (instance, card, holder) (corral_promised_bytes{${local._card}, kind=\"model\"})"
   _model_cards  = "label_replace(1 + 0 * ${local._model_seats}, \"model\", \"$1\", \"holder\", \"(.+)\")"
-  _loads_fail   = "${local._failed_loads} * on (model) group_left (card) ${local._model_cards}"
+  _loads_fail   = "sum by (card, model, reason) (${local._failed_loads} * on (instance, model) group_left (card) ${local._model_cards})"
+
+  _of_card    = "0 * max by (instance, card) (corral_card_memory_bytes{${local._card}}) + on (instance) group_left ()"
+  _llama_swap = "max by (card) (${local._of_card} max by (instance) (corral_llama_swap_up))"
 
   _broken = "corral_tenant_expectations_broken{${local._card}}"
 
@@ -86,6 +89,18 @@ locals {
         summary     = "What the {{ $labels.kind }} {{ $labels.holder }} holds of the card {{ $labels.card }} is unknown."
         description = "A process on the card has no known owner, or no figure: an excess of this holder would not be noticed."
         runbook_url = "${var.runbooks}/holder-unknown.md"
+      }
+    },
+    {
+      alert           = "CorralLlamaSwapSilent"
+      expr            = "${local._llama_swap} == 0"
+      for             = "5m" # a new key reaches both sides within two minutes
+      keep_firing_for = "0s"
+      labels          = { severity = "critical" }
+      annotations = {
+        summary     = "llama-swap on the node of the card {{ $labels.card }} does not answer the exporter."
+        description = "Its pod is not ready, or the exporter's key is not valid: no alert about loads can fire. `corral status` has the reason."
+        runbook_url = "${var.runbooks}/llama-swap-silent.md"
       }
     },
     {

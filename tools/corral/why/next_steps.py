@@ -43,7 +43,7 @@ _COMMANDS: dict[Action, tuple[str, str]] = {  # a line each: in the local stack;
     "memory": ("free -h", _DESCRIBE),
     "kills": (_KILLS, f"{_EXEC}cat /sys/fs/cgroup/memory.events\n{_DESCRIBE}"),
     "listeners": ("ss -ltnp sport = :{engine_port}", f"{_EXEC}cat /proc/net/tcp"),
-    "unload": (_UNLOAD, f"{_EXEC}curl -X POST http://127.0.0.1:8080/api/models/unload/{{model}}"),
+    "unload": (_UNLOAD, "{kubectl} rollout restart deployment/{service}"),  # the door is closed without a key
     "card": ("corral card{catalog}", "{card}"),
 }
 

@@ -115,7 +115,7 @@ def promtool(folder, document):
 
 def _document(rules, timeline, expected, more):
     pack = {rule["alert"]: rule for rule in yaml.safe_load(rules.read_text())["groups"][0]["rules"]}
-    assert len(pack) == 7
+    assert len(pack) == 8
     return {
         "rule_files": [str(rules)],
         "evaluation_interval": f"{TICK_S}s",
@@ -271,6 +271,20 @@ def test_a_load_that_fails_is_an_alert_for_five_minutes(alerts):
     other = {"series": 'corral_failed_loads_total{model="vision",reason="timeout"}', "values": "3x50"}
     firing = {"CorralLoadsFail": [({"card": "t4"} | failed, "")]}
     alerts([reading()] * 50, {120: {}, 135: firing, 420: firing, 450: {}}, series, other)
+
+
+def test_a_load_that_fails_elsewhere_is_no_alert_of_this_card(alerts):
+    """A laptop with `corral exporter`, and a model of the same name."""
+    labels = 'model="chat",reason="timeout",instance="laptop:9460"'
+    series = {"series": f"corral_failed_loads_total{{{labels}}}", "values": "0x8 9x40"}
+    other = {"series": 'corral_llama_swap_up{instance="laptop:9460"}', "values": "0x50"}
+    alerts([reading()] * 50, none_at(range(0, 750, 60)), series, other)
+
+
+def test_a_llama_swap_that_does_not_answer_is_an_alert_after_five_minutes(alerts):
+    series = {"series": "corral_llama_swap_up", "values": "1x4 0x15 1x2 0x25 1x10"}
+    firing = {"CorralLlamaSwapSilent": [({"card": "t4"}, "")]}
+    alerts([reading()] * 60, {300: {}, 645: {}, 660: firing, 735: firing, 750: {}}, series)
 
 
 def test_an_exporter_that_dies_is_an_alert_after_a_minute_before_the_others_end(alerts):

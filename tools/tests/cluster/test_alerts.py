@@ -164,6 +164,23 @@ def test_a_holder_that_is_unknown_is_an_alert_until_the_exporter_may_list_pods_a
     notified(receiver, "CorralHolderUnknown", "resolved", holder="immich-ml", after=before)
 
 
+def test_an_exporter_without_a_valid_key_is_an_alert_until_the_runbook_has_made_one(lab, receiver):
+    watched.kubectl(lab, "delete", "secret/corral-monitor")
+    watched.kubectl(lab, "rollout", "restart", "daemonset/card-exporter")
+    watched.wait_for_exporter(lab)
+    before = len(receiver.all)
+    notified(receiver, "CorralLlamaSwapSilent", card="t4")
+    operator = Follower(lab, "llama-swap-silent")
+
+    operator.does("Diagnosis")
+    operator.does("Mitigation")
+    watched.mount_driver(lab)
+
+    notified(receiver, "CorralLlamaSwapSilent", "resolved", card="t4", after=before)
+    operator.does("Verify")
+    operator.assert_all_is_done()
+
+
 def test_a_tenant_that_is_not_set_as_expected_is_an_alert_until_the_runbook_has_set_it(lab, receiver):
     watched.start_frigate(lab)
     before = len(receiver.all)
