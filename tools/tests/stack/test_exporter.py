@@ -16,7 +16,7 @@ from corral.cli.main import main
 from corral.engine import stack
 from corral.exporter.metric_table import METRICS
 from tests.support.demo_stack import demo_stack, pid_of
-from tests.support.engine_process import chat, free_port, get, wait_for
+from tests.support.engine_process import chat, free_port, get, stop, wait_for
 
 pytestmark = pytest.mark.timeout(240)
 SCRAPES = 200
@@ -111,7 +111,7 @@ def test_an_engine_that_is_stopped_is_down_and_the_scrape_has_all_the_rest(runni
     present = stack.running(paths.state_dir())
     chat(present.endpoint, "Hello.", model="tiny-vision")
     engine = pid_of("tiny-vision")
-    os.kill(engine, signal.SIGSTOP)
+    stop(engine)
     try:
         found = scrape_with_llama_swap(exporter)
     finally:

@@ -17,7 +17,7 @@ from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import binaries, engine_process, stack
-from tests.support.engine_process import chat, free_port, get, post, question, unanswered, wait_for
+from tests.support.engine_process import chat, free_port, get, post, question, stop, unanswered, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -181,7 +181,7 @@ def test_a_killed_llama_swap_is_reported_with_what_it_left(up, capsys):
 def test_an_engine_that_is_stopped_is_not_called_ready(up, capsys):
     chat(status(capsys)["endpoint"], "Hello.", model="good")
     pid = status(capsys)["models"][1]["pid"]
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         good = status(capsys)["models"][1]
         assert (good["state"], good["pid"]) == ("hanging", pid)
@@ -208,7 +208,7 @@ def test_an_engine_that_does_not_respond_is_not_called_ready(up, capsys, monkeyp
 def test_a_llama_swap_that_hangs_is_no_success(up, capsys, monkeypatch):
     monkeypatch.setattr("corral.engine.llama_swap.ANSWER_LIMIT_S", 0.3)
     pid = status(capsys)["pid"]
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         assert main(["status"]) == 1
         assert "does not answer" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import stack
 from corral.keys import LocalKeys
-from tests.support.engine_process import Stream, free_port, get, question, wait_for
+from tests.support.engine_process import Stream, free_port, get, question, stop, wait_for
 from tests.support.why_command import wait_for_evidence
 
 pytestmark = pytest.mark.timeout(180)
@@ -141,7 +141,7 @@ def test_a_key_is_replaced_while_the_engine_has_a_request_of_the_first_one_which
 
     assert send(running, key=first).status == 200
     (engine,) = running.engines()
-    os.kill(engine.pid, signal.SIGSTOP)  # the answer does not end before the key does
+    stop(engine.pid)  # the answer does not end before the key does
     stream = Stream(running.endpoint, "good", 400, api_key=first, begins=False)
     wait_for(lambda: running.client().in_flight(), what="the request")
     second = printed(capsys, "keys", "rotate", "photos").strip()
@@ -290,7 +290,7 @@ def test_another_configuration_is_refused_with_the_commands_that_start_it(up, ca
 def test_a_part_of_the_door_that_is_stopped_hangs(up, capsys, part):
     running = up()
     pid = running.leaders[part].pid
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         assert "is stopped (SIGSTOP)" in printed(capsys, "status", "--json", code=1)["door"]["problem"]
         answer = printed(capsys, "why", "good", "--json", code=1)

@@ -25,7 +25,7 @@ from corral.engine.launch import Programs
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
 from tests.support.door import configuration
-from tests.support.engine_process import chat, free_port, get, post, question, unanswered, wait_for
+from tests.support.engine_process import chat, free_port, get, post, question, stop, unanswered, wait_for
 from tests.support.kernel import modes, umask
 
 pytestmark = pytest.mark.timeout(180)
@@ -412,7 +412,7 @@ def test_the_log_of_an_unknown_model_is_refused(up):
 def test_the_log_of_a_model_is_whole_when_llama_swap_is_slow_to_send_it(up):
     running = up("bad")
     post(f"{running.endpoint}/v1/chat/completions", question("Hello.", model="bad"))
-    os.kill(running.pid, signal.SIGSTOP)
+    stop(running.pid)
     resume = threading.Timer(1.0, os.kill, (running.pid, signal.SIGCONT))  # longer than a history pauses
     resume.start()
     try:

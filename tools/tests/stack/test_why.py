@@ -22,7 +22,7 @@ from corral.demo import tiny_gguf
 from corral.engine import binaries
 from corral.engine.stack_folder import StackFolder
 from corral.exporter.llama_swap import LlamaSwap
-from tests.support.engine_process import chat, unanswered, wait_for
+from tests.support.engine_process import chat, stop, unanswered, wait_for
 from tests.support.served import Served, served
 from tests.support.why_command import CLASSES, STOPPED, diagnose, engine_of, fails, send, wait_for_evidence
 
@@ -103,7 +103,7 @@ def test_a_load_that_hangs_is_hung_while_it_does(stack, why):
     load = threading.Thread(target=send, args=(stack, "sleeper"))
     load.start()
     engine = wait_for(lambda: engine_of(stack, "sleeper"), what="the start of the engine")
-    os.kill(engine, signal.SIGSTOP)
+    stop(engine)
 
     verdict = why("sleeper")
 
@@ -381,7 +381,7 @@ def test_without_a_usable_lock_no_model_is_healthy_and_bad_files_are_found_all_t
 
 def test_a_llama_swap_that_is_stopped_hangs(stack, why, monkeypatch):
     wait_for_evidence(monkeypatch, first_round_s=3)  # it never responds
-    os.kill(stack.running.pid, signal.SIGSTOP)
+    stop(stack.running.pid)
     try:
         verdict = why("good")
     finally:

@@ -15,7 +15,7 @@ from corral.demo import tiny_gguf
 from corral.engine.engine_process import is_stopped
 from corral.why.facts import StackFacts
 from corral.why.next_steps import StepOptions, commands
-from tests.support.engine_process import Stream, chat, unanswered, wait_for
+from tests.support.engine_process import Stream, chat, stop, unanswered, wait_for
 from tests.support.served import Served, served
 from tests.support.shells import program
 from tests.support.why_command import (
@@ -193,7 +193,7 @@ def test_the_command_that_unloads_a_model_is_one_that_llama_swap_has(stack):
 def test_an_engine_that_is_stopped_hangs_until_it_goes_on(stack, why):
     chat(stack.endpoint, "Hello.", model="frozen")
     pid = engine_of(stack, "frozen")
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         verdict = why("frozen")
     finally:

@@ -66,6 +66,20 @@ def wait_for(condition, *, limit_s: float = 60.0, what: str = "it"):
     return found
 
 
+def stop(pid: int) -> None:
+    """Stop process *pid* (SIGSTOP); its threads stop one by one, when they have a core."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: all(_is_stopped(thread) for thread in Path(f"/proc/{pid}/task").iterdir()), what="the stop")
+
+
+def _is_stopped(thread: Path) -> bool:
+    """Whether *thread* is stopped, or has ended since."""
+    try:
+        return (thread / "stat").read_text().rpartition(") ")[2][0] in "TtZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 def get(url: str, *, api_key: str = "") -> tuple[int, str]:
     """Status and body; status 0 when no process listens or the connection breaks."""
     return _open(urllib.request.Request(url, headers=authorization(api_key)))
@@ -134,7 +148,7 @@ def unanswered(running: Running, model: str, tokens: int) -> tuple[Stream, int]:
     (proxy,) = [one.proxy for one in running.client().residents() if one.model == model]
     engine = engine_process.find(model, int(proxy.rpartition(":")[2]), running.engines())
     assert engine
-    os.kill(engine.pid, signal.SIGSTOP)
+    stop(engine.pid)
     stream = Stream(running.endpoint, model, tokens, begins=False)
     wait_for(lambda: model in [one.model for one in running.client().in_flight()], what="the request at llama-swap")
     return stream, engine.pid
