@@ -33,6 +33,10 @@ locals {
   _model_cards  = "label_replace(1 + 0 * ${local._model_seats}, \"model\", \"$1\", \"holder\", \"(.+)\")"
   _loads_fail   = "sum by (card, model, reason) (${local._failed_loads} * on (instance, model) group_left (card) ${local._model_cards})"
 
+  # Every scrape asks an engine for its figures, and every five minutes for an answer.
+  _not_well = "(min by (instance, model) ({__name__=~\"corral_engine_up|corral_probe_success\"}) == 0)"
+  _hung     = "max by (card, model) (${local._not_well} + on (instance, model) group_left (card) ${local._model_cards})"
+
   _of_card    = "0 * max by (instance, card) (corral_card_memory_bytes{${local._card}}) + on (instance) group_left ()"
   _llama_swap = "max by (card) (${local._of_card} max by (instance) (corral_llama_swap_up))"
 
@@ -101,6 +105,18 @@ locals {
         summary     = "llama-swap on the node of the card {{ $labels.card }} does not answer the exporter."
         description = "Its pod is not ready, or the exporter's key is not valid: no alert about loads can fire. `corral status` has the reason."
         runbook_url = "${var.runbooks}/llama-swap-silent.md"
+      }
+    },
+    {
+      alert           = "CorralEngineHung"
+      expr            = local._hung
+      for             = "2m"
+      keep_firing_for = "0s"
+      labels          = { severity = "critical" }
+      annotations = {
+        summary     = "The engine of the model {{ $labels.model }} is loaded and does not answer."
+        description = "Its requests wait for ever, and /health is green. `corral why {{ $labels.model }}` has the reason."
+        runbook_url = "${var.runbooks}/engine-hung.md"
       }
     },
     {

@@ -1,8 +1,8 @@
 """Serve who holds the card, and what was served, to Prometheus.
 
-Each scrape reads NVIDIA's driver, the local stack's llama-swap and the engines of loaded models.  It loads no model and
-keeps none loaded; what is unknown has no figure.  docs/metrics.md has every metric.  The promises are those of the
-lock as it was at the start.
+Each scrape reads NVIDIA's driver, the local stack's llama-swap and the engines of loaded models.  Every five minutes
+each loaded model that is idle gives a short answer: that is its health.  It loads no model and keeps none loaded; what
+is unknown has no figure.  docs/metrics.md has every metric.  The promises are those of the lock as it was at the start.
 
 It listens on this machine alone, unless --listen names another address: the metrics have no key in front of them.
 
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     import prometheus_client
 
     from corral.exporter.metrics import Exporter
+    from corral.exporter.probes import Probes
     from corral.exporter.server import serve_until_signal
 
     state = paths.state_dir()
@@ -53,8 +54,13 @@ def run(args: argparse.Namespace) -> int:
     def accounts() -> tuple[CardAccount, ...]:
         return excesses.dated(local.read(lock, state))
 
+    probes = Probes(lambda: _llama_swap(state))
     exporter = Exporter(
-        seal=lock.seal, models=lock.models, accounts=accounts, find_llama_swap=lambda: _llama_swap(state)
+        seal=lock.seal,
+        models=lock.models,
+        accounts=accounts,
+        find_llama_swap=lambda: _llama_swap(state),
+        probes=lambda: probes.results,
     )
     if args.once:
         registry = prometheus_client.CollectorRegistry(auto_describe=False)
@@ -68,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
             exporter,
             lambda: {"cards": [one.as_json() for one in accounts()]},
             lambda _port: output.info(address),
+            beside=probes.running(),
         )
     except OSError as error:
         message = f"{args.listen}:{args.port} cannot be listened on: {error.strerror or error}."

@@ -1,17 +1,16 @@
-"""What the guard itself asks llama-swap: its list of models, the log of one, and the metrics of an engine."""
+"""What the guard itself asks llama-swap: its list of models, those that run, and the log of one."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 
 from . import heads, preflight_line
 from .config import Client, Config
-from .refusals import Refusal, answer, json_answer
+from .refusals import Refusal, json_answer
 
 # Every way in which llama-swap does not answer, or not as it should.
 FAULTS = (OSError, EOFError, ValueError, KeyError, TypeError, asyncio.LimitOverrunError)
@@ -19,9 +18,6 @@ FAULTS = (OSError, EOFError, ValueError, KeyError, TypeError, asyncio.LimitOverr
 _ANSWER_LIMIT_S = 10.0
 _LOG_LIMIT_S = 3.0  # of a model that wrote nothing there is no answer
 _LOG_BYTES = 1 << 20  # llama-swap keeps 100 KiB
-_ENGINE_LIMIT_S = 5.0
-_METRICS_BYTES = 1 << 20
-_LOOPBACK = re.compile(r"http://127\.0\.0\.1:([0-9]{1,5})")
 
 
 def request_head(config: Config, method: str, target: str, *, length: int = 0, version: str = "1.1") -> bytes:
@@ -39,7 +35,7 @@ async def models_of(config: Config, client: Client) -> bytes:
     Raises:
         FAULTS: llama-swap does not answer as it should.
     """
-    async with asyncio.timeout(_ANSWER_LIMIT_S), _answer(config, "/v1/models", version="1.0") as (head, reader):
+    async with asyncio.timeout(_ANSWER_LIMIT_S), opened_for(config, "/v1/models", version="1.0") as (head, reader):
         document = json.loads(await reader.read(-1))
     if head.status != HTTPStatus.OK:
         raise ValueError(f"status {head.status}")
@@ -47,31 +43,11 @@ async def models_of(config: Config, client: Client) -> bytes:
     return json_answer(HTTPStatus.OK, document)
 
 
-async def engine_metrics(config: Config, name: str) -> bytes:
-    """The answer with the metrics of the engine of the model *name*, as the engine reports them.
-
-    Neither the question nor the answer passes llama-swap, which would load the model, or keep it loaded.
-
-    Raises:
-        Refusal: no engine of such a model is ready, or it does not answer as it should.
-        FAULTS: llama-swap does not answer as it should.
-    """
-    async with asyncio.timeout(_ANSWER_LIMIT_S), _answer(config, "/running", version="1.0") as (_, reader):
-        running = json.loads(await reader.read(-1))["running"]
-    ready = [one for one in running if (one["model"], one["state"]) == (config.models.get(name), "ready")]
-    port = _LOOPBACK.fullmatch(ready[0]["proxy"]) if ready else None
-    if port is None:
-        raise Refusal(HTTPStatus.NOT_FOUND, "not-loaded", "No engine of such a model is ready.")
-    engine, head = ("127.0.0.1", int(port[1])), request_head(config, "GET", "/metrics")
-    try:
-        async with asyncio.timeout(_ENGINE_LIMIT_S), _opened(engine, head) as (response, reader):
-            body = await _read(reader, _METRICS_BYTES)
-        if response.status != HTTPStatus.OK:
-            raise ValueError(f"status {response.status}")
-    except FAULTS:
-        rule = "The engine of the model does not report its metrics."
-        raise Refusal(HTTPStatus.BAD_GATEWAY, "engine-silent", rule) from None
-    return answer(HTTPStatus.OK, "text/plain; version=0.0.4", body)
+async def running(config: Config) -> list[dict[str, str]]:
+    """The models that have a process: their id, state and the address of their engine (``proxy``); raises FAULTS."""
+    async with asyncio.timeout(_ANSWER_LIMIT_S), opened_for(config, "/running", version="1.0") as (_, reader):
+        document = json.loads(await reader.read(-1))
+    return [{name: str(one[name]) for name in ("model", "state", "proxy")} for one in document["running"]]
 
 
 async def failed_load(config: Config, model: str, client: Client) -> Refusal:
@@ -100,21 +76,23 @@ async def failed_load(config: Config, model: str, client: Client) -> Refusal:
 
 async def _log_of(config: Config, model: str) -> str:
     """The log of *model*'s engine: the first chunk of the stream is all that there was before the request."""
-    async with asyncio.timeout(_LOG_LIMIT_S), _answer(config, f"/logs/stream/{model}") as (_, reader):
+    async with asyncio.timeout(_LOG_LIMIT_S), opened_for(config, f"/logs/stream/{model}") as (_, reader):
         size = int((await reader.readline()).strip(), 16)
         return (await reader.readexactly(min(size, _LOG_BYTES))).decode(errors="replace")
 
 
-def _answer(
+def opened_for(
     config: Config, path: str, *, version: str = "1.1"
 ) -> AbstractAsyncContextManager[tuple[heads.Response, asyncio.StreamReader]]:
-    return _opened(config.upstream, request_head(config, "GET", path, version=version))
+    """llama-swap's answer to GET *path*: its head, and where its body comes."""
+    return opened(config.upstream, request_head(config, "GET", path, version=version))
 
 
 @asynccontextmanager
-async def _opened(
+async def opened(
     address: tuple[str, int], request: bytes
 ) -> AsyncIterator[tuple[heads.Response, asyncio.StreamReader]]:
+    """The answer of *address* to *request*: its head, and where its body comes."""
     reader, writer = await asyncio.open_connection(*address, limit=heads.RESPONSE_LIMIT)
     try:
         writer.write(request)
@@ -122,13 +100,3 @@ async def _opened(
         yield heads.read_response(head[: -len(heads.END)]), reader
     finally:
         writer.transport.abort()
-
-
-async def _read(reader: asyncio.StreamReader, most: int) -> bytes:
-    """All until the end of the connection; ValueError: more than *most* bytes."""
-    found = b""
-    while data := await reader.read(64 << 10):
-        found += data
-        if len(found) > most:
-            raise ValueError(f"more than {most} bytes")
-    return found

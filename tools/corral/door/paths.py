@@ -66,8 +66,8 @@ _INFERENCE = (
     *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
     *("/v1/embeddings", "/v1/rerank", "/v1/reranking", "/rerank", "/reranking", "/completion", "/infill"),
 )
-ENGINE_METRICS = "/engine-metrics/"
-"""Before the id of a model: the guard reads the engine itself, because `/upstream/…` loads a model."""
+ENGINE_METRICS, ENGINE_PROBE = "/engine-metrics/", "/engine-probe/"
+"""Before the id of a model: the guard asks the engine itself, because `/upstream/…` loads a model."""
 # The first line that matches.
 ROUTES = (
     *(Route(("POST",), path, Access.CLIENT, is_inference=True) for path in _INFERENCE),
@@ -76,7 +76,8 @@ ROUTES = (
     Route(("GET",), "/metrics", Access.CLIENT, is_quick=True),
     Route(("GET",), "/running", Access.MONITOR, is_quick=True),
     Route(("GET",), "/api/metrics/activity", Access.MONITOR, is_quick=True),
-    Route(("GET",), f"{ENGINE_METRICS}*", Access.MONITOR, is_quick=True),
+    Route(("GET",), f"{ENGINE_METRICS}*", Access.MONITOR),
+    Route(("POST",), f"{ENGINE_PROBE}*", Access.MONITOR),
     Route(("GET",), "/unload", Access.OPERATOR),
     Route(("GET",), "/logs", Access.OPERATOR),
     Route(("GET",), "/logs/stream", Access.OPERATOR),

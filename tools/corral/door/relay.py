@@ -11,7 +11,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from . import bodies, heads, llama_swap, paths
+from . import bodies, engines, heads, llama_swap, paths
 from .config import Client
 from .guard import Guard
 from .refusals import Refusal, malformed
@@ -162,10 +162,10 @@ class Exchange(asyncio.Protocol):
             if self._route.path == "/v1/models" and client and client.models is not None:
                 self._answer_whole(HTTPStatus.OK, await llama_swap.models_of(config, client))
                 return
-            if self._path.startswith(paths.ENGINE_METRICS):
-                figures = await llama_swap.engine_metrics(config, self._path.removeprefix(paths.ENGINE_METRICS))
-                self._answer_whole(HTTPStatus.OK, figures)
-                return
+            for prefix, ask in ((paths.ENGINE_METRICS, engines.metrics), (paths.ENGINE_PROBE, engines.probe)):
+                if self._path.startswith(prefix):
+                    self._answer_whole(HTTPStatus.OK, await ask(config, self._path.removeprefix(prefix)))
+                    return
             if self._route.is_quick:
                 self._limit(self._guard.limits.quick_answer, lambda: self._refuse(_silent()))
             # Neither llama-swap nor an engine uses the query of an inference path.

@@ -24,6 +24,7 @@ from .holders import Reading
 from .llama_swap import LlamaSwap
 from .metrics import Exporter
 from .pods import ApiServer, Pod, PodNames
+from .probes import Probes
 from .server import serve_until_signal
 
 
@@ -41,8 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("exporter: NODE_NAME is not set: it is the node whose cards are read.", file=sys.stderr)  # noqa: T201
         return 2
     cards = NodeCards(config, node)
+    probes = Probes(cards.find_llama_swap)
     exporter = Exporter(
-        seal=config.seal, models=config.models, accounts=cards.accounts, find_llama_swap=cards.find_llama_swap
+        seal=config.seal,
+        models=config.models,
+        accounts=cards.accounts,
+        find_llama_swap=cards.find_llama_swap,
+        probes=lambda: probes.results,
     )
     try:
         serve_until_signal(
@@ -50,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             exporter,
             cards.as_json,
             lambda port: print(f"exporter: listening on port {port}", flush=True),  # noqa: T201
+            beside=probes.running(),
         )
     except OSError as error:
         print(f"exporter: It cannot listen: {error}.", file=sys.stderr)  # noqa: T201

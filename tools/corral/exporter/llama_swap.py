@@ -6,8 +6,10 @@ import http.client
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -15,6 +17,8 @@ from .errors import LlamaSwapUnknown
 
 LIMIT_S = 1.0
 """Seconds for one answer."""
+PROBE_LIMIT_S = 90.0
+"""Seconds for the answer to a probe, of an engine that serves nothing else."""
 LISTED = 999
 """Requests that llama-swap lists at most."""
 _MOST_BYTES = 8 << 20
@@ -25,6 +29,7 @@ _LOAD_ERRORS = {
 }
 LOAD_FAILURES = tuple(_LOAD_ERRORS)
 """How a load fails: the process ended before it was ready, or was not ready in time."""
+_QUESTION = {"messages": [{"role": "user", "content": "Reply with one word."}], "max_tokens": 4, "temperature": 0}
 _SAMPLE = re.compile(r"llamacpp:(\w+) ([0-9.eE+-]+)")
 
 
@@ -111,6 +116,33 @@ class LlamaSwap:
             raise LlamaSwapUnknown(f"The engine of {resident.model} reports no figure.")
         return figures
 
+    def probe(self, resident: Resident) -> float | None:
+        """Seconds of a short answer of the engine of *resident*; None: it serves others, or is not loaded any more.
+
+        Raises:
+            LlamaSwapUnknown: it gave no answer, or without a token.
+        """
+        if self.is_door:
+            path = f"/engine-probe/{quote(resident.model, safe='')}"
+            status, text = _ask("POST", self.endpoint, path, self.headers, PROBE_LIMIT_S, accepted=(200, 404, 409))
+            if status != HTTPStatus.OK:
+                return None
+            return float(json.loads(text)["seconds"])
+        figures = self.engine(resident)
+        if figures.get("requests_processing", 0) or figures.get("requests_deferred", 0):
+            return None
+        began = time.monotonic()
+        try:
+            _, text = _ask("POST", resident.proxy, "/v1/chat/completions", self.headers, PROBE_LIMIT_S, body=_QUESTION)
+            tokens = int(json.loads(text)["usage"]["completion_tokens"])
+        except (LlamaSwapUnknown, ValueError, KeyError, TypeError):
+            tokens = 0
+        if tokens > 0:
+            return time.monotonic() - began
+        if resident not in self.residents():  # one that was unloaded meanwhile is no fault
+            return None
+        raise LlamaSwapUnknown(f"The engine of {resident.model} gave no answer.")
+
     def _engine_metrics(self, resident: Resident) -> str:
         if self.is_door:
             return _get(self.endpoint, f"/engine-metrics/{quote(resident.model, safe='')}", self.headers)
@@ -146,21 +178,36 @@ def _count(value: object) -> int:
 
 
 def _get(base: str, path: str, headers: Mapping[str, str]) -> str:
+    return _ask("GET", base, path, headers, LIMIT_S)[1]
+
+
+def _ask(
+    method: str,
+    base: str,
+    path: str,
+    headers: Mapping[str, str],
+    limit_s: float,
+    *,
+    body: Mapping[str, object] | None = None,
+    accepted: Collection[int] = (HTTPStatus.OK,),
+) -> tuple[int, str]:
+    """The status of the answer, one of *accepted*, and its text."""
     parts = urlsplit(base)
     if parts.scheme != "http" or not parts.hostname or not parts.port:
         raise LlamaSwapUnknown(f"{base!r} is no address of this machine's llama-swap.")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=LIMIT_S)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=limit_s)
+    sent, kind = (json.dumps(body), {"Content-Type": "application/json"}) if body else (None, {})
     try:
-        connection.request("GET", path, headers=dict(headers))
+        connection.request(method, path, body=sent, headers={**headers, **kind})
         response = connection.getresponse()
-        body = response.read(_MOST_BYTES + 1)
+        text = response.read(_MOST_BYTES + 1)
     except (OSError, http.client.HTTPException) as error:
         raise LlamaSwapUnknown(f"{base}{path} gave no answer: {error}.") from None
     finally:
         connection.close()
-    if response.status != 200 or len(body) > _MOST_BYTES:
-        raise LlamaSwapUnknown(f"{base}{path} answered with HTTP {response.status} and {len(body)} bytes.")
-    return body.decode("utf-8", errors="replace")
+    if response.status not in accepted or len(text) > _MOST_BYTES:
+        raise LlamaSwapUnknown(f"{base}{path} answered with HTTP {response.status} and {len(text)} bytes.")
+    return response.status, text.decode("utf-8", errors="replace")
 
 
 def new(requests: Iterable[Request], last: int) -> list[Request]:

@@ -74,6 +74,9 @@ METRICS = {
         Metric("corral_missed_requests", "counter", (), "Requests that left llama-swap's list before they were read."),
         Metric("corral_engine_requests", "gauge", ("model", "state"), "Requests that an engine has: busy or deferred."),
         Metric("corral_engine_up", "gauge", ("model",), "1 when the engine of a loaded model answered in time."),
+        Metric("corral_probe_success", "gauge", ("model",), "1 when the loaded model gave its last probe an answer."),
+        Metric("corral_probe_seconds", "gauge", ("model",), "Time of that answer."),
+        Metric("corral_probe_timestamp_seconds", "gauge", ("model",), "When that probe ended, in seconds since 1970."),
         Metric("corral_scrape_seconds", "gauge", ("source",), "Time that reading a source took."),
     )
 }

@@ -20,6 +20,7 @@ from .account import FOREIGN, CardAccount, Row
 from .errors import LlamaSwapUnknown
 from .llama_swap import LlamaSwap, Request, Resident
 from .metric_table import DURATIONS_S, METRICS
+from .probes import Result
 
 OTHER = "(other)"
 """What stands for every model that the lock does not have."""
@@ -157,6 +158,7 @@ class Exporter(Collector):
         models: ids of the lock.
         accounts: reads the cards.
         find_llama_swap: the llama-swap that runs now, None: none does; without it, this exporter reads none.
+        probes: the last results of the deep probe, by model.
     """
 
     def __init__(
@@ -166,8 +168,10 @@ class Exporter(Collector):
         models: Collection[str],
         accounts: Callable[[], tuple[CardAccount, ...]],
         find_llama_swap: Callable[[], LlamaSwap | None] | None,
+        probes: Callable[[], Mapping[str, Result]] = dict,
     ) -> None:
         self._seal, self._accounts, self._find = seal, accounts, find_llama_swap
+        self._probes = probes
         self._served = Served(models)
         self._lock = threading.Lock()
 
@@ -199,6 +203,8 @@ class Exporter(Collector):
         if client:
             for one in residents:
                 _write_resident(self._served.name(one.model), one, client, families)
+            for model, result in sorted(self._probes().items()):
+                _write_probe(self._served.name(model), result, families)
 
 
 def _write_resident(model: str, resident: Resident, client: LlamaSwap, families: Families) -> None:
@@ -214,6 +220,13 @@ def _write_resident(model: str, resident: Resident, client: LlamaSwap, families:
     for state, name in (("busy", "requests_processing"), ("deferred", "requests_deferred")):
         if name in figures:
             families.add("corral_engine_requests", (model, state), figures[name])
+
+
+def _write_probe(model: str, result: Result, families: Families) -> None:
+    families.add("corral_probe_success", (model,), 0 if result.seconds is None else 1)
+    families.add("corral_probe_timestamp_seconds", (model,), result.at)
+    if result.seconds is not None:
+        families.add("corral_probe_seconds", (model,), result.seconds)
 
 
 def _write_account(account: CardAccount, families: Families) -> None:

@@ -11,7 +11,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -96,9 +96,15 @@ def serving(address: tuple[str, int], exporter: Collector, cards: Callable[[], A
 
 
 def serve_until_signal(
-    address: tuple[str, int], exporter: Collector, cards: Callable[[], Any], announce: Callable[[int], None]
+    address: tuple[str, int],
+    exporter: Collector,
+    cards: Callable[[], Any],
+    announce: Callable[[int], None],
+    beside: AbstractContextManager[None],
 ) -> None:
     """Serve as ``serving`` does, call *announce* with the port, and return at SIGINT or SIGTERM.  Main thread only.
+
+    *beside* is entered meanwhile, where signals are blocked, so that no thread of it gets one.
 
     Raises:
         OSError: it cannot listen there.
@@ -107,7 +113,7 @@ def serve_until_signal(
     # just before it sleeps in a lock does not wake it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
-        with serving(address, exporter, cards) as server:
+        with serving(address, exporter, cards) as server, beside:
             announce(server.server_port)
             signal.sigwait(_ENDS)
     finally:

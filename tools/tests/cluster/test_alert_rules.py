@@ -115,7 +115,7 @@ def promtool(folder, document):
 
 def _document(rules, timeline, expected, more):
     pack = {rule["alert"]: rule for rule in yaml.safe_load(rules.read_text())["groups"][0]["rules"]}
-    assert len(pack) == 8
+    assert len(pack) == 9
     return {
         "rule_files": [str(rules)],
         "evaluation_interval": f"{TICK_S}s",
@@ -281,6 +281,18 @@ def test_a_load_that_fails_elsewhere_is_no_alert_of_this_card(alerts):
     alerts([reading()] * 50, none_at(range(0, 750, 60)), series, other)
 
 
+@pytest.mark.parametrize("name", ["corral_engine_up", "corral_probe_success"])
+def test_an_engine_that_does_not_answer_is_an_alert_after_two_minutes(alerts, name):
+    series = [
+        {"series": f'{one}{{model="chat"}}', "values": "1x4 0x4 1x4 0x10 1x10" if one == name else "1x40"}
+        for one in ("corral_engine_up", "corral_probe_success")
+    ]
+    elsewhere = {"series": f'{name}{{model="chat",instance="laptop:9460"}}', "values": "0x40"}
+    firing = {"CorralEngineHung": [({"card": "t4", "model": "chat"}, "")]}
+    timeline = [reading()] * 40
+    alerts(timeline, {195: {}, 330: {}, 345: firing, 375: firing, 390: {}}, *series, elsewhere)
+
+
 def test_a_llama_swap_that_does_not_answer_is_an_alert_after_five_minutes(alerts):
     series = {"series": "corral_llama_swap_up", "values": "1x4 0x15 1x2 0x25 1x10"}
     firing = {"CorralLlamaSwapSilent": [({"card": "t4"}, "")]}
@@ -325,12 +337,13 @@ TARGETS = {
     "room": {"alertname": "CorralNoRoomForModel", "model": "chat", "culprit": "immich-ml"},
     "unknown": {"alertname": UNKNOWN, "kind": "tenant", "holder": "frigate"},
     "loads": {"alertname": "CorralLoadsFail", "model": "vision", "reason": "timeout"},
+    "hung": {"alertname": "CorralEngineHung", "model": "chat"},
     "foreign": {"alertname": "NodeDown"},
 }
 ALSO = {"exporter": {"driver": {"alertname": SILENT_DRIVER}}}
 INHIBITED = {
     "nothing": ({"alertname": "NodeDown"}, set()),
-    "exporter": ({"alertname": MISSING}, {"over", "expectation", "room", "unknown", "loads", "driver"}),
+    "exporter": ({"alertname": MISSING}, {"over", "expectation", "room", "unknown", "loads", "hung", "driver"}),
     "room": ({"alertname": "CorralNoRoomForModel", "model": "vision", "culprit": "frigate"}, {"loads"}),
     "driver": ({"alertname": SILENT_DRIVER}, {"over", "room", "unknown"}),
     "tenant": ({"alertname": UNKNOWN, "kind": "tenant", "holder": "immich-ml"}, {"over", "expectation"}),

@@ -164,6 +164,27 @@ def test_a_holder_that_is_unknown_is_an_alert_until_the_exporter_may_list_pods_a
     notified(receiver, "CorralHolderUnknown", "resolved", holder="immich-ml", after=before)
 
 
+ENGINES = "grep -la -e '[-]-alias' /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3"
+STOP_ENGINES = f"kill -STOP $({ENGINES})"
+
+
+def test_an_engine_that_hangs_is_an_alert_until_the_runbook_has_ended_it(lab, receiver):
+    lab.corral("smoke", MODEL)
+    before = len(receiver.all)
+    done = lab.run("kubectl", "-n", NAMESPACE, "exec", "deployment/llama-swap", "--", "sh", "-c", STOP_ENGINES)
+    assert done.returncode == 0, done.stderr
+    notified(receiver, "CorralEngineHung", model=MODEL, after=before)
+    operator = Follower(lab, "engine-hung")
+
+    printed = operator.does("Diagnosis", why=3)
+    assert "engine" in printed[f"corral why {MODEL}"]
+    operator.does("Mitigation")
+
+    operator.does("Verify")
+    notified(receiver, "CorralEngineHung", "resolved", model=MODEL, after=before)
+    operator.assert_all_is_done()
+
+
 def test_an_exporter_without_a_valid_key_is_an_alert_until_the_runbook_has_made_one(lab, receiver):
     watched.kubectl(lab, "delete", "secret/corral-monitor")
     watched.kubectl(lab, "rollout", "restart", "daemonset/card-exporter")

@@ -152,9 +152,13 @@ def test_a_monitor_reads_what_runs_and_loads_nothing(guard):
     (resident,) = [one for one in exporters.residents() if one.model == "text"]
     assert exporters.engine(resident)["requests_processing"] == 0
     assert exporters.requests()[-1].model == "text"
+    number = exporters.requests()[-1].number
+    assert exporters.probe(resident) > 0
+    assert exporters.requests()[-1].number == number
 
     unloaded = guard.post(b"", path="/api/models/unload/text", key="operator-key", Content_Length="0")
     assert unloaded.status == 200, unloaded
+    assert exporters.probe(resident) is None
     for path in ("/engine-metrics/text", "/engine-metrics/nothing"):
         assert (watched(guard, path).status, watched(guard, path).error["code"]) == (404, "not-loaded")
     assert "text" not in [one["model"] for one in json.loads(watched(guard, "/running").body)["running"]]

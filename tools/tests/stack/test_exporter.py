@@ -14,7 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from corral import paths
 from corral.cli.main import main
 from corral.engine import stack
+from corral.exporter import llama_swap
+from corral.exporter.errors import LlamaSwapUnknown
+from corral.exporter.llama_swap import LlamaSwap
 from corral.exporter.metric_table import METRICS
+from corral.exporter.probes import Probes
 from tests.support.demo_stack import demo_stack, pid_of
 from tests.support.engine_process import chat, free_port, get, stop, wait_for
 
@@ -118,6 +122,42 @@ def test_an_engine_that_is_stopped_is_down_and_the_scrape_has_all_the_rest(runni
         os.kill(engine, signal.SIGCONT)
     assert found["corral_engine_up", "tiny-vision"] == 0
     assert found["corral_card_memory_bytes", "laptop"] == 4096 << 20
+
+
+def test_a_probe_is_a_real_answer_that_llama_swap_does_not_notice(running, monkeypatch):
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    present = stack.running(paths.state_dir())
+    chat(present.endpoint, "Hello.", model="tiny-vision")
+    client = present.client()
+    exchanges = wait_for(lambda: len(client.exchanges()), what="the request in llama-swap's list")
+    probes = Probes(lambda: LlamaSwap(client.endpoint, client.headers))
+
+    probes.run()
+
+    assert probes.results["tiny-vision"].seconds > 0
+    assert len(client.exchanges()) == exchanges
+
+
+def test_a_model_that_serves_others_is_not_probed_and_one_that_is_stopped_fails(running, monkeypatch):
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    monkeypatch.setattr(llama_swap, "PROBE_LIMIT_S", 1.0)
+    monkeypatch.setattr(llama_swap, "LIMIT_S", 20.0)
+    present = stack.running(paths.state_dir())
+    chat(present.endpoint, "Hello.", model="tiny-vision")
+    client = LlamaSwap(present.client().endpoint, present.client().headers)
+    (resident,) = [one for one in client.residents() if one.model == "tiny-vision"]
+
+    # What the engine reports just before it is stopped: it is idle.
+    figures = client.engine(resident)
+    monkeypatch.setattr(LlamaSwap, "engine", lambda _self, _resident: figures)
+    stop(pid_of("tiny-vision"))
+    try:
+        with pytest.raises(LlamaSwapUnknown, match="The engine of tiny-vision gave no answer"):
+            client.probe(resident)
+    finally:
+        os.kill(pid_of("tiny-vision"), signal.SIGCONT)
+    monkeypatch.setattr(LlamaSwap, "engine", lambda _self, _resident: figures | {"requests_processing": 1.0})
+    assert client.probe(resident) is None
 
 
 def test_a_port_that_is_taken_is_refused_with_the_next_command(running, exporter, capsys):

@@ -65,6 +65,7 @@ ACCESS = {
     "/api/metrics/activity/x": Access.OPERATOR,
     "/engine-metrics/m": Access.MONITOR,
     "/engine-metrics": None,
+    "/engine-probe/m": Access.MONITOR,
     "/unload": Access.OPERATOR,
     "/logs": Access.OPERATOR,
     "/logs/stream/m": Access.OPERATOR,
@@ -104,15 +105,15 @@ def test_a_role_may_use_what_is_for_it_and_no_more(role, permitted):
 
 def test_nothing_that_a_monitor_may_do_beyond_a_client_changes_anything():
     routes = [route for route in ROUTES if route.access is Access.MONITOR]
-    assert {route.methods for route in routes} == {("GET",)}
-    assert len(routes) == 3
+    assert {route.path for route in routes if route.methods != ("GET",)} == {"/engine-probe/*"}
+    assert len(routes) == 4
 
 
 def test_only_inference_and_what_an_operator_uses_take_a_body():
     posted = {route.path for route in ROUTES if "POST" in route.methods}
     inference = {route.path for route in ROUTES if route.is_inference}
 
-    assert posted - inference == {"/api/*", "/upstream/*"}
+    assert posted - inference == {"/api/*", "/upstream/*", "/engine-probe/*"}
     assert {"/v1/messages", "/v1/responses", "/infill", "/v1/embeddings"} < inference
     assert all(route.access is Access.CLIENT for route in ROUTES if route.is_inference)
 

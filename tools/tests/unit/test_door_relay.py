@@ -620,3 +620,49 @@ def test_a_llama_swap_that_does_not_list_what_runs_is_down(start, stub):
     stub.answer("/running", b"HTTP/1.1 200 OK\r\n\r\nnothing")
     answer = guard.get("/engine-metrics/tiny-text", "key-of-first")
     assert (answer.status, answer.error["code"]) == (502, "llama-swap-down")
+
+
+IDLE = b"HTTP/1.1 200 OK\r\n\r\nllamacpp:requests_processing 0\nllamacpp:requests_deferred 0\n"
+
+
+def probed(guard):
+    return guard.send(request("POST", "/engine-probe/tiny-text", key="key-of-first"))
+
+
+@pytest.mark.parametrize("figures", [b"requests_processing 1", b"requests_processing 0\nllamacpp:requests_deferred 2"])
+def test_an_engine_that_serves_others_is_not_probed(start, stub, figures):
+    guard = start(clients=MONITOR)
+    running(stub, ("tiny-text", "ready", f"http://127.0.0.1:{stub.port}"))
+    stub.answer("/metrics", b"HTTP/1.1 200 OK\r\n\r\nllamacpp:" + figures + b"\n")
+    assert (probed(guard).status, probed(guard).error["code"]) == (409, "engine-busy")
+    assert not [one for one in stub.requests if one.startswith(b"POST ")]
+
+
+@pytest.mark.parametrize("body", ['{"usage": {"completion_tokens": 0}}', "{}", "nothing", '{"usage": null}'])
+def test_an_answer_without_a_token_is_none(start, stub, body):
+    guard = start(clients=MONITOR)
+    running(stub, ("tiny-text", "ready", f"http://127.0.0.1:{stub.port}"))
+    stub.answer("/metrics", IDLE)
+    stub.answer(CHAT, f"HTTP/1.1 200 OK\r\n\r\n{body}".encode())
+    assert (probed(guard).status, probed(guard).error["code"]) == (502, "engine-silent")
+
+
+def test_an_engine_that_was_unloaded_during_its_probe_is_no_fault(start, stub):
+    guard = start(clients=MONITOR)
+    running(stub, ("tiny-text", "ready", f"http://127.0.0.1:{stub.port}"))
+    stub.answer("/metrics", IDLE)
+    stub.acts[CHAT] = lambda _connection: running(stub)
+    assert (probed(guard).status, probed(guard).error["code"]) == (404, "not-loaded")
+
+
+def test_a_probe_has_its_tokens_and_asks_nothing_of_the_monitors(start, stub):
+    guard = start(clients=MONITOR)
+    running(stub, ("tiny-text", "ready", f"http://127.0.0.1:{stub.port}"))
+    stub.answer("/metrics", IDLE)
+    stub.answer(CHAT, b'HTTP/1.1 200 OK\r\n\r\n{"usage": {"completion_tokens": 4}}')
+    body = b'{"messages": [{"role": "user", "content": "a long story"}]}'
+    answer = guard.post(body, path="/engine-probe/tiny-text")
+    assert json.loads(answer.body)["completion_tokens"] == 4
+    (asked,) = [one for one in stub.requests if one.startswith(b"POST ")]
+    assert b"a long story" not in asked
+    assert b'"max_tokens": 4' in asked

@@ -17,6 +17,7 @@ from corral.exporter.holders import CardReading, Holder, Kind, Reading
 from corral.exporter.llama_swap import Request
 from corral.exporter.metric_table import METRICS
 from corral.exporter.metrics import MOST_PROGRAMS, OTHER, Exporter, Families, Served
+from corral.exporter.probes import Result
 
 MIB = 1 << 20
 PROMISES = {
@@ -147,6 +148,26 @@ def test_a_request_counts_once_however_often_it_is_listed():
     assert found["corral_request_duration_seconds_count", "qwen3-8b"] == 3
     assert found["corral_request_duration_seconds_sum", "qwen3-8b"] == 6.0
     assert found["corral_missed_requests_total",] == 0
+
+
+def test_a_probe_without_an_answer_is_a_failure_and_has_no_time():
+    class Client:
+        def residents(self):
+            return ()
+
+        def requests(self):
+            return ()
+
+    registry = CollectorRegistry()
+    results = {"qwen3-8b": Result(0.5, 100.0), "strange": Result(None, 200.0)}
+    registry.register(
+        Exporter(seal="", models=["qwen3-8b"], accounts=tuple, find_llama_swap=Client, probes=lambda: results)
+    )
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    found = {(one.name, one.labels.get("model")): one.value for family in families for one in family.samples}
+    assert (found["corral_probe_success", "qwen3-8b"], found["corral_probe_seconds", "qwen3-8b"]) == (1, 0.5)
+    assert (found["corral_probe_success", OTHER], found["corral_probe_timestamp_seconds", OTHER]) == (0, 200)
+    assert ("corral_probe_seconds", OTHER) not in found
 
 
 def test_a_load_that_failed_is_counted_from_0_on_by_its_reason():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from urllib.request import urlopen
 
@@ -27,7 +28,7 @@ def test_a_signal_that_comes_before_it_waits_for_one_ends_it(number):
             answers.append(answer.read())
         signal.raise_signal(number)
 
-    serve_until_signal(("127.0.0.1", 0), NoMetrics(), dict, announce)
+    serve_until_signal(("127.0.0.1", 0), NoMetrics(), dict, announce, contextlib.nullcontext())
 
     assert answers == [b"OK\n"]
     assert (signal.getsignal(number), signal.pthread_sigmask(signal.SIG_BLOCK, [])) == (handler, mask)

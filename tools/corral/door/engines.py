@@ -1,0 +1,86 @@
+"""What the guard asks an engine that is ready: its metrics, and a short answer.
+
+Nothing of it passes llama-swap, which would load the model, or keep it loaded.  All raise FAULTS where llama-swap does
+not list what runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from http import HTTPStatus
+
+from . import llama_swap
+from .config import Config
+from .llama_swap import FAULTS
+from .refusals import Refusal, answer, json_answer
+
+_METRICS_LIMIT_S = 5.0
+_PROBE_LIMIT_S = 60.0
+_BYTES = 1 << 20
+_LOOPBACK = re.compile(r"http://127\.0\.0\.1:([0-9]{1,5})")
+_REQUESTS = re.compile(rb"^llamacpp:requests_(?:processing|deferred) ([0-9]+)", re.MULTILINE)
+_QUESTION = {"messages": [{"role": "user", "content": "Reply with one word."}], "max_tokens": 4, "temperature": 0}
+
+
+async def metrics(config: Config, name: str) -> bytes:
+    """The answer with the metrics of the engine of the model *name*, as it reports them.
+
+    Raises:
+        Refusal: no engine of such a model is ready, or it does not report them.
+    """
+    return answer(HTTPStatus.OK, "text/plain; version=0.0.4", await _metrics(config, await _ready(config, name)))
+
+
+async def probe(config: Config, name: str) -> bytes:
+    """The answer with the tokens and the seconds of a short answer of the engine of the model *name*.
+
+    Raises:
+        Refusal: no engine of such a model is ready, it serves other requests, or it gave no answer.
+    """
+    engine = await _ready(config, name)
+    if any(int(number) for number in _REQUESTS.findall(await _metrics(config, engine))):
+        raise Refusal(HTTPStatus.CONFLICT, "engine-busy", "The engine of the model serves other requests.")
+    body, began = json.dumps(_QUESTION).encode(), time.monotonic()
+    head = llama_swap.request_head(config, "POST", "/v1/chat/completions", length=len(body))
+    try:
+        tokens = int(json.loads(await _body(engine, head + body, _PROBE_LIMIT_S))["usage"]["completion_tokens"])
+    except FAULTS:
+        tokens = 0
+    if tokens < 1:
+        await _ready(config, name)  # one that was unloaded meanwhile is no fault
+        raise Refusal(HTTPStatus.BAD_GATEWAY, "engine-silent", "The engine of the model gave no answer.")
+    return json_answer(HTTPStatus.OK, {"completion_tokens": tokens, "seconds": round(time.monotonic() - began, 3)})
+
+
+async def _ready(config: Config, name: str) -> tuple[str, int]:
+    """The address of the engine."""
+    wanted = (config.models.get(name), "ready")
+    proxies = [one["proxy"] for one in await llama_swap.running(config) if (one["model"], one["state"]) == wanted]
+    found = _LOOPBACK.fullmatch(proxies[0]) if proxies else None
+    if found is None:
+        raise Refusal(HTTPStatus.NOT_FOUND, "not-loaded", "No engine of such a model is ready.")
+    return "127.0.0.1", int(found[1])
+
+
+async def _metrics(config: Config, engine: tuple[str, int]) -> bytes:
+    try:
+        return await _body(engine, llama_swap.request_head(config, "GET", "/metrics"), _METRICS_LIMIT_S)
+    except FAULTS:
+        rule = "The engine of the model does not report its metrics."
+        raise Refusal(HTTPStatus.BAD_GATEWAY, "engine-silent", rule) from None
+
+
+async def _body(engine: tuple[str, int], request: bytes, limit_s: float) -> bytes:
+    """The body of the answer, whose status is 200; raises FAULTS."""
+    found = b""
+    async with asyncio.timeout(limit_s), llama_swap.opened(engine, request) as (response, reader):
+        if response.status != HTTPStatus.OK:
+            raise ValueError(f"status {response.status}")
+        while data := await reader.read(64 << 10):
+            found += data
+            if len(found) > _BYTES:
+                raise ValueError(f"more than {_BYTES} bytes")
+    return found
