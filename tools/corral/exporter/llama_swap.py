@@ -7,7 +7,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -54,6 +54,7 @@ class Request:
         prompt_tokens: that were not in a cache.
         output_tokens: of the answer.
         load_failure: one of ``LOAD_FAILURES``, where the model's load failed; else empty.
+        at: when it was listed, in llama-swap's own words: a number has another one when llama-swap has begun again.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Request:
     prompt_tokens: int
     output_tokens: int
     load_failure: str = ""
+    at: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ def _request(listed: Mapping[str, Any]) -> Request:
         prompt,
         _count(tokens.get("output_tokens")),
         _load_failure(str(listed.get("error_msg") or "")),
+        str(listed["timestamp"]),
     )
 
 
@@ -210,9 +213,14 @@ def _ask(
     return response.status, text.decode("utf-8", errors="replace")
 
 
-def new(requests: Iterable[Request], last: int) -> list[Request]:
-    """Those of *requests* (the oldest first) after number *last*; all of them where llama-swap has begun again."""
-    listed = list(requests)
-    if listed and listed[-1].number < last:
-        return listed
-    return [one for one in listed if one.number > last]
+def new(listed: Sequence[Request], last: Request | None) -> tuple[Sequence[Request], int]:
+    """Those of *listed* (the oldest first) after *last*, and how many between the two were never listed.
+
+    All of them are, where *last* is None, or where llama-swap has begun again since.
+    """
+    same = next((one for one in listed if last and one.number == last.number), None)
+    if last is None or (same.at != last.at if same else not listed or listed[-1].number < last.number):
+        fresh, before = listed, 0
+    else:
+        fresh, before = [one for one in listed if one.number > last.number], last.number
+    return fresh, fresh[0].number - before - 1 if fresh else 0

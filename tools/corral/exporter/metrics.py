@@ -97,7 +97,8 @@ class Served:
 
     def __init__(self, models: Collection[str]) -> None:
         self._models = frozenset(models)
-        self._last: int | None = None  # llama-swap's first request is number 1
+        self._has_begun = False
+        self._last: Request | None = None
         self._missed = 0
         self._codes: Counter[tuple[str, str]] = Counter()
         self._failed_loads: Counter[tuple[str, str]] = Counter()
@@ -110,14 +111,13 @@ class Served:
         return model if model in self._models else OTHER
 
     def take(self, listed: tuple[Request, ...]) -> None:
-        """Add what is new in *listed*, the oldest first."""
-        newest = listed[-1].number if listed else self._last
-        if self._last is not None:
-            for one in (fresh := llama_swap.new(listed, self._last)):
+        """Add what is new in *listed*, the oldest first: the whole list of llama-swap."""
+        if self._has_begun:
+            fresh, missed = llama_swap.new(listed, self._last)
+            for one in fresh:
                 self._add(one)
-            if fresh and fresh[0].number > self._last + 1:
-                self._missed += fresh[0].number - self._last - 1
-        self._last = 0 if newest is None else newest
+            self._missed += missed
+        self._last, self._has_begun = listed[-1] if listed else None, True
 
     def _add(self, one: Request) -> None:
         model = self.name(one.model)
@@ -197,7 +197,8 @@ class Exporter(Collector):
                 residents, listed = client.residents(), client.requests()
         except LlamaSwapUnknown:
             client = None
-        self._served.take(listed)
+        if client:  # what is not known ends nothing, and begins nothing
+            self._served.take(listed)
         families.add("corral_llama_swap_up", (), 1 if client else 0)
         self._served.write(families)
         if client:

@@ -164,6 +164,23 @@ def test_a_holder_that_is_unknown_is_an_alert_until_the_exporter_may_list_pods_a
     notified(receiver, "CorralHolderUnknown", "resolved", holder="immich-ml", after=before)
 
 
+def test_a_tenant_that_is_not_set_as_expected_is_an_alert_until_the_runbook_has_set_it(lab, receiver):
+    watched.start_frigate(lab)
+    before = len(receiver.all)
+    watched.deploy_tenant(lab, MACHINE_LEARNING_MODEL_TTL="0")
+    notified(receiver, "CorralExpectationBroken", holder="immich-ml", after=before)
+    operator = Follower(lab, "expectation-broken")
+    finding = "MACHINE_LEARNING_MODEL_TTL is '0', and must be >0."
+
+    printed = operator.does("Diagnosis", status=1)
+    assert f"tenant/immich-ml: does not keep to what cards/t4.yaml expects: {finding}" in printed["corral status"]
+    operator.does("Mitigation")
+    notified(receiver, "CorralExpectationBroken", "resolved", holder="immich-ml", after=before)
+
+    operator.does("Verify")
+    operator.assert_all_is_done()
+
+
 ENGINES = "grep -la -e '[-]-alias' /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3"
 STOP_ENGINES = f"kill -STOP $({ENGINES})"
 
@@ -198,22 +215,5 @@ def test_an_exporter_without_a_valid_key_is_an_alert_until_the_runbook_has_made_
     watched.mount_driver(lab)
 
     notified(receiver, "CorralLlamaSwapSilent", "resolved", card="t4", after=before)
-    operator.does("Verify")
-    operator.assert_all_is_done()
-
-
-def test_a_tenant_that_is_not_set_as_expected_is_an_alert_until_the_runbook_has_set_it(lab, receiver):
-    watched.start_frigate(lab)
-    before = len(receiver.all)
-    watched.deploy_tenant(lab, MACHINE_LEARNING_MODEL_TTL="0")
-    notified(receiver, "CorralExpectationBroken", holder="immich-ml", after=before)
-    operator = Follower(lab, "expectation-broken")
-    finding = "MACHINE_LEARNING_MODEL_TTL is '0', and must be >0."
-
-    printed = operator.does("Diagnosis", status=1)
-    assert f"tenant/immich-ml: does not keep to what cards/t4.yaml expects: {finding}" in printed["corral status"]
-    operator.does("Mitigation")
-    notified(receiver, "CorralExpectationBroken", "resolved", holder="immich-ml", after=before)
-
     operator.does("Verify")
     operator.assert_all_is_done()

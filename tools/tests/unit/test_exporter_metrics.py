@@ -195,9 +195,31 @@ def test_the_buckets_of_a_histogram_add_up():
     assert (buckets["0.25"], buckets["2.5"], buckets["5.0"], buckets["300.0"], buckets["+Inf"]) == (1, 1, 2, 2, 3)
 
 
-def test_a_llama_swap_that_begins_again_is_counted_on():
-    found = served([request(1), request(2), request(3)], [request(1)])
-    assert found["corral_requests_total", "qwen3-8b", "200"] == 4
+@pytest.mark.parametrize("count", [1, 3, 5])
+@pytest.mark.parametrize("seen", [True, False], ids=["seen-empty", "between-two-scrapes"])
+def test_a_llama_swap_that_begins_again_is_counted_on(count, seen):
+    before = [request(at, at="before") for at in range(1, 4)]
+    after = [request(at, at="after") for at in range(1, count + 1)]
+    found = served(before, *([[]] if seen else []), after)
+    assert found["corral_requests_total", "qwen3-8b", "200"] == 3 + count
+    assert found["corral_missed_requests_total",] == 0
+
+
+def test_while_llama_swap_is_unknown_nothing_is_counted_and_nothing_forgotten():
+    """An exporter that starts before its key is there, or whose llama-swap is away for a moment."""
+
+    class Client:
+        def residents(self):
+            return ()
+
+        def requests(self):
+            return (request(1, at="a"), request(2, at="b"))
+
+    clients = iter((None, Client(), None, Client()))
+    exporter = Exporter(seal="", models=["qwen3-8b"], accounts=tuple, find_llama_swap=lambda: next(clients))
+    for _ in range(4):
+        names = [family.name for family in exporter.collect()]
+    assert "corral_requests" not in names
 
 
 def test_requests_that_left_the_list_unread_are_counted_as_missed():
