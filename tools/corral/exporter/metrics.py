@@ -10,7 +10,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -202,25 +204,29 @@ class Exporter(Collector):
         families.add("corral_llama_swap_up", (), 1 if client else 0)
         self._served.write(families)
         if client:
-            for one in residents:
-                _write_resident(self._served.name(one.model), one, client, families)
+            with ThreadPoolExecutor(max(1, len(residents))) as pool:  # engines that hang cost one limit together
+                read = list(pool.map(partial(_figures, client), residents))
+            for one, figures in zip(residents, read, strict=True):
+                _write_resident(self._served.name(one.model), one.state, figures, families)
             for model, result in sorted(self._probes().items()):
                 _write_probe(self._served.name(model), result, families)
 
 
-def _write_resident(model: str, resident: Resident, client: LlamaSwap, families: Families) -> None:
-    families.add("corral_model_state", (model, resident.state), 1)
-    if resident.state != "ready":
-        return
+def _figures(client: LlamaSwap, resident: Resident) -> Mapping[str, float] | None:
+    """What the engine of *resident* reports; None: nothing."""
     try:
-        figures: Mapping[str, float] = client.engine(resident)
+        return client.engine(resident) if resident.state == "ready" else None
     except LlamaSwapUnknown:
-        families.add("corral_engine_up", (model,), 0)
-        return
-    families.add("corral_engine_up", (model,), 1)
-    for state, name in (("busy", "requests_processing"), ("deferred", "requests_deferred")):
-        if name in figures:
-            families.add("corral_engine_requests", (model, state), figures[name])
+        return None
+
+
+def _write_resident(model: str, state: str, figures: Mapping[str, float] | None, families: Families) -> None:
+    families.add("corral_model_state", (model, state), 1)
+    if state == "ready":
+        families.add("corral_engine_up", (model,), 0 if figures is None else 1)
+    for state_of, name in (("busy", "requests_processing"), ("deferred", "requests_deferred")):
+        if figures and name in figures:
+            families.add("corral_engine_requests", (model, state_of), figures[name])
 
 
 def _write_probe(model: str, result: Result, families: Families) -> None:
