@@ -196,11 +196,11 @@ def test_the_buckets_of_a_histogram_add_up():
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
-@pytest.mark.parametrize("seen", [True, False], ids=["seen-empty", "between-two-scrapes"])
-def test_a_llama_swap_that_begins_again_is_counted_on(count, seen):
+@pytest.mark.parametrize("empty", [True, False], ids=["read-empty", "between-two-scrapes"])
+def test_a_llama_swap_that_begins_again_is_counted_on(count, empty):
     before = [request(at, at="before") for at in range(1, 4)]
     after = [request(at, at="after") for at in range(1, count + 1)]
-    found = served(before, *([[]] if seen else []), after)
+    found = served(before, *([[]] if empty else []), after)
     assert found["corral_requests_total", "qwen3-8b", "200"] == 3 + count
     assert found["corral_missed_requests_total",] == 0
 
