@@ -199,21 +199,3 @@ def test_an_engine_that_hangs_is_an_alert_until_the_runbook_has_ended_it(lab, re
     operator.does("Verify")
     notified(receiver, "CorralEngineHung", "resolved", model=MODEL, after=before)
     operator.assert_all_is_done()
-
-
-def test_an_exporter_without_a_valid_key_is_an_alert_until_the_runbook_has_made_one(lab, receiver):
-    watched.kubectl(lab, "delete", "secret/corral-monitor")
-    watched.kubectl(lab, "rollout", "restart", "daemonset/card-exporter")
-    watched.wait_for_exporter(lab)
-    before = len(receiver.all)
-    notified(receiver, "CorralLlamaSwapSilent", card="t4")
-    operator = Follower(lab, "llama-swap-silent")
-
-    operator.does("Diagnosis")
-    operator.does("Mitigation")
-    watched.mount_driver(lab)
-    watched.restart_server(lab)  # the guard has the new hash at once, and not within two minutes
-
-    notified(receiver, "CorralLlamaSwapSilent", "resolved", card="t4", after=before)
-    operator.does("Verify")
-    operator.assert_all_is_done()

@@ -135,13 +135,6 @@ def empty_card(lab: Homelab) -> None:
     _wait_for_server(lab)
 
 
-def restart_server(lab: Homelab) -> None:
-    """Let a new pod of llama-swap take the old one's place."""
-    done = lab.run("kubectl", "-n", NAMESPACE, "rollout", "restart", "deployment/llama-swap")
-    assert done.returncode == 0, done.stderr
-    _wait_for_server(lab)
-
-
 def _set_source(lab: Homelab, change: str) -> None:
     words = ("set", "env", "deployment/llama-swap", "-c", "llama-swap", change)
     done = lab.run("kubectl", "-n", NAMESPACE, *words)
