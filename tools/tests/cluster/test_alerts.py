@@ -52,11 +52,11 @@ def faster(rules):
     return yaml.safe_dump(document).replace("[32s]", "[7s]")
 
 
-def notified(receiver, name, status="firing", *, after=0, **labels):
+def notified(receiver, name, status="firing", *, after=0, limit_s=120, **labels):
     """The first notification about the alert *name* with *labels*, of those *after* so many."""
     found = receiver.first(
         lambda one: (one.name, one.status) == (name, status) and labels.items() <= one.labels.items(),
-        limit_s=120,
+        limit_s=limit_s,
         after=after,
     )
     assert found, f"no {name} ({status}) in {receiver.all}"
@@ -198,4 +198,23 @@ def test_an_engine_that_hangs_is_an_alert_until_the_runbook_has_ended_it(lab, re
 
     operator.does("Verify")
     notified(receiver, "CorralEngineHung", "resolved", model=MODEL, after=before)
+    operator.assert_all_is_done()
+
+
+def test_an_exporter_without_a_valid_key_is_an_alert_until_the_runbook_has_made_one(lab, receiver):
+    # The first key of the lab may not have reached the guard yet.
+    eventually(lambda: active(receiver), lambda names: "CorralLlamaSwapSilent" not in names, limit_s=200)
+    before = len(receiver.all)
+    watched.kubectl(lab, "delete", "secret/corral-monitor")
+    watched.kubectl(lab, "rollout", "restart", "daemonset/card-exporter")
+    watched.wait_for_exporter(lab)
+    notified(receiver, "CorralLlamaSwapSilent", card="t4", after=before)
+    operator = Follower(lab, "llama-swap-silent")
+
+    operator.does("Diagnosis")
+    operator.does("Mitigation")
+    watched.mount_driver(lab)
+
+    notified(receiver, "CorralLlamaSwapSilent", "resolved", card="t4", after=before, limit_s=200)
+    operator.does("Verify")
     operator.assert_all_is_done()
