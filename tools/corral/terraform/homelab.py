@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -36,6 +37,8 @@ STACK = REPOSITORY / "terraform" / "stacks" / "homelab"
 _NO_VALUE = "No value for required variable"
 _NOT_INSTALLED = "Required plugins are not installed"  # or not with the hash that is pinned
 _OTHER_PROVIDER = re.compile(r"dependency lock file|locked provider|previously-selected|Provider dependency changes")
+_HALF_WRITTEN = "Unsupported state file format"
+_WRITING_LIMIT_S = 5.0
 _STALE = "Saved plan is stale"
 _LOCKED = "Error acquiring the state lock"
 _TARGET_VARIABLES = ("catalog", "kube_context", "kubeconfig", "namespace")
@@ -153,7 +156,15 @@ class Homelab:
         Raises:
             CannotRun: the state cannot be read.
         """
-        return {name: one["value"] for name, one in json.loads(self._run("output").stdout).items()}
+        until = time.monotonic() + _WRITING_LIMIT_S
+        while True:
+            try:
+                return {name: one["value"] for name, one in json.loads(self._run("output").stdout).items()}
+            except CannotRun as error:
+                # An apply beside this one writes the file of the state in place, and this may be in the middle of it.
+                if _HALF_WRITTEN not in error.message or time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
 
     def target(self) -> ClusterTarget:
         """The cluster that the variables name.

@@ -524,3 +524,19 @@ with lab.plan() as plan:
     assert "terraform_data.thing" in terraform(stack, "state", "list").stdout, "what was being made is lost"
     set_variables(stack, catalog="c")
     apply(stack)
+
+
+def test_a_state_that_an_apply_is_writing_is_read_when_it_is_whole(stack, monkeypatch):
+    apply(stack)
+    state = stack / "terraform.tfstate"
+    whole = state.read_text()
+    state.write_text(whole[: len(whole) // 2])
+    monkeypatch.setattr("corral.terraform.homelab.time.sleep", lambda _: state.write_text(whole))  # the apply goes on
+    assert Homelab(stack).outputs() == {"note": "first"}
+
+
+def test_a_state_that_stays_cut_off_is_an_error(stack, monkeypatch):
+    (stack / "terraform.tfstate").write_text('{"version": 4, "outputs"')
+    monkeypatch.setattr("corral.terraform.homelab._WRITING_LIMIT_S", 0.0)
+    with pytest.raises(CannotRun, match="Unsupported state file format"):
+        Homelab(stack).outputs()
