@@ -10,7 +10,7 @@ import binascii
 from contextlib import suppress
 
 from corral import keys
-from corral.cluster.client import Cluster, NotFound, Object
+from corral.cluster.client import Cluster, Forbidden, NotFound, Object
 from corral.cluster.keys import LABELS, ClusterKeys
 from corral.cluster.snapshot import NAME, at, labels, name_of
 
@@ -35,11 +35,17 @@ def find(cluster: Cluster, *, of: str | None = None) -> tuple[str, ...]:
 def give_keys(cluster: Cluster, namespace: str) -> None:
     """Give each exporter for the llama-swap in *namespace* a key, where it has none that is valid.
 
+    A user who may not list namespaces has no exporter here.
+
     Raises:
-        Refused: the user may not list namespaces, or not change a Secret.
+        Refused: the user may not read or change a Secret.
         CannotRun: the API server does not respond, or another command changed a Secret at the same time.
     """
-    if not (places := find(cluster, of=namespace)):
+    try:
+        places = find(cluster, of=namespace)
+    except Forbidden:
+        return
+    if not places:
         return
     store = ClusterKeys(cluster, namespace)
     with store.exclusive_lock():

@@ -52,10 +52,8 @@ class ClusterGuard:
     def give_monitor_keys(self) -> None:
         """Give each exporter of the stack's cards its key, where it has none that is valid."""
         from corral.cluster import exporters
-        from corral.cluster.client import Forbidden
 
-        with suppress(Forbidden):  # a user who may not list namespaces has no exporter here
-            exporters.give_keys(self._connected(), self._target.namespace)
+        exporters.give_keys(self._connected(), self._target.namespace)
 
     def begin(self, kinds: Collection[str]) -> None:
         """Make Kubernetes forget that a Deployment of *kinds*, which are changed in place now, was late before.

@@ -10,8 +10,10 @@ from corral import keys
 from corral.cluster import exporters
 from corral.cluster.client import connect
 from corral.cluster.keys import ClusterKeys
+from corral.cluster.target import ClusterTarget
 from corral.errors import Refused
 from corral.keys import MONITOR, OPERATOR
+from corral.terraform.guard import ClusterGuard
 from tests.support.fake_kubernetes import fake_kubernetes
 
 
@@ -85,7 +87,14 @@ def test_without_an_exporter_nothing_is_made(fake):
     assert give(fake).of.keys() == {OPERATOR}
 
 
-def test_a_secret_that_may_not_be_read_is_an_error(fake):
+def test_a_secret_that_may_not_be_read_ends_an_apply_with_the_reason(fake, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(fake.kubeconfig))
     fake.refuse[path("watch")] = 403
     with pytest.raises(Refused, match="forbidden"):
-        give(fake)
+        ClusterGuard(ClusterTarget(None, "lab", "llama-cpp")).give_monitor_keys()
+
+
+def test_a_user_who_may_not_list_namespaces_gives_no_key(fake):
+    fake.refuse["/api/v1/namespaces"] = 403
+    assert give(fake).of.keys() == {OPERATOR}
+    assert path("watch") not in fake.objects
