@@ -9,7 +9,7 @@ import pytest
 
 from corral import paths
 from corral.cli.main import main
-from corral.keys import LocalKeys
+from corral.keys import MONITOR, LocalKeys
 from tests.support.locked_catalog import SMALLEST_INTENT, write_sources
 
 
@@ -49,6 +49,21 @@ def test_the_list_names_the_next_command_for_every_client(keys):
         ["desk", "0", "all", "2", "corral keys add desk"],
         ["photos", "2", "m", "4", "corral keys revoke photos --old"],
     ]
+
+
+def test_the_key_of_an_exporter_is_listed_and_only_an_apply_makes_it(keys):
+    store = LocalKeys(paths.state_dir())
+    with store.exclusive_lock():
+        store.write(store.read().replaced(MONITOR, ["a-key"]))
+
+    assert ["monitor", "1", "none", "any number", ""] in [line.split("\t") for line in keys("list")[1].splitlines()]
+    assert json.loads(keys("list", "--json")[1])["monitor"] == {"keys": 1}
+    for action in ("add", "rotate"):
+        code, out, error = keys(action, "monitor")
+        assert (code, out) == (2, "")
+        assert "is an exporter's" in error
+        assert "corral keys revoke monitor && corral apply" in error
+    assert keys("revoke", "monitor")[0] == 0
 
 
 def test_a_client_that_left_the_catalog_is_listed_with_its_keys(keys, tmp_path):
