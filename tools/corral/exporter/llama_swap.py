@@ -127,9 +127,10 @@ class LlamaSwap:
         if self.is_door:
             path = f"/engine-probe/{quote(resident.model, safe='')}"
             status, text = _ask("POST", self.endpoint, path, self.headers, PROBE_LIMIT_S, accepted=(200, 404, 409))
-            if status != HTTPStatus.OK:
-                return None
-            return float(json.loads(text)["seconds"])
+            try:
+                return float(json.loads(text)["seconds"]) if status == HTTPStatus.OK else None
+            except (ValueError, KeyError, TypeError):
+                raise LlamaSwapUnknown(f"The probe of {resident.model} is no answer of the guard.") from None
         figures = self.engine(resident)
         if figures.get("requests_processing", 0) or figures.get("requests_deferred", 0):
             return None

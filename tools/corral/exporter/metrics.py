@@ -208,8 +208,10 @@ class Exporter(Collector):
                 read = list(pool.map(partial(_figures, client), residents))
             for one, figures in zip(residents, read, strict=True):
                 _write_resident(self._served.name(one.model), one.state, figures, families)
+            ready = {one.model for one in residents if one.state == "ready"}
             for model, result in sorted(self._probes().items()):
-                _write_probe(self._served.name(model), result, families)
+                if model in ready:  # the last round may be older than its end
+                    _write_probe(self._served.name(model), result, families)
 
 
 def _figures(client: LlamaSwap, resident: Resident) -> Mapping[str, float] | None:

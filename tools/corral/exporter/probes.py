@@ -12,9 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .errors import LlamaSwapUnknown
-from .llama_swap import LlamaSwap
+from .llama_swap import LlamaSwap, Resident
 
 EVERY_S = 300.0
+"""Seconds until a model that gave an answer is asked again."""
+ROUND_S = 30.0
+"""Seconds between two rounds: a model that is new, or gave no answer, is asked in the next."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,10 @@ class Probes:
         find_llama_swap: the llama-swap that runs now, None: none does.
     """
 
-    def __init__(self, find_llama_swap: Callable[[], LlamaSwap | None]) -> None:
-        self._find = find_llama_swap
+    def __init__(
+        self, find_llama_swap: Callable[[], LlamaSwap | None], *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._find, self._clock = find_llama_swap, clock
         self._results: Mapping[str, Result] = {}
 
     @property
@@ -47,7 +52,7 @@ class Probes:
         return self._results
 
     def run(self) -> None:
-        """Probe every model that is loaded; one that serves others, or cannot be asked now, keeps its last result."""
+        """Probe every loaded model whose turn it is; one that serves others keeps its last result."""
         found: dict[str, Result] = {}
         try:
             client = self._find()
@@ -55,26 +60,27 @@ class Probes:
         except LlamaSwapUnknown:
             return
         for one in residents:
-            if one.state != "ready" or client is None:
-                continue
-            try:
-                seconds = client.probe(one)
-            except LlamaSwapUnknown:
-                found[one.model] = Result(None, time.time())
-                continue
-            if seconds is not None:
-                found[one.model] = Result(seconds, time.time())
-            elif before := self._results.get(one.model):
-                found[one.model] = before
+            if one.state == "ready" and client and (result := self._result(client, one)):
+                found[one.model] = result
         self._results = found
+
+    def _result(self, client: LlamaSwap, resident: Resident) -> Result | None:
+        before, now = self._results.get(resident.model), self._clock()
+        if before and before.seconds is not None and now - before.at < EVERY_S:
+            return before
+        try:
+            seconds = client.probe(resident)
+        except LlamaSwapUnknown:
+            return Result(None, self._clock())
+        return before if seconds is None else Result(seconds, self._clock())
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """A round every ``EVERY_S`` while the block lasts."""
+        """A round every ``ROUND_S`` while the block lasts."""
         ended = threading.Event()
 
         def repeat() -> None:
-            while not ended.wait(EVERY_S):
+            while not ended.wait(ROUND_S):
                 self.run()
 
         thread = threading.Thread(target=repeat, daemon=True)  # a probe under way does not delay the end

@@ -144,6 +144,8 @@ def test_it_reads_llama_swap_through_the_door_and_loads_no_model(lab, exporter):
         found = pods.eventually(lambda: series(metrics), lambda found: found.get(answered, 0) > 0)
         assert found["corral_model_state", MODEL, "ready"] == found["corral_engine_up", MODEL] == 1
         assert found["corral_engine_requests", MODEL, "busy"] == 0
+        probed = ("corral_probe_success", MODEL)  # in the next round, half a minute later at most
+        pods.eventually(lambda: series(metrics), lambda found: found.get(probed) == 1, limit_s=120)
 
         assert post(f"{door}/api/models/unload/{MODEL}", {}, api_key=lab.key())[0] == 200
         for _ in range(20):

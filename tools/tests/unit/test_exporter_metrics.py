@@ -14,7 +14,7 @@ from corral.exporter.account import CardPromise, ModelPromise
 from corral.exporter.driver import Card
 from corral.exporter.excesses import Excesses
 from corral.exporter.holders import CardReading, Holder, Kind, Reading
-from corral.exporter.llama_swap import Request
+from corral.exporter.llama_swap import Request, Resident
 from corral.exporter.metric_table import METRICS
 from corral.exporter.metrics import MOST_PROGRAMS, OTHER, Exporter, Families, Served
 from corral.exporter.probes import Result
@@ -153,13 +153,19 @@ def test_a_request_counts_once_however_often_it_is_listed():
 def test_a_probe_without_an_answer_is_a_failure_and_has_no_time():
     class Client:
         def residents(self):
-            return ()
+            states = {"qwen3-8b": "ready", "strange": "ready", "again": "starting"}
+            return tuple(Resident(model, state, "") for model, state in states.items())
 
         def requests(self):
             return ()
 
+        def engine(self, _resident):
+            return {}
+
     registry = CollectorRegistry()
+    # Two of them are not loaded any more; the last round was before that.
     results = {"qwen3-8b": Result(0.5, 100.0), "strange": Result(None, 200.0)}
+    results |= {model: Result(None, 300.0) for model in ("again", "unloaded")}
     registry.register(
         Exporter(seal="", models=["qwen3-8b"], accounts=tuple, find_llama_swap=Client, probes=lambda: results)
     )
@@ -168,6 +174,7 @@ def test_a_probe_without_an_answer_is_a_failure_and_has_no_time():
     assert (found["corral_probe_success", "qwen3-8b"], found["corral_probe_seconds", "qwen3-8b"]) == (1, 0.5)
     assert (found["corral_probe_success", OTHER], found["corral_probe_timestamp_seconds", OTHER]) == (0, 200)
     assert ("corral_probe_seconds", OTHER) not in found
+    assert 300.0 not in found.values()
 
 
 def test_a_load_that_failed_is_counted_from_0_on_by_its_reason():
