@@ -368,19 +368,26 @@ def test_a_model_that_cannot_load_reports_why(up):
     running = up("text", "bad")
     status, body = post(f"{running.endpoint}/v1/chat/completions", question("Hello.", model="bad"))
     assert (status, json.loads(body)["error"]["code"]) == (503, "load-failed")
-    log = StackFolder(up.state).log_tail(1000)
-    assert log_lines.failures(log) == {"bad": "upstream command exited prematurely"}
+    assert wait_for(lambda: failures(up), what="the failure in the log") == {
+        "bad": "upstream command exited prematurely"
+    }
     assert "missing.gguf" in log_lines.cause(running.client().model_log("bad"))
-    assert "missing.gguf" in log
+    assert "missing.gguf" in StackFolder(up.state).log_tail(1000)
+
+
+def failures(up):
+    """The failed loads that llama-swap's log has; it answers before it writes one."""
+    return log_lines.failures(StackFolder(up.state).log_tail(1000))
 
 
 def test_a_failure_is_forgotten_when_the_model_loads_again(up, models):
     running = up("text", "bad")
     post(f"{running.endpoint}/v1/chat/completions", question("Hello.", model="bad"))
+    wait_for(lambda: failures(up), what="the failure in the log")
     shutil.copy(models["text"], models["bad"])
     try:
         assert chat(running.endpoint, "Hello.", model="bad")["message"]["content"] == "OK"
-        assert log_lines.failures(StackFolder(up.state).log_tail(1000)) == {}
+        wait_for(lambda: failures(up) == {}, what="the end of the failure in the log")
     finally:
         models["bad"].unlink()
 
