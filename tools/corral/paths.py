@@ -31,6 +31,11 @@ def default_store() -> Path:
     return state_dir() / "store"
 
 
+def records_dir() -> Path:
+    """What `corral exporter` recorded on this machine."""
+    return state_dir() / "records"
+
+
 def find_catalog(start: Path | None = None) -> Path:
     """The nearest ``terraform/catalog`` in *start* (default: the working directory) or above it.
 

@@ -8,6 +8,7 @@ from corral.engine import engine_process, stack
 from corral.exporter import account, holders
 from corral.exporter.account import CardAccount, CardPromise, ModelPromise
 from corral.exporter.attribution import OnThisMachine
+from corral.exporter.holders import Reading
 from corral.lock.lock import Lock, LockEntry
 from corral.seating import chart as charts
 from corral.seating.chart import Chart
@@ -16,7 +17,12 @@ from corral.vram.prediction import MIB
 
 def read(lock: Lock, state: Path) -> tuple[CardAccount, ...]:
     """The account of every card of *lock*; engines are those of the local stack of the state folder *state*."""
-    return account.of(promises(lock), holders.read(lambda: OnThisMachine(_models(state))))
+    return account.of(promises(lock), reading(state))
+
+
+def reading(state: Path) -> Reading:
+    """What the driver of this machine reports; engines are those of the local stack of the state folder *state*."""
+    return holders.read(lambda: OnThisMachine(_models(state)))
 
 
 def promises(lock: Lock) -> dict[str, CardPromise]:

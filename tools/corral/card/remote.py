@@ -63,19 +63,40 @@ def read(cluster: Cluster, *, namespace: str | None = None, of: str | None = Non
         CannotRun: there is none, there are several and *namespace* is None, it is not ready, or it gives no account.
         Refused: the user may not list namespaces, or not forward a port to the exporter.
     """
-    if namespace is None:
-        namespace = _only(_search(cluster, of), cluster)
+    place = namespace or _only(_search(cluster, of), cluster)
+    content = _get(cluster, place, "/card.json", "account of its cards")
+    try:
+        found = _Document.model_validate_json(content)
+    except ValidationError as error:
+        raise _no_answer(cluster, place, "account of its cards", error) from None
+    return Answer(found.node, found.seal, tuple(map(_account, found.cards)))
+
+
+def records(cluster: Cluster, since: float, *, namespace: str | None = None, of: str | None = None) -> bytes:
+    """What the exporter that ``read`` would ask has recorded from *since* (seconds since 1970) on, as JSON lines.
+
+    Raises:
+        CannotRun: as ``read``.
+        Refused: as ``read``.
+    """
+    place = namespace or _only(_search(cluster, of), cluster)
+    return _get(cluster, place, f"/records?since={max(0.0, since):.0f}", "records")
+
+
+def _get(cluster: Cluster, namespace: str, path: str, what: str) -> bytes:
     with forwarded(cluster, namespace, SERVICE, port="metrics") as root:
         try:
             # Loopback: no proxy, and no certificates, which take 30 ms to read.
-            response = httpx2.get(f"{root}/card.json", timeout=_LIMIT_S, trust_env=False, verify=False)
+            response = httpx2.get(f"{root}{path}", timeout=_LIMIT_S, trust_env=False, verify=False)
             response.raise_for_status()
-            found = _Document.model_validate_json(response.content)
-        except (httpx2.HTTPError, ValidationError) as error:
-            message = f"The exporter in {namespace} gave no account of its cards: {_reason(error)}."
-            step = cluster.kubectl("logs", f"daemonset/{SERVICE}", namespace=namespace)
-            raise CannotRun(message, next_step=step) from None
-    return Answer(found.node, found.seal, tuple(map(_account, found.cards)))
+        except httpx2.HTTPError as error:
+            raise _no_answer(cluster, namespace, what, error) from None
+        return response.content
+
+
+def _no_answer(cluster: Cluster, namespace: str, what: str, error: httpx2.HTTPError | ValidationError) -> CannotRun:
+    message = f"The exporter in {namespace} gave no {what}: {_reason(error)}."
+    return CannotRun(message, next_step=cluster.kubectl("logs", f"daemonset/{SERVICE}", namespace=namespace))
 
 
 def command(cluster: Cluster, namespace: str) -> str:

@@ -4,6 +4,8 @@ Each scrape reads NVIDIA's driver, the local stack's llama-swap and the engines 
 each loaded model that is idle gives a short answer: that is its health.  It loads no model and keeps none loaded; what
 is unknown has no figure.  docs/metrics.md has every metric.  The promises are those of the lock as it was at the start.
 
+A sample every 15 s is recorded, 64 MiB at most, which is more than seven days: `corral timeline` prints it.
+
 It listens on this machine alone, unless --listen names another address: the metrics have no key in front of them.
 
 examples:
@@ -44,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
     from corral.exporter.metrics import Exporter
     from corral.exporter.probes import Probes
+    from corral.exporter.recorder import Recorder
     from corral.exporter.server import serve_until_signal
 
     state = paths.state_dir()
@@ -67,6 +70,13 @@ def run(args: argparse.Namespace) -> int:
         registry.register(exporter)
         output.data(prometheus_client.generate_latest(registry).decode())
         return ExitCode.OK
+    recorder = Recorder(
+        paths.records_dir(),
+        seal=lock.seal,
+        promises=local.promises(lock),
+        read=lambda: local.reading(state),
+        find_llama_swap=lambda: _llama_swap(state),
+    )
     address = f"http://{args.listen}:{args.port}/metrics   Stop it: Ctrl-C"
     try:
         serve_until_signal(
@@ -74,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
             exporter,
             lambda: {"cards": [one.as_json() for one in accounts()]},
             lambda _port: output.info(address),
-            beside=probes.running(),
+            beside=(probes.running(), recorder.running()),
+            records=paths.records_dir(),
         )
     except OSError as error:
         message = f"{args.listen}:{args.port} cannot be listened on: {error.strerror or error}."

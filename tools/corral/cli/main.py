@@ -37,6 +37,7 @@ COMMANDS = {
     "up": "start the local stack: real llama-swap, real llama.cpp",
     "status": "what runs, and what is wrong: in the local stack or in a cluster",
     "card": "who holds the memory of the card: promised, predicted, measured, held",
+    "timeline": "what happened on the card, minute by minute, and the start of a post-mortem",
     "exporter": "serve the same, and what was served, to Prometheus",
     "why": "why a request failed: one reason, the evidence, what to type next",
     "logs": "the log of the local stack, or of one model",

@@ -11,6 +11,7 @@ The configuration is one JSON file.  Every key is required, and no other key is 
       "listen": {"host": "0.0.0.0", "port": 9460},
       "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
       "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/opt/corral/keys/key"},
+      "records": "/var/lib/corral/records",              of the recorder
       "driver_pid_namespace": null,                      whose pids the driver reports; null: the kernel's first
       "seal": "<of the lock>",
       "cards": {"<card>": {

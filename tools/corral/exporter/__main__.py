@@ -25,6 +25,7 @@ from .llama_swap import LlamaSwap
 from .metrics import Exporter
 from .pods import ApiServer, Pod, PodNames
 from .probes import Probes
+from .recorder import Recorder
 from .server import serve_until_signal
 
 
@@ -43,6 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     cards = NodeCards(config, node)
     probes = Probes(cards.find_llama_swap)
+    recorder = Recorder(
+        config.records,
+        seal=config.seal,
+        promises=config.promises,
+        read=cards.reading,
+        find_llama_swap=cards.find_llama_swap,
+    )
     exporter = Exporter(
         seal=config.seal,
         models=config.models,
@@ -56,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             exporter,
             cards.as_json,
             lambda port: print(f"exporter: listening on port {port}", flush=True),  # noqa: T201
-            beside=probes.running(),
+            beside=(probes.running(), recorder.running()),
+            records=config.records,
         )
     except OSError as error:
         print(f"exporter: It cannot listen: {error}.", file=sys.stderr)  # noqa: T201
@@ -76,7 +85,7 @@ class NodeCards:
 
     def accounts(self) -> tuple[CardAccount, ...]:
         """The account of each card now."""
-        accounts = account.of(self._config.promises, self._reading())
+        accounts = account.of(self._config.promises, self.reading())
         return self._excesses.dated(map(self._with_selected, accounts))
 
     def as_json(self) -> dict[str, Any]:
@@ -105,6 +114,12 @@ class NodeCards:
         headers = {"Host": door.host, "Authorization": f"Bearer {key}"}
         return LlamaSwap(f"http://{address}:{door.port}", headers, is_door=True)
 
+    def reading(self) -> Reading:
+        """What the driver reports now, each process with its owner."""
+        return holders.read(
+            self._attribution, pid_namespace=self._config.driver_pid_namespace or driver.FIRST_PID_NAMESPACE
+        )
+
     def _with_selected(self, one: CardAccount) -> CardAccount:
         pods, tenants = self._names.by_uid(), self._config.tenants[one.name]
         if pods is None:
@@ -119,11 +134,6 @@ class NodeCards:
             for row in one.rows
         )
         return replace(one, rows=tuple(rows))
-
-    def _reading(self) -> Reading:
-        return holders.read(
-            self._attribution, pid_namespace=self._config.driver_pid_namespace or driver.FIRST_PID_NAMESPACE
-        )
 
     def _attribution(self) -> OnNode:
         tenants = {name: one for card in self._config.tenants.values() for name, one in card.items()}

@@ -17,6 +17,8 @@ _MIB = 1 << 20
 RowKind = Literal["model", "tenant", "reserve", "pod", "process", "hidden", "unattributed"]
 FOREIGN: frozenset[RowKind] = frozenset({"pod", "process", "hidden"})
 """The kinds of holders without a promise."""
+OTHER = "(other)"
+"""The name for all that the lock does not have, where each would be one too many."""
 
 
 @dataclass(frozen=True)

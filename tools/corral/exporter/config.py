@@ -14,7 +14,7 @@ from .account import CardPromise, ModelPromise
 from .errors import Misconfigured
 from .pods import Selector
 
-_KEYS = {"version", "listen", "engines", "door", "driver_pid_namespace", "seal", "cards"}
+_KEYS = {"version", "listen", "engines", "door", "records", "driver_pid_namespace", "seal", "cards"}
 _MODEL = {"group", "seat_bytes", "predicted_bytes", "measured_bytes"}
 
 
@@ -36,6 +36,7 @@ class Config:
         port: the same; 0: any.
         engines: the pods of llama-swap.
         door: of each of them.
+        records: the folder of the recorder.
         driver_pid_namespace: the number of the pid namespace whose pids the driver reports; None: the kernel's first.
         seal: of the lock.
         promises: of the node's cards.
@@ -47,6 +48,7 @@ class Config:
     port: int
     engines: Selector
     door: Door
+    records: Path
     driver_pid_namespace: int | None
     seal: str
     promises: Mapping[str, CardPromise]
@@ -86,6 +88,7 @@ def _config(read: Mapping[str, Any]) -> Config:
         _count(read["listen"]["port"]),
         Selector.parse(str(read["engines"]["namespace"]), str(read["engines"]["selector"])),
         Door(_count(read["door"]["port"]), str(read["door"]["host"]), Path(str(read["door"]["key_file"]))),
+        Path(str(read["records"])),
         _optional(_count, read["driver_pid_namespace"]),
         str(read["seal"]),
         {name: _promise(card) for name, card in cards.items()},

@@ -18,14 +18,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from . import llama_swap
-from .account import FOREIGN, CardAccount, Row
+from .account import FOREIGN, OTHER, CardAccount, Row
 from .errors import LlamaSwapUnknown
 from .llama_swap import LlamaSwap, Request, Resident
 from .metric_table import DURATIONS_S, METRICS
 from .probes import Result
 
-OTHER = "(other)"
-"""What stands for every model that the lock does not have."""
 MOST_PROGRAMS = 20
 """Holders of a card, besides its models and tenants, that have a series of their own."""
 

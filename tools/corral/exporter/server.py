@@ -2,23 +2,29 @@
 
 /metrics      for Prometheus
 /card.json    for `corral card`
+/records      for `corral timeline`: what the recorder has from ?since=SECONDS (since 1970) on, as JSON lines
 /health       200 while it runs, whatever the driver does
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+
+from . import recorder
 
 _AT_ONCE = 8
 _ENDS = (signal.SIGINT, signal.SIGTERM)
@@ -31,10 +37,13 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 32
 
-    def __init__(self, address: tuple[str, int], exporter: Collector, cards: Callable[[], Any]) -> None:
+    def __init__(
+        self, address: tuple[str, int], exporter: Collector, cards: Callable[[], Any], records: Path | None
+    ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(exporter)
         self.cards = cards
+        self.records = records
         self.free = threading.BoundedSemaphore(_AT_ONCE)
         super().__init__(address, _Handler)
 
@@ -45,16 +54,19 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "corral", ""
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         if path == "/health":
             self._answer(HTTPStatus.OK, "text/plain", b"OK\n")
-        elif path not in ("/metrics", "/card.json"):
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"There is /metrics, /card.json and /health.\n")
+        elif path not in ("/metrics", "/card.json", "/records"):
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"There is /metrics, /card.json, /records and /health.\n")
         elif not self.server.free.acquire(blocking=False):
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"Too many requests at once.\n")
         else:
             try:
-                self._answer(HTTPStatus.OK, *(self._metrics() if path == "/metrics" else self._cards()))
+                if path == "/records":
+                    self._send_records(query)
+                else:
+                    self._answer(HTTPStatus.OK, *(self._metrics() if path == "/metrics" else self._cards()))
             finally:
                 self.server.free.release()
 
@@ -65,26 +77,46 @@ class _Handler(BaseHTTPRequestHandler):
     def _cards(self) -> tuple[str, bytes]:
         return "application/json", f"{json.dumps(self.server.cards())}\n".encode()
 
+    def _send_records(self, query: str) -> None:
+        since = re.fullmatch(r"since=([0-9]{1,12}(?:\.[0-9]{1,6})?)", query)
+        if since is None:
+            self._answer(HTTPStatus.BAD_REQUEST, "text/plain", b"It is /records?since=SECONDS, since 1970.\n")
+            return
+        with ExitStack() as opened:
+            found = recorder.open_since(self.server.records, float(since[1])) if self.server.records else []
+            streams = [opened.enter_context(stream) for stream in found]
+            sizes = [os.fstat(stream.fileno()).st_size for stream in streams]  # the last one grows
+            self._begin(HTTPStatus.OK, "application/jsonl", sum(sizes))
+            for stream, size in zip(streams, sizes, strict=True):
+                self.wfile.write(stream.read(size))
+
     def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self._begin(status, kind, len(body))
+        self.wfile.write(body)
+
+    def _begin(self, status: HTTPStatus, kind: str, length: int) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(length))
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
-        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Scrapes are not worth a line."""
 
 
 @contextmanager
-def serving(address: tuple[str, int], exporter: Collector, cards: Callable[[], Any]) -> Iterator[Server]:
-    """A server at *address* (port 0: any), while the block lasts; *cards* gives what /card.json shows.
+def serving(
+    address: tuple[str, int], exporter: Collector, cards: Callable[[], Any], records: Path | None = None
+) -> Iterator[Server]:
+    """A server at *address* (port 0: any), while the block lasts.
+
+    *cards* gives what /card.json shows, and the folder *records* has what /records does; None: nothing is recorded.
 
     Raises:
         OSError: it cannot listen there.
     """
-    server = Server(address, exporter, cards)
+    server = Server(address, exporter, cards, records)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -100,11 +132,12 @@ def serve_until_signal(
     exporter: Collector,
     cards: Callable[[], Any],
     announce: Callable[[int], None],
-    beside: AbstractContextManager[None],
+    beside: Sequence[AbstractContextManager[None]],
+    records: Path | None = None,
 ) -> None:
     """Serve as ``serving`` does, call *announce* with the port, and return at SIGINT or SIGTERM.  Main thread only.
 
-    *beside* is entered meanwhile, where signals are blocked, so that no thread of it gets one.
+    All of *beside* are entered meanwhile, where signals are blocked, so that no thread of them gets one.
 
     Raises:
         OSError: it cannot listen there.
@@ -113,7 +146,9 @@ def serve_until_signal(
     # just before it sleeps in a lock does not wake it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
-        with serving(address, exporter, cards) as server, beside:
+        with serving(address, exporter, cards, records) as server, ExitStack() as entered:
+            for one in beside:
+                entered.enter_context(one)
             announce(server.server_port)
             signal.sigwait(_ENDS)
     finally:

@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from corral.exporter import account
-from corral.exporter.account import CardPromise, ModelPromise
+from corral.exporter.account import OTHER, CardPromise, ModelPromise
 from corral.exporter.driver import Card
 from corral.exporter.excesses import Excesses
 from corral.exporter.holders import CardReading, Holder, Kind, Reading
 from corral.exporter.llama_swap import Request, Resident
 from corral.exporter.metric_table import METRICS
-from corral.exporter.metrics import MOST_PROGRAMS, OTHER, Exporter, Families, Served
+from corral.exporter.metrics import MOST_PROGRAMS, Exporter, Families, Served
 from corral.exporter.probes import Result
 
 MIB = 1 << 20

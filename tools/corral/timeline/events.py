@@ -1,0 +1,198 @@
+"""What happened between the moments of a recording: each event has a code for programs and a sentence for people."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from corral.exporter.account import FOREIGN, CardAccount, Row
+from corral.exporter.recorder import EVERY_S
+from corral.timeline.recording import Moment
+from corral.vram.prediction import mib
+
+GAP_S = 4 * EVERY_S
+"""Seconds without a sample that are an event."""
+
+
+class Code(StrEnum):
+    """What an event is."""
+
+    START = "exporter-started"
+    GAP = "not-recorded"
+    CLOCK = "clock-set-back"
+    LOCK = "lock-changed"
+    LOADED = "model-ready"
+    LOADING = "model-loading"
+    STOPPING = "model-stopping"
+    RELOADED = "model-reloaded"
+    UNLOADED = "model-unloaded"
+    FAILED = "requests-failed"
+    OVER = "over-promise"
+    WITHIN = "within-promise"
+    FOREIGN = "foreign-holder"
+    FOREIGN_ENDED = "foreign-holder-ended"
+    NO_ROOM = "no-room"
+    ROOM = "room"
+    UNKNOWN = "card-unknown"
+    KNOWN = "card-known"
+    SILENT = "llama-swap-silent"
+    ANSWERS = "llama-swap-answers"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event.
+
+    Attributes:
+        at: seconds since 1970: of the sample that shows it.
+        name: of the card's holder or the model; empty where it is about none.
+        count: of requests that failed; else 1.
+        reason: of their failure, one of ``llama_swap.LOAD_FAILURES`` or ``status-N``; else empty.
+    """
+
+    at: float
+    code: Code
+    card: str
+    name: str
+    text: str
+    count: int = 1
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """What lasts: *begin* is the event of the first sample that shows it, *end* that of the first one that does not."""
+
+    begin: tuple[Code, str]
+    end: tuple[Code, str]
+
+
+_Key = tuple[str, str, str]
+_STATES = {"starting": Code.LOADING, "ready": Code.LOADED, "stopping": Code.STOPPING}
+_STATE_WORDS = {"starting": "is being loaded", "ready": "is loaded", "stopping": "is being unloaded"}
+_FAILURES = {
+    "process-ended": "its process ended while it was loaded",
+    "timeout": "it was not loaded in time",
+}
+
+
+def of(moments: Sequence[Moment]) -> Iterator[Event]:
+    """The events of *moments*, in their order; the first moment begins all that lasts in it."""
+    active: dict[_Key, _Condition] = {}
+    states: Mapping[str, str] = {}
+    pids: dict[str, tuple[int, ...]] = {}
+    before: Moment | None = None
+    for now in moments:
+        yield from _of_recorder(before, now)
+        if now.models is not None:
+            yield from _of_models(states, now.models, pids, _pids(now), now.at)
+            states = now.models
+        pids = _pids(now)
+        found = _conditions(before, now, active)
+        for key in [one for one in active if one not in found]:
+            (code, text), (_, card, name) = active[key].end, key
+            yield Event(now.at, code, card, name, text)
+        for key in [one for one in found if one not in active]:
+            (code, text), (_, card, name) = found[key].begin, key
+            yield Event(now.at, code, card, name, text)
+        yield from _failures(now)
+        active, before = found, now
+
+
+def _of_recorder(before: Moment | None, now: Moment) -> Iterator[Event]:
+    if before and now.at < before.at:
+        text = f"the clock was set back by {before.at - now.at:.0f} s"
+        yield Event(now.at, Code.CLOCK, "", "", text)
+    elif before and now.at - before.at > GAP_S:
+        text = f"nothing was recorded for {(now.at - before.at) / 60:.0f} min before this"
+        yield Event(now.at, Code.GAP, "", "", text)
+    if now.is_start:
+        yield Event(now.at, Code.START, "", "", "the exporter has started")
+    if before and now.seal != before.seal:
+        yield Event(now.at, Code.LOCK, "", "", f"the promises are those of another lock ({now.seal[:12]})")
+
+
+def _of_models(
+    before: Mapping[str, str],
+    now: Mapping[str, str],
+    pids_before: Mapping[str, tuple[int, ...]],
+    pids: Mapping[str, tuple[int, ...]],
+    at: float,
+) -> Iterator[Event]:
+    for model in sorted(before.keys() - now.keys()):
+        yield Event(at, Code.UNLOADED, "", model, f"{model} is unloaded")
+    for model, state in sorted(now.items()):
+        if before.get(model) != state:
+            words = _STATE_WORDS.get(state, f"is in the state {state}")
+            yield Event(at, _STATES.get(state, Code.LOADING), "", model, f"{model} {words}")
+        elif (was := pids_before.get(model)) and (is_ := pids.get(model)) and was != is_:
+            yield Event(at, Code.RELOADED, "", model, f"{model} was unloaded and loaded again")
+
+
+def _pids(moment: Moment) -> dict[str, tuple[int, ...]]:
+    rows = (row for one in moment.accounts for row in one.rows)
+    return {row.name: tuple(sorted(row.pids)) for row in rows if row.kind == "model" and row.pids}
+
+
+def _conditions(before: Moment | None, now: Moment, active: Mapping[_Key, _Condition]) -> dict[_Key, _Condition]:
+    """All that lasts *now*; what is unknown now is as it was."""
+    found: dict[_Key, _Condition] = {}
+    accounts = (before or now).accounts
+    short_before = {(Code.NO_ROOM, one.name, row.name) for one in accounts for row in one.rows if row.short}
+    for account in now.accounts:
+        unknown = {row.name for row in account.rows if row.held is None}
+        kept = {
+            key: one
+            for key, one in active.items()
+            if key[1] == account.name and key[0] != Code.UNKNOWN and (account.unknown or key[2] in unknown)
+        }
+        found |= kept | _of_card(account, short_before | active.keys())
+    silent = _Condition((Code.SILENT, "llama-swap does not answer"), (Code.ANSWERS, "llama-swap answers again"))
+    return found | ({(Code.SILENT, "", ""): silent} if now.models is None else {})
+
+
+def _of_card(account: CardAccount, before: Collection[_Key]) -> dict[_Key, _Condition]:
+    """What lasts on one card.
+
+    Room lacks in two samples, or is in *before*: between the end of an engine and the return of its memory is one.
+    """
+    name = account.name
+    if account.unknown:
+        begin = f"what is held on {name} is unknown: {account.problem}"
+        end = f"what is held on {name} is known again"
+        return {(Code.UNKNOWN, name, ""): _Condition((Code.UNKNOWN, begin), (Code.KNOWN, end))}
+    found: dict[_Key, _Condition] = {}
+    for row in account.excesses:
+        if row.kind in FOREIGN:
+            begin = f"{row.name} holds {mib(row.excess):,} MiB, and has no promise on {name}"
+            end = f"{row.name} holds no more than the reserve of {name}"
+            found[Code.FOREIGN, name, row.name] = _Condition((Code.FOREIGN, begin), (Code.FOREIGN_ENDED, end))
+        else:
+            found[Code.OVER, name, row.name] = _over(row)
+    culprit = account.excesses[0].name if account.excesses else "none"
+    for row in account.rows:
+        if row.short and (Code.NO_ROOM, name, row.name) in before:
+            begin = f"{row.name} could not be loaded: {mib(row.short):,} MiB lack; largest excess: {culprit}"
+            end = f"{row.name} has room again"
+            found[Code.NO_ROOM, name, row.name] = _Condition((Code.NO_ROOM, begin), (Code.ROOM, end))
+    return found
+
+
+def _over(row: Row) -> _Condition:
+    held, promised = mib(row.held or 0), mib(row.promised or 0)
+    begin = f"{row.name} holds {held:,} MiB, {mib(row.over):,} more than the {promised:,} promised"
+    return _Condition((Code.OVER, begin), (Code.WITHIN, f"{row.name} keeps to its promise again"))
+
+
+def _failures(now: Moment) -> Iterator[Event]:
+    for one in now.failures:
+        reason = one.load_failure or f"status-{one.status}"
+        yield failed(now.at, one.model, reason, one.count)
+
+
+def failed(at: float, model: str, reason: str, count: int) -> Event:
+    """*count* requests to *model* that failed with *reason*."""
+    requests = f"{count:,} request{'s' if count > 1 else ''}"
+    text = f"{requests} to {model} failed: {_FAILURES.get(reason, reason.replace('-', ' '))}"
+    return Event(at, Code.FAILED, "", model, text, count, reason)

@@ -1,0 +1,108 @@
+"""Reads what an exporter recorded: the lines of ``exporter.recorder``, each checked, as moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from corral.exporter import account
+from corral.exporter.account import CardAccount, CardPromise
+from corral.exporter.holders import Reading
+from corral.exporter.recorder import Failure
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One sample.
+
+    Attributes:
+        at: seconds since 1970.
+        seal: of the lock that the promises are from.
+        accounts: of each card.
+        models: the state of each model that has a process; None: unknown.
+        failures: requests that failed since the sample before.
+        is_start: the exporter has started with it.
+    """
+
+    at: float
+    seal: str
+    accounts: tuple[CardAccount, ...]
+    models: Mapping[str, str] | None
+    failures: tuple[Failure, ...]
+    is_start: bool
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The moments in the order in which they were recorded, and how many lines were damaged."""
+
+    moments: tuple[Moment, ...]
+    damaged: int
+
+    def between(self, since: float, until: float) -> tuple[Moment, ...]:
+        """What was recorded from *since* to *until*, in seconds since 1970, after what was true at *since*.
+
+        Empty where nothing was recorded in this time.
+        """
+        found = [one for one in self.moments if since <= one.at <= until]
+        before = [replace(one, at=since, failures=(), is_start=False) for one in self.moments if one.at < since]
+        return (*before[-1:], *found) if found else ()
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Literal[1]
+    at: float
+
+
+class _Head(_Line):
+    seal: str
+    promises: dict[str, CardPromise]
+    is_start: bool
+
+
+class _Sample(_Line):
+    reading: Reading
+    models: dict[str, str] | None
+    failures: tuple[Failure, ...]
+
+
+_LINES: TypeAdapter[_Head | _Sample | _Line] = TypeAdapter(_Head | _Sample | _Line)
+
+
+def read(lines: Iterable[bytes]) -> Recording:
+    """The recording in *lines*, segment after segment.
+
+    A line that was torn, or is none of an exporter, is counted; what the line after it repeats is not known then.
+    """
+    moments: list[Moment] = []
+    head: _Head | None = None
+    last: Moment | None = None
+    starts, damaged = False, 0
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            found = _LINES.validate_json(line)
+        except ValidationError:
+            last, damaged = None, damaged + 1
+            continue
+        if isinstance(found, _Head):
+            starts = starts or found.is_start
+            last = last if head and (head.seal, head.promises) == (found.seal, found.promises) else None
+            head = found
+            continue
+        if head and isinstance(found, _Sample):
+            accounts = account.of(head.promises, found.reading)
+            last = Moment(found.at, head.seal, accounts, found.models, found.failures, starts)
+        elif last and not isinstance(found, _Sample):
+            last = replace(last, at=found.at, failures=(), is_start=starts)
+        else:
+            continue
+        moments.append(last)
+        starts = False
+    return Recording(tuple(moments), damaged)

@@ -1,0 +1,179 @@
+"""The timeline for people: a line for each holder as a curve, and what happened, minute by minute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Any
+
+from corral.exporter.account import CardAccount
+from corral.timeline import events
+from corral.timeline.events import GAP_S, Code, Event
+from corral.timeline.recording import Moment, Recording
+from corral.vram.prediction import MIB, mib
+
+COLUMNS = ("time", "free MiB", "what happened")
+"""The headings of ``rows``; with several cards, ``free MiB`` has each."""
+CELLS = 60
+"""Of a curve."""
+CHANGE_MIB = 64
+"""What a holder has gained or lost is a line from this on."""
+MOST_CURVES = 8
+_LEVELS = "▁▂▃▄▅▆▇█"
+_UNKNOWN, _NOT_RECORDED = "?", " "
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What was recorded from *since* to *until*, in seconds since 1970, and the zone in which times are shown."""
+
+    recording: Recording
+    since: float
+    until: float
+    zone: tzinfo | None
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """The samples, after what was true at *since*; empty where there is none."""
+        return self.recording.between(self.since, self.until)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What happened, and what had begun before."""
+        return tuple(events.of(self.moments))
+
+    def time(self, at: float, *, form: str = "%H:%M") -> str:
+        """The time *at*, as a person reads it."""
+        return datetime.fromtimestamp(at, self.zone).strftime(form)
+
+    def as_json(self) -> dict[str, Any]:
+        """It for programs: seconds since 1970 and bytes, null where unknown; the last sample of each minute."""
+        return {
+            "since": self.since,
+            "until": self.until,
+            "damaged_lines": self.recording.damaged,
+            "events": [
+                {"at": one.at, "event": one.code, "card": one.card or None, "name": one.name or None, "text": one.text}
+                | {"count": one.count, "reason": one.reason or None}
+                for one in self.events
+            ],
+            "samples": [
+                {"at": one.at, "models": one.models, "cards": {card.name: _figures(card) for card in one.accounts}}
+                for one in _last_of_minutes(self.moments)
+            ],
+        }
+
+
+def curves(timeline: Timeline) -> Iterator[str]:
+    """For each card a line with its free memory, and one for each of its largest holders; a full block is the card."""
+    moments = timeline.moments
+    cards = {card.name: card.vram for moment in moments for card in moment.accounts}
+    for name, vram in cards.items():
+        yield f"{name}: {mib(vram):,} MiB"
+        series = _series(moments, name)
+        largest = sorted(series, key=lambda holder: (holder != "free", -_most(series[holder]), holder))
+        shown = [holder for holder in largest if holder == "free" or _most(series[holder])][: MOST_CURVES + 1]
+        width = max(map(len, shown), default=0)
+        for holder in shown:
+            known = [value for _, value in series[holder] if value is not None]
+            figures = f"{mib(known[0]):,} → {mib(known[-1]):,} MiB" if known else "unknown"
+            worst = f", at most {mib(max(known)):,}" if known and holder != "free" else ""
+            worst = f", at least {mib(min(known)):,}" if known and holder == "free" else worst
+            pick = min if holder == "free" else max
+            drawn = _curve(series[holder], timeline.since, timeline.until, vram, pick)
+            yield f"  {holder:<{width}}  {drawn}  {figures}{worst}"
+
+
+def rows(timeline: Timeline) -> Iterator[tuple[str, str, str]]:
+    """The events, and how far holders changed, minute by minute, under ``COLUMNS``."""
+    found = _merged(timeline.events)
+    held: dict[tuple[str, str], int] = {}
+    for minute in _last_of_minutes(timeline.moments):
+        at = int(minute.at // 60)
+        free = " / ".join(_free(card) for card in minute.accounts) or "?"
+        texts = [one.text for one in found if int(one.at // 60) == at]
+        for text in [*texts, *_changes(minute, held)]:
+            yield timeline.time(minute.at), free, text
+
+
+def _changes(minute: Moment, held: dict[tuple[str, str], int]) -> Iterator[str]:
+    """Which holders have gained or lost since *held*, which then has their figures of *minute*."""
+    for card in minute.accounts:
+        for row in card.rows:
+            if row.held is None or row.kind == "unattributed":
+                continue
+            before = held.get((card.name, row.name))
+            if before is None or abs(row.held - before) >= CHANGE_MIB * MIB:
+                held[card.name, row.name] = row.held
+                if before is not None:
+                    yield f"{row.name} {mib(before):,} → {mib(row.held):,} MiB"
+
+
+def _merged(found: Sequence[Event]) -> list[Event]:
+    """*found*, where the requests of one minute that failed alike are one event."""
+    merged: dict[tuple[object, ...], Event] = {}
+    for at, one in enumerate(found):
+        key = (int(one.at // 60), one.name, one.reason) if one.code is Code.FAILED else (at,)
+        before = merged.get(key)
+        merged[key] = events.failed(before.at, one.name, one.reason, before.count + one.count) if before else one
+    return list(merged.values())
+
+
+def _last_of_minutes(moments: Sequence[Moment]) -> list[Moment]:
+    return list({int(one.at // 60): one for one in moments}.values())
+
+
+def _series(moments: Sequence[Moment], card: str) -> Mapping[str, list[tuple[float, int | None]]]:
+    """What is free, and what each holder has, at each moment: bytes, None where unknown."""
+    found: dict[str, list[tuple[float, int | None]]] = {"free": []}
+    names = {row.name for one in moments for account in one.accounts if account.name == card for row in account.rows}
+    for moment in moments:
+        for account in moment.accounts:
+            if account.name == card:
+                rows = {row.name: row.held for row in account.rows if row.kind != "reserve"}
+                found["free"].append((moment.at, account.driver.free if account.driver else None))
+                for name in names:
+                    absent = None if account.unknown else 0
+                    found.setdefault(name, []).append((moment.at, rows.get(name, absent)))
+    return found
+
+
+def _most(series: Sequence[tuple[float, int | None]]) -> int:
+    return max((value or 0 for _, value in series), default=0)
+
+
+def _curve(
+    series: Sequence[tuple[float, int | None]],
+    since: float,
+    until: float,
+    vram: int,
+    pick: Callable[[Sequence[int]], int],
+) -> str:
+    span = max(1.0, until - since) / CELLS
+    cells: list[list[int | None]] = [[] for _ in range(CELLS)]
+    for (at, value), (following, _) in zip(series, [*series[1:], (until, None)], strict=True):
+        lasts = min(max(following, at), at + GAP_S)  # a sample stands until the next one
+        first, last = int((at - since) // span), int((lasts - since) // span)
+        for place in range(max(0, first), min(CELLS, max(first + 1, last))):
+            cells[place].append(value)
+    return "".join(_cell(values, vram, pick) for values in cells)
+
+
+def _cell(values: Sequence[int | None], vram: int, pick: Callable[[Sequence[int]], int]) -> str:
+    known = [one for one in values if one is not None]
+    if not known:
+        return _UNKNOWN if values else _NOT_RECORDED
+    return _LEVELS[min(len(_LEVELS) - 1, pick(known) * len(_LEVELS) // vram)]
+
+
+def _free(card: CardAccount) -> str:
+    return "?" if card.driver is None or card.driver.free is None else f"{mib(card.driver.free):,}"
+
+
+def _figures(card: CardAccount) -> dict[str, Any]:
+    return {
+        "unknown": card.unknown or None,
+        "free": card.driver.free if card.driver else None,
+        "held": [{"kind": row.kind, "name": row.name, "held": row.held} for row in card.rows if row.kind != "reserve"],
+    }

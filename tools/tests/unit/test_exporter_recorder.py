@@ -1,0 +1,203 @@
+"""The flight recorder: what is written is read back, survives a torn write and a restart, and stays in its bounds."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import closing
+
+import pytest
+
+from corral.exporter import account, recorder
+from corral.exporter.recorder import Failure
+from corral.timeline import recording
+from tests.support.recorded import BEGAN, PROMISES, SILENT, Scene, reading, request
+
+CALM = reading(immich_ml=2040, frigate=1900)
+GROWN = reading(immich_ml=10726, frigate=1900)
+
+
+@pytest.fixture
+def scene(tmp_path):
+    with closing(Scene(tmp_path / "records")) as found:
+        yield found
+
+
+def read(scene):
+    return recording.read(scene.lines())
+
+
+def test_a_moment_has_the_account_the_states_and_the_failures_of_its_time(scene):
+    scene.sample(CALM, models={"chat": "ready"})
+    failed = [request(500, load_failure="process-ended")] * 3 + [request(429), request()]
+    scene.sample(GROWN, models={}, requests=failed)
+
+    first, second = read(scene).moments
+
+    assert (first.at, second.at) == (BEGAN, BEGAN + recorder.EVERY_S)
+    assert first.accounts == account.of(PROMISES, CALM)
+    assert second.accounts == account.of(PROMISES, GROWN)
+    assert (first.models, second.models) == ({"chat": "ready"}, {})
+    assert (first.is_start, second.is_start) == (True, False)
+    assert first.failures == ()
+    assert second.failures == (Failure("chat", 429, "", 1), Failure("chat", 500, "process-ended", 3))
+
+
+def test_what_is_unknown_is_recorded_as_that(scene):
+    scene.sample(SILENT, models=None)
+    (moment,) = read(scene).moments
+    assert [one.unknown for one in moment.accounts] == ["hanging"]
+    assert moment.models is None
+
+
+def test_a_request_is_a_failure_once_and_none_of_before_the_start_is(scene):
+    scene.requests = (request(500),)
+    scene.sample()
+    scene.sample(requests=[request(503)])
+    scene.sample(models=None)
+    scene.sample(models={})
+    assert [[one.status for one in moment.failures] for moment in read(scene).moments] == [[], [503], [], []]
+
+
+def test_a_model_that_the_lock_does_not_have_has_no_name_of_its_own(scene):
+    scene.sample()
+    scene.sample(models={"x" * 1000: "ready"}, requests=[request(404, model="y" * 1000)])
+    moment = read(scene).moments[-1]
+    assert (moment.models, moment.failures) == ({"(other)": "ready"}, (Failure("(other)", 404, "", 1),))
+
+
+def test_a_sample_that_is_the_same_is_a_line_with_only_its_time(scene):
+    scene.sample(CALM, times=4)
+    head, first, *same = map(json.loads, scene.lines())
+    assert ("promises" in head, "reading" in first) == (True, True)
+    assert [sorted(line) for line in same] == [["at", "version"]] * 3
+    assert {one.accounts for one in read(scene).moments} == {account.of(PROMISES, CALM)}
+    assert len(read(scene).moments) == 4
+
+
+def test_a_restart_goes_on_in_the_same_segment_with_its_own_promises(scene):
+    scene.sample(CALM)
+    scene.options["seal"] = "1" * 64
+    scene.restart()
+    scene.sample(CALM)
+    moments = read(scene).moments
+    assert len(recorder.segments(scene.folder)) == 1
+    assert [(one.seal[0], one.is_start) for one in moments] == [("0", True), ("1", True)]
+    assert moments[0].accounts == moments[1].accounts
+
+
+def test_a_write_that_was_torn_anywhere_costs_that_line_alone(scene):
+    scene.sample(CALM, times=2)
+    (path,) = recorder.segments(scene.folder)
+    kept = path.read_bytes()
+    scene.sample(GROWN)
+    torn = path.read_bytes()[len(kept) :]
+    assert torn.count(b"\n") == 1
+    for size in range(1, len(torn) - 1):
+        path.write_bytes(kept + torn[:size])
+        scene.restart()
+        scene.sample(CALM)
+        found = read(scene)
+        assert found.damaged == 1
+        assert len(found.moments) == 3
+        assert {one.accounts for one in found.moments} == {account.of(PROMISES, CALM)}
+
+
+def test_after_a_damaged_line_nothing_is_taken_for_the_same_as_before(scene):
+    scene.sample(CALM)
+    scene.sample(GROWN, times=3)
+    (path,) = recorder.segments(scene.folder)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b'{"version": 2, "at": 1}\n', *lines[3:]]))
+    found = read(scene)
+    assert (len(found.moments), found.damaged) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\x00" * 40,
+        b"[]",
+        b'{"version": 1}',
+        b'{"version": 1, "at": "soon"}',
+        b'{"version": 1, "at": 1.0, "more": 1}',
+        b'{"version": 1, "at": 1.0, "reading": {"cards": [{}]}, "models": {}, "failures": []}',
+        b'{"version": 1, "at": 1.0, "seal": "", "promises": {"t4": {}}, "is_start": true}',
+    ],
+)
+def test_a_line_that_is_none_of_the_recorder_is_counted_and_left_out(scene, line):
+    scene.sample(CALM)
+    found = recording.read([line, *scene.lines(), line])
+    assert (len(found.moments), found.damaged) == (1, 2)
+
+
+def test_a_dozen_holders_that_all_change_leave_seven_days(scene):
+    names = {f"a_program_with_a_name_{at}": 100 + at for at in range(10)}
+    scene.sample(reading(immich_ml=2040, frigate=1900, **names), models={"chat": "ready"})
+    *_, line = scene.lines()
+    assert len(line) < 1600
+    assert 7 * 24 * 3600 / recorder.EVERY_S * 1600 < recorder.MOST_BYTES - 2 * recorder.SEGMENT_BYTES
+
+
+def test_all_segments_together_are_bounded_and_the_newest_stay(scene, monkeypatch):
+    monkeypatch.setattr(recorder, "SEGMENT_BYTES", 1 << 12)
+    monkeypatch.setattr(recorder, "MOST_BYTES", 1 << 16)
+    largest = 0
+    for at in range(300):
+        scene.sample(reading(immich_ml=1000 + at))
+        largest = max(largest, sum(path.stat().st_size for path in recorder.segments(scene.folder)))
+    moments = read(scene).moments
+    assert (1 << 16) / 2 < largest <= 1 << 16
+    assert 50 < len(moments) < 300
+    assert [one.at for one in moments] == [scene.now - recorder.EVERY_S * at for at in range(len(moments), 0, -1)]
+    (first, *_) = recorder.segments(scene.folder)
+    assert int(first.stem) > 1
+
+
+def test_only_the_segments_of_the_time_are_opened(scene, monkeypatch):
+    monkeypatch.setattr(recorder, "SEGMENT_BYTES", 1)
+    scene.sample(CALM, times=10)
+    assert len(recorder.segments(scene.folder)) == 10
+
+    def opened(since):
+        streams = recorder.open_since(scene.folder, since)
+        names = [int(one.name.rpartition("/")[2].partition(".")[0]) for one in streams]
+        for one in streams:
+            one.close()
+        return names
+
+    assert opened(BEGAN) == [*range(1, 11)]
+    assert opened(0) == [*range(1, 11)]
+    assert opened(BEGAN + 8.5 * recorder.EVERY_S) == [9, 10]
+    assert opened(scene.now + 1e6) == [10]
+
+
+def test_one_folder_has_one_recorder_until_that_one_ends(scene):
+    scene.sample(CALM)
+    other = scene.new()
+    with pytest.raises(OSError, match="another exporter records there"):
+        other.record()
+    scene.recorder.close()
+    other.record()
+    other.close()
+    assert len(read(scene).moments) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_one_message_and_recorded_into_later(scene, capsys, monkeypatch):
+    monkeypatch.setattr(recorder, "EVERY_S", 0.01)
+    scene.folder.write_text("a file in the place of the folder")
+    tries, written = [], threading.Event()
+    record = scene.recorder.record
+
+    def counted():
+        tries.append(1)
+        if len(tries) == 3:
+            scene.folder.unlink()
+        record()
+        written.set()
+
+    scene.recorder.record = counted
+    with scene.recorder.running():
+        assert written.wait(60)
+    assert capsys.readouterr().err.count("cannot be written, so nothing is recorded") == 1
+    assert read(scene).moments

@@ -1,0 +1,286 @@
+"""The timeline of a recording: which events follow from it, how they are shown, and the post-mortem that it begins."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import closing
+from datetime import UTC
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corral.cli.main import main
+from corral.errors import Refused
+from corral.timeline import post_mortem, recording, report
+from corral.timeline.events import Code
+from corral.timeline.report import Timeline
+from tests.repo.test_documents import HEADINGS
+from tests.support.recorded import BEGAN, SILENT, Scene, reading, request
+
+CALM = {"immich_ml": 2040, "frigate": 1900}
+GROWN = CALM | {"immich_ml": 10726}
+FAILED = request(500, load_failure="process-ended")
+PAIRS = {
+    Code.OVER: Code.WITHIN,
+    Code.FOREIGN: Code.FOREIGN_ENDED,
+    Code.NO_ROOM: Code.ROOM,
+    Code.UNKNOWN: Code.KNOWN,
+    Code.SILENT: Code.ANSWERS,
+}
+
+
+@pytest.fixture
+def scene(tmp_path):
+    with closing(Scene(tmp_path / "records")) as found:
+        yield found
+
+
+def incident(scene):
+    """2026-06-02, in minutes: a tenant grows while the model is not loaded, and the next loads fail."""
+    scene.sample(reading(chat=6996, **CALM), models={"chat": "ready"}, times=8)
+    scene.sample(reading(**CALM), models={}, times=4)
+    for mib in (4700, 9200, 10726, 10726):
+        scene.sample(reading(**CALM | {"immich_ml": mib}))
+    scene.sample(times=4, requests=[FAILED, FAILED])
+    scene.sample(reading(**CALM), times=4)
+
+
+def timeline(scene, *, since=0.0, until=None):
+    until = scene.now if until is None else until
+    return Timeline(recording.read(scene.lines()), BEGAN + since, until, UTC)
+
+
+def texts(scene, **options):
+    return [one.text for one in timeline(scene, **options).events]
+
+
+def test_the_incident_has_each_event_once_in_its_order(scene):
+    incident(scene)
+    assert texts(scene) == [
+        "the exporter has started",
+        "chat is loaded",
+        "chat is unloaded",
+        "immich-ml holds 4,700 MiB, 2,600 more than the 2,100 promised",
+        "chat could not be loaded: 4,562 MiB lack; largest excess: immich-ml",
+        *["2 requests to chat failed: its process ended while it was loaded"] * 4,
+        "immich-ml keeps to its promise again",
+        "chat has room again",
+    ]
+
+
+def test_minute_by_minute_it_has_what_changed_and_like_failures_are_one_line(scene):
+    incident(scene)
+    assert list(report.rows(timeline(scene))) == [
+        ("20:27", "4,124", "the exporter has started"),
+        ("20:27", "4,124", "chat is loaded"),
+        ("20:29", "11,120", "chat is unloaded"),
+        ("20:29", "11,120", "chat 6,996 → 0 MiB"),
+        ("20:30", "2,434", "immich-ml holds 4,700 MiB, 2,600 more than the 2,100 promised"),
+        ("20:30", "2,434", "chat could not be loaded: 4,562 MiB lack; largest excess: immich-ml"),
+        ("20:30", "2,434", "immich-ml 2,040 → 10,726 MiB"),
+        ("20:31", "2,434", "8 requests to chat failed: its process ended while it was loaded"),
+        ("20:32", "11,120", "immich-ml keeps to its promise again"),
+        ("20:32", "11,120", "chat has room again"),
+        ("20:32", "11,120", "immich-ml 10,726 → 2,040 MiB"),
+    ]
+
+
+def test_a_curve_has_the_height_of_the_card_and_its_first_last_and_extreme_figures(scene):
+    incident(scene)
+    card, free, *holders = report.curves(timeline(scene))
+    assert card == "t4: 15,360 MiB"
+    assert free.startswith("  free       ")
+    assert free.endswith("  4,124 → 11,120 MiB, at least 2,434")
+    assert [line.split()[0] for line in holders] == ["immich-ml", "chat", "frigate", "not"]
+    drawn = holders[0][len("  not attributed  ") :][: report.CELLS]
+    assert (drawn[0], drawn[45], drawn[-1]) == ("▂", "▆", "▂")
+    assert holders[0].endswith("  2,040 → 2,040 MiB, at most 10,726")
+
+
+def test_what_began_before_is_there_at_the_beginning(scene):
+    incident(scene)
+    failed = "2 requests to chat failed: its process ended while it was loaded"
+    assert texts(scene, since=250, until=BEGAN + 270) == [
+        "immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised",
+        "chat could not be loaded: 4,562 MiB lack; largest excess: immich-ml",
+        failed,
+        failed,
+    ]
+
+
+def test_while_the_driver_is_silent_nothing_ends(scene):
+    scene.sample(reading(**GROWN), times=2)
+    scene.sample(SILENT, times=2)
+    scene.sample(reading(**GROWN), times=2)
+    assert texts(scene)[1:] == [
+        "immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised",
+        "chat could not be loaded: 4,562 MiB lack; largest excess: immich-ml",
+        "what is held on t4 is unknown: nvidia-smi did not respond within 1 s.",
+        "what is held on t4 is known again",
+    ]
+
+
+def test_a_holder_whose_figure_is_missing_is_not_within_its_promise(scene):
+    scene.sample(reading(**GROWN))
+    scene.sample(reading(**GROWN | {"immich_ml": None}, free=2434))
+    scene.sample(reading(**CALM))
+    codes = [one.code for one in timeline(scene).events if one.name == "immich-ml"]
+    assert codes == [Code.OVER, Code.WITHIN]
+    assert timeline(scene).events[-1].at == BEGAN + 30
+
+
+def test_one_sample_without_room_is_the_end_of_an_engine_and_no_event(scene):
+    scene.sample(reading(**CALM))
+    scene.sample(reading(**CALM, free=2000))
+    scene.sample(reading(**CALM))
+    assert Code.NO_ROOM not in {one.code for one in timeline(scene).events}
+
+
+def test_llama_swap_that_is_silent_ends_no_model(scene):
+    scene.sample(models={"chat": "ready"})
+    scene.sample(models=None)
+    scene.sample(models={"chat": "ready"})
+    assert texts(scene)[1:] == ["chat is loaded", "llama-swap does not answer", "llama-swap answers again"]
+
+
+def test_a_model_that_was_loaded_again_between_two_samples_has_other_processes(scene):
+    scene.sample(reading(chat=6996), models={"chat": "ready"})
+    scene.sample(reading(frigate=1, chat=6996))
+    assert texts(scene)[-1] == "chat was unloaded and loaded again"
+
+
+def test_a_foreign_holder_is_one_beyond_the_reserve(scene):
+    scene.sample(reading(**CALM, xmrig=512))
+    scene.sample(reading(**CALM, xmrig=513))
+    scene.sample(reading(**CALM))
+    assert texts(scene)[1:] == [
+        "xmrig holds 513 MiB, and has no promise on t4",
+        "xmrig holds no more than the reserve of t4",
+    ]
+
+
+def test_a_gap_a_restart_a_clock_that_jumps_and_another_lock_are_events(scene):
+    scene.sample(times=2)
+    scene.now += 3600
+    scene.options["seal"] = "1" * 64
+    scene.restart()
+    scene.sample()
+    scene.now -= 7200
+    scene.sample()
+    found = texts(scene, since=-3600, until=scene.now + 7200)
+    assert found == [
+        "the exporter has started",
+        "nothing was recorded for 60 min before this",
+        "the exporter has started",
+        "the promises are those of another lock (111111111111)",
+        "the clock was set back by 7185 s",
+    ]
+
+
+SAMPLES = st.tuples(
+    st.one_of(
+        st.just(SILENT),
+        st.builds(
+            reading,
+            immich_ml=st.sampled_from([0, 2040, 10726, None]),
+            chat=st.sampled_from([0, 6996, 8000]),
+            xmrig=st.sampled_from([0, 600]),
+            free=st.sampled_from([0, 2000, 12000]),
+        ),
+    ),
+    st.sampled_from([None, {}, {"chat": "ready"}, {"chat": "starting"}]),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(SAMPLES, min_size=1, max_size=12))
+def test_what_has_begun_ends_before_it_begins_again(tmp_path_factory, samples):
+    with closing(Scene(tmp_path_factory.mktemp("recorded") / "records")) as scene:
+        for found, models in samples:
+            scene.sample(found, models=models)
+        active = set()
+        for one in timeline(scene).events:
+            if one.code in PAIRS:
+                assert (one.code, one.name) not in active
+                active.add((one.code, one.name))
+            for begin in (begin for begin, end in PAIRS.items() if end is one.code):
+                active.remove((begin, one.name))
+        assert list(report.rows(timeline(scene)))
+        json.dumps(timeline(scene).as_json())
+
+
+# -- the command ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """The incident, recorded on this machine in 2026-05."""
+    monkeypatch.setenv("CORRAL_STATE", str(tmp_path))
+    monkeypatch.setenv("TZ", "UTC")
+    with closing(Scene(tmp_path / "records")) as scene:
+        incident(scene)
+    return ["timeline", "--catalog", str(tmp_path), "--since", "2026-05-28T20:00+00:00", "--until", "2026-05-28T21:00Z"]
+
+
+def test_the_command_prints_curves_and_rows_and_the_same_for_programs(recorded, capsys):
+    assert main(recorded) == 0
+    printed = capsys.readouterr().out
+    assert "t4: 15,360 MiB\n  free " in printed
+    assert "20:31\t2,434\t8 requests to chat failed: its process ended while it was loaded\n" in printed
+    assert main([*recorded, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["count"] for one in document["events"] if one["event"] == "requests-failed"] == [2, 2, 2, 2]
+    assert {one["event"] for one in document["events"]} <= {str(code) for code in Code}
+    assert len(document["samples"]) == 6
+    held = {one["name"]: one["held"] for one in document["samples"][3]["cards"]["t4"]["held"]}
+    assert held["immich-ml"] == 10726 << 20
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "problem"),
+    [
+        (["--since", "yesterday"], 2, "'yesterday' is no time: 14:00, 2026-11-23T14:00, 90m, 2h or 3d"),
+        (["--since", "25:00"], 2, "'25:00' is no time"),
+        (["--until", "2026-05-28T19:00Z"], 2, "--until must be later than --since."),
+        (["--since", "2026-05-28T20:40Z"], 3, "The last sample is of 2026-05-28 20:32"),
+    ],
+)
+def test_a_time_that_is_none_or_has_no_record_is_refused_with_the_rule(recorded, capsys, options, code, problem):
+    try:
+        found = main([*recorded, *options])
+    except SystemExit as error:
+        found = error.code
+    assert found == code
+    assert problem in capsys.readouterr().err
+
+
+def test_without_a_record_it_names_the_command_that_makes_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CORRAL_STATE", str(tmp_path))
+    assert main(["timeline", "--catalog", str(tmp_path)]) == 3
+    assert "corral exporter" in capsys.readouterr().err
+
+
+def test_a_post_mortem_begins_with_the_headings_that_the_repository_requires(scene, tmp_path):
+    incident(scene)
+    path = post_mortem.write(timeline(scene), tmp_path, "No room for chat!")
+    text = path.read_text()
+    assert path.name == "2026-05-28-no-room-for-chat.md"
+    assert text.startswith("# 2026-05-28: No room for chat!\n")
+    assert tuple(re.findall(r"^## (.+)$", text, re.MULTILINE)) == HEADINGS
+    assert (
+        "\n| time | free MiB | what happened |\n| --- | --- | --- |\n| 20:27 | 4,124 | the exporter has started |\n"
+        in text
+    )
+    with pytest.raises(Refused, match="is there already"):
+        post_mortem.write(timeline(scene), tmp_path, "no room: for CHAT")
+    with pytest.raises(Refused, match="has no letter or digit"):
+        post_mortem.write(timeline(scene), tmp_path, "¡…!")
+
+
+def test_a_name_from_outside_is_no_markup_in_a_post_mortem(scene, tmp_path):
+    scene.sample(reading(**{"<b>|[x](y)`\n## z": 600}))
+    text = post_mortem.write(timeline(scene), tmp_path, "x").read_text()
+    assert r"\<b\>\|\[x\](y)\`�\#\# z holds 600 MiB" in text
+    assert tuple(re.findall(r"^## (.+)$", text, re.MULTILINE)) == HEADINGS
