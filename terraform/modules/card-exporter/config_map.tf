@@ -10,6 +10,7 @@ locals {
     listen               = { host = "0.0.0.0", port = local.port }
     engines              = var.engines
     door                 = merge(var.door, { key_file = "${local._keys}/key" })
+    records              = local._records
     driver_pid_namespace = var.driver_pid_namespace
     seal                 = var.seal
     cards = { for name, card in var.cards : name => {

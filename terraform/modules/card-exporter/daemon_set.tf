@@ -1,8 +1,9 @@
 locals {
-  _user   = 10001
-  _folder = "/opt/corral"
-  _keys   = "${local._folder}/keys"
-  _nodes  = sort(distinct([for card in values(var.cards) : card.node if card.node != null]))
+  _user    = 10001
+  _folder  = "/opt/corral"
+  _keys    = "${local._folder}/keys"
+  _records = "${local._folder}/records"
+  _nodes   = sort(distinct([for card in values(var.cards) : card.node if card.node != null]))
 }
 
 resource "kubernetes_daemon_set_v1" "card_exporter" {
@@ -63,6 +64,34 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
         toleration {
           key      = "nvidia.com/gpu"
           operator = "Exists"
+        }
+
+        init_container { # the kubelet makes the folder as root's; this hands it to the exporter's user, and ends
+          name    = "records"
+          image   = var.image
+          command = ["python3", "-c", "import os; os.chown('${local._records}', ${local._user}, ${local._user})"]
+
+          resources {
+            requests = { cpu = "10m", memory = "16Mi", "ephemeral-storage" = "1Mi" }
+            limits   = { cpu = "500m", memory = "64Mi", "ephemeral-storage" = "1Mi" }
+          }
+
+          security_context {
+            allow_privilege_escalation = false
+            read_only_root_filesystem  = true
+            run_as_non_root            = false
+            run_as_user                = 0
+
+            capabilities {
+              add  = ["CHOWN"]
+              drop = ["ALL"]
+            }
+          }
+
+          volume_mount {
+            name       = "records"
+            mount_path = local._records
+          }
         }
 
         container {
@@ -160,6 +189,11 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
             mount_path = local._keys
             read_only  = true
           }
+
+          volume_mount {
+            name       = "records"
+            mount_path = local._records
+          }
         }
 
         volume {
@@ -175,6 +209,15 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
 
           config_map {
             name = kubernetes_config_map_v1.config.metadata[0].name
+          }
+        }
+
+        volume { # of the node: every apply is a new pod, and what was recorded before it is what explains it
+          name = "records"
+
+          host_path {
+            path = var.records
+            type = "DirectoryOrCreate"
           }
         }
 

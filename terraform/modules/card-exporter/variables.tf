@@ -76,6 +76,18 @@ variable "program" {
   }
 }
 
+variable "records" {
+  description = "The folder on the node, of this exporter alone, in which it records what happens: 64 MiB at most, for more than seven days."
+  type        = string
+  default     = "/var/lib/corral/records"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^(/[A-Za-z0-9_-][A-Za-z0-9._-]*){2,}$", var.records))
+    error_message = "The folder of the records is \"${var.records}\"; it must be an absolute path of a folder of its own, e.g. /var/lib/corral/records."
+  }
+}
+
 variable "runtime_class" {
   description = "The RuntimeClass that brings nvidia-smi into the container. Null: the node's default does."
   type        = string

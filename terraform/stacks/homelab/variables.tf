@@ -6,11 +6,12 @@ variable "allowed_namespaces" {
 }
 
 variable "card_exporter" {
-  description = "The exporter that reports who holds the card; {} is enough. `scraped_from`: who may read it; `alerts`: see module alerts. Null: none."
+  description = "The exporter that reports who holds the card; {} is enough. `scraped_from`: who may read it; `records`: where it records, on the node; `alerts`: see module alerts. Null: none."
   type = object({
     namespace            = optional(string, "corral-exporter")
     scraped_from         = optional(list(string), [])
     driver_pid_namespace = optional(number)
+    records              = optional(string, "/var/lib/corral/records")
     alerts = optional(object({
       labels   = optional(map(string), {})
       runbooks = optional(string, "docs/runbooks")

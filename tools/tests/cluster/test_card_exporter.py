@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -131,6 +132,22 @@ def test_why_names_the_tenant_with_its_pod_until_its_command_has_ended_that(lab,
     assert done.returncode == 0, done.stderr
     healthy = pods.eventually(lambda: why(lab), lambda verdict: verdict["class"] == "healthy")
     assert "for a reason that no longer holds: send the request again." in " ".join(healthy["evidence"])
+
+
+def test_the_timeline_has_what_happened_before_the_exporters_pod_was_another(lab, tenant, exporter):
+    kubectl(lab, "rollout", "restart", "daemonset/card-exporter")
+    wait_for_exporter(lab)
+
+    def events():
+        words = ("timeline", "--since", "1h", "--context", lab.cluster.context, "--json")
+        return [one["text"] for one in json.loads(lab.corral(*words).stdout)["events"]]
+
+    found = pods.eventually(events, lambda found: found.count("the exporter has started") > 2)
+    over = found.index("immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised")
+    assert "the exporter has started" in found[over:]
+    path = lab.corral("timeline", "--context", lab.cluster.context, "--post-mortem", "immich-ml took the card").stdout
+    text = Path(path.strip()).read_text()
+    assert "immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised" in text
 
 
 def test_it_reads_llama_swap_through_the_door_and_loads_no_model(lab, exporter):

@@ -25,6 +25,8 @@ from corral.exporter.__main__ import NodeCards
 from corral.exporter.config import read_config
 from corral.exporter.errors import Misconfigured, PodsUnknown
 from corral.exporter.pods import Pod
+from corral.timeline import recording
+from tests.support.engine_process import wait_for
 from tests.support.fake_nvidia_smi import UUID, install, install_script
 
 MIB = 1 << 20
@@ -34,6 +36,7 @@ CONFIG = {
     "listen": {"host": "127.0.0.1", "port": 0},
     "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
     "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/nowhere/key"},
+    "records": "/nowhere/records",
     "driver_pid_namespace": None,
     "seal": "0" * 64,
     "cards": {
@@ -69,13 +72,14 @@ def started(tmp_path):
     for file in Path(package.__file__).parent.glob("*.py"):
         shutil.copy(file, code / "exporter")
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIG | {"driver_pid_namespace": driver.pid_namespace()}))
+    changed = {"driver_pid_namespace": driver.pid_namespace(), "records": str(tmp_path / "records")}
+    config.write_text(json.dumps(CONFIG | changed))
 
     def start(*, hanging=False):
-        text = (code / "exporter" / "driver.py").read_text()
+        text = Path(driver.__file__).read_text()
         assert text.count("\nLIMIT_S = 1.0\n") == 1
-        if not hanging:
-            (code / "exporter" / "driver.py").write_text(text.replace("\nLIMIT_S = 1.0\n", "\nLIMIT_S = 60.0\n"))
+        unhurried = text.replace("\nLIMIT_S = 1.0\n", "\nLIMIT_S = 60.0\n")
+        (code / "exporter" / "driver.py").write_text(text if hanging else unhurried)
         process = subprocess.Popen(
             [sys.executable, "-S", "-s", "-W", "error", "-m", "exporter", str(config)],
             cwd=code,
@@ -86,6 +90,7 @@ def started(tmp_path):
         processes.append(process)
         return f"http://127.0.0.1:{process.stdout.readline().split()[-1]}"
 
+    start.kill = lambda: (processes[-1].kill(), processes.pop().communicate())
     yield start
     for process in processes:
         process.send_signal(signal.SIGTERM)
@@ -117,6 +122,25 @@ def test_it_runs_on_a_bare_python_and_tells_programs_and_prometheus_the_same(sta
     assert found["corral_held_bytes", "t4", "python3", "process"] == 10726 * MIB
     assert found["corral_card_used_bytes", "t4"] == card["driver"]["used"] == 13150 * MIB
     assert found["corral_llama_swap_up",] == 0  # without a key none is read
+
+
+def test_what_it_recorded_is_served_and_survives_a_kill(started, tmp_path):
+    install(tmp_path, f"{UUID}, Tesla T4, {os.getpid()}, 10726, /usr/bin/python3\n")
+
+    def moments(address, starts):
+        def found():
+            return recording.read(get(address, "/records?since=0")[1].encode().splitlines()).moments
+
+        return wait_for(
+            lambda: (every := found()) and sum(one.is_start for one in every) == starts and every, what="a sample"
+        )
+
+    (first,) = moments(address := started(), 1)
+    assert get(address, "/records")[0] == get(address, "/records?since=now")[0] == 400
+    assert get(address, f"/records?since={first.at + 60:.0f}")[1].count("\n") == 2
+    started.kill()
+    again = moments(started(), 2)
+    assert [row.held for one in again for row in one.accounts[0].rows if row.kind == "process"] == [10726 * MIB] * 2
 
 
 def test_without_the_api_server_the_card_is_known_and_no_tenant_holds_0(started, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 from urllib.request import urlopen
 
@@ -28,7 +27,7 @@ def test_a_signal_that_comes_before_it_waits_for_one_ends_it(number):
             answers.append(answer.read())
         signal.raise_signal(number)
 
-    serve_until_signal(("127.0.0.1", 0), NoMetrics(), dict, announce, contextlib.nullcontext())
+    serve_until_signal(("127.0.0.1", 0), NoMetrics(), dict, announce, ())
 
     assert answers == [b"OK\n"]
     assert (signal.getsignal(number), signal.pthread_sigmask(signal.SIG_BLOCK, [])) == (handler, mask)

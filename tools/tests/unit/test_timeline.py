@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corral import paths
 from corral.cli.main import main
 from corral.errors import Refused
 from corral.timeline import post_mortem, recording, report
@@ -218,10 +219,10 @@ def test_what_has_begun_ends_before_it_begins_again(tmp_path_factory, samples):
 def recorded(tmp_path, monkeypatch):
     """The incident, recorded on this machine in 2026-05."""
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path))
-    monkeypatch.setenv("TZ", "UTC")
     with closing(Scene(tmp_path / "records")) as scene:
         incident(scene)
-    return ["timeline", "--catalog", str(tmp_path), "--since", "2026-05-28T20:00+00:00", "--until", "2026-05-28T21:00Z"]
+    times = ["--since", "2026-05-28T20:00+00:00", "--until", "2026-05-28T21:00Z", "--utc"]
+    return ["timeline", "--catalog", str(tmp_path), *times]
 
 
 def test_the_command_prints_curves_and_rows_and_the_same_for_programs(recorded, capsys):
@@ -236,6 +237,16 @@ def test_the_command_prints_curves_and_rows_and_the_same_for_programs(recorded, 
     assert len(document["samples"]) == 6
     held = {one["name"]: one["held"] for one in document["samples"][3]["cards"]["t4"]["held"]}
     assert held["immich-ml"] == 10726 << 20
+
+
+def test_the_command_begins_a_post_mortem_in_utc_and_prints_its_path(recorded, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "REPOSITORY", tmp_path)
+    (tmp_path / "post-mortems").mkdir()
+    assert main([*recorded, "--post-mortem", "No room"]) == 0
+    path = tmp_path / "post-mortems" / "2026-05-28-no-room.md"
+    assert capsys.readouterr().out == f"{path}\n"
+    assert "Times are UTC." in path.read_text()
+    assert main([*recorded, "--post-mortem", "No room"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -179,3 +179,36 @@ run "a_folder_without_the_program_is_refused" {
 
   expect_failures = [var.program]
 }
+
+run "it_records_on_the_node_in_a_folder_that_one_container_hands_over" {
+  command = plan
+
+  assert {
+    condition = [for volume in kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].volume :
+      [volume.host_path[0].path, volume.host_path[0].type] if length(volume.host_path) > 0
+    ] == [["/var/lib/corral/records", "DirectoryOrCreate"]]
+    error_message = "It must have this folder of the node, and no other."
+  }
+
+  assert {
+    condition = [for one in kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].init_container : {
+      may = one.security_context[0].capabilities[0].add, mounts = [for mount in one.volume_mount : mount.name]
+    }] == [{ may = tolist(["CHOWN"]), mounts = ["records"] }]
+    error_message = "Only the container that hands the folder over may have a capability, and it must have nothing else."
+  }
+
+  assert {
+    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).records == "/opt/corral/records"
+    error_message = "The exporter must write where the folder is mounted."
+  }
+}
+
+run "a_folder_of_the_system_is_refused_for_the_records" {
+  command = plan
+
+  variables {
+    records = "/etc"
+  }
+
+  expect_failures = [var.records]
+}

@@ -63,7 +63,7 @@ def watched(cluster: Cluster, folder: Path) -> Iterator[Homelab]:
         )
         (lab.catalog / "models" / "tiny-text.yaml").unlink()
         lab.lock()
-        lab.set(card_exporter={"namespace": EXPORTERS})
+        set_exporter(lab)
         for namespace in (EXPORTERS, TENANTS):
             pods.wait_until_left(cluster, namespace)
         try:
@@ -75,6 +75,11 @@ def watched(cluster: Cluster, folder: Path) -> Iterator[Homelab]:
                 pods.leave(cluster, namespace)
             for kind in ("clusterrole", "clusterrolebinding"):
                 lab.run("kubectl", "delete", kind, f"{EXPORTERS}-card-exporter", "--ignore-not-found")
+
+
+def set_exporter(lab: Homelab, **options: int) -> None:
+    """Let the next apply install the exporter, with its records beside the lab: several labs share this machine."""
+    lab.set(card_exporter={"namespace": EXPORTERS, "records": str(lab.clone.parent / "records")} | options)
 
 
 def _without_haste(driver: Path) -> None:
@@ -161,7 +166,7 @@ def install_driver(lab: Homelab) -> None:
     """Give the exporter the stand-in, and take the node's own pids for the driver's."""
     wait_for_exporter(lab)
     number = kubectl(lab, "exec", "daemonset/card-exporter", "--", "stat", "-L", "-c", "%i", "/proc/self/ns/pid")
-    lab.set(card_exporter={"namespace": EXPORTERS, "driver_pid_namespace": int(number)})
+    set_exporter(lab, driver_pid_namespace=int(number))
     lab.apply()
     core = client.CoreV1Api(lab.cluster.api)
     core.create_namespaced_config_map(EXPORTERS, {"metadata": {"name": "stand-in"}, "data": {"nvidia-smi": STAND_IN}})
