@@ -116,6 +116,7 @@ def prepare(folder: Path, pods: int) -> tuple[str, ...]:
         "listen": {"host": "127.0.0.1", "port": 0},
         "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
         "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/nowhere/key"},
+        "records": str(folder / "records"),
         "driver_pid_namespace": driver.pid_namespace(),
         "seal": "0" * 64,
         "cards": {

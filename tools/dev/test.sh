@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.." || exit
 
 # shellcheck source=tools/dev/debian_packages.sh
 source tools/dev/debian_packages.sh
-mapfile -t packages < <(lacking busybox=busybox-static curl=curl)
+mapfile -t packages < <(lacking busybox=busybox-static chromium=chromium curl=curl)
 [ "${INSTALL:-}" != 1 ] || bring test "make test" "${packages[@]}"
 tools/setup.sh terraform || exit # corral's own Terraform is tested even where another is on PATH
 

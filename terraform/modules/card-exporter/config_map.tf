@@ -39,7 +39,7 @@ resource "kubernetes_config_map_v1" "program" {
     labels    = local.labels
   }
 
-  data        = { for path in fileset(local._program, "[^.]*.py") : path => file("${local._program}/${path}") }
+  data        = { for path in fileset(local._program, "{[^.]*.py,page.html}") : path => file("${local._program}/${path}") }
   binary_data = { (local._wheel) = filebase64("${path.module}/${local._wheel}") }
 }
 

@@ -6,7 +6,9 @@ is unknown has no figure.  docs/metrics.md has every metric.  The promises are t
 
 A sample every 15 s is recorded, 64 MiB at most, which is more than seven days: `corral timeline` prints it.
 
-It listens on this machine alone, unless --listen names another address: the metrics have no key in front of them.
+The page at / shows the account of the cards live, the last hour of each holder, models and failed requests.
+
+It listens on this machine alone, unless --listen names another address: there is no key in front of it.
 
 examples:
   corral exporter --once                print the metrics of this moment
@@ -17,6 +19,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
 from corral import output, paths
@@ -77,12 +80,13 @@ def run(args: argparse.Namespace) -> int:
         read=lambda: local.reading(state),
         find_llama_swap=lambda: _llama_swap(state),
     )
-    address = f"http://{args.listen}:{args.port}/metrics   Stop it: Ctrl-C"
+    root = f"http://{args.listen}:{args.port}"
+    address = f"{root}/metrics for Prometheus, {root}/ for a browser   Stop it: Ctrl-C"
     try:
         serve_until_signal(
             (args.listen, args.port),
             exporter,
-            lambda: {"cards": [one.as_json() for one in accounts()]},
+            lambda: {"at": time.time(), "cards": [one.as_json() for one in accounts()]},
             lambda _port: output.info(address),
             beside=(probes.running(), recorder.running()),
             records=paths.records_dir(),

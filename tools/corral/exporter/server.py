@@ -1,19 +1,22 @@
 """Serves metrics, and the account of the cards as JSON, over HTTP, without a password: no answer has a secret.
 
-/metrics      for Prometheus
+/             a page for people, which reads the next two
 /card.json    for `corral card`
 /records      for `corral timeline`: what the recorder has from ?since=SECONDS (since 1970) on, as JSON lines
+/metrics      for Prometheus
 /health       200 while it runs, whatever the driver does
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,8 +29,11 @@ from prometheus_client.registry import Collector
 
 from . import recorder
 
+PAGE = Path(__file__).with_name("page.html")
+_PATHS = b"There is /, /card.json, /records, /metrics and /health.\n"
 _AT_ONCE = 8
 _ENDS = (signal.SIGINT, signal.SIGTERM)
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 _CLIENT_S = 10.0  # for a request to arrive, and for its answer to be taken
 
 
@@ -42,6 +48,7 @@ class Server(ThreadingHTTPServer):
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(exporter)
+        self.page = _page()
         self.cards = cards
         self.records = records
         self.free = threading.BoundedSemaphore(_AT_ONCE)
@@ -57,8 +64,13 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         if path == "/health":
             self._answer(HTTPStatus.OK, "text/plain", b"OK\n")
+        elif path == "/":
+            page, policy = self.server.page
+            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page, {"Content-Security-Policy": policy})
         elif path not in ("/metrics", "/card.json", "/records"):
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"There is /metrics, /card.json, /records and /health.\n")
+            self._answer(
+                HTTPStatus.NOT_FOUND, "text/plain", b"There is /, /card.json, /records, /metrics and /health.\n"
+            )
         elif not self.server.free.acquire(blocking=False):
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"Too many requests at once.\n")
         else:
@@ -90,19 +102,30 @@ class _Handler(BaseHTTPRequestHandler):
             for stream, size in zip(streams, sizes, strict=True):
                 self.wfile.write(stream.read(size))
 
-    def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-        self._begin(status, kind, len(body))
+    def _answer(self, status: HTTPStatus, kind: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self._begin(status, kind, len(body), headers)
         self.wfile.write(body)
 
-    def _begin(self, status: HTTPStatus, kind: str, length: int) -> None:
+    def _begin(self, status: HTTPStatus, kind: str, length: int, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(length))
-        self.send_header("X-Content-Type-Options", "nosniff")
+        own = {"Content-Type": kind, "Content-Length": str(length)}
+        for name, value in {**_HEADERS, **own, **(headers or {})}.items():
+            self.send_header(name, value)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
         """Scrapes are not worth a line."""
+
+
+def _page() -> tuple[bytes, str]:
+    """The page, and the policy by which a browser runs its own script and style, and loads from here alone."""
+    page = PAGE.read_bytes()
+    hashes = {
+        name: base64.b64encode(hashlib.sha256(re.findall(rb"<%b>(.*?)</%b>" % (tag, tag), page, re.DOTALL)[0]).digest())
+        for name, tag in (("script-src", b"script"), ("style-src", b"style"))
+    }
+    own = "; ".join(f"{name} 'sha256-{digest.decode()}'" for name, digest in hashes.items())
+    return page, f"default-src 'none'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; {own}"
 
 
 @contextmanager

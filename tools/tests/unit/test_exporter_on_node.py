@@ -69,8 +69,9 @@ def started(tmp_path):
     """Starts the program, which waits for the driver without haste where that answers; gives its address."""
     code, processes = tmp_path / "code", []
     (code / "exporter").mkdir(parents=True)
-    for file in Path(package.__file__).parent.glob("*.py"):
-        shutil.copy(file, code / "exporter")
+    for file in Path(package.__file__).parent.iterdir():
+        if file.suffix in (".py", ".html"):
+            shutil.copy(file, code / "exporter")
     config = tmp_path / "config.json"
     changed = {"driver_pid_namespace": driver.pid_namespace(), "records": str(tmp_path / "records")}
     config.write_text(json.dumps(CONFIG | changed))

@@ -61,7 +61,7 @@ run "it_runs_from_its_bare_files_and_one_wheel" {
   command = plan
 
   assert {
-    condition     = keys(kubernetes_config_map_v1.program.data) == sort(fileset("../../../tools/corral/exporter", "[^.]*.py")) && contains(keys(kubernetes_config_map_v1.program.data), "__main__.py")
+    condition     = keys(kubernetes_config_map_v1.program.data) == sort(fileset("../../../tools/corral/exporter", "{[^.]*.py,page.html}")) && contains(keys(kubernetes_config_map_v1.program.data), "__main__.py")
     error_message = "The exporter's files must be there, all of them and no other."
   }
 

@@ -1,0 +1,229 @@
+"""The exporter's page in a real browser: what it shows of an incident, to whom, and what it loads."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import zlib
+from contextlib import asynccontextmanager, closing
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.registry import Collector
+
+from corral.exporter import account
+from corral.exporter.server import serving
+from tests.support.browser import browser
+from tests.support.recorded import PROMISES, SILENT, Scene, reading, request
+
+CALM = {"immich_ml": 2040, "frigate": 1900}
+GROWN = CALM | {"immich_ml": 10726}
+FAILED = request(500, load_failure="process-ended")
+SHOWN = "document.querySelectorAll('article').length && document.querySelectorAll('#served h2').length"
+pytestmark = pytest.mark.timeout(180)
+
+
+class NoMetrics(Collector):
+    def collect(self):
+        return []
+
+
+@pytest.fixture
+def scene(tmp_path):
+    with closing(Scene(tmp_path / "records")) as found:
+        found.now = time.time() - 3000
+        yield found
+
+
+def incident(scene):
+    """2026-06-02: the model answers, is unloaded, a tenant grows, and the next loads fail."""
+    scene.sample(reading(chat=6996, **CALM), models={"chat": "ready"}, times=60)
+    scene.sample(reading(**CALM), models={}, times=20)
+    for mib in range(2040, 10726, 400):
+        scene.sample(reading(**CALM | {"immich_ml": mib}))
+    scene.sample(reading(**GROWN), times=8)
+    scene.sample(times=8, requests=[FAILED, FAILED])
+
+
+@asynccontextmanager
+async def shown(scene, folder, **options):
+    """The page of an exporter that has recorded *scene*, and its server."""
+
+    def cards():
+        return {"at": time.time(), "cards": [one.as_json() for one in account.of(PROMISES, scene.reading)]}
+
+    with serving(("127.0.0.1", 0), NoMetrics(), cards, scene.folder) as server:
+        async with browser(folder / "browser") as page:
+            await page.open(f"http://127.0.0.1:{server.server_port}/", **options)
+            await page.wait_for(SHOWN)
+            yield page, server
+
+
+def in_page(scene, folder, act, **options):
+    """What *act* gives for the page and its server."""
+
+    async def run():
+        async with shown(scene, folder, **options) as (page, server):
+            return await act(page, server)
+
+    return asyncio.run(run())
+
+
+async def text(page):
+    return await page.evaluate("document.body.innerText")
+
+
+def test_the_incident_is_on_the_page_holder_model_and_failed_requests(scene, tmp_path):
+    incident(scene)
+
+    async def act(page, _server):
+        curves = await page.names("image")
+        return await text(page), await page.evaluate("document.querySelectorAll('tbody tr').length"), curves
+
+    words, rows, images = in_page(scene, tmp_path, act)
+    assert "2,434 MiB free now; immich-ml holds 8,626 MiB more than its promise" in words
+    assert "cannot be loaded: 4,562 MiB short" in words
+    assert "None is loaded." in words
+    assert re.search(r"chat\s+8\s+its process ended while it was loaded", words)
+    assert rows > 5
+    assert "last hour: 2,040 to 10,726 MiB, at most 10,726" in images
+    assert "held now: immich-ml 10,726 MiB, frigate 1,900 MiB, not attributed 300 MiB, free 2,434 MiB" in images
+
+
+def test_it_follows_the_exporter_and_states_when_that_is_gone(scene, tmp_path):
+    scene.sample(reading(**CALM))
+
+    async def act(page, server):
+        scene.reading = reading(**GROWN)
+        await page.wait_for("document.body.innerText.includes('10,726')")
+        server.shutdown()
+        server.server_close()
+        await page.wait_for("document.getElementById('status').textContent.startsWith('The exporter gives no answer')")
+        return await text(page)
+
+    assert "10,726" in in_page(scene, tmp_path, act)
+
+
+def test_what_is_unknown_is_shown_as_that(scene, tmp_path):
+    scene.sample(SILENT, models=None)
+
+    async def act(page, _server):
+        return await text(page)
+
+    words = in_page(scene, tmp_path, act)
+    assert "what is free is unknown" in words
+    assert "nvidia-smi did not respond within 1 s." in words
+    assert "llama-swap does not answer." in words
+    assert re.search(r"immich-ml\s+\?\s+2,100", words)
+
+
+def test_a_name_from_outside_is_text_and_nothing_comes_from_another_place(scene, tmp_path):
+    name = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
+    scene.sample(reading(**{name: 600}))
+
+    async def act(page, server):
+        requests = {one["request"]["url"] for one in page.of("Network.requestWillBeSent")}
+        root = f"http://127.0.0.1:{server.server_port}/"
+        problems = [one["entry"]["text"] for one in page.of("Log.entryAdded") if "favicon" not in str(one)]
+        return (
+            await text(page),
+            await page.evaluate("document.title"),
+            {one.removeprefix(root) for one in requests},
+            problems,
+        )
+
+    words, title, requests, problems = in_page(scene, tmp_path, act)
+    assert name in words
+    assert title == "corral: who holds the card"
+    assert {one.partition("?")[0] for one in requests} <= {"", "card.json", "records", "favicon.ico"}
+    assert problems == []
+
+
+def test_a_script_that_was_put_into_the_page_does_not_run(scene, tmp_path):
+    scene.sample()
+
+    async def act(page, _server):
+        await page.evaluate(
+            "document.body.append(Object.assign(document.createElement('script'), {text: 'taken = 1'}))"
+        )
+        return await page.evaluate("typeof taken"), str(page.of("Log.entryAdded"))
+
+    kind, log = in_page(scene, tmp_path, act)
+    assert kind == "undefined"
+    assert "Content Security Policy" in log
+
+
+def test_on_a_phone_the_page_is_no_wider_than_the_window(scene, tmp_path):
+    incident(scene)
+
+    async def act(page, _server):
+        return await page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+
+    assert in_page(scene, tmp_path, act, width=360, height=740) == [360, 360]
+
+
+@pytest.mark.parametrize(("scheme", "background"), [("light", (255, 255, 255)), ("dark", (22, 24, 28))])
+def test_it_is_as_dark_as_its_reader_wishes_and_text_has_contrast(scene, tmp_path, scheme, background):
+    incident(scene)
+
+    async def act(page, _server):
+        colours = (
+            "['body', '.bad', '.dim', '.remark'].map((one) => getComputedStyle(document.querySelector(one)).color)"
+        )
+        return await page.picture(), await page.evaluate(colours)
+
+    picture, colours = in_page(scene, tmp_path, act, scheme=scheme)
+    assert first_pixel(picture) == background
+    for colour in colours:
+        found = tuple(map(int, re.findall(r"\d+", colour)[:3]))
+        assert contrast(found, background) >= 4.5, (colour, background)
+
+
+def test_a_screen_reader_has_each_table_with_its_headings(scene, tmp_path):
+    incident(scene)
+
+    async def act(page, _server):
+        return {role: await page.names(role) for role in ("table", "columnheader", "rowheader", "heading")}
+
+    found = in_page(scene, tmp_path, act)
+    assert sorted(found["table"]) == ["Failed requests", "Holders of t4"]
+    assert "held MiB" in found["columnheader"]
+    assert any("immich-ml" in one for one in found["rowheader"])
+    assert sorted(found["heading"]) == ["Failed requests of the last hour", "Models", "t4: 15,360 MiB"]
+
+
+def test_the_page_is_never_stored_nor_framed(scene):
+    scene.sample()
+    with (
+        serving(("127.0.0.1", 0), NoMetrics(), dict, scene.folder) as server,
+        urlopen(f"http://127.0.0.1:{server.server_port}/") as answer,
+    ):
+        headers = answer.headers
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def first_pixel(picture):
+    """Red, green and blue of the first pixel of a PNG: no filter changes it (https://www.w3.org/TR/png-3/#9Filters)."""
+    data, at = b"", 8
+    while at < len(picture):
+        size, kind = int.from_bytes(picture[at : at + 4]), picture[at + 4 : at + 8]
+        data += picture[at + 8 : at + 8 + size] if kind == b"IDAT" else b""
+        at += size + 12
+    return tuple(zlib.decompress(data)[1:4])
+
+
+def contrast(one, other):
+    """The ratio of two colours (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
+
+    def luminance(colour):
+        parts = [value / 255 for value in colour]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
