@@ -33,6 +33,16 @@ locals {
   _model_cards  = "label_replace(1 + 0 * ${local._model_seats}, \"model\", \"$1\", \"holder\", \"(.+)\")"
   _loads_fail   = "sum by (card, model, reason) (${local._failed_loads} * on (instance, model) group_left (card) ${local._model_cards})"
 
+  _refused = "sum by (instance, model) (increase(corral_requests_total{code=\"429\"}[2m]))"
+  _queue   = "sum by (card, model) (${local._refused} * on (instance, model) group_left (card) ${local._model_cards})"
+
+  # The part of ten minutes in which a model was being loaded.  One model that takes long is no thrash, nor is one minute's record.
+  _starting  = "corral_model_state{state=\"starting\"}"
+  _recorded  = "(count_over_time(max by (instance) (corral_llama_swap_up)[10m:15s]) >= 20)"
+  _loading   = "sum_over_time(max by (instance) (${local._starting})[10m:15s]) / on (instance) ${local._recorded}"
+  _alternate = "count by (instance) (count by (instance, model) (count_over_time(${local._starting}[10m]))) > 1"
+  _thrash    = "max by (card) (${local._of_card} ((${local._loading} > 0.5) and on (instance) ${local._alternate}))"
+
   # Every scrape asks an engine for its figures, and every five minutes for an answer.
   _not_well = "(min by (instance, model) ({__name__=~\"corral_engine_up|corral_probe_success\"}) == 0)"
   _hung     = "max by (card, model) (${local._not_well} + on (instance, model) group_left (card) ${local._model_cards})"
@@ -122,13 +132,37 @@ locals {
     {
       alert           = "CorralLoadsFail"
       expr            = "${local._loads_fail} > 0"
-      for             = "0s"
+      for             = "1m" # CorralNoRoomForModel, which inhibits it, needs two readings
       keep_firing_for = "0s" # the expression looks back for five minutes
       labels          = { severity = "warning" }
       annotations = {
         summary     = "Loads of the model {{ $labels.model }} fail: {{ $labels.reason }}."
         description = "Its requests were refused with status 503 within the last five minutes. `corral why {{ $labels.model }}` has the reason."
         runbook_url = "${var.runbooks}/model-fails-to-load.md"
+      }
+    },
+    {
+      alert           = "CorralQueueFull"
+      expr            = "${local._queue} > 0"
+      for             = "3m" # longer than it looks back: one burst of requests is no alert
+      keep_firing_for = "0s"
+      labels          = { severity = "warning" }
+      annotations = {
+        summary     = "Requests for the model {{ $labels.model }} are refused: it has as many as it accepts."
+        description = "Clients get status 429 and must try again. `corral why {{ $labels.model }}` has the number that it accepts, and those under way."
+        runbook_url = "${var.runbooks}/queue-full.md"
+      }
+    },
+    {
+      alert           = "CorralThrash"
+      expr            = local._thrash
+      for             = "0s" # the expression looks back for ten minutes
+      keep_firing_for = "0s"
+      labels          = { severity = "warning" }
+      annotations = {
+        summary     = "Models of the card {{ $labels.card }} were being loaded for {{ $value | humanizePercentage }} of the last ten minutes."
+        description = "Requests for models that take turns unload each other's. `corral timeline --since 30m` has which."
+        runbook_url = "${var.runbooks}/thrash.md"
       }
     },
     {

@@ -134,9 +134,10 @@ class Served:
     def write(self, families: Families) -> None:
         """All sums."""
         families.add("corral_missed_requests", (), self._missed)
-        for (model, code), count in sorted(self._codes.items()):
+        # From 0 on, where an alert looks: the increase to a first value is none.
+        codes = dict.fromkeys(((model, "429") for model in self._models), 0)
+        for (model, code), count in sorted((codes | self._codes).items()):
             families.add("corral_requests", (model, code), count)
-        # From 0 on: the increase to a first value is none.
         loads = {(model, reason): 0 for model in self._models for reason in llama_swap.LOAD_FAILURES}
         for labels, count in sorted((loads | self._failed_loads).items()):
             families.add("corral_failed_loads", labels, count)

@@ -115,7 +115,7 @@ def promtool(folder, document):
 
 def _document(rules, timeline, expected, more):
     pack = {rule["alert"]: rule for rule in yaml.safe_load(rules.read_text())["groups"][0]["rules"]}
-    assert len(pack) == 9
+    assert len(pack) == 11
     return {
         "rule_files": [str(rules)],
         "evaluation_interval": f"{TICK_S}s",
@@ -144,7 +144,8 @@ def _filled(rule, one):
     """The annotations of *rule* for labels and a value in words."""
     labels, value = one
     words = {f"{{{{ $labels.{name} }}}}": text for name, text in labels.items()} | {
-        "{{ $value | humanize1024 }}": value
+        "{{ $value | humanize1024 }}": value,
+        "{{ $value | humanizePercentage }}": value,
     }
     return {
         key: re.sub("|".join(map(re.escape, words)), lambda found: words[found[0]], text)
@@ -270,7 +271,7 @@ def test_a_load_that_fails_is_an_alert_for_five_minutes(alerts):
     series = {"series": f"corral_failed_loads_total{{{labels}}}", "values": "0x8 1x40"}
     other = {"series": 'corral_failed_loads_total{model="vision",reason="timeout"}', "values": "3x50"}
     firing = {"CorralLoadsFail": [({"card": "t4"} | failed, "")]}
-    alerts([reading()] * 50, {120: {}, 135: firing, 420: firing, 450: {}}, series, other)
+    alerts([reading()] * 50, {180: {}, 195: firing, 420: firing, 450: {}}, series, other)
 
 
 def test_a_load_that_fails_elsewhere_is_no_alert_of_this_card(alerts):
@@ -279,6 +280,38 @@ def test_a_load_that_fails_elsewhere_is_no_alert_of_this_card(alerts):
     series = {"series": f"corral_failed_loads_total{{{labels}}}", "values": "0x8 9x40"}
     other = {"series": 'corral_llama_swap_up{instance="laptop:9460"}', "values": "0x50"}
     alerts([reading()] * 50, none_at(range(0, 750, 60)), series, other)
+
+
+def test_requests_that_are_refused_for_three_minutes_are_an_alert_and_one_burst_is_none(alerts):
+    def refused(model, values):
+        return {"series": f'corral_requests_total{{model="{model}",code="429"}}', "values": values}
+
+    more = (refused("chat", "0x4 1+1x20 21x20"), refused("vision", "0x4 30x40"), refused("embed", "9x40"))
+    firing = {"CorralQueueFull": [({"card": "t4", "model": "chat"}, "")]}
+    alerts([reading()] * 45, {240: {}, 255: firing, 450: firing, 540: {}}, *more)
+
+
+UP = {"series": "corral_llama_swap_up", "values": "1x240"}
+
+
+def starting(model, values):
+    """The series of a *model* that is being loaded, whose end Prometheus marks as stale."""
+    return {"series": f'corral_model_state{{model="{model}",state="starting"}}', "values": f"{values} stale"}
+
+
+def test_models_that_are_loaded_for_most_of_ten_minutes_and_take_turns_are_an_alert(alerts):
+    turns = starting("chat", " ".join(["1 1 stale _"] * 12)), starting("vision", " ".join(["_ _ 1 stale"] * 12))
+    first, later = ({"CorralThrash": [({"card": "t4"}, value)]} for value in ("75%", "75.61%"))
+    alerts([reading()] * 100, {270: {}, 285: first, 600: later, 1200: {}}, UP, *turns)
+
+
+def test_one_model_that_takes_long_to_load_is_no_thrash(alerts):
+    alerts([reading()] * 60, none_at(range(0, 900, 60)), UP, starting("chat", "1x60"))
+
+
+def test_loads_of_the_first_minute_are_no_thrash(alerts):
+    models = starting("chat", "1x6"), starting("vision", "1x6")
+    alerts([reading()] * 60, none_at(range(0, 900, 60)), UP | {"values": "1x60"}, *models)
 
 
 @pytest.mark.parametrize("name", ["corral_engine_up", "corral_probe_success"])
@@ -327,7 +360,12 @@ def test_an_hour_with_a_hundred_swaps_is_no_alert(alerts, seed):
         if at in swaps:
             loaded = "vision" if loaded == "chat" else "chat"
     assert len(swaps) == 100
-    alerts(timeline, none_at(range(0, 3600, TICK_S)))
+    states = {name: ["stale"] * 240 for name in ("chat", "vision")}
+    for at in swaps:
+        if generator.random() < 0.4:  # a load of 6 s, and a reading every 15 s
+            states["vision" if at % 2 else "chat"][at] = "1"
+    loads = [starting(name, " ".join(values)) for name, values in states.items()]
+    alerts(timeline, none_at(range(0, 3600, TICK_S)), UP, *loads)
 
 
 MISSING, SILENT_DRIVER, UNKNOWN = "CorralExporterMissing", "CorralDriverSilent", "CorralHolderUnknown"

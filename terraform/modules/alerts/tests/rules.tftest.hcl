@@ -8,7 +8,7 @@ run "every_alert_has_a_runbook_a_severity_and_a_sentence" {
   command = plan
 
   assert {
-    condition = length(yamldecode(output.rules).groups[0].rules) == 9 && alltrue([for rule in yamldecode(output.rules).groups[0].rules :
+    condition = length(yamldecode(output.rules).groups[0].rules) == 11 && alltrue([for rule in yamldecode(output.rules).groups[0].rules :
       fileexists("../../../${rule.annotations.runbook_url}") && contains(["warning", "critical"], rule.labels.severity) && endswith(rule.annotations.summary, ".")
     ])
     error_message = "An alert without a next step is noise."
