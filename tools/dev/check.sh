@@ -47,6 +47,7 @@ step "demo predictions against measurements" "$bin/corral" measure --check --cat
 step "schemas" "$bin/python" tools/dev/schemas.py
 step "engine flags" "$bin/python" tools/dev/engine_flags.py
 step "metrics" "$bin/python" tools/dev/metrics_docs.py
+step "dashboards" "$bin/python" tools/dev/dashboards.py
 step "rendered documents" "$bin/corral" render --check
 step "rendered llama-swap config" "$bin/python" tools/dev/golden_config.py
 step "Ansible: YAML" in_ansible "$bin/yamllint" --strict --config-file .yamllint . .ansible-lint .yamllint

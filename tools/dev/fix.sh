@@ -9,6 +9,7 @@ bin=$PWD/.venv/bin
 "$("$bin/python" tools/dev/terraform_program.py)" fmt -recursive terraform
 "$bin/python" tools/dev/engine_flags.py --write
 "$bin/python" tools/dev/metrics_docs.py --write
+"$bin/python" tools/dev/dashboards.py --write
 "$bin/python" tools/dev/schemas.py --write
 "$bin/corral" render
 "$bin/python" tools/dev/ansible_docs.py --write

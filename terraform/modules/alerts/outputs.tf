@@ -1,3 +1,8 @@
+output "dashboards" {
+  description = "Grafana's dashboards, as YAML of ConfigMaps that its sidecar finds by the label grafana_dashboard: the card, models, an incident."
+  value       = join("---\n", [for one in local.dashboards : yamlencode(one)])
+}
+
 output "inhibit_rules" {
   description = "The `inhibit_rules` of an Alertmanager's configuration, as YAML: without them a dead exporter resolves every other alert."
   value       = yamlencode({ inhibit_rules = local.inhibit_rules })

@@ -18,6 +18,11 @@ output "endpoint" {
   value       = module.llama_swap.endpoint
 }
 
+output "grafana_dashboards" {
+  description = "Dashboards as ConfigMaps for Grafana's sidecar: terraform output -raw grafana_dashboards | kubectl apply -f -. Null without an exporter."
+  value       = one(module.alerts[*].dashboards)
+}
+
 output "http_route" {
   description = "The HTTPRoute of the Gateway that `expose` names: terraform output -raw http_route | kubectl apply -f -. Null without one."
   value       = module.llama_swap.http_route

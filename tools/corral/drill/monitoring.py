@@ -48,10 +48,10 @@ class Notification:
 
 
 class Receiver:
-    """Every notification of the Alertmanager at the URL ``alertmanager``, in order."""
+    """Every notification of the Alertmanager at the URL ``alertmanager``, in order; ``prometheus``: of its source."""
 
     def __init__(self) -> None:
-        self.alertmanager = ""
+        self.alertmanager = self.prometheus = ""
         self.all: list[Notification] = []
         self._changed = threading.Condition()
 
@@ -105,7 +105,9 @@ def monitoring(
             "scrape_configs": [{"job_name": "cards", "static_configs": [{"targets": [target]}]}],
         }
         _write(folder / "prometheus.yml", settings)
-        stack.enter_context(_running(folder / "prometheus", programs.prometheus, f"--storage.tsdb.path={folder}/p"))
+        storage = f"--storage.tsdb.path={folder}/p"
+        address = stack.enter_context(_running(folder / "prometheus", programs.prometheus, storage))
+        receiver.prometheus = f"http://{address}"
         yield receiver
 
 

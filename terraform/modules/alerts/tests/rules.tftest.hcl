@@ -53,6 +53,21 @@ run "the_operators_objects_are_the_same_rules_and_a_scrape" {
   }
 }
 
+run "each_dashboard_is_a_config_map_that_grafanas_sidecar_finds" {
+  command = plan
+
+  assert {
+    condition = { for text in split("---\n", output.dashboards) : yamldecode(text).metadata.name => [
+      yamldecode(text).metadata.labels.grafana_dashboard, [for content in values(yamldecode(text).data) : jsondecode(content).uid]
+      ] } == {
+      corral-dashboard-card     = ["1", ["corral-card"]]
+      corral-dashboard-incident = ["1", ["corral-incident"]]
+      corral-dashboard-models   = ["1", ["corral-models"]]
+    }
+    error_message = "The sidecar reads ConfigMaps with this label."
+  }
+}
+
 run "a_card_that_is_no_name_is_refused" {
   command = plan
 
