@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 _POLL_S = 0.02
+_BEGINNING_S = 1.0  # for a program to begin on a busy machine
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,12 @@ def send(process: Mark, number: signal.Signals) -> bool:
 
 
 def _has(pid: int, marker: Mapping[str, str]) -> bool:
+    """Whether the environment of *pid* has *marker*; while its program begins, the kernel has none of it yet."""
+    deadline = time.monotonic() + _BEGINNING_S
     try:
-        return marker.items() <= psutil.Process(pid).environ().items()
+        while not (found := psutil.Process(pid).environ()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return marker.items() <= found.items()
     except (psutil.Error, OSError):
         return False
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from corral.engine import processes
@@ -91,6 +92,19 @@ def test_a_session_survives_its_leader(spawn):
     left = processes.of_session(mark, MARKER)
     assert [one.pid for one in left] == [child]
     assert processes.end(left, grace_s=2) == []
+
+
+def test_a_member_whose_program_begins_is_found_when_the_kernel_has_its_environment(spawn, monkeypatch):
+    """Stands in for the moment of exec() in which a process has no environment."""
+    leader = spawn("print(flush=True); input()")
+    leader.stdout.readline()
+    mark, environ = processes.mark(leader.pid), psutil.Process.environ
+    answers = iter(({}, {}))
+    monkeypatch.setattr(psutil.Process, "environ", lambda process: next(answers, None) or environ(process))
+    assert processes.of_session(mark, MARKER) == [mark]
+    monkeypatch.setattr(psutil.Process, "environ", lambda _: {})
+    monkeypatch.setattr(processes, "_BEGINNING_S", 0.1)
+    assert processes.of_session(mark, MARKER) == []
 
 
 def test_a_process_older_than_the_leader_is_no_member(spawn):
