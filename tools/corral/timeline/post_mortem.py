@@ -37,7 +37,8 @@ def write(timeline: Timeline, folder: Path, title: str) -> Path:
         columns=report.COLUMNS,
         damaged=timeline.recording.damaged,
     )
-    with files.refuse_unwritable(path, next_step=f"mkdir -p {folder}"):
+    with files.refuse_unwritable(path, next_step="Choose a clone that you may write to"):
+        folder.mkdir(exist_ok=True)
         files.write_atomically(path, text)
     return path
 
