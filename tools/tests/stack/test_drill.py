@@ -1,4 +1,4 @@
-"""`corral drill` plays the incident; here without Prometheus, with which tests/cluster/test_drill_alert.py plays it."""
+"""`corral drill` plays incidents; here without Prometheus, with which tests/cluster/test_drill_alert.py plays them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ import psutil
 import pytest
 
 from corral.cli.main import main
-from corral.drill import incident
+from corral.drill import drills, scene, tenant_grows
 from corral.drill.monitoring import Programs, Receiver
 from corral.drill.stand_in import StandInCard
 from tests.support.demo_stack import demo_stack
 from tests.support.engine_process import free_port
 
+ALERT = "alert CorralNoRoomForModel"
 PORT = ("--port", str(free_port()))
 pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(autouse=True)
 def without_alerts(monkeypatch):
-    monkeypatch.setattr(incident, "installed", lambda: None)
-    monkeypatch.setattr(incident, "_STEP_S", 0.0)
+    monkeypatch.setattr(scene, "installed", lambda: None)
+    monkeypatch.setattr(tenant_grows, "_STEP_S", 0.0)
 
 
 def processes_of(state):
@@ -51,39 +52,84 @@ def test_every_layer_knows_the_tenant_and_nothing_is_left(tmp_path, monkeypatch,
     found = json.loads(out)
     layers = {one["layer"]: one for one in found["layers"]}
     assert found["passed"]
-    assert list(layers) == ["preflight", "exporter", "corral why", "alert"]
+    assert list(layers) == ["preflight", "exporter", "corral why", ALERT]
     assert "6996 MiB" in layers["preflight"]["text"]
     assert layers["corral why"]["text"].startswith("immich-ml (pid ")
     assert layers["exporter"]["text"] == "immich-ml: 8,626 MiB over its promise"
-    assert (layers["alert"]["after_seconds"], layers["alert"]["required"]) == (None, False)
+    assert (layers[ALERT]["after_seconds"], layers[ALERT]["required"]) == (None, False)
     assert "status 503, no-room" in err
     assert processes_of(tmp_path / "state" / "drill") == []
     assert list((tmp_path / "state" / "drill").iterdir()) == [tmp_path / "state" / "drill" / "lock"]
 
 
+KNOWN = {
+    "engine-hangs": {
+        "/health": "status 200: green",
+        "corral why": "is stopped (SIGSTOP); llama-swap reports it as ready.",
+        "corral status": "qwen3-8b hanging ",
+        "exporter": "corral_engine_up 0",
+        "alert CorralEngineHung": None,
+    },
+    "weights-damaged": {
+        "request": "status 503: The model qwen3-8b could not be loaded.",
+        "corral why": "invalid magic characters: 'dama', expected 'GGUF'",
+        "exporter": "corral_failed_loads_total 1",
+        "alert CorralLoadsFail": None,
+        "corral verify --repair": "exit code 0; the next request: status 200",
+    },
+    "exporter-dies": {
+        "alert CorralTenantOverBudget": None,
+        "request": "status 200: qwen3-8b is served as before",
+        "alert CorralExporterMissing": None,
+        "alerts that ended with it": "none",
+    },
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_each_layer_of_the_other_drills_knows_the_fault_and_nothing_is_left(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
+
+    assert main(["drill", name, "--json", *PORT]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert (found["drill"], found["passed"]) == (name, True)
+    assert [one["layer"] for one in found["layers"]] == list(KNOWN[name])
+    for one in found["layers"]:
+        known = KNOWN[name][one["layer"]]
+        assert one["required"] == (one["after_seconds"] is not None) == (known is not None)
+        assert known is None or known in one["text"]
+    assert processes_of(tmp_path / "state" / "drill") == []
+
+
+def test_every_drill_is_tested():
+    assert {"tenant-grows", *KNOWN} == set(drills.DRILLS)
+
+
 def test_a_layer_that_does_not_know_is_an_exit_code_of_1(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(incident, "_WHY_LIMIT_S", 0.0)
+    monkeypatch.setattr(tenant_grows, "_WHY_LIMIT_S", 0.0)
     monkeypatch.setattr(StandInCard, "free_mib", property(lambda _: 9000))  # so the model has room after all
 
     assert main(["drill", *PORT]) == 1
 
     table = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert {row[0] for row in table[1:] if row[1] == "-"} == {"preflight", "corral why", "alert"}
+    assert {row[0] for row in table[1:] if row[1] == "-"} == {"preflight", "corral why", ALERT}
 
 
 def test_an_alert_that_does_not_come_in_time_is_an_exit_code_of_1(tmp_path, monkeypatch, capsys):
     """Stands in for an Alertmanager that stays silent."""
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(incident, "ALERT_GOAL_S", 0.1)
-    monkeypatch.setattr(incident, "installed", lambda: Programs("", ""))
-    monkeypatch.setattr(incident, "render_rules", lambda *_: ("", ""))
-    monkeypatch.setattr(incident, "monitoring", lambda *_, **__: contextlib.nullcontext(Receiver()))
+    monkeypatch.setattr(tenant_grows, "ALERT_GOAL_S", 0.1)
+    monkeypatch.setattr(scene, "installed", lambda: Programs("", ""))
+    monkeypatch.setattr(scene, "render_rules", lambda *_: ("", ""))
+    monkeypatch.setattr(scene, "monitoring", lambda *_, **__: contextlib.nullcontext(Receiver()))
+    monkeypatch.setattr(scene.Scene, "_wait_for_scrape", lambda *_: None)
 
     assert main(["drill", "--json", *PORT]) == 1
 
     layers = json.loads(capsys.readouterr().out)["layers"]
-    assert [one["layer"] for one in layers if one["after_seconds"] is None] == ["alert"]
+    assert [one["layer"] for one in layers if one["after_seconds"] is None] == [ALERT]
     assert (layers[-1]["text"], layers[-1]["required"]) == ("none within 0 s", True)
 
 
@@ -114,10 +160,10 @@ def test_an_end_from_outside_ends_the_programs_of_the_drill(tmp_path):
 
 def test_a_drill_that_was_killed_is_ended_by_the_next(tmp_path, monkeypatch):
     state = tmp_path / "state"
-    monkeypatch.setattr(incident, "play", lambda *_, **__: ())
-    scene = state / "drill" / "scene"
-    with demo_stack(scene):
+    monkeypatch.setattr(drills, "play", lambda *_, **__: ())
+    place = state / "drill" / "scene"
+    with demo_stack(place):
         monkeypatch.setenv("CORRAL_STATE", str(state))
-        assert processes_of(scene)
+        assert processes_of(place)
         assert main(["drill", *PORT]) == 0
-        assert processes_of(scene) == []
+        assert processes_of(place) == []
