@@ -33,15 +33,17 @@ locals {
   _model_cards  = "label_replace(1 + 0 * ${local._model_seats}, \"model\", \"$1\", \"holder\", \"(.+)\")"
   _loads_fail   = "sum by (card, model, reason) (${local._failed_loads} * on (instance, model) group_left (card) ${local._model_cards})"
 
-  _refused = "sum by (instance, model) (increase(corral_requests_total{code=\"429\"}[2m]))"
+  _refused = "sum by (instance, model) (increase(corral_requests_total{code=\"429\"}[1m]))"
   _queue   = "sum by (card, model) (${local._refused} * on (instance, model) group_left (card) ${local._model_cards})"
 
-  # The part of ten minutes in which a model was being loaded.  One model that takes long is no thrash, nor is one minute's record.
-  _starting  = "corral_model_state{state=\"starting\"}"
-  _recorded  = "(count_over_time(max by (instance) (corral_llama_swap_up)[10m:15s]) >= 20)"
-  _loading   = "sum_over_time(max by (instance) (${local._starting})[10m:15s]) / on (instance) ${local._recorded}"
-  _alternate = "count by (instance) (count by (instance, model) (count_over_time(${local._starting}[10m]))) > 1"
-  _thrash    = "max by (card) (${local._of_card} ((${local._loading} > 0.5) and on (instance) ${local._alternate}))"
+  # The part of ten minutes in which a model of the card was being loaded, where at least two of them were loaded again.
+  _is_starting = "corral_model_state{state=\"starting\"}"
+  _starting    = "${local._is_starting} * on (instance, model) group_left (card) ${local._model_cards}"
+  _begins      = "(count_over_time((${local._is_starting} unless ${local._is_starting} offset 15s)[10m:15s]) > 1)"
+  _again       = "count by (card) (count by (card, model) (${local._begins} * on (instance, model) group_left (card) ${local._model_cards})) > 1"
+  _recorded    = "(count_over_time(${local._llama_swap}[10m:15s]) >= 20)"
+  _loading     = "sum_over_time(max by (card) (${local._starting})[10m:15s]) / on (card) ${local._recorded}"
+  _thrash      = "(${local._loading} > 0.5) and on (card) ${local._again}"
 
   # Every scrape asks an engine for its figures, and every five minutes for an answer.
   _not_well = "(min by (instance, model) ({__name__=~\"corral_engine_up|corral_probe_success\"}) == 0)"
@@ -144,7 +146,7 @@ locals {
     {
       alert           = "CorralQueueFull"
       expr            = "${local._queue} > 0"
-      for             = "3m" # longer than it looks back: one burst of requests is no alert
+      for             = "3m" # refused in each minute of them: one burst of requests is no alert
       keep_firing_for = "0s"
       labels          = { severity = "warning" }
       annotations = {

@@ -67,9 +67,14 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
         }
 
         init_container { # the kubelet makes the folder as root's; this hands it to the exporter's user, and ends
-          name    = "records"
-          image   = var.image
-          command = ["python3", "-c", "import os; os.chown('${local._records}', ${local._user}, ${local._user})"]
+          name  = "records"
+          image = var.image
+          command = ["python3", "-c", <<-EOT
+            import os, sys
+            strange = [name for name in os.listdir("${local._records}") if not name.endswith(".jsonl")]
+            sys.exit(f"${var.records} has {strange[0]}: it is no folder of records") if strange else os.chown("${local._records}", ${local._user}, ${local._user})
+          EOT
+          ]
 
           resources {
             requests = { cpu = "10m", memory = "16Mi", "ephemeral-storage" = "1Mi" }

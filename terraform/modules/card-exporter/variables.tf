@@ -83,8 +83,8 @@ variable "records" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^(/[A-Za-z0-9_-][A-Za-z0-9._-]*){2,}$", var.records))
-    error_message = "The folder of the records is \"${var.records}\"; it must be an absolute path of a folder of its own, e.g. /var/lib/corral/records."
+    condition     = can(regex("^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/corral[A-Za-z0-9_-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$", var.records))
+    error_message = "The folder of the records is \"${var.records}\"; it must be an absolute path with a folder of corral's in it, e.g. /var/lib/corral/records: it becomes the exporter's."
   }
 }
 

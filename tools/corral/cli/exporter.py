@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
             lambda: {"at": time.time(), "cards": [one.as_json() for one in accounts()]},
             lambda _port: output.info(address),
             beside=(probes.running(), recorder.running()),
-            records=paths.records_dir(),
+            recorder=recorder,
         )
     except OSError as error:
         message = f"{args.listen}:{args.port} cannot be listened on: {error.strerror or error}."

@@ -23,7 +23,9 @@ examples:
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if until <= args.since:
         raise Refused("--until must be later than --since.", next_step="corral timeline --since 2h --until 1h")
     found = recording.read(_lines(args))
-    zone = UTC if args.utc or args.post_mortem else None
+    zone = UTC if args.utc or args.post_mortem is not None else None
     timeline = report.Timeline(found, args.since, until, zone)
     if found.damaged:
         output.warn(f"{found.damaged} lines of the recording are damaged, and left out.")
@@ -62,13 +64,14 @@ def run(args: argparse.Namespace) -> int:
         last = found.moments[-1].at if found.moments else None
         when = f" The last sample is of {timeline.time(last, form='%Y-%m-%d %H:%M')}." if last else ""
         raise CannotRun(f"{message}{when}", next_step="corral timeline --since 7d, or see that corral exporter runs")
-    if args.post_mortem:
-        path = post_mortem.write(timeline, paths.REPOSITORY / "post-mortems", args.post_mortem)
-        output.data(str(path))
+    if args.post_mortem is not None:
+        path = str(post_mortem.write(timeline, paths.REPOSITORY / "post-mortems", args.post_mortem))
+        output.data(json.dumps({"file": path}) if args.json else path)
     elif args.json:
         output.data_json(timeline.as_json())
     else:
-        output.info(f"{timeline.time(args.since, form='%Y-%m-%d %H:%M')} to {timeline.time(until, form='%H:%M %Z')}")
+        begin, end = (timeline.time(at, form="%Y-%m-%d %H:%M %Z") for at in (args.since, until))
+        output.info(f"{begin} to {end}")
         output.data("\n".join(report.curves(timeline)))
         output.table(report.COLUMNS, list(report.rows(timeline)))
     return ExitCode.OK
@@ -87,19 +90,24 @@ def _lines(args: argparse.Namespace) -> Sequence[bytes]:
         return remote.records(cluster, args.since, namespace=args.namespace, of=target.namespace).splitlines()
     from corral.exporter import recorder
 
-    found = recorder.open_since(paths.records_dir(), args.since)
-    if not found:
+    try:
+        with ExitStack() as opened:
+            found = [opened.enter_context(one) for one in recorder.open_since(paths.records_dir(), args.since)]
+            lines = [line for stream in found for line in stream]
+    except OSError as error:
+        message = f"{paths.records_dir()} cannot be read: {error.strerror}."
+        raise CannotRun(message, next_step=f"ls -l {shlex.quote(str(paths.records_dir()))}") from None
+    if not lines:
         raise CannotRun("Nothing is recorded on this machine.", next_step="Let it run: corral exporter")
-    with ExitStack() as opened:
-        return [line for stream in found for line in opened.enter_context(stream)]
+    return lines
 
 
 def _time(text: str) -> float:
     """Seconds since 1970 of a time that a person typed."""
-    now = datetime.now().astimezone()
-    if ago := re.fullmatch(r"(\d{1,5})([mhd])", text):
-        return now.timestamp() - int(ago[1]) * _UNITS_S[ago[2]]
+    now = datetime.now()  # noqa: DTZ005 - a clock time is one of this machine's zone, whatever the season
     try:
+        if ago := re.fullmatch(r"(\d{1,5})([mhd])", text):
+            return now.timestamp() - int(ago[1]) * _UNITS_S[ago[2]]
         if re.fullmatch(r"\d{1,2}:\d\d", text):
             hour, minute = map(int, text.split(":"))
             today = now.replace(hour=hour, minute=minute, second=0, microsecond=0)

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             cards.as_json,
             lambda port: print(f"exporter: listening on port {port}", flush=True),  # noqa: T201
             beside=(probes.running(), recorder.running()),
-            records=config.records,
+            recorder=recorder,
         )
     except OSError as error:
         print(f"exporter: It cannot listen: {error}.", file=sys.stderr)  # noqa: T201

@@ -17,6 +17,8 @@ _MIB = 1 << 20
 RowKind = Literal["model", "tenant", "reserve", "pod", "process", "hidden", "unattributed"]
 FOREIGN: frozenset[RowKind] = frozenset({"pod", "process", "hidden"})
 """The kinds of holders without a promise."""
+MOST_FOREIGN = 20
+"""Of these, the largest of a card that have a series, and a place in a record, of their own."""
 OTHER = "(other)"
 """The name for all that the lock does not have, where each would be one too many."""
 
@@ -153,6 +155,7 @@ class CardAccount:
             "unknown": self.unknown or None,
             "problem": self.problem or None,
             "others": {"promised": self.others_promised, "held": self.others, "over": self.others_over},
+            "excesses": [row.name for row in self.excesses],
             "holders": [asdict(row) | {"over": row.over} for row in self.rows],
         }
 

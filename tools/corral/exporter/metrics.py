@@ -18,14 +18,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from . import llama_swap
-from .account import FOREIGN, OTHER, CardAccount, Row
+from .account import FOREIGN, MOST_FOREIGN, OTHER, CardAccount, Row
 from .errors import LlamaSwapUnknown
 from .llama_swap import LlamaSwap, Request, Resident
 from .metric_table import DURATIONS_S, METRICS
 from .probes import Result
-
-MOST_PROGRAMS = 20
-"""Holders of a card, besides its models and tenants, that have a series of their own."""
 
 Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
@@ -273,11 +270,11 @@ def _write_account(account: CardAccount, families: Families) -> None:
 
 
 def _bounded(rows: tuple[Row, ...]) -> Iterator[Row]:
-    """*rows*, where all foreign holders but the ``MOST_PROGRAMS`` largest, which come first, are one of each kind."""
+    """*rows*, where all foreign holders but the ``MOST_FOREIGN`` largest, which come first, are one of each kind."""
     foreign = [row for row in rows if row.kind in FOREIGN]
     yield from (row for row in rows if row.kind not in FOREIGN)
-    yield from foreign[:MOST_PROGRAMS]
-    rest = foreign[MOST_PROGRAMS:]
+    yield from foreign[:MOST_FOREIGN]
+    rest = foreign[MOST_FOREIGN:]
     for kind in sorted(FOREIGN):
         held = [row.held for row in rest if row.kind == kind]
         if held:

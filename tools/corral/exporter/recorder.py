@@ -25,14 +25,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from . import llama_swap
-from .account import OTHER, CardPromise
+from .account import FOREIGN, MOST_FOREIGN, OTHER, CardPromise
 from .errors import LlamaSwapUnknown
-from .holders import Reading
+from .holders import CardReading, Holder, Reading
 from .llama_swap import LlamaSwap, Request
 
 EVERY_S = 15.0
@@ -88,9 +88,11 @@ class Recorder:
         self._read, self._find = read, find_llama_swap
         self._lock: int | None = None
         self._segment: io.FileIO | None = None
+        self._is_start = True
         self._last: Mapping[str, Any] | None = None
         self._last_request: Request | None = None
         self._has_begun = False
+        self._failed: Counter[tuple[str, int, str]] = Counter()
 
     def record(self) -> None:
         """Write one sample.
@@ -100,17 +102,18 @@ class Recorder:
         """
         now, sample = self._clock(), self._sample()
         try:
-            if self._segment is None:
-                self._segment = self._continued(now)
-            elif self._segment.tell() >= SEGMENT_BYTES:
-                self._segment.close()
-                self._segment = self._rotated(now)
+            segment = self._current(now)
             same = sample == self._last and not sample["failures"]
-            _write(self._segment, now, {} if same else sample)
-            self._last = sample
+            _write(segment, now, {} if same else sample)
         except OSError:
             self._close_segment()
             raise
+        self._last = sample
+        self._failed.clear()
+
+    def open_since(self, since: float) -> list[BinaryIO]:
+        """As the function ``open_since``; empty where another exporter has the folder."""
+        return [] if self._lock is None else open_since(self._folder, since)
 
     def close(self) -> None:
         """Give the folder to another exporter, as the end of this process does."""
@@ -130,8 +133,8 @@ class Recorder:
                 problem = ""
                 try:
                     self.record()
-                except OSError as error:  # the cards are served all the same
-                    problem = f"exporter: {self._folder} cannot be written, so nothing is recorded: {error}."
+                except Exception as error:  # noqa: BLE001 - whatever it is, the next sample is another one
+                    problem = f"exporter: Nothing is recorded in {self._folder}: {str(error) or type(error).__name__}"
                 if problem and problem != before:
                     print(problem, file=sys.stderr, flush=True)  # noqa: T201 - a program of its own
                 before = problem
@@ -151,57 +154,84 @@ class Recorder:
         self._segment = self._last = None
 
     def _sample(self) -> dict[str, Any]:
-        reading = asdict(self._read())
+        found = self._read()
+        reading = asdict(replace(found, cards=tuple(map(_bounded, found.cards))))
         reading["certain"] = sorted(reading["certain"])
-        models, failures = self._served()
+        models = self._served()
+        failures = [asdict(Failure(*key, count)) for key, count in sorted(self._failed.items())]
         return {"reading": reading, "models": models, "failures": failures}
 
-    def _served(self) -> tuple[dict[str, str] | None, list[dict[str, Any]]]:
-        """The state of each model that has a process, None while that is unknown; and what has failed since."""
+    def _served(self) -> dict[str, str] | None:
+        """The state of each model that has a process, None while that is unknown; and counts what has failed."""
         client = self._find()
         try:
             if client is None:
-                return None, []
+                return None
             residents, listed = client.residents(), client.requests()
         except LlamaSwapUnknown:
-            return None, []
+            return None
         fresh = llama_swap.new(listed, self._last_request)[0] if self._has_begun else ()
         self._last_request, self._has_begun = listed[-1] if listed else None, True
-        failed = Counter((self._name(one.model), one.status, one.load_failure) for one in fresh if one.status != 200)
-        states = {self._name(one.model): one.state for one in residents}
-        return states, [asdict(Failure(*key, count)) for key, count in sorted(failed.items())]
+        self._failed.update((self._name(one.model), one.status, one.load_failure) for one in fresh if one.status != 200)
+        return {self._name(one.model): one.state for one in residents}
 
     def _name(self, model: str) -> str:
         return model if model in self._models else OTHER
 
-    def _continued(self, now: float) -> io.FileIO:
-        """The newest segment, or a first one, with a new head."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        if self._lock is None:
-            self._lock = _exclusive(self._folder)
-        newest = max(segments(self._folder), default=self._folder / f"{1:08}{_SUFFIX}")
-        segment = _open(newest)
-        if segment.tell():
-            segment.write(b"\n")  # the last line may have been torn
-        _write(segment, now, self._head | {"is_start": True})
+    def _current(self, now: float) -> io.FileIO:
+        """The segment that the next line goes into."""
+        if self._segment and not os.fstat(self._segment.fileno()).st_nlink:  # removed, with the folder or without it
+            self.close()
+        if self._segment is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if self._lock is None:
+                self._lock = _exclusive(self._folder)
+            newest = max(segments(self._folder), default=None)
+            if newest and newest.stat().st_size < SEGMENT_BYTES:
+                self._segment = self._opened(newest, now)
+            else:
+                self._segment = self._next(newest, now)
+        elif self._segment.tell() >= SEGMENT_BYTES:
+            self._segment.close()
+            self._segment = self._next(Path(str(self._segment.name)), now)
+        return self._segment
+
+    def _next(self, before: Path | None, now: float) -> io.FileIO:
+        """The segment after *before*, or the first one, after the removal of those that it needs the room of."""
+        _make_room(self._folder)
+        return self._opened(self._folder / f"{int(before.stem) + 1 if before else 1:08}{_SUFFIX}", now)
+
+    def _opened(self, path: Path, now: float) -> io.FileIO:
+        """The segment *path*, with a new head; what its last line may have lost ends there."""
+        segment = io.FileIO(path, "ab")
+        segment.seek(0, os.SEEK_END)
+        try:
+            if segment.tell():
+                segment.write(b"\n")
+            _write(segment, now, self._head | {"is_start": self._is_start})
+            self._is_start = False
+        except OSError:
+            segment.close()
+            raise
+        self._last = None
         return segment
 
-    def _rotated(self, now: float) -> io.FileIO:
-        """The next segment, after the removal of the oldest ones that it needs the room of."""
-        present = segments(self._folder)
-        segment = _open(self._folder / f"{int(present[-1].stem) + 1:08}{_SUFFIX}")
-        size = sum(path.stat().st_size for path in present)
-        while present and size > MOST_BYTES - 2 * SEGMENT_BYTES:
-            oldest = present.pop(0)
-            size -= oldest.stat().st_size
-            oldest.unlink()
-        _write(segment, now, self._head | {"is_start": False})
-        return segment
+
+def _bounded(card: CardReading) -> CardReading:
+    """*card*, where all foreign holders but the largest, which come first, are one of each kind."""
+    foreign = [one for one in card.holders if one.kind.value in FOREIGN]
+    rest = foreign[MOST_FOREIGN:]
+    sums = []
+    for kind in dict.fromkeys(one.kind for one in rest):
+        held = [one.held for one in rest if one.kind == kind]
+        known = [one for one in held if one is not None]
+        sums.append(Holder(kind, OTHER, (), sum(known) if len(known) == len(held) else None))
+    return replace(card, holders=(*(one for one in card.holders if one not in rest), *sums))
 
 
 def segments(folder: Path) -> list[Path]:
     """The segments in *folder*, the oldest first."""
-    return sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
+    return sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal() and path.is_file())
 
 
 def open_since(folder: Path, since: float) -> list[BinaryIO]:
@@ -220,6 +250,16 @@ def open_since(folder: Path, since: float) -> list[BinaryIO]:
         if _begins_before(stream, since):
             break
     return found
+
+
+def _make_room(folder: Path) -> None:
+    """Remove the oldest segments, until there is room for a new one."""
+    present = segments(folder)
+    sizes = {path: path.stat().st_size for path in present}
+    while sizes and sum(sizes.values()) > MOST_BYTES - 2 * SEGMENT_BYTES:
+        oldest = min(sizes)
+        oldest.unlink()
+        del sizes[oldest]
 
 
 def _begins_before(stream: BinaryIO, since: float) -> bool:
@@ -242,15 +282,8 @@ def _exclusive(folder: Path) -> int:
     return descriptor
 
 
-def _open(path: Path) -> io.FileIO:
-    """*path*, to be appended to."""
-    segment = io.FileIO(path, "ab")
-    segment.seek(0, os.SEEK_END)
-    return segment
-
-
 def _write(segment: io.FileIO, now: float, content: Mapping[str, Any]) -> None:
     line = json.dumps({"version": 1, "at": round(now, 3), **content}, separators=(",", ":"), ensure_ascii=False)
-    data = f"{line}\n".encode()
+    data = f"{line}\n".encode(errors="backslashreplace")
     if segment.write(data) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -15,11 +15,13 @@ import json
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from . import recorder
+from .recorder import Recorder
 
 PAGE = Path(__file__).with_name("page.html")
 _PATHS = b"There is /, /card.json, /records, /metrics and /health.\n"
-_AT_ONCE = 8
+_HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
+_AT_ONCE, _READERS = 8, 2
+_PIECE = 64 << 10
 _ENDS = (signal.SIGINT, signal.SIGTERM)
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 _CLIENT_S = 10.0  # for a request to arrive, and for its answer to be taken
@@ -44,15 +48,22 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 32
 
     def __init__(
-        self, address: tuple[str, int], exporter: Collector, cards: Callable[[], Any], records: Path | None
+        self, address: tuple[str, int], exporter: Collector, cards: Callable[[], Any], recorder: Recorder | None
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(exporter)
         self.page = _page()
         self.cards = cards
-        self.records = records
+        self.recorder = recorder
+        self.hosts = {"localhost", address[0]}
         self.free = threading.BoundedSemaphore(_AT_ONCE)
+        self.readers = threading.BoundedSemaphore(_READERS)
         super().__init__(address, _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that is gone is no error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -64,23 +75,44 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         if path == "/health":
             self._answer(HTTPStatus.OK, "text/plain", b"OK\n")
+        elif path == "/metrics":
+            self._in_turn(self.server.free, lambda: self._answer(HTTPStatus.OK, *self._metrics()))
+        elif path not in ("/", "/card.json", "/records"):
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", _PATHS)
+        elif not self._is_meant():
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"This host is not served.\n")
         elif path == "/":
             page, policy = self.server.page
             self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page, {"Content-Security-Policy": policy})
-        elif path not in ("/metrics", "/card.json", "/records"):
-            self._answer(
-                HTTPStatus.NOT_FOUND, "text/plain", b"There is /, /card.json, /records, /metrics and /health.\n"
-            )
-        elif not self.server.free.acquire(blocking=False):
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"Too many requests at once.\n")
+        elif path == "/card.json":
+            self._in_turn(self.server.free, lambda: self._answer(HTTPStatus.OK, *self._cards()))
         else:
-            try:
-                if path == "/records":
-                    self._send_records(query)
-                else:
-                    self._answer(HTTPStatus.OK, *(self._metrics() if path == "/metrics" else self._cards()))
-            finally:
-                self.server.free.release()
+            self._in_turn(self.server.readers, lambda: self._send_records(query))
+
+    def _in_turn(self, free: threading.BoundedSemaphore, act: Callable[[], None]) -> None:
+        """*act*, or 503 when as many are under way as *free* has places."""
+        if not free.acquire(blocking=False):
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"Too many requests at once.\n")
+            return
+        try:
+            act()
+        finally:
+            free.release()
+
+    def _is_meant(self) -> bool:
+        """Whether the request names this server by an address, or by a name that it has.
+
+        A web page whose own name was rebound to this address names that one: https://en.wikipedia.org/wiki/DNS_rebinding
+        """
+        found = _HOST.fullmatch(self.headers.get("Host", "localhost"))
+        host = (found["name"] or found["address"]).lower() if found else ""
+        if host in self.server.hosts:
+            return True
+        try:
+            ip_address(host)
+        except ValueError:
+            return False
+        return True
 
     def _metrics(self) -> tuple[str, bytes]:
         encoder, kind = choose_encoder(self.headers.get("Accept", ""))
@@ -95,12 +127,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.BAD_REQUEST, "text/plain", b"It is /records?since=SECONDS, since 1970.\n")
             return
         with ExitStack() as opened:
-            found = recorder.open_since(self.server.records, float(since[1])) if self.server.records else []
+            found = self.server.recorder.open_since(float(since[1])) if self.server.recorder else []
             streams = [opened.enter_context(stream) for stream in found]
             sizes = [os.fstat(stream.fileno()).st_size for stream in streams]  # the last one grows
             self._begin(HTTPStatus.OK, "application/jsonl", sum(sizes))
             for stream, size in zip(streams, sizes, strict=True):
-                self.wfile.write(stream.read(size))
+                for left in range(size, 0, -_PIECE):  # a time limit is for each piece
+                    self.wfile.write(stream.read(min(left, _PIECE)))
 
     def _answer(self, status: HTTPStatus, kind: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         self._begin(status, kind, len(body), headers)
@@ -130,16 +163,16 @@ def _page() -> tuple[bytes, str]:
 
 @contextmanager
 def serving(
-    address: tuple[str, int], exporter: Collector, cards: Callable[[], Any], records: Path | None = None
+    address: tuple[str, int], exporter: Collector, cards: Callable[[], Any], recorder: Recorder | None = None
 ) -> Iterator[Server]:
     """A server at *address* (port 0: any), while the block lasts.
 
-    *cards* gives what /card.json shows, and the folder *records* has what /records does; None: nothing is recorded.
+    *cards* gives what /card.json shows, and *recorder* has what /records does; None: nothing is recorded.
 
     Raises:
         OSError: it cannot listen there.
     """
-    server = Server(address, exporter, cards, records)
+    server = Server(address, exporter, cards, recorder)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -156,7 +189,7 @@ def serve_until_signal(
     cards: Callable[[], Any],
     announce: Callable[[int], None],
     beside: Sequence[AbstractContextManager[None]],
-    records: Path | None = None,
+    recorder: Recorder | None = None,
 ) -> None:
     """Serve as ``serving`` does, call *announce* with the port, and return at SIGINT or SIGTERM.  Main thread only.
 
@@ -169,7 +202,7 @@ def serve_until_signal(
     # just before it sleeps in a lock does not wake it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
-        with serving(address, exporter, cards, records) as server, ExitStack() as entered:
+        with serving(address, exporter, cards, recorder) as server, ExitStack() as entered:
             for one in beside:
                 entered.enter_context(one)
             announce(server.server_port)

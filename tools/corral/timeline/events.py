@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from corral.exporter.account import FOREIGN, CardAccount, Row
@@ -49,6 +49,7 @@ class Event:
         name: of the card's holder or the model; empty where it is about none.
         count: of requests that failed; else 1.
         reason: of their failure, one of ``llama_swap.LOAD_FAILURES`` or ``status-N``; else empty.
+        has_begun: before the first moment.
     """
 
     at: float
@@ -58,6 +59,7 @@ class Event:
     text: str
     count: int = 1
     reason: str = ""
+    has_begun: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,27 +79,53 @@ _FAILURES = {
 }
 
 
-def of(moments: Sequence[Moment]) -> Iterator[Event]:
-    """The events of *moments*, in their order; the first moment begins all that lasts in it."""
-    active: dict[_Key, _Condition] = {}
-    states: Mapping[str, str] = {}
-    pids: dict[str, tuple[int, ...]] = {}
-    before: Moment | None = None
+@dataclass
+class _State:
+    """What lasts: the conditions by their keys, the states of models, and the pids of their engines."""
+
+    active: dict[_Key, _Condition]
+    states: Mapping[str, str]
+    pids: dict[str, tuple[int, ...]]
+    last: Moment | None = None
+
+
+def of(moments: Sequence[Moment], before: Moment | None = None) -> Iterator[Event]:
+    """The events of *moments*, in their order, after what had begun with the moment *before* them.
+
+    A moment that is older than ``GAP_S`` proves nothing about the first one.
+    """
+    state = _State({}, {}, {})
+    if before and moments:
+        if moments[0].at - before.at <= GAP_S:
+            begun = list(_after(state, replace(before, failures=(), is_start=False)))
+            yield from (replace(one, at=moments[0].at, text=f"before: {one.text}", has_begun=True) for one in begun)
+        else:
+            state.last = before
     for now in moments:
-        yield from _of_recorder(before, now)
-        if now.models is not None:
-            yield from _of_models(states, now.models, pids, _pids(now), now.at)
-            states = now.models
-        pids = _pids(now)
-        found = _conditions(before, now, active)
-        for key in [one for one in active if one not in found]:
-            (code, text), (_, card, name) = active[key].end, key
+        yield from _after(state, now)
+
+
+def _after(state: _State, now: Moment) -> Iterator[Event]:
+    """The events between *state* and *now*, which becomes the state."""
+    yield from _of_recorder(state.last, now)
+    pids = _pids(now)
+    if now.models is not None:
+        yield from _of_models(state.states, now.models, state.pids, pids, now.at)
+        state.states = now.models
+        state.pids = {model: found for model, found in state.pids.items() if model in now.models}
+    state.pids |= pids
+    found = _conditions(state.last, now, state.active)
+    present = {(one.name, row.name) for one in now.accounts for row in one.rows if row.promised is not None}
+    for key in [one for one in state.active if one not in found]:
+        (code, text), (kind, card, name) = state.active[key].end, key
+        # What the lock does not have any more has not become well.
+        if kind not in (Code.OVER, Code.NO_ROOM) or (card, name) in present:
             yield Event(now.at, code, card, name, text)
-        for key in [one for one in found if one not in active]:
-            (code, text), (_, card, name) = found[key].begin, key
-            yield Event(now.at, code, card, name, text)
-        yield from _failures(now)
-        active, before = found, now
+    for key in [one for one in found if one not in state.active]:
+        (code, text), (_, card, name) = found[key].begin, key
+        yield Event(now.at, code, card, name, text)
+    yield from _failures(now)
+    state.active, state.last = found, now
 
 
 def _of_recorder(before: Moment | None, now: Moment) -> Iterator[Event]:
@@ -138,14 +166,16 @@ def _pids(moment: Moment) -> dict[str, tuple[int, ...]]:
 def _conditions(before: Moment | None, now: Moment, active: Mapping[_Key, _Condition]) -> dict[_Key, _Condition]:
     """All that lasts *now*; what is unknown now is as it was."""
     found: dict[_Key, _Condition] = {}
-    accounts = (before or now).accounts
+    is_next = before is not None and now.at - before.at <= GAP_S
+    accounts = before.accounts if before and is_next else now.accounts
     short_before = {(Code.NO_ROOM, one.name, row.name) for one in accounts for row in one.rows if row.short}
     for account in now.accounts:
-        unknown = {row.name for row in account.rows if row.held is None}
+        unknown = {(Code.OVER, row.name) for row in account.rows if row.held is None}
+        unknown |= {(Code.NO_ROOM, row.name) for row in account.rows if row.kind == "model" and row.short is None}
         kept = {
             key: one
             for key, one in active.items()
-            if key[1] == account.name and key[0] != Code.UNKNOWN and (account.unknown or key[2] in unknown)
+            if key[1] == account.name and key[0] != Code.UNKNOWN and (account.unknown or (key[0], key[2]) in unknown)
         }
         found |= kept | _of_card(account, short_before | active.keys())
     silent = _Condition((Code.SILENT, "llama-swap does not answer"), (Code.ANSWERS, "llama-swap answers again"))
@@ -173,7 +203,7 @@ def _of_card(account: CardAccount, before: Collection[_Key]) -> dict[_Key, _Cond
     culprit = account.excesses[0].name if account.excesses else "none"
     for row in account.rows:
         if row.short and (Code.NO_ROOM, name, row.name) in before:
-            begin = f"{row.name} could not be loaded: {mib(row.short):,} MiB lack; largest excess: {culprit}"
+            begin = f"{row.name} has no room: {mib(row.short):,} MiB lack; largest excess: {culprit}"
             end = f"{row.name} has room again"
             found[Code.NO_ROOM, name, row.name] = _Condition((Code.NO_ROOM, begin), (Code.ROOM, end))
     return found

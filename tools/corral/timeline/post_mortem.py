@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
-from corral import files, templates
+from corral import templates
 from corral.errors import Refused
 from corral.timeline import report
 from corral.timeline.report import Timeline
@@ -23,8 +24,6 @@ def write(timeline: Timeline, folder: Path, title: str) -> Path:
     if not slug:
         raise Refused(f"The title {title!r} has no letter or digit of a to z.", next_step='--post-mortem "no room"')
     path = folder / f"{date}-{slug}.md"
-    if path.exists():
-        raise Refused(f"{path} is there already.", next_step="Choose another title: --post-mortem TITLE")
     text = templates.render(
         "post_mortem.md.j2",
         date=date,
@@ -37,9 +36,15 @@ def write(timeline: Timeline, folder: Path, title: str) -> Path:
         columns=report.COLUMNS,
         damaged=timeline.recording.damaged,
     )
-    with files.refuse_unwritable(path, next_step="Choose a clone that you may write to"):
+    try:
         folder.mkdir(exist_ok=True)
-        files.write_atomically(path, text)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise Refused(f"{path} is there already.", next_step="Choose another title: --post-mortem TITLE") from None
+    except OSError as error:
+        message = f"{path} cannot be written: {error.strerror}."
+        raise Refused(message, next_step=f"ls -ld {shlex.quote(str(folder))}") from None
     return path
 
 

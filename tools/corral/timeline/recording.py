@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from corral.exporter import account
 from corral.exporter.account import CardAccount, CardPromise
@@ -42,21 +42,17 @@ class Recording:
     moments: tuple[Moment, ...]
     damaged: int
 
-    def between(self, since: float, until: float) -> tuple[Moment, ...]:
-        """What was recorded from *since* to *until*, in seconds since 1970, after what was true at *since*.
-
-        Empty where nothing was recorded in this time.
-        """
-        found = [one for one in self.moments if since <= one.at <= until]
-        before = [replace(one, at=since, failures=(), is_start=False) for one in self.moments if one.at < since]
-        return (*before[-1:], *found) if found else ()
+    def between(self, since: float, until: float) -> tuple[Moment | None, tuple[Moment, ...]]:
+        """The last moment before *since*, and all until *until*, in seconds since 1970."""
+        before = [one for one in self.moments if one.at < since]
+        return (before[-1] if before else None), tuple(one for one in self.moments if since <= one.at <= until)
 
 
 class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1]
-    at: float
+    at: Annotated[float, Field(ge=0, le=253402300799, allow_inf_nan=False)]  # to the end of the year 9999
 
 
 class _Head(_Line):
@@ -64,11 +60,27 @@ class _Head(_Line):
     promises: dict[str, CardPromise]
     is_start: bool
 
+    @model_validator(mode="after")
+    def _has_sizes(self) -> Self:
+        for card in self.promises.values():
+            figures = (card.reserve, *card.tenants.values(), *(one.seat for one in card.models.values()))
+            if card.vram < 1 or min(figures) < 0:
+                raise ValueError("a size is no number of bytes")
+        return self
+
 
 class _Sample(_Line):
     reading: Reading
     models: dict[str, str] | None
     failures: tuple[Failure, ...]
+
+    @model_validator(mode="after")
+    def _has_sizes(self) -> Self:
+        cards = [size for one in self.reading.cards for size in (one.card.total, one.card.free)]
+        held = [holder.held for one in self.reading.cards for holder in one.holders]
+        if any(size is not None and size < 0 for size in (*cards, *held)):
+            raise ValueError("a size is no number of bytes")
+        return self
 
 
 _LINES: TypeAdapter[_Head | _Sample | _Line] = TypeAdapter(_Head | _Sample | _Line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from corral.exporter.account import CardAccount
@@ -35,17 +35,24 @@ class Timeline:
 
     @property
     def moments(self) -> tuple[Moment, ...]:
-        """The samples, after what was true at *since*; empty where there is none."""
-        return self.recording.between(self.since, self.until)
+        """The samples; empty where nothing was recorded in this time."""
+        return self.recording.between(self.since, self.until)[1]
 
     @property
     def events(self) -> tuple[Event, ...]:
         """What happened, and what had begun before."""
-        return tuple(events.of(self.moments))
+        before, moments = self.recording.between(self.since, self.until)
+        return tuple(events.of(moments, before))
 
     def time(self, at: float, *, form: str = "%H:%M") -> str:
         """The time *at*, as a person reads it."""
-        return datetime.fromtimestamp(at, self.zone).strftime(form)
+        return datetime.fromtimestamp(at, UTC).astimezone(self.zone).strftime(form)
+
+    @property
+    def form(self) -> str:
+        """How the time of a row is written: with the day, where there are several."""
+        days = {self.time(at, form="%Y-%m-%d") for at in (self.since, self.until)}
+        return "%H:%M" if len(days) == 1 else "%m-%d %H:%M"
 
     def as_json(self) -> dict[str, Any]:
         """It for programs: seconds since 1970 and bytes, null where unknown; the last sample of each minute."""
@@ -55,7 +62,7 @@ class Timeline:
             "damaged_lines": self.recording.damaged,
             "events": [
                 {"at": one.at, "event": one.code, "card": one.card or None, "name": one.name or None, "text": one.text}
-                | {"count": one.count, "reason": one.reason or None}
+                | {"count": one.count, "reason": one.reason or None, "has_begun_before": one.has_begun}
                 for one in self.events
             ],
             "samples": [
@@ -87,14 +94,14 @@ def curves(timeline: Timeline) -> Iterator[str]:
 
 def rows(timeline: Timeline) -> Iterator[tuple[str, str, str]]:
     """The events, and how far holders changed, minute by minute, under ``COLUMNS``."""
-    found = _merged(timeline.events)
+    texts: dict[int, list[str]] = {}
+    for one in _merged(timeline.events):
+        texts.setdefault(int(one.at // 60), []).append(one.text)
     held: dict[tuple[str, str], int] = {}
     for minute in _last_of_minutes(timeline.moments):
-        at = int(minute.at // 60)
         free = " / ".join(_free(card) for card in minute.accounts) or "?"
-        texts = [one.text for one in found if int(one.at // 60) == at]
-        for text in [*texts, *_changes(minute, held)]:
-            yield timeline.time(minute.at), free, text
+        for text in [*texts.get(int(minute.at // 60), ()), *_changes(minute, held)]:
+            yield timeline.time(minute.at, form=timeline.form), free, text
 
 
 def _changes(minute: Moment, held: dict[tuple[str, str], int]) -> Iterator[str]:
@@ -164,7 +171,7 @@ def _cell(values: Sequence[int | None], vram: int, pick: Callable[[Sequence[int]
     known = [one for one in values if one is not None]
     if not known:
         return _UNKNOWN if values else _NOT_RECORDED
-    return _LEVELS[min(len(_LEVELS) - 1, pick(known) * len(_LEVELS) // vram)]
+    return _LEVELS[min(len(_LEVELS) - 1, pick(known) * len(_LEVELS) // max(1, vram))]
 
 
 def _free(card: CardAccount) -> str:

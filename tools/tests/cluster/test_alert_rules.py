@@ -286,9 +286,9 @@ def test_requests_that_are_refused_for_three_minutes_are_an_alert_and_one_burst_
     def refused(model, values):
         return {"series": f'corral_requests_total{{model="{model}",code="429"}}', "values": values}
 
-    more = (refused("chat", "0x4 1+1x20 21x20"), refused("vision", "0x4 30x40"), refused("embed", "9x40"))
+    more = (refused("chat", "0x4 1+1x20 21x20"), refused("vision", "0x4 30x40"), refused("embed", "0x4 1x6 2x40"))
     firing = {"CorralQueueFull": [({"card": "t4", "model": "chat"}, "")]}
-    alerts([reading()] * 45, {240: {}, 255: firing, 450: firing, 540: {}}, *more)
+    alerts([reading()] * 45, {240: {}, 255: firing, 390: firing, 480: {}}, *more)
 
 
 UP = {"series": "corral_llama_swap_up", "values": "1x240"}
@@ -306,12 +306,22 @@ def test_models_that_are_loaded_for_most_of_ten_minutes_and_take_turns_are_an_al
 
 
 def test_one_model_that_takes_long_to_load_is_no_thrash(alerts):
-    alerts([reading()] * 60, none_at(range(0, 900, 60)), UP, starting("chat", "1x60"))
+    alerts([reading()] * 60, none_at(range(0, 900, 60)), UP, starting("chat", "1x60"), starting("vision", "1"))
 
 
-def test_loads_of_the_first_minute_are_no_thrash(alerts):
-    models = starting("chat", "1x6"), starting("vision", "1x6")
-    alerts([reading()] * 60, none_at(range(0, 900, 60)), UP | {"values": "1x60"}, *models)
+def test_models_that_are_loaded_once_after_a_start_are_no_thrash(alerts):
+    models = starting("chat", "1x7"), starting("embed", "_x8 1x6")
+    alerts([reading()] * 60, none_at(range(0, 900, TICK_S)), UP | {"values": "1x60"}, *models)
+
+
+def test_models_of_another_card_are_no_thrash_of_this_one(alerts):
+    turns = " ".join(["1 1 stale _"] * 12)
+    elsewhere = [starting(name, turns) for name in ("other", "another")]
+    promised = [
+        {"series": f'corral_promised_bytes{{card="a10",kind="model",holder="{name}"}}', "values": "1x100"}
+        for name in ("other", "another")
+    ]
+    alerts([reading()] * 60, none_at(range(0, 900, 60)), UP, *elsewhere, *promised)
 
 
 @pytest.mark.parametrize("name", ["corral_engine_up", "corral_probe_success"])

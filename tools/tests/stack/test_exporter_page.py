@@ -32,7 +32,7 @@ class NoMetrics(Collector):
 @pytest.fixture
 def scene(tmp_path):
     with closing(Scene(tmp_path / "records")) as found:
-        found.now = time.time() - 3000
+        found.now = time.time() - 2400
         yield found
 
 
@@ -53,7 +53,7 @@ async def shown(scene, folder, **options):
     def cards():
         return {"at": time.time(), "cards": [one.as_json() for one in account.of(PROMISES, scene.reading)]}
 
-    with serving(("127.0.0.1", 0), NoMetrics(), cards, scene.folder) as server:
+    with serving(("127.0.0.1", 0), NoMetrics(), cards, scene.recorder) as server:
         async with browser(folder / "browser") as page:
             await page.open(f"http://127.0.0.1:{server.server_port}/", **options)
             await page.wait_for(SHOWN)
@@ -76,6 +76,8 @@ async def text(page):
 
 def test_the_incident_is_on_the_page_holder_model_and_failed_requests(scene, tmp_path):
     incident(scene)
+    scene.now = time.time()
+    scene.sample()
 
     async def act(page, _server):
         curves = await page.names("image")
@@ -105,7 +107,31 @@ def test_it_follows_the_exporter_and_states_when_that_is_gone(scene, tmp_path):
     assert "10,726" in in_page(scene, tmp_path, act)
 
 
+def test_what_is_not_recorded_any_more_is_not_shown_as_now(scene, tmp_path):
+    scene.sample(reading(**CALM), models={"chat": "ready"}, times=20)
+    scene.now += 600
+    scene.sample(reading(**CALM), times=20)
+
+    async def act(page, _server):
+        return await text(page), await page.evaluate("document.querySelector('svg path').getAttribute('d')")
+
+    words, path = in_page(scene, tmp_path, act)
+    assert "Unknown: nothing is recorded since" in words
+    assert path.count("M") == 2
+
+
+def test_a_program_without_a_promise_is_named_as_the_largest_excess(scene, tmp_path):
+    scene.sample(reading(**CALM, ffmpeg=9000))
+
+    async def act(page, _server):
+        return await text(page)
+
+    words = in_page(scene, tmp_path, act)
+    assert "2,120 MiB free now; ffmpeg holds 9,000 MiB without a promise" in words
+
+
 def test_what_is_unknown_is_shown_as_that(scene, tmp_path):
+    scene.now = time.time()
     scene.sample(SILENT, models=None)
 
     async def act(page, _server):
@@ -196,7 +222,7 @@ def test_a_screen_reader_has_each_table_with_its_headings(scene, tmp_path):
 def test_the_page_is_never_stored_nor_framed(scene):
     scene.sample()
     with (
-        serving(("127.0.0.1", 0), NoMetrics(), dict, scene.folder) as server,
+        serving(("127.0.0.1", 0), NoMetrics(), dict, scene.recorder) as server,
         urlopen(f"http://127.0.0.1:{server.server_port}/") as answer,
     ):
         headers = answer.headers

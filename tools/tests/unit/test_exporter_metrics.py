@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from corral.exporter import account
-from corral.exporter.account import OTHER, CardPromise, ModelPromise
+from corral.exporter.account import MOST_FOREIGN, OTHER, CardPromise, ModelPromise
 from corral.exporter.driver import Card
 from corral.exporter.excesses import Excesses
 from corral.exporter.holders import CardReading, Holder, Kind, Reading
 from corral.exporter.llama_swap import Request, Resident
 from corral.exporter.metric_table import METRICS
-from corral.exporter.metrics import MOST_PROGRAMS, Exporter, Families, Served
+from corral.exporter.metrics import Exporter, Families, Served
 from corral.exporter.probes import Result
 
 MIB = 1 << 20
@@ -127,15 +127,15 @@ def test_a_thousand_pods_are_as_many_series_as_the_largest_and_the_rest():
         for (name, labels), size in found.items()
         if name == "corral_held_bytes" and ("kind", "pod") in labels
     }
-    assert len(held) == MOST_PROGRAMS + 1
+    assert len(held) == MOST_FOREIGN + 1
     assert sum(held.values()) == sum(pod.held for pod in pods)
     assert value(found, "corral_held_bytes", card="t4", kind="pod", holder=OTHER) == sum(
-        pod.held for pod in pods[MOST_PROGRAMS:]
+        pod.held for pod in pods[MOST_FOREIGN:]
     )
 
 
 def test_what_is_left_out_is_unknown_where_one_of_it_is():
-    pods = [Holder(Kind.POD, f"pod {at}", (at,), 1) for at in range(MOST_PROGRAMS)]
+    pods = [Holder(Kind.POD, f"pod {at}", (at,), 1) for at in range(MOST_FOREIGN)]
     rest = [Holder(Kind.POD, "a", (1,), 5), Holder(Kind.POD, "b", (2,), None)]
     found = scrape(reading((*pods, *rest)))
     assert value(found, "corral_held_unknown", card="t4", kind="pod", holder=OTHER) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from contextlib import closing
 
@@ -139,6 +140,17 @@ def test_a_dozen_holders_that_all_change_leave_seven_days(scene):
     assert 7 * 24 * 3600 / recorder.EVERY_S * 1600 < recorder.MOST_BYTES - 2 * recorder.SEGMENT_BYTES
 
 
+def test_programs_without_number_are_one_beside_the_largest(scene):
+    programs = {f"program_{at:03}": 300 - at for at in range(200)}
+    scene.sample(reading(immich_ml=2040, frigate=1900, **programs, free=1000))
+    (moment,) = read(scene).moments
+    rows = {row.name: row.held for row in moment.accounts[0].rows if row.kind == "process"}
+    assert len(rows) == 21
+    assert rows["program-000"] == 300 << 20
+    assert rows["(other)"] == sum(300 - at for at in range(20, 200)) << 20
+    assert moment.accounts[0].others == 14360 << 20
+
+
 def test_all_segments_together_are_bounded_and_the_newest_stay(scene, monkeypatch):
     monkeypatch.setattr(recorder, "SEGMENT_BYTES", 1 << 12)
     monkeypatch.setattr(recorder, "MOST_BYTES", 1 << 16)
@@ -199,5 +211,73 @@ def test_a_folder_that_cannot_be_written_is_one_message_and_recorded_into_later(
     scene.recorder.record = counted
     with scene.recorder.running():
         assert written.wait(60)
-    assert capsys.readouterr().err.count("cannot be written, so nothing is recorded") == 1
+    assert capsys.readouterr().err.count("Nothing is recorded in") == 1
     assert read(scene).moments
+
+
+def test_whatever_fails_costs_one_sample(scene, capsys, monkeypatch):
+    monkeypatch.setattr(recorder, "EVERY_S", 0.01)
+    errors, written = [RuntimeError("a test"), IndexError()], threading.Event()
+    record = scene.recorder.record
+
+    def failing():
+        if errors:
+            raise errors.pop()
+        record()
+        written.set()
+
+    scene.recorder.record = failing
+    with scene.recorder.running():
+        assert written.wait(60)
+    assert capsys.readouterr().err.count("Nothing is recorded") == 2
+    assert read(scene).moments
+
+
+@pytest.mark.parametrize("removed", ["folder", "segments"])
+def test_records_that_are_removed_while_it_runs_are_begun_anew(scene, removed):
+    scene.sample(CALM, times=2)
+    if removed == "folder":
+        shutil.rmtree(scene.folder)
+    else:
+        for path in recorder.segments(scene.folder):
+            path.unlink()
+    scene.sample(GROWN, times=2)
+    assert [one.accounts for one in read(scene).moments] == [account.of(PROMISES, GROWN)] * 2
+    with pytest.raises(OSError, match="another exporter records there"):
+        scene.new().record()
+
+
+def test_a_loop_of_restarts_stays_in_the_bounds(scene, monkeypatch):
+    monkeypatch.setattr(recorder, "SEGMENT_BYTES", 1 << 12)
+    monkeypatch.setattr(recorder, "MOST_BYTES", 1 << 16)
+    for _ in range(300):
+        scene.sample(CALM)
+        scene.restart()
+    assert sum(path.stat().st_size for path in recorder.segments(scene.folder)) <= 1 << 16
+    assert len(recorder.segments(scene.folder)) > 8
+
+
+def test_a_disk_that_was_full_is_no_start_and_costs_no_failure(scene, monkeypatch):
+    scene.sample(CALM)
+    write = recorder._write
+
+    def full(*_):
+        raise OSError("a test")
+
+    monkeypatch.setattr(recorder, "_write", full)
+    for _ in range(3):
+        with pytest.raises(OSError, match="a test"):
+            scene.sample(requests=[request(500)])
+    monkeypatch.setattr(recorder, "_write", write)
+    scene.sample(requests=[request(500)])
+    first, last = read(scene).moments
+    assert (first.is_start, last.is_start) == (True, False)
+    assert last.failures == (Failure("chat", 500, "", 4),)
+
+
+def test_an_exporter_that_does_not_record_serves_no_others_records(scene):
+    scene.sample(CALM)
+    other = scene.new()
+    assert other.open_since(0) == []
+    (stream,) = scene.recorder.open_since(0)
+    stream.close()

@@ -1,14 +1,19 @@
-"""The exporter's server ends at a signal, whenever it comes."""
+"""The exporter's server: whom it answers, what it sends whole, and its end at a signal, whenever that comes."""
 
 from __future__ import annotations
 
 import signal
+import socket
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client.registry import Collector
 
-from corral.exporter.server import serve_until_signal
+from corral.exporter import recorder
+from corral.exporter.server import serve_until_signal, serving
+from tests.support.recorded import Scene, reading
 
 
 class NoMetrics(Collector):
@@ -31,3 +36,52 @@ def test_a_signal_that_comes_before_it_waits_for_one_ends_it(number):
 
     assert answers == [b"OK\n"]
     assert (signal.getsignal(number), signal.pthread_sigmask(signal.SIG_BLOCK, [])) == (handler, mask)
+
+
+def ask(server, path, **headers):
+    """The status and the body of a GET of *path*."""
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def recording(tmp_path):
+    """A server with records of more than one piece."""
+    with closing(Scene(tmp_path / "records")) as scene:
+        for at in range(400):
+            scene.sample(reading(immich_ml=at))
+        with serving(("127.0.0.1", 0), NoMetrics(), dict, scene.recorder) as server:
+            yield scene, server
+
+
+@pytest.mark.parametrize("path", ["/", "/card.json", "/records?since=0"])
+def test_a_page_of_another_name_gets_nothing(recording, path):
+    _, server = recording
+    port = server.server_port
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "[::1].evil.example"):
+        assert ask(server, path, Host=host)[0] in (400, 421)
+    for host in (f"127.0.0.1:{port}", "localhost", "[::1]:9460", "10.0.0.7:9460"):
+        assert ask(server, path, Host=host)[0] == 200
+    assert ask(server, "/metrics", Host="card-exporter.corral-exporter.svc:9460")[0] == 200
+
+
+def test_records_come_whole_while_the_recorder_goes_on(recording):
+    scene, server = recording
+    expected = b"".join(path.read_bytes() for path in recorder.segments(scene.folder))
+    assert len(expected) > 64 << 10
+    assert ask(server, "/records?since=0") == (200, expected)
+
+
+def test_readers_of_records_that_do_not_read_leave_the_metrics_alone(recording):
+    _, server = recording
+    with ExitStack() as opened:
+        for _ in range(8):
+            one = opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port)))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 10)
+            one.sendall(b"GET /records?since=0 HTTP/1.0\r\n\r\n")
+        assert {ask(server, "/metrics")[0] for _ in range(4)} == {200}

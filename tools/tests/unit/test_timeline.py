@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from contextlib import closing
-from datetime import UTC
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral import paths
+from corral.cli import timeline as command
 from corral.cli.main import main
 from corral.errors import Refused
 from corral.timeline import post_mortem, recording, report
 from corral.timeline.events import Code
 from corral.timeline.report import Timeline
 from tests.repo.test_documents import HEADINGS
-from tests.support.recorded import BEGAN, SILENT, Scene, reading, request
+from tests.support.recorded import BEGAN, PROMISES, SILENT, Scene, reading, request
 
 CALM = {"immich_ml": 2040, "frigate": 1900}
 GROWN = CALM | {"immich_ml": 10726}
@@ -64,7 +67,7 @@ def test_the_incident_has_each_event_once_in_its_order(scene):
         "chat is loaded",
         "chat is unloaded",
         "immich-ml holds 4,700 MiB, 2,600 more than the 2,100 promised",
-        "chat could not be loaded: 4,562 MiB lack; largest excess: immich-ml",
+        "chat has no room: 4,562 MiB lack; largest excess: immich-ml",
         *["2 requests to chat failed: its process ended while it was loaded"] * 4,
         "immich-ml keeps to its promise again",
         "chat has room again",
@@ -79,7 +82,7 @@ def test_minute_by_minute_it_has_what_changed_and_like_failures_are_one_line(sce
         ("20:29", "11,120", "chat is unloaded"),
         ("20:29", "11,120", "chat 6,996 → 0 MiB"),
         ("20:30", "2,434", "immich-ml holds 4,700 MiB, 2,600 more than the 2,100 promised"),
-        ("20:30", "2,434", "chat could not be loaded: 4,562 MiB lack; largest excess: immich-ml"),
+        ("20:30", "2,434", "chat has no room: 4,562 MiB lack; largest excess: immich-ml"),
         ("20:30", "2,434", "immich-ml 2,040 → 10,726 MiB"),
         ("20:31", "2,434", "8 requests to chat failed: its process ended while it was loaded"),
         ("20:32", "11,120", "immich-ml keeps to its promise again"),
@@ -104,11 +107,58 @@ def test_what_began_before_is_there_at_the_beginning(scene):
     incident(scene)
     failed = "2 requests to chat failed: its process ended while it was loaded"
     assert texts(scene, since=250, until=BEGAN + 270) == [
-        "immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised",
-        "chat could not be loaded: 4,562 MiB lack; largest excess: immich-ml",
+        "before: immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised",
+        "before: chat has no room: 4,562 MiB lack; largest excess: immich-ml",
         failed,
         failed,
     ]
+
+
+def test_what_was_true_hours_before_is_not_taken_for_the_beginning(scene):
+    scene.sample(reading(**GROWN), times=2)
+    scene.now += 36000
+    scene.sample(reading(**CALM))
+    assert texts(scene, since=35000) == ["nothing was recorded for 600 min before this"]
+    (free, *_) = list(report.curves(timeline(scene, since=35000)))[1:]
+    assert "at least 11,120" in free
+
+
+def test_what_the_lock_does_not_have_any_more_has_not_become_well(scene):
+    scene.sample(reading(**GROWN), times=2)
+    card = PROMISES["t4"]
+    scene.options |= {"seal": "1" * 64, "promises": {"t4": replace(card, tenants={}, models={})}}
+    scene.restart()
+    scene.sample(reading(**GROWN), times=2)
+    assert texts(scene)[3:] == [
+        "the exporter has started",
+        "the promises are those of another lock (111111111111)",
+    ]
+
+
+def test_a_room_that_is_not_known_is_not_there_again(scene):
+    scene.sample(reading(**GROWN), times=3)
+    (card,) = reading(**GROWN).cards
+    blind = replace(reading(**GROWN), cards=(replace(card, card=replace(card.card, free=None)),))
+    scene.sample(blind, times=3)
+    scene.sample(reading(**GROWN), times=3)
+    assert [one.code for one in timeline(scene).events].count(Code.NO_ROOM) == 1
+    assert Code.ROOM not in {one.code for one in timeline(scene).events}
+
+
+def test_a_row_has_its_day_where_there_are_several(scene):
+    scene.sample(models={"chat": "ready"})
+    scene.now += 2 * 86400
+    scene.sample(models={})
+    assert [time for time, *_ in report.rows(timeline(scene))] == ["05-28 20:27"] * 2 + ["05-30 20:27"] * 2
+
+
+def test_a_week_of_changes_is_read_in_time_that_grows_with_it_alone(scene, monkeypatch):
+    """Each event is looked up once, whatever the number of minutes."""
+    incident(scene)
+    found, looked = timeline(scene), []
+    monkeypatch.setattr(report, "_merged", lambda every: looked.append(len(every)) or list(every))
+    assert list(report.rows(found))
+    assert len(looked) == 1
 
 
 def test_while_the_driver_is_silent_nothing_ends(scene):
@@ -117,7 +167,7 @@ def test_while_the_driver_is_silent_nothing_ends(scene):
     scene.sample(reading(**GROWN), times=2)
     assert texts(scene)[1:] == [
         "immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised",
-        "chat could not be loaded: 4,562 MiB lack; largest excess: immich-ml",
+        "chat has no room: 4,562 MiB lack; largest excess: immich-ml",
         "what is held on t4 is unknown: nvidia-smi did not respond within 1 s.",
         "what is held on t4 is known again",
     ]
@@ -148,8 +198,9 @@ def test_llama_swap_that_is_silent_ends_no_model(scene):
 
 def test_a_model_that_was_loaded_again_between_two_samples_has_other_processes(scene):
     scene.sample(reading(chat=6996), models={"chat": "ready"})
-    scene.sample(reading(frigate=1, chat=6996))
-    assert texts(scene)[-1] == "chat was unloaded and loaded again"
+    scene.sample(SILENT, models=None)
+    scene.sample(reading(frigate=1, chat=6996), models={"chat": "ready"})
+    assert "chat was unloaded and loaded again" in texts(scene)
 
 
 def test_a_foreign_holder_is_one_beyond_the_reserve(scene):
@@ -256,6 +307,7 @@ def test_the_command_begins_a_post_mortem_in_utc_and_prints_its_path(recorded, c
         (["--since", "25:00"], 2, "'25:00' is no time"),
         (["--until", "2026-05-28T19:00Z"], 2, "--until must be later than --since."),
         (["--since", "2026-05-28T20:40Z"], 3, "The last sample is of 2026-05-28 20:32"),
+        (["--post-mortem", ""], 2, "The title '' has no letter or digit"),
     ],
 )
 def test_a_time_that_is_none_or_has_no_record_is_refused_with_the_rule(recorded, capsys, options, code, problem):
@@ -265,6 +317,62 @@ def test_a_time_that_is_none_or_has_no_record_is_refused_with_the_rule(recorded,
         found = error.code
     assert found == code
     assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"version": 1, "at": NaN}',
+        '{"version": 1, "at": 1e400}',
+        '{"version": 1, "at": -1}',
+        '{"version": 1, "at": 1e300}',
+        '{"version": 1, "at": 1, "seal": "", "is_start": true, "promises": {"t4": NO_CARD}}',
+        '{"version": 1, "at": 1, "models": {}, "failures": [], "reading": {"cards": [{"card": LESS, "holders": []}]}}',
+    ],
+)
+def test_a_figure_that_is_none_is_a_damaged_line(recorded, capsys, tmp_path, line):
+    (path,) = (tmp_path / "records").iterdir()
+    less = {"uuid": "", "name": "", "total": -1, "free": 1}
+    none = {"vram": 0, "reserve": 0, "tenants": {}, "models": {}}
+    line = line.replace("NO_CARD", json.dumps(none)).replace("LESS", json.dumps(less))
+    path.write_text(f"{path.read_text()}{line}\n")
+    assert main(recorded) == 0
+    assert "1 lines of the recording are damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "found"),
+    [
+        ("2026-03-29T08:00", "01:00", "2026-03-29T01:00+01:00"),
+        ("2026-03-29T08:00", "14:00", "2026-03-28T14:00+01:00"),
+        ("2026-07-01T08:00", "07:30", "2026-07-01T07:30+02:00"),
+        ("2026-07-01T08:00", "90m", "2026-07-01T06:30+02:00"),
+    ],
+)
+def test_a_clock_time_is_the_last_one_of_this_machines_zone(monkeypatch, now, text, found):
+    """On 2026-03-29 the clocks of Berlin skipped an hour."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls):
+                return cls.fromisoformat(now)
+
+        monkeypatch.setattr(command, "datetime", Clock)
+        assert command._time(text) == datetime.fromisoformat(found).timestamp()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_post_mortem_is_not_written_through_a_link(recorded, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "REPOSITORY", tmp_path)
+    (tmp_path / "post-mortems").mkdir()
+    (tmp_path / "post-mortems" / "2026-05-28-x.md").symlink_to(tmp_path / "elsewhere")
+    assert main([*recorded, "--post-mortem", "x"]) == 2
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_without_a_record_it_names_the_command_that_makes_one(tmp_path, monkeypatch, capsys):

@@ -207,7 +207,17 @@ run "a_folder_of_the_system_is_refused_for_the_records" {
   command = plan
 
   variables {
-    records = "/etc"
+    records = "/var/lib/kubelet"
+  }
+
+  expect_failures = [var.records]
+}
+
+run "a_path_that_leads_up_again_is_refused_for_the_records" {
+  command = plan
+
+  variables {
+    records = "/var/lib/corral/../kubelet"
   }
 
   expect_failures = [var.records]

@@ -79,7 +79,7 @@ def watched(cluster: Cluster, folder: Path) -> Iterator[Homelab]:
 
 def set_exporter(lab: Homelab, **options: int) -> None:
     """Let the next apply install the exporter, with its records beside the lab: several labs share this machine."""
-    lab.set(card_exporter={"namespace": EXPORTERS, "records": str(lab.clone.parent / "records")} | options)
+    lab.set(card_exporter={"namespace": EXPORTERS, "records": str(lab.clone.parent / "corral" / "records")} | options)
 
 
 def _without_haste(driver: Path) -> None:
