@@ -27,8 +27,8 @@ from corral.card import local
 from corral.cli import options
 from corral.engine import stack
 from corral.errors import CannotRun, ExitCode
+from corral.exporter import replay
 from corral.exporter.account import CardAccount
-from corral.exporter.excesses import Excesses
 from corral.exporter.llama_swap import LlamaSwap
 from corral.lock import lock as locks
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     state = paths.state_dir()
     lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
 
-    excesses = Excesses()
+    excesses = replay.continued(paths.records_dir(), time.time())
 
     def accounts() -> tuple[CardAccount, ...]:
         return excesses.dated(local.read(lock, state))

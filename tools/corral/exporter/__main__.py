@@ -14,12 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import account, driver, expectations, holders
+from . import account, driver, expectations, holders, replay
 from .account import CardAccount
 from .attribution import OnNode
 from .config import Config, read_config
 from .errors import Misconfigured
-from .excesses import Excesses
 from .holders import Reading
 from .llama_swap import LlamaSwap
 from .metrics import Exporter
@@ -81,7 +80,7 @@ class NodeCards:
         self._node = node
         variables = {name for card in config.expects.values() for one in card.values() for name in one}
         self._names = PodNames(ApiServer(node, variables=variables).pods)
-        self._excesses = Excesses()
+        self._excesses = replay.continued(config.records, time.time())
 
     def accounts(self) -> tuple[CardAccount, ...]:
         """The account of each card now."""

@@ -20,8 +20,11 @@ class Excesses:
 
     def dated(self, accounts: Iterable[CardAccount]) -> tuple[CardAccount, ...]:
         """*accounts*, where each row that is over its promise has the time, in seconds since 1970, since when it is."""
+        return self.date(accounts, self._clock())
+
+    def date(self, accounts: Iterable[CardAccount], now: float) -> tuple[CardAccount, ...]:
+        """As ``dated``, for *accounts* of the time *now*."""
         with self._lock:
-            now = self._clock()
             return tuple(
                 replace(one, rows=tuple(self._dated(one.name, row, now) for row in one.rows)) for one in accounts
             )

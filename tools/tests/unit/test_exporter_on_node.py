@@ -140,7 +140,8 @@ def test_what_it_recorded_is_served_and_survives_a_kill(started, tmp_path):
     assert get(address, "/records")[0] == get(address, "/records?since=now")[0] == 400
     assert get(address, f"/records?since={first.at + 60:.0f}")[1].count("\n") == 2
     started.kill()
-    again = moments(started(), 2)
+    address = started()
+    again = moments(address, 2)
     assert [row.held for one in again for row in one.accounts[0].rows if row.kind == "process"] == [10726 * MIB] * 2
 
 
