@@ -117,6 +117,7 @@ def prepare(folder: Path, pods: int) -> tuple[str, ...]:
         "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
         "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/nowhere/key"},
         "records": str(folder / "records"),
+        "alertmanager": None,
         "driver_pid_namespace": driver.pid_namespace(),
         "seal": "0" * 64,
         "cards": {

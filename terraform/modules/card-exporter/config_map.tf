@@ -11,6 +11,7 @@ locals {
     engines              = var.engines
     door                 = merge(var.door, { key_file = "${local._keys}/key" })
     records              = local._records
+    alertmanager         = one([for one in var.alertmanager[*] : "http://${one.service}.${one.namespace}.svc:${one.port}"])
     driver_pid_namespace = var.driver_pid_namespace
     seal                 = var.seal
     cards = { for name, card in var.cards : name => {

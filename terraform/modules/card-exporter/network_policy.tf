@@ -1,5 +1,5 @@
-# In: the metrics, from the named namespaces.  Out: the front door of llama-swap, and the API server, whose address is the cluster's own
-# affair.
+# In: the metrics, from the named namespaces.  Out: the front door of llama-swap, an Alertmanager where one is named, and the API server,
+# whose address is the cluster's own affair.
 resource "kubernetes_network_policy_v1" "card_exporter" {
   metadata {
     name      = local.name
@@ -45,6 +45,38 @@ resource "kubernetes_network_policy_v1" "card_exporter" {
 
         pod_selector {
           match_labels = { for label in split(",", var.engines.selector) : split("=", label)[0] => split("=", label)[1] }
+        }
+      }
+    }
+
+    dynamic "egress" {
+      for_each = var.alertmanager[*]
+
+      content {
+        ports {
+          port     = tostring(egress.value.port)
+          protocol = "TCP"
+        }
+
+        to {
+          namespace_selector {
+            match_labels = { "kubernetes.io/metadata.name" = egress.value.namespace }
+          }
+        }
+      }
+    }
+
+    dynamic "egress" {
+      for_each = length(var.alertmanager[*]) > 0 ? [["UDP", "TCP"]] : [] # its Service has a name
+
+      content {
+        dynamic "ports" {
+          for_each = egress.value
+
+          content {
+            port     = "53"
+            protocol = ports.value
+          }
         }
       }
     }

@@ -1,3 +1,13 @@
+variable "alertmanager" {
+  description = "The Alertmanager whose alerts are recorded: its Service, namespace and port, e.g. { service = \"alertmanager-operated\", namespace = \"monitoring\" }. Null: none are."
+  type = object({
+    service   = string
+    namespace = string
+    port      = optional(number, 9093)
+  })
+  default = null
+}
+
 variable "cards" {
   description = "The cards of the lock, by name; one pod runs on the node of each."
   type = map(object({

@@ -10,6 +10,7 @@ module "card_exporter" {
   models               = module.catalog.models
   namespace            = var.card_exporter.namespace
   runtime_class        = var.runtime_class
+  alertmanager         = var.card_exporter.alertmanager
   records              = var.card_exporter.records
   scraped_from         = var.card_exporter.scraped_from
   seal                 = module.catalog.lock.seal

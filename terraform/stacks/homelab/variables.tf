@@ -6,12 +6,13 @@ variable "allowed_namespaces" {
 }
 
 variable "card_exporter" {
-  description = "The exporter that reports who holds the card; {} is enough. `scraped_from`: who may read it; `records`: where it records, on the node; `alerts`: see module alerts. Null: none."
+  description = "The exporter that reports who holds the card; {} is enough. `scraped_from`: who may read it; `records`: where it records, on the node; `alertmanager`: whose alerts it records; `alerts`: see module alerts. Null: none."
   type = object({
     namespace            = optional(string, "corral-exporter")
     scraped_from         = optional(list(string), [])
     driver_pid_namespace = optional(number)
     records              = optional(string, "/var/lib/corral/records")
+    alertmanager         = optional(object({ service = string, namespace = string, port = optional(number, 9093) }))
     alerts = optional(object({
       labels   = optional(map(string), {})
       runbooks = optional(string, "docs/runbooks")

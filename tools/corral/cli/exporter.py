@@ -41,12 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=options.whole_number(1, 65535), default=PORT, metavar="N", help=f"default: {PORT}"
     )
+    alertmanager = "whose alerts are recorded too, as http://127.0.0.1:9093"
+    parser.add_argument("--alertmanager", metavar="URL", help=alertmanager)
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS", help="default: 127.0.0.1")
 
 
 def run(args: argparse.Namespace) -> int:
     import prometheus_client
 
+    from corral.exporter.alertmanager import Alertmanager
     from corral.exporter.metrics import Exporter
     from corral.exporter.probes import Probes
     from corral.exporter.recorder import Recorder
@@ -79,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
         promises=local.promises(lock),
         read=lambda: local.reading(state),
         find_llama_swap=lambda: _llama_swap(state),
+        alertmanager=Alertmanager(args.alertmanager) if args.alertmanager else None,
     )
     root = f"http://{args.listen}:{args.port}"
     address = f"{root}/metrics for Prometheus, {root}/ for a browser   Stop it: Ctrl-C"

@@ -12,6 +12,7 @@ The configuration is one JSON file.  Every key is required, and no other key is 
       "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
       "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/opt/corral/keys/key"},
       "records": "/var/lib/corral/records",              of the recorder
+      "alertmanager": "http://alertmanager-operated.monitoring.svc:9093",    whose alerts are recorded; null: of none
       "driver_pid_namespace": null,                      whose pids the driver reports; null: the kernel's first
       "seal": "<of the lock>",
       "cards": {"<card>": {

@@ -16,6 +16,7 @@ from typing import Any
 
 from . import account, driver, expectations, holders, replay
 from .account import CardAccount
+from .alertmanager import Alertmanager
 from .attribution import OnNode
 from .config import Config, read_config
 from .errors import Misconfigured
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         promises=config.promises,
         read=cards.reading,
         find_llama_swap=cards.find_llama_swap,
+        alertmanager=Alertmanager(config.alertmanager) if config.alertmanager else None,
     )
     exporter = Exporter(
         seal=config.seal,

@@ -7,14 +7,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import expectations
 from .account import CardPromise, ModelPromise
 from .errors import Misconfigured
 from .pods import Selector
 
-_KEYS = {"version", "listen", "engines", "door", "records", "driver_pid_namespace", "seal", "cards"}
+_T = TypeVar("_T")
+_KEYS = {"version", "listen", "engines", "door", "records", "alertmanager", "driver_pid_namespace", "seal", "cards"}
 _MODEL = {"group", "seat_bytes", "predicted_bytes", "measured_bytes"}
 
 
@@ -37,6 +38,7 @@ class Config:
         engines: the pods of llama-swap.
         door: of each of them.
         records: the folder of the recorder.
+        alertmanager: its URL; None: there is none.
         driver_pid_namespace: the number of the pid namespace whose pids the driver reports; None: the kernel's first.
         seal: of the lock.
         promises: of the node's cards.
@@ -49,6 +51,7 @@ class Config:
     engines: Selector
     door: Door
     records: Path
+    alertmanager: str | None
     driver_pid_namespace: int | None
     seal: str
     promises: Mapping[str, CardPromise]
@@ -89,6 +92,7 @@ def _config(read: Mapping[str, Any]) -> Config:
         Selector.parse(str(read["engines"]["namespace"]), str(read["engines"]["selector"])),
         Door(_count(read["door"]["port"]), str(read["door"]["host"]), Path(str(read["door"]["key_file"]))),
         Path(str(read["records"])),
+        _optional(_url, read["alertmanager"]),
         _optional(_count, read["driver_pid_namespace"]),
         str(read["seal"]),
         {name: _promise(card) for name, card in cards.items()},
@@ -142,5 +146,11 @@ def _count(value: object) -> int:
     return value
 
 
-def _optional(parse: Callable[[object], int], value: object) -> int | None:
+def _url(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"http://[A-Za-z0-9.-]+:[0-9]{1,5}", value):
+        raise ValueError(f"{value!r} is no URL as http://host:port")
+    return value
+
+
+def _optional(parse: Callable[[object], _T], value: object) -> _T | None:
     return None if value is None else parse(value)

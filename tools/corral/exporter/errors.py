@@ -32,6 +32,10 @@ class LlamaSwapUnknown(Exception):
     """What llama-swap or one of its engines does is unknown; the message is a sentence."""
 
 
+class AlertsUnknown(Exception):
+    """Which alerts fire is unknown; the message is a sentence."""
+
+
 class PodsUnknown(Exception):
     """Which pods the node has is unknown; the message is a sentence."""
 

@@ -5,11 +5,11 @@ line that has only the time stands for a sample that is the same as the one befo
 over its promise, what lacked room) is computed when they are read, by the rules of ``account``::
 
     {"version": 1, "at": 1.5, "is_start": true, "seal": "…", "promises": {"<card>": …}}
-    {"version": 1, "at": 1.6, "reading": {…}, "models": {"<id>": "ready"}, "failures": [{"model": "<id>", …}]}
+    {"version": 1, "at": 1.6, "reading": {…}, "models": {"<id>": "ready"}, "failures": […], "alerts": […]}
     {"version": 1, "at": 16.6}
 
-``models`` is null while llama-swap does not answer.  A line is one write; one that was torn is no JSON, and the next
-exporter begins on a line of its own.
+``models`` is null while llama-swap does not answer, ``alerts`` while no Alertmanager does.  A line is one write; one
+that was torn is no JSON, and the next exporter begins on a line of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from typing import Any, BinaryIO
 
 from . import llama_swap
 from .account import FOREIGN, MOST_FOREIGN, OTHER, CardPromise
-from .errors import LlamaSwapUnknown
+from .alertmanager import Alertmanager
+from .errors import AlertsUnknown, LlamaSwapUnknown
 from .holders import CardReading, Holder, Reading
 from .llama_swap import LlamaSwap, Request
 
@@ -70,6 +71,7 @@ class Recorder:
         promises: of each card, by the lock with the seal *seal*.
         read: what the driver reports now.
         find_llama_swap: the llama-swap that runs now, None: none does.
+        alertmanager: whose alerts are recorded; None: of none.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class Recorder:
         promises: Mapping[str, CardPromise],
         read: Callable[[], Reading],
         find_llama_swap: Callable[[], LlamaSwap | None],
+        alertmanager: Alertmanager | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._alertmanager = alertmanager
         self._folder, self._clock = folder, clock
         self._head = {"seal": seal, "promises": {name: asdict(one) for name, one in promises.items()}}
         self._models = frozenset(model for card in promises.values() for model in card.models)
@@ -159,7 +163,13 @@ class Recorder:
         reading["certain"] = sorted(reading["certain"])
         models = self._served()
         failures = [asdict(Failure(*key, count)) for key, count in sorted(self._failed.items())]
-        return {"reading": reading, "models": models, "failures": failures}
+        return {"reading": reading, "models": models, "failures": failures, "alerts": self._alerts()}
+
+    def _alerts(self) -> list[dict[str, Any]] | None:
+        try:
+            return [asdict(one) for one in self._alertmanager.firing()] if self._alertmanager else None
+        except AlertsUnknown:
+            return None
 
     def _served(self) -> dict[str, str] | None:
         """The state of each model that has a process, None while that is unknown; and counts what has failed."""

@@ -38,6 +38,8 @@ class Code(StrEnum):
     KNOWN = "card-known"
     SILENT = "llama-swap-silent"
     ANSWERS = "llama-swap-answers"
+    ALERT = "alert-fires"
+    ALERT_ENDED = "alert-ended"
 
 
 @dataclass(frozen=True)
@@ -178,8 +180,21 @@ def _conditions(before: Moment | None, now: Moment, active: Mapping[_Key, _Condi
             if key[1] == account.name and key[0] != Code.UNKNOWN and (account.unknown or (key[0], key[2]) in unknown)
         }
         found |= kept | _of_card(account, short_before | active.keys())
+    found |= (
+        _alerts(now) if now.alerts is not None else {key: one for key, one in active.items() if key[0] is Code.ALERT}
+    )
     silent = _Condition((Code.SILENT, "llama-swap does not answer"), (Code.ANSWERS, "llama-swap answers again"))
     return found | ({(Code.SILENT, "", ""): silent} if now.models is None else {})
+
+
+def _alerts(now: Moment) -> dict[_Key, _Condition]:
+    found: dict[_Key, _Condition] = {}
+    for one in now.alerts or ():
+        words = ", ".join(f"{name} {value}" for name, value in one.labels.items() if name != "card")
+        text = f"the alert {one.name}{f' ({words})' if words else ''}"
+        key = (Code.ALERT, one.labels.get("card", ""), f"{one.name} {words}".strip())
+        found[key] = _Condition((Code.ALERT, f"{text} fires"), (Code.ALERT_ENDED, f"{text} has ended"))
+    return found
 
 
 def _of_card(account: CardAccount, before: Collection[_Key]) -> dict[_Key, _Condition]:

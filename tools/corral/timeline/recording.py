@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from corral.exporter import account
 from corral.exporter.account import CardAccount, CardPromise
+from corral.exporter.alertmanager import Alert
 from corral.exporter.holders import Reading
 from corral.exporter.recorder import Failure
 
@@ -24,6 +25,7 @@ class Moment:
         accounts: of each card.
         models: the state of each model that has a process; None: unknown.
         failures: requests that failed since the sample before.
+        alerts: that fire; None: unknown.
         is_start: the exporter has started with it.
     """
 
@@ -32,6 +34,7 @@ class Moment:
     accounts: tuple[CardAccount, ...]
     models: Mapping[str, str] | None
     failures: tuple[Failure, ...]
+    alerts: tuple[Alert, ...] | None
     is_start: bool
 
 
@@ -73,6 +76,7 @@ class _Sample(_Line):
     reading: Reading
     models: dict[str, str] | None
     failures: tuple[Failure, ...]
+    alerts: tuple[Alert, ...] | None
 
     @model_validator(mode="after")
     def _has_sizes(self) -> Self:
@@ -110,7 +114,7 @@ def read(lines: Iterable[bytes]) -> Recording:
             continue
         if head and isinstance(found, _Sample):
             accounts = account.of(head.promises, found.reading)
-            last = Moment(found.at, head.seal, accounts, found.models, found.failures, starts)
+            last = Moment(found.at, head.seal, accounts, found.models, found.failures, found.alerts, starts)
         elif last and not isinstance(found, _Sample):
             last = replace(last, at=found.at, failures=(), is_start=starts)
         else:

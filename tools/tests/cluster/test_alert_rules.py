@@ -19,7 +19,9 @@ from corral.drill.alert_rules import render_rules
 from corral.drill.monitoring import installed, monitoring
 from corral.exporter import account
 from corral.exporter.account import CardPromise, ModelPromise
+from corral.exporter.alertmanager import Alert, Alertmanager
 from corral.exporter.driver import Card
+from corral.exporter.errors import AlertsUnknown
 from corral.exporter.holders import CardReading, Holder, Kind, Reading
 from corral.exporter.metrics import Exporter
 from tests.support.cluster.pods import eventually
@@ -433,3 +435,18 @@ def test_an_alert_that_explains_others_inhibits_them_on_its_card_and_no_more(pac
 
         assert {card: suppressed(card) for card in INHIBITED} == {card: names for card, (_, names) in INHIBITED.items()}
         assert suppressed("elsewhere") == set()
+
+
+def test_the_recorder_reads_the_alerts_that_fire_and_are_not_inhibited(pack, tmp_path):
+    """A real Alertmanager has an alert, one that it inhibits, and one that is not corral's."""
+    with monitoring(tmp_path, "127.0.0.1:1", "groups: []", pack[1], installed(), every_s=60) as receiver:
+        alerts = f"{receiver.alertmanager}/api/v2/alerts"
+        eventually(lambda: get(alerts)[0], (200).__eq__)
+        room = {"alertname": "CorralNoRoomForModel", "model": "chat", "culprit": "immich-ml", "more": "x"}
+        loads = {"alertname": "CorralLoadsFail", "model": "chat", "reason": "timeout"}
+        for labels in (room, loads, {"alertname": "NodeDown"}):
+            assert post(alerts, [{"labels": {"card": "t4"} | labels}])[0] == 200
+        found = eventually(Alertmanager(receiver.alertmanager).firing, lambda found: len(found) == 1)
+    assert found == (Alert("CorralNoRoomForModel", {"card": "t4", "model": "chat", "culprit": "immich-ml"}),)
+    with pytest.raises(AlertsUnknown, match="gave no list of alerts"):
+        Alertmanager(receiver.alertmanager).firing()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from corral.exporter import recorder
 from corral.exporter.account import CardPromise, ModelPromise
 from corral.exporter.driver import Card
-from corral.exporter.errors import LlamaSwapUnknown
+from corral.exporter.errors import AlertsUnknown, LlamaSwapUnknown
 from corral.exporter.holders import CardReading, Holder, Kind, Reading
 from corral.exporter.llama_swap import Request, Resident
 from corral.exporter.recorder import Recorder
@@ -59,6 +59,18 @@ class LlamaSwap:
         return self.scene.requests
 
 
+class Alertmanager:
+    """The Alertmanager of *scene*; one whose alerts are None does not answer."""
+
+    def __init__(self, scene):
+        self.scene = scene
+
+    def firing(self):
+        if self.scene.alerts is None:
+            raise AlertsUnknown("a test")
+        return self.scene.alerts
+
+
 UNCHANGED = object()
 
 
@@ -68,6 +80,7 @@ class Scene:
     def __init__(self, folder, **options):
         self.folder, self.now = folder, BEGAN
         self.reading, self.models, self.requests = reading(), {}, ()
+        self.alerts = ()
         self.options = {"seal": "0" * 64, "promises": PROMISES} | options
         self.recorder = self.new()
 
@@ -77,6 +90,7 @@ class Scene:
             self.folder,
             read=lambda: self.reading,
             find_llama_swap=lambda: LlamaSwap(self),
+            alertmanager=Alertmanager(self),
             clock=lambda: self.now,
             **self.options,
         )

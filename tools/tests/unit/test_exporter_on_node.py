@@ -37,6 +37,7 @@ CONFIG = {
     "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
     "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/nowhere/key"},
     "records": "/nowhere/records",
+    "alertmanager": None,
     "driver_pid_namespace": None,
     "seal": "0" * 64,
     "cards": {
@@ -246,6 +247,8 @@ def test_a_crowd_is_turned_away_and_not_queued(started, tmp_path):
         ({"engines": {"namespace": "a", "selector": "b"}}, "no list of labels"),
         ({"door": {"port": 8080}}, "'host', 'key_file'"),
         ({"door": CONFIG["door"] | {"port": "8080"}}, "'8080'"),
+        ({"alertmanager": "ftp://x"}, "'ftp://x'"),
+        ({"alertmanager": "http://x:9093/?a"}, "no URL as http://host:port"),
         ({"driver_pid_namespace": -1}, "-1"),
         ({"driver_pid_namespace": True}, "True"),
         ({"cards": []}, "AttributeError"),

@@ -17,6 +17,7 @@ from corral import paths
 from corral.cli import timeline as command
 from corral.cli.main import main
 from corral.errors import Refused
+from corral.exporter.alertmanager import Alert
 from corral.timeline import post_mortem, recording, report
 from corral.timeline.events import Code
 from corral.timeline.report import Timeline
@@ -203,6 +204,22 @@ def test_a_model_that_was_loaded_again_between_two_samples_has_other_processes(s
     assert "chat was unloaded and loaded again" in texts(scene)
 
 
+def test_an_alert_is_an_event_until_its_alertmanager_has_it_no_more(scene):
+    alert = Alert("CorralNoRoomForModel", {"card": "t4", "model": "chat", "culprit": "immich-ml"})
+    scene.sample()
+    scene.alerts = (alert, Alert("CorralDriverSilent", {"card": "t4"}))
+    scene.sample(times=2)
+    scene.alerts = None
+    scene.sample(times=2)
+    scene.alerts = (alert,)
+    scene.sample(times=2)
+    assert [(one.at - BEGAN, one.text) for one in timeline(scene).events][1:] == [
+        (15, "the alert CorralNoRoomForModel (model chat, culprit immich-ml) fires"),
+        (15, "the alert CorralDriverSilent fires"),
+        (75, "the alert CorralDriverSilent has ended"),
+    ]
+
+
 def test_a_foreign_holder_is_one_beyond_the_reserve(scene):
     scene.sample(reading(**CALM, xmrig=512))
     scene.sample(reading(**CALM, xmrig=513))
@@ -327,12 +344,12 @@ def test_a_time_that_is_none_or_has_no_record_is_refused_with_the_rule(recorded,
         '{"version": 1, "at": -1}',
         '{"version": 1, "at": 1e300}',
         '{"version": 1, "at": 1, "seal": "", "is_start": true, "promises": {"t4": NO_CARD}}',
-        '{"version": 1, "at": 1, "models": {}, "failures": [], "reading": {"cards": [{"card": LESS, "holders": []}]}}',
+        '{"version": 1, "at": 1, "models": {}, "failures": [], "alerts": null, "reading": {"cards": [LESS]}}',
     ],
 )
 def test_a_figure_that_is_none_is_a_damaged_line(recorded, capsys, tmp_path, line):
     (path,) = (tmp_path / "records").iterdir()
-    less = {"uuid": "", "name": "", "total": -1, "free": 1}
+    less = {"card": {"uuid": "", "name": "", "total": -1, "free": 1}, "holders": []}
     none = {"vram": 0, "reserve": 0, "tenants": {}, "models": {}}
     line = line.replace("NO_CARD", json.dumps(none)).replace("LESS", json.dumps(less))
     path.write_text(f"{path.read_text()}{line}\n")

@@ -222,3 +222,32 @@ run "a_path_that_leads_up_again_is_refused_for_the_records" {
 
   expect_failures = [var.records]
 }
+
+run "it_reaches_the_alertmanager_that_is_named_and_without_one_no_name_server" {
+  command = plan
+
+  variables {
+    alertmanager = { service = "alertmanager-operated", namespace = "monitoring" }
+  }
+
+  assert {
+    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).alertmanager == "http://alertmanager-operated.monitoring.svc:9093"
+    error_message = "The exporter must have its address."
+  }
+
+  assert {
+    condition = [for rule in kubernetes_network_policy_v1.card_exporter.spec[0].egress : [for ports in rule.ports : ports.port]] == [
+      ["8080"], ["9093"], ["53", "53"], ["443", "6443"]
+    ]
+    error_message = "It must reach the Alertmanager, and find it by its name."
+  }
+}
+
+run "without_an_alertmanager_it_reaches_no_name_server" {
+  command = plan
+
+  assert {
+    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).alertmanager == null && !contains(flatten([for rule in kubernetes_network_policy_v1.card_exporter.spec[0].egress : [for ports in rule.ports : ports.port]]), "53")
+    error_message = "Nothing of it needs one."
+  }
+}
