@@ -110,9 +110,13 @@ def test_a_request_that_waits_in_the_engines_queue_is_counted(stack, why):
 
 
 def test_a_flood_is_too_many_requests_and_no_hang(stack, why):
+    assert send(stack, "flooded")[0] == 200
+    engine = engine_of(stack, "flooded")
+    stop(engine)  # so that none of the first ten has its answer before the last of forty has come
     statuses: list[int] = []
     threads = in_parallel(40, lambda: statuses.append(completion(stack, "flooded")))
     wait_for(lambda: statuses.count(429) == 30, what="thirty refusals")
+    os.kill(engine, signal.SIGCONT)
 
     verdict = why("flooded")
 
