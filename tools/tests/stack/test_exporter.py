@@ -111,6 +111,18 @@ def test_requests_states_and_durations_are_those_of_the_stack(running, exporter)
     assert names <= known
 
 
+def test_the_timeline_has_a_load_that_the_exporter_recorded(running, exporter, capsys):
+    chat(stack.running(paths.state_dir()).endpoint, "Hello.", model="tiny-vision")
+
+    def printed():
+        main(["timeline", "--catalog", str(running[0]), "--since", "10m"])
+        return capsys.readouterr().out
+
+    text = wait_for(lambda: "tiny-vision is loaded" in (found := printed()) and found, what="the next sample")
+    assert "the exporter has started" in text
+    assert "what is held on laptop is unknown: There is no nvidia-smi on PATH." in text
+
+
 def test_an_engine_that_is_stopped_is_down_and_the_scrape_has_all_the_rest(running, exporter):
     present = stack.running(paths.state_dir())
     chat(present.endpoint, "Hello.", model="tiny-vision")
