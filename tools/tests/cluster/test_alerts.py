@@ -238,6 +238,7 @@ def test_requests_that_are_refused_are_an_alert_whose_runbook_names_the_limit(la
     thrash.does("Mitigation")
     thrash.does("Verify")
     thrash.assert_all_is_done()
+    watched.mount_driver(lab)  # which the applies of both have taken away
 
 
 def test_an_exporter_without_a_valid_key_is_an_alert_until_the_runbook_has_made_one(lab, receiver):
