@@ -71,8 +71,11 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
           image = var.image
           command = ["python3", "-c", <<-EOT
             import os, sys
-            strange = [name for name in os.listdir("${local._records}") if not name.endswith(".jsonl")]
-            sys.exit(f"${var.records} has {strange[0]}: it is no folder of records") if strange else os.chown("${local._records}", ${local._user}, ${local._user})
+            folder = "${local._records}"
+            strange = [name for name in os.listdir(folder) if not name.endswith(".jsonl")]
+            if strange:
+                sys.exit(f"${var.records} has {strange[0]}: it is no folder of records")
+            os.chown(folder, ${local._user}, ${local._user})
           EOT
           ]
 

@@ -1,5 +1,5 @@
 variable "alertmanager" {
-  description = "The Alertmanager whose alerts are recorded: its Service, namespace and port, e.g. { service = \"alertmanager-operated\", namespace = \"monitoring\" }. Null: none are."
+  description = "The Alertmanager whose alerts are recorded, e.g. { service = \"alertmanager-operated\", namespace = \"monitoring\" }. Null: none are."
   type = object({
     service   = string
     namespace = string
@@ -94,7 +94,7 @@ variable "records" {
 
   validation {
     condition     = can(regex("^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/corral[A-Za-z0-9_-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$", var.records))
-    error_message = "The folder of the records is \"${var.records}\"; it must be an absolute path with a folder of corral's in it, e.g. /var/lib/corral/records: it becomes the exporter's."
+    error_message = "The folder of the records is \"${var.records}\"; it must be in a folder of corral's, e.g. /var/lib/corral/records."
   }
 }
 

@@ -6,7 +6,7 @@ variable "allowed_namespaces" {
 }
 
 variable "card_exporter" {
-  description = "The exporter that reports who holds the card; {} is enough. `scraped_from`: who may read it; `records`: where it records, on the node; `alertmanager`: whose alerts it records; `alerts`: see module alerts. Null: none."
+  description = "The exporter that reports who holds the card; {} is enough. `alerts`: see module alerts; the rest: module card-exporter. Null: none."
   type = object({
     namespace            = optional(string, "corral-exporter")
     scraped_from         = optional(list(string), [])
