@@ -32,7 +32,7 @@ __doc__ = __doc__.format(names=_NAMES)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("drill", nargs="?", choices=DRILLS, default="tenant-grows", help="default: tenant-grows")
+    parser.add_argument("drill", nargs="?", choices=tuple(DRILLS), default="tenant-grows", help="default: tenant-grows")
     options.add(parser, "--json")
     port = "of the drill's own front door (default: a free one)"
     parser.add_argument("--port", type=options.whole_number(1, 65535), metavar="N", help=port)
