@@ -116,6 +116,7 @@ def test_the_runbooks_about_room_lead_to_a_model_that_answers(lab, receiver):
     printed = model.does("Diagnosis", card=1, why=1)
     verdict = printed[f"corral why {MODEL}"]
     assert "immich-ml, 8626 MiB over its promise" in verdict, verdict
+    assert "immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised" in printed["corral timeline --since 1h"]
     assert "in immich/ml-0" in tenant.does("Diagnosis", card=1)["corral card"]
     tenant.does("Mitigation")
     before = len(receiver.all)
