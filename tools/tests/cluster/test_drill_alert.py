@@ -17,7 +17,7 @@ ALERTS = {
     "weights-damaged": ["Loads of the model qwen3-8b fail: process-ended."],
     "exporter-dies": ["more of the card t4 than its budget.", "No exporter reports the card t4."],
 }
-# The goals are for a machine that has time: five clusters run beside this.
+# The goals are for a machine that has time: other clusters run beside this.
 PLAY = """
 import importlib, sys
 from corral.cli.main import main

@@ -1,0 +1,77 @@
+"""A lab whose alerts reach a webhook: real Prometheus and Alertmanager beside the exporter of a node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+from corral.cluster.client import connect
+from corral.cluster.port_forward import forwarded
+from corral.drill.monitoring import Notification, Receiver, installed, monitoring
+from tests.support.cluster.homelab import Homelab
+from tests.support.cluster.watched import EXPORTERS, MODEL, NAMESPACE
+from tests.support.engine_process import get, post, question
+
+_UNITS = {"s": 1, "m": 60}
+
+
+@contextmanager
+def receiving(lab: Homelab, folder: Path) -> Iterator[Receiver]:
+    """What Alertmanager notifies, by the lab's own rules, whose durations are a tenth."""
+    rules, inhibit = (lab.terraform("output", "-raw", name).stdout for name in ("alert_rules", "alert_inhibit_rules"))
+    target = connect(lab.cluster.kubeconfig, lab.cluster.context)
+    programs = installed()
+    assert programs
+    with (
+        forwarded(target, EXPORTERS, "card-exporter", port="metrics") as address,
+        monitoring(folder, urlsplit(address).netloc, _faster(rules), inhibit, programs, every_s=3) as receiver,
+    ):
+        yield receiver
+
+
+def _faster(rules: str) -> str:
+    """*rules* with every duration a tenth: their order stays."""
+    document = yaml.safe_load(rules)
+    for group in document["groups"]:
+        for timed in (group, *group["rules"]):
+            for key in {"interval", "for", "keep_firing_for"} & timed.keys():
+                timed[key] = f"{int(timed[key][:-1]) * _UNITS[timed[key][-1]] // 10}s"
+    return yaml.safe_dump(document).replace("[32s]", "[7s]")
+
+
+def notified(
+    receiver: Receiver, name: str, status: str = "firing", *, after: int = 0, limit_s: float = 120, **labels: str
+) -> Notification:
+    """The first notification about the alert *name* with *labels*, of those *after* so many."""
+    found = receiver.first(
+        lambda one: (one.name, one.status) == (name, status) and labels.items() <= one.labels.items(),
+        limit_s=limit_s,
+        after=after,
+    )
+    assert found, f"no {name} ({status}) in {receiver.all}"
+    return found
+
+
+def active(receiver: Receiver) -> set[str]:
+    """The names of the alerts that Alertmanager has, inhibited ones included."""
+    status, text = get(f"{receiver.alertmanager}/api/v2/alerts")
+    assert status == 200
+    return {one["labels"]["alertname"] for one in json.loads(text)}
+
+
+def status_of_a_request(lab: Homelab) -> int:
+    """Of the answer to a request to the model."""
+    with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE) as address:
+        return post(f"{address}/v1/chat/completions", question("Are you there?", model=MODEL), api_key=lab.key())[0]
+
+
+def signal_engine(lab: Homelab, name: str) -> None:
+    """Send the engine of the model the signal *name*."""
+    command = f"kill -{name} $(grep -la -e '[/]models/{MODEL}' /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3)"
+    done = lab.run("kubectl", "-n", NAMESPACE, "exec", "deployment/llama-swap", "--", "sh", "-c", command)
+    assert done.returncode == 0, done.stderr
