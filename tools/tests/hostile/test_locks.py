@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from corral.agent.lock_file import sealed
+from tests.support.engine_process import free_port
 from tests.support.hostile import Result, assert_refused, run_corral
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
 
@@ -244,7 +245,10 @@ def assert_is_about_the_lock(result: Result) -> None:
     assert "\n  → " in result.stderr
 
 
-@pytest.mark.parametrize("words", [["fetch"], ["up", "--detach"]])
+FETCH, UP = ["fetch"], ["up", "--detach", "--port", str(free_port())]  # a stack of the user's may have the usual port
+
+
+@pytest.mark.parametrize("words", [FETCH, UP], ids=["fetch", "up"])
 def test_there_are_many_ways_and_the_lock_that_they_change_is_good(catalog, words):
     assert len(LOCKS) + len(COMMANDS_AND_SOURCES) >= 40
     result = run(catalog, *words, memory_mib=8192)  # Terraform's address space
@@ -256,7 +260,7 @@ def test_a_hostile_lock_is_refused_by_all_that_read_one(hostile, catalog):
     LOCKS[hostile](catalog / "lock.json")
     before = everything(catalog.parent)
 
-    for words in (["fetch"], ["up", "--detach"]):
+    for words in (FETCH, UP):
         assert_is_about_the_lock(run(catalog, *words))
 
     assert everything(catalog.parent) == before
@@ -270,6 +274,6 @@ def test_a_lock_with_another_command_or_origin_starts_nothing(hostile, catalog):
     path.write_text(sealed(json.dumps(document, indent=2) + "\n"))
     before = everything(catalog.parent)
 
-    assert_is_about_the_lock(run(catalog, "up", "--detach"))
+    assert_is_about_the_lock(run(catalog, *UP))
 
     assert everything(catalog.parent) == before
