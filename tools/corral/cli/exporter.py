@@ -19,6 +19,8 @@ examples:
 from __future__ import annotations
 
 import argparse
+import errno
+import re
 import time
 from pathlib import Path
 
@@ -42,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=options.whole_number(1, 65535), default=PORT, metavar="N", help=f"default: {PORT}"
     )
     alertmanager = "whose alerts are recorded too, as http://127.0.0.1:9093"
-    parser.add_argument("--alertmanager", metavar="URL", help=alertmanager)
+    parser.add_argument("--alertmanager", type=_url, metavar="URL", help=alertmanager)
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS", help="default: 127.0.0.1")
 
 
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         promises=local.promises(lock),
         read=lambda: local.reading(state),
         find_llama_swap=lambda: _llama_swap(state),
+        is_expected=lambda: stack.recorded(state) is not None,
         alertmanager=Alertmanager(args.alertmanager) if args.alertmanager else None,
     )
     root = f"http://{args.listen}:{args.port}"
@@ -97,8 +100,20 @@ def run(args: argparse.Namespace) -> int:
         )
     except OSError as error:
         message = f"{args.listen}:{args.port} cannot be listened on: {error.strerror or error}."
-        raise CannotRun(message, next_step="corral exporter --port N") from None
+        is_taken = error.errno == errno.EADDRINUSE  # by an exporter that records already, most likely
+        step = (
+            "corral exporter --port N"
+            if is_taken
+            else "Name an address of this machine: corral exporter --listen ADDRESS"
+        )
+        raise CannotRun(message, next_step=step) from None
     return ExitCode.OK
+
+
+def _url(text: str) -> str:
+    if not re.fullmatch(r"http://[A-Za-z0-9.-]+:[0-9]{1,5}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL as http://127.0.0.1:9093")
+    return text
 
 
 def _llama_swap(state: Path) -> LlamaSwap | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 
 from corral import paths
 from corral.card import local
@@ -76,13 +77,17 @@ _CATALOG: Mapping[str, Any] = {
 
 
 def end_former(folder: Path) -> None:
-    """End the stack of a drill in *folder* that was killed.
+    """End the stack of a drill in *folder* that was killed, and the other programs that it had started.
 
     Raises:
         CannotRun: its record is damaged.
     """
     if stack.recorded(folder / "state"):
         stack.stop(folder / "state", drain_s=0)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get("CORRAL_STATE") == str(folder / "state"):
+                process.kill()
 
 
 @dataclass(frozen=True)
@@ -337,7 +342,9 @@ def _as_large_as_then(lock: Lock) -> Ledger:
 
 @contextmanager
 def _sleeping() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as process:
+    command = [sys.executable, "-c", "import time; time.sleep(3600)"]
+    # Of a session of its own: Ctrl-C is the drill's.
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as process:
         try:
             yield process
         finally:

@@ -123,10 +123,13 @@ class CardAccount:
     def excesses(self) -> tuple[Row, ...]:
         """The holders with memory that was not promised to them, the largest excess first.
 
-        The card's reserve is for foreign holders: one with less than that is none of these.
+        The card's reserve is for foreign holders: one with less than that is none of these.  Where it is not known what
+        a tenant holds, a foreign holder may be one: it is none of these with less than all that is kept for others.
         """
         reserve = sum(row.promised or 0 for row in self.rows if row.kind == "reserve")
-        found = [row for row in self.rows if row.excess > (reserve if row.kind in FOREIGN else 0)]
+        is_known = all(row.held is not None for row in self.rows if row.kind == "tenant")
+        kept = reserve if is_known else self.others_promised
+        found = [row for row in self.rows if row.excess > (kept if row.kind in FOREIGN else 0)]
         return tuple(sorted(found, key=lambda row: (-row.excess, row.name)))
 
     @property

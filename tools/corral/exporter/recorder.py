@@ -71,6 +71,7 @@ class Recorder:
         promises: of each card, by the lock with the seal *seal*.
         read: what the driver reports now.
         find_llama_swap: the llama-swap that runs now, None: none does.
+        is_expected: whether a llama-swap should run now, so that its absence is a fault.
         alertmanager: whose alerts are recorded; None: of none.
     """
 
@@ -82,10 +83,12 @@ class Recorder:
         promises: Mapping[str, CardPromise],
         read: Callable[[], Reading],
         find_llama_swap: Callable[[], LlamaSwap | None],
+        is_expected: Callable[[], bool] = lambda: True,
         alertmanager: Alertmanager | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._alertmanager = alertmanager
+        self._is_expected, self._alertmanager = is_expected, alertmanager
+        self._alert_problem = ""
         self._folder, self._clock = folder, clock
         self._head = {"seal": seal, "promises": {name: asdict(one) for name, one in promises.items()}}
         self._models = frozenset(model for card in promises.values() for model in card.models)
@@ -166,17 +169,22 @@ class Recorder:
         return {"reading": reading, "models": models, "failures": failures, "alerts": self._alerts()}
 
     def _alerts(self) -> list[dict[str, Any]] | None:
+        problem, found = "", None
         try:
-            return [asdict(one) for one in self._alertmanager.firing()] if self._alertmanager else None
-        except AlertsUnknown:
-            return None
+            found = [asdict(one) for one in self._alertmanager.firing()] if self._alertmanager else None
+        except AlertsUnknown as error:
+            problem = str(error)
+        if problem and not self._alert_problem:
+            print(f"exporter: No alerts are recorded: {problem}", file=sys.stderr, flush=True)  # noqa: T201
+        self._alert_problem = problem
+        return found
 
     def _served(self) -> dict[str, str] | None:
         """The state of each model that has a process, None while that is unknown; and counts what has failed."""
         client = self._find()
         try:
             if client is None:
-                return None
+                return None if self._is_expected() else {}
             residents, listed = client.residents(), client.requests()
         except LlamaSwapUnknown:
             return None
@@ -193,7 +201,7 @@ class Recorder:
         if self._segment and not os.fstat(self._segment.fileno()).st_nlink:  # removed, with the folder or without it
             self.close()
         if self._segment is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._lock is None:
                 self._lock = _exclusive(self._folder)
             newest = max(segments(self._folder), default=None)
@@ -213,7 +221,7 @@ class Recorder:
 
     def _opened(self, path: Path, now: float) -> io.FileIO:
         """The segment *path*, with a new head; what its last line may have lost ends there."""
-        segment = io.FileIO(path, "ab")
+        segment = io.FileIO(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
         segment.seek(0, os.SEEK_END)
         try:
             if segment.tell():

@@ -76,8 +76,8 @@ _Key = tuple[str, str, str]
 _STATES = {"starting": Code.LOADING, "ready": Code.LOADED, "stopping": Code.STOPPING}
 _STATE_WORDS = {"starting": "is being loaded", "ready": "is loaded", "stopping": "is being unloaded"}
 _FAILURES = {
-    "process-ended": "its process ended while it was loaded",
-    "timeout": "it was not loaded in time",
+    "process-ended": "its load failed, the process ended before it was ready",
+    "timeout": "its load failed, it was not ready in time",
 }
 
 

@@ -42,7 +42,12 @@ class Timeline:
     def events(self) -> tuple[Event, ...]:
         """What happened, and what had begun before."""
         before, moments = self.recording.between(self.since, self.until)
-        return tuple(events.of(moments, before))
+        found = list(events.of(moments, before))
+        if moments and before is None and moments[0].at - self.since > GAP_S:
+            found.insert(0, Event(moments[0].at, Code.GAP, "", "", "nothing is recorded before this"))
+        if moments and moments[-1] is self.recording.moments[-1] and self.until - moments[-1].at > GAP_S:
+            found.append(Event(moments[-1].at, Code.GAP, "", "", "nothing is recorded after this"))
+        return tuple(found)
 
     def time(self, at: float, *, form: str = "%H:%M") -> str:
         """The time *at*, as a person reads it."""
@@ -100,7 +105,7 @@ def rows(timeline: Timeline) -> Iterator[tuple[str, str, str]]:
     held: dict[tuple[str, str], int] = {}
     for minute in _last_of_minutes(timeline.moments):
         free = " / ".join(_free(card) for card in minute.accounts) or "?"
-        for text in [*texts.get(int(minute.at // 60), ()), *_changes(minute, held)]:
+        for text in [*_changes(minute, held), *texts.get(int(minute.at // 60), ())]:
             yield timeline.time(minute.at, form=timeline.form), free, text
 
 

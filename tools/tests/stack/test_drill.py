@@ -167,3 +167,35 @@ def test_a_drill_that_was_killed_is_ended_by_the_next(tmp_path, monkeypatch):
         assert processes_of(place)
         assert main(["drill", *PORT]) == 0
         assert processes_of(place) == []
+
+
+def test_the_programs_beside_the_stack_of_a_drill_that_was_killed_are_ended_by_the_next(tmp_path, monkeypatch):
+    """Prometheus, Alertmanager and the tenants have the state of the drill in their environment."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("CORRAL_STATE", str(state))
+    monkeypatch.setattr(drills, "play", lambda *_, **__: ())
+    of_the_scene = {**os.environ, "CORRAL_STATE": str(state / "drill" / "scene" / "state")}
+    with (
+        subprocess.Popen(["sleep", "600"], env=of_the_scene) as left,
+        subprocess.Popen(["sleep", "600"]) as other,
+    ):
+        assert main(["drill", *PORT]) == 0
+        assert left.wait(timeout=60) == -signal.SIGKILL
+        assert other.poll() is None
+        other.kill()
+
+
+def test_ctrl_c_is_one_line(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-m", "corral.cli.main", "drill", *PORT],
+        env={**os.environ, "CORRAL_STATE": str(tmp_path / "state")},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as drill:
+        assert any("grows:" in line for line in drill.stderr)
+        os.killpg(drill.pid, signal.SIGINT)  # as a terminal sends it
+        text = drill.stderr.read()
+    assert drill.returncode == 130
+    assert "Traceback" not in text
+    assert text.endswith("corral drill: interrupted\n")

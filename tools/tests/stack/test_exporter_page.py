@@ -87,7 +87,7 @@ def test_the_incident_is_on_the_page_holder_model_and_failed_requests(scene, tmp
     assert "2,434 MiB free now; immich-ml holds 8,626 MiB more than its promise" in words
     assert "cannot be loaded: 4,562 MiB short" in words
     assert "None is loaded." in words
-    assert re.search(r"chat\s+8\s+its process ended while it was loaded", words)
+    assert re.search(r"chat\s+8\s+its load failed, the process ended before it was ready", words)
     assert rows > 5
     assert "last hour: 2,040 to 10,726 MiB, at most 10,726" in images
     assert "held now: immich-ml 10,726 MiB, frigate 1,900 MiB, not attributed 300 MiB, free 2,434 MiB" in images

@@ -86,14 +86,8 @@ class Scene:
 
     def new(self):
         """The recorder of an exporter that has just started."""
-        return Recorder(
-            self.folder,
-            read=lambda: self.reading,
-            find_llama_swap=lambda: LlamaSwap(self),
-            alertmanager=Alertmanager(self),
-            clock=lambda: self.now,
-            **self.options,
-        )
+        options = {"find_llama_swap": lambda: LlamaSwap(self), "alertmanager": Alertmanager(self)} | self.options
+        return Recorder(self.folder, read=lambda: self.reading, clock=lambda: self.now, **options)
 
     def restart(self):
         """Another exporter takes over, as after the end of the first one."""

@@ -12,6 +12,7 @@ import pytest
 from corral.exporter import account, recorder
 from corral.exporter.recorder import Failure
 from corral.timeline import recording
+from tests.support.kernel import modes, umask
 from tests.support.recorded import BEGAN, PROMISES, SILENT, Scene, reading, request
 
 CALM = reading(immich_ml=2040, frigate=1900)
@@ -281,3 +282,26 @@ def test_an_exporter_that_does_not_record_serves_no_others_records(scene):
     assert other.open_since(0) == []
     (stream,) = scene.recorder.open_since(0)
     stream.close()
+
+
+def test_its_files_are_closed_to_other_users(scene):
+    with umask(0o022):
+        scene.sample(CALM)
+    assert modes(scene.folder) == {"folders": {0o700}, "files": {0o600}}
+
+
+def test_a_llama_swap_that_need_not_run_is_no_fault(scene):
+    scene.options |= {"find_llama_swap": lambda: None, "is_expected": lambda: False}
+    scene.restart()
+    scene.sample()
+    scene.options |= {"is_expected": lambda: True}
+    scene.restart()
+    scene.sample()
+    assert [one.models for one in read(scene).moments] == [{}, None]
+
+
+def test_an_alertmanager_that_does_not_answer_is_one_message(scene, capsys):
+    scene.alerts = None
+    scene.sample(times=3)
+    assert capsys.readouterr().err == "exporter: No alerts are recorded: a test\n"
+    assert [one.alerts for one in read(scene).moments] == [None] * 3

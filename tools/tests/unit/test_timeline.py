@@ -18,6 +18,7 @@ from corral.cli import timeline as command
 from corral.cli.main import main
 from corral.errors import Refused
 from corral.exporter.alertmanager import Alert
+from corral.exporter.holders import Kind
 from corral.timeline import post_mortem, recording, report
 from corral.timeline.events import Code
 from corral.timeline.report import Timeline
@@ -69,7 +70,7 @@ def test_the_incident_has_each_event_once_in_its_order(scene):
         "chat is unloaded",
         "immich-ml holds 4,700 MiB, 2,600 more than the 2,100 promised",
         "chat has no room: 4,562 MiB lack; largest excess: immich-ml",
-        *["2 requests to chat failed: its process ended while it was loaded"] * 4,
+        *["2 requests to chat failed: its load failed, the process ended before it was ready"] * 4,
         "immich-ml keeps to its promise again",
         "chat has room again",
     ]
@@ -80,15 +81,15 @@ def test_minute_by_minute_it_has_what_changed_and_like_failures_are_one_line(sce
     assert list(report.rows(timeline(scene))) == [
         ("20:27", "4,124", "the exporter has started"),
         ("20:27", "4,124", "chat is loaded"),
-        ("20:29", "11,120", "chat is unloaded"),
         ("20:29", "11,120", "chat 6,996 → 0 MiB"),
+        ("20:29", "11,120", "chat is unloaded"),
+        ("20:30", "2,434", "immich-ml 2,040 → 10,726 MiB"),
         ("20:30", "2,434", "immich-ml holds 4,700 MiB, 2,600 more than the 2,100 promised"),
         ("20:30", "2,434", "chat has no room: 4,562 MiB lack; largest excess: immich-ml"),
-        ("20:30", "2,434", "immich-ml 2,040 → 10,726 MiB"),
-        ("20:31", "2,434", "8 requests to chat failed: its process ended while it was loaded"),
+        ("20:31", "2,434", "8 requests to chat failed: its load failed, the process ended before it was ready"),
+        ("20:32", "11,120", "immich-ml 10,726 → 2,040 MiB"),
         ("20:32", "11,120", "immich-ml keeps to its promise again"),
         ("20:32", "11,120", "chat has room again"),
-        ("20:32", "11,120", "immich-ml 10,726 → 2,040 MiB"),
     ]
 
 
@@ -106,13 +107,35 @@ def test_a_curve_has_the_height_of_the_card_and_its_first_last_and_extreme_figur
 
 def test_what_began_before_is_there_at_the_beginning(scene):
     incident(scene)
-    failed = "2 requests to chat failed: its process ended while it was loaded"
+    failed = "2 requests to chat failed: its load failed, the process ended before it was ready"
     assert texts(scene, since=250, until=BEGAN + 270) == [
         "before: immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised",
         "before: chat has no room: 4,562 MiB lack; largest excess: immich-ml",
         failed,
         failed,
     ]
+
+
+def test_a_record_that_begins_late_or_has_ended_is_an_event(scene):
+    scene.sample(reading(**CALM), times=2)
+    since, until = -600, scene.now + 600
+    assert texts(scene, since=since, until=until) == [
+        "nothing is recorded before this",
+        "the exporter has started",
+        "nothing is recorded after this",
+    ]
+    assert texts(scene, since=-30, until=scene.now + 30) == ["the exporter has started"]
+    scene.sample(times=60)
+    assert texts(scene, until=BEGAN + 100) == ["the exporter has started"]
+
+
+def test_where_it_is_not_known_what_a_tenant_holds_no_program_is_accused_of_a_tenants_part(scene):
+    """On one machine no process can be assigned to a tenant."""
+    local = replace(reading(photoedit=800), certain=frozenset({Kind.MODEL}))
+    scene.sample(local, times=2)
+    assert Code.FOREIGN not in {one.code for one in timeline(scene).events}
+    scene.sample(replace(reading(photoedit=9000), certain=frozenset({Kind.MODEL})), times=2)
+    assert "photoedit holds 9,000 MiB, and has no promise on t4" in texts(scene)
 
 
 def test_what_was_true_hours_before_is_not_taken_for_the_beginning(scene):
@@ -240,11 +263,13 @@ def test_a_gap_a_restart_a_clock_that_jumps_and_another_lock_are_events(scene):
     scene.sample()
     found = texts(scene, since=-3600, until=scene.now + 7200)
     assert found == [
+        "nothing is recorded before this",
         "the exporter has started",
         "nothing was recorded for 60 min before this",
         "the exporter has started",
         "the promises are those of another lock (111111111111)",
         "the clock was set back by 7185 s",
+        "nothing is recorded after this",
     ]
 
 
@@ -297,7 +322,9 @@ def test_the_command_prints_curves_and_rows_and_the_same_for_programs(recorded, 
     assert main(recorded) == 0
     printed = capsys.readouterr().out
     assert "t4: 15,360 MiB\n  free " in printed
-    assert "20:31\t2,434\t8 requests to chat failed: its process ended while it was loaded\n" in printed
+    assert (
+        "20:31\t2,434\t8 requests to chat failed: its load failed, the process ended before it was ready\n" in printed
+    )
     assert main([*recorded, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["count"] for one in document["events"] if one["event"] == "requests-failed"] == [2, 2, 2, 2]
