@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,14 +40,25 @@ def write(timeline: Timeline, folder: Path, title: str) -> Path:
     )
     try:
         folder.mkdir(exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
+        with path.open("x", encoding="utf-8") as file, _removed_unless_whole(path):
             file.write(text)
+            file.flush()
     except FileExistsError:
         raise Refused(f"{path} is there already.", next_step="Choose another title: --post-mortem TITLE") from None
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror}."
         raise Refused(message, next_step=f"ls -ld {shlex.quote(str(folder))}") from None
     return path
+
+
+@contextmanager
+def _removed_unless_whole(path: Path) -> Iterator[None]:
+    """The block writes the new file *path*; one that it cannot write whole is removed."""
+    try:
+        yield
+    except OSError:
+        path.unlink()
+        raise
 
 
 def _line(text: str) -> str:
