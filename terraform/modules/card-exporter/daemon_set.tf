@@ -74,7 +74,7 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
             folder = "${local._records}"
             strange = [name for name in os.listdir(folder) if not name.endswith(".jsonl")]
             if strange:
-                sys.exit(f"${var.records} has {strange[0]}: it is no folder of records")
+                sys.exit(f"${var.records} has {strange[0]}, and must have records alone. Name another folder: records of card_exporter")
             os.chown(folder, ${local._user}, ${local._user})
           EOT
           ]

@@ -33,6 +33,7 @@ from .recorder import Recorder
 
 PAGE = Path(__file__).with_name("page.html")
 _PATHS = b"There is /, /card.json, /records, /metrics and /health.\n"
+_HOSTS = b"This host is not served. Name the exporter by its address, or by localhost, e.g. http://127.0.0.1:9460/.\n"
 _HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 _AT_ONCE, _READERS = 8, 2
 _PIECE = 64 << 10
@@ -42,7 +43,10 @@ _CLIENT_S = 10.0  # for a request to arrive, and for its answer to be taken
 
 
 class Server(ThreadingHTTPServer):
-    """An HTTP server of the three paths; a client more than ``_AT_ONCE`` gets 503."""
+    """An HTTP server of these paths.
+
+    A client more than ``_AT_ONCE`` gets 503, and so does a reader of records more than ``_READERS``.
+    """
 
     daemon_threads = True
     request_queue_size = 32
@@ -80,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path not in ("/", "/card.json", "/records"):
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", _PATHS)
         elif not self._is_meant():
-            self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"This host is not served.\n")
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", _HOSTS)
         elif path == "/":
             page, policy = self.server.page
             self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page, {"Content-Security-Policy": policy})
