@@ -14,7 +14,7 @@ idle=0
 reported=''
 while [ "$left" -gt 0 ]; do
   left=$((left - 1))
-  # The stream of events begins with the complete state; the last state within this second counts.
+  # The stream of events begins with the complete state; the last state or change within this second counts.
   received=$(sh "${0%/*}/ask.sh" "$2/api/events" "$3" --no-buffer --max-time 1)
   code=$?
   # 28: the second is over.  Every other code ends immediately, as with a llama-swap that has ended (7).
@@ -22,7 +22,7 @@ while [ "$left" -gt 0 ]; do
   [ "$code" -eq 28 ] || sleep 1
   state=$(printf '%s\n' "$received" | grep '^data: \{0,1\}{"type":"inflight"' | tail -n 1)
   case $state in
-  *'"requests\":[]'*)
+  *'"requests\":[]'* | *'{\"operation\":\"snapshot\"}'*) # before llama-swap v240, and from then on
     idle=$((idle + 1))
     [ "$idle" -lt 2 ] || exit 0
     ;;

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import platform
 import re
 import shutil
@@ -46,6 +47,7 @@ class Programs:
     minutes: float  # about how long the build takes on two cores
     settings: Mapping[str, str] = field(default_factory=dict)  # of Go (CGO_ENABLED), beside corral's and the user's
     way_out: str = _TRY_AGAIN  # the next step where there is no Go or the build failed
+    patch: Path | None = None  # a unified diff of the module of the first package, in ``pins``
 
     @property
     def folder(self) -> Path:
@@ -58,15 +60,15 @@ class Programs:
             digest.update(file.name.encode() + file.read_bytes())
         return paths.cache_dir() / "go-programs" / f"{self.name}-{platform_name()}-{digest.hexdigest()[:12]}"
 
-    def build(self, report: Report, *, program: Path | None = None) -> Path:
-        """Return ``folder``, or the file *program* for an only one, built now when missing; a second build waits.
+    def build(self, report: Report) -> Path:
+        """Return ``folder``, built now when missing; a second build waits.
 
         Raises:
             Refused: another user may change what is in the cache.
             ProgramMissing: there is no Go and none could be fetched, or the build failed: its last lines.
             CannotRun: the cache is not writable.
         """
-        target, cache = program or self.folder, _cache()
+        target, cache = self.folder, _cache()
         cache.prepare(target.parent)
         if target.exists():
             return target
@@ -77,17 +79,56 @@ class Programs:
                 started = time.monotonic()
                 with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{self.name}-") as scratch:
                     fresh = Path(scratch) / "fresh"
-                    self._compile(go, str(fresh) if program else f"{fresh}/")
+                    self._compile(go, fresh)
                     fresh.rename(target)
                 report(f"Built {self.name} in {time.monotonic() - started:.0f} s")
         return target
 
-    def _compile(self, go: Path, output: str) -> None:
+    def _compile(self, go: Path, output: Path) -> None:
         stamps = "".join(f" -X {variable}={value}" for variable, value in self.stamps.items())
         # The same -trimpath for everything: another set of flags shares nothing in Go's build cache.
-        command = [str(go), "build", "-trimpath", "-ldflags", f"-s -w{stamps}", "-o", output, *self.packages]
+        options = ["-trimpath", "-ldflags", f"-s -w{stamps}", *self._patched(go, output.with_name("patched"))]
+        self._go(go, "build", *options, "-o", f"{output}/", *self.packages)
+
+    def _patched(self, go: Path, folder: Path) -> list[str]:
+        """The option by which Go compiles a patched copy in *folder* of the module of the first package."""
+        if self.patch is None:
+            return []
+        found = json.loads(self._go(go, "list", "-json=Module", self.packages[0]))["Module"]
+        copy = folder / "module"
+        shutil.copytree(found["Dir"], copy, copy_function=shutil.copyfile)
+        for file in (copy, *copy.rglob("*")):
+            file.chmod(0o700 if file.is_dir() else 0o600)  # Go's are read-only
+        apply(self.patch, copy)
+        for name in ("go.mod", "go.sum"):
+            shutil.copyfile(self.pins / name, folder / name)
+        self._go(go, "mod", "edit", f"-replace={found['Path']}={copy}", str(folder / "go.mod"))
+        return [f"-modfile={folder / 'go.mod'}"]
+
+    def _go(self, go: Path, *arguments: str) -> str:
         variables = {**_go_environment(), **self.settings}
-        _run(command, cwd=self.pins, variables=variables, what=f"Building {self.name}", way_out=self.way_out)
+        what = f"Building {self.name}"
+        return _run([str(go), *arguments], cwd=self.pins, variables=variables, what=what, way_out=self.way_out)
+
+
+def apply(patch: Path, folder: Path) -> None:
+    """Change the files below *folder* as the unified diff *patch* has them.
+
+    Raises:
+        ProgramMissing: a hunk does not fit exactly one place of its file.
+    """
+    for part in re.split(r"^diff --git ", patch.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        header, *hunks = re.split(r"^@@ .*\n", part, flags=re.MULTILINE)
+        path = folder / header.rpartition("\n+++ b/")[2].strip()
+        text = path.read_text(encoding="utf-8")
+        for number, hunk in enumerate(hunks, start=1):
+            lines = hunk.splitlines(keepends=True)
+            before = "".join(line[1:] for line in lines if line[0] in " -")
+            if text.count(before) != 1:
+                message = f"Hunk {number} of {patch.name} for {path.name} does not fit the pinned version."
+                raise ProgramMissing(message, next_step=f"git checkout {patch.parent}")
+            text = text.replace(before, "".join(line[1:] for line in lines if line[0] in " +"))
+        path.write_text(text, encoding="utf-8")
 
 
 def find_go(report: Report, needed: Version, way_out: str = _TRY_AGAIN) -> Path:
@@ -146,7 +187,7 @@ def _go_environment() -> dict[str, str]:
     return _LESS_COLLECTING | theirs
 
 
-def _run(command: list[str], *, cwd: Path, variables: dict[str, str], what: str, way_out: str) -> None:
+def _run(command: list[str], *, cwd: Path, variables: dict[str, str], what: str, way_out: str) -> str:
     try:
         done = subprocess.run(
             command,
@@ -165,6 +206,7 @@ def _run(command: list[str], *, cwd: Path, variables: dict[str, str], what: str,
     if done.returncode:
         last = "\n".join(done.stdout.strip().splitlines()[-12:])
         raise ProgramMissing(f"{what} failed (exit code {done.returncode}):\n{last}", next_step=way_out)
+    return done.stdout
 
 
 def _go_version(go: str) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -112,10 +112,13 @@ class LlamaSwap:
         """The requests that have no complete answer yet, oldest first."""
         # The stream of events begins with the state of everything.
         with self._client(self._limit_s) as client, client.stream("GET", "/api/events") as answer:
-            for line in answer.iter_lines():
-                if found := _IN_FLIGHT.fullmatch(line):
-                    requests = json.loads(json.loads(found[1]))["requests"]
-                    return [InFlight(one["model"], _seconds(one["timestamp"])) for one in requests]
+            try:
+                found = in_flight_in(answer.iter_lines())
+            except (KeyError, TypeError, ValueError) as error:
+                message = f"llama-swap at {self.endpoint} reports requests in flight in an unknown form: {error!r}."
+                raise CannotRun(message, next_step="corral engine") from None
+        if found is not None:
+            return found
         raise CannotRun(f"llama-swap at {self.endpoint} does not report what is in flight.", next_step="corral logs")
 
     def model_log(self, model: str) -> str:
@@ -195,6 +198,23 @@ class LlamaSwap:
             f"{self.endpoint}{path} does not answer as llama-swap does: {answer.text[:200]!r}",
             next_step="corral logs",
         )
+
+
+def in_flight_in(events: Iterable[str]) -> list[InFlight] | None:
+    """The requests of the first complete state in the lines of ``/api/events``; None when there is none.
+
+    From v240 on there are changes beside the states, and a state without requests has no list of them.
+
+    Raises:
+        KeyError, TypeError, ValueError: the state has another form.
+    """
+    for line in events:
+        if found := _IN_FLIGHT.fullmatch(line):
+            state = json.loads(json.loads(found[1]))
+            if state.get("operation", "snapshot") == "snapshot":
+                requests = state.get("requests", []) if "operation" in state else state["requests"]
+                return [InFlight(one["model"], _seconds(one["timestamp"])) for one in requests]
+    return None
 
 
 def residents_in(body: bytes) -> list[Resident]:

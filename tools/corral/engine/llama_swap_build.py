@@ -1,4 +1,8 @@
-"""Builds llama-swap, which publishes no package, from the version that ``tools/engine/go.mod`` pins."""
+"""Builds llama-swap, which publishes no package, from the version that ``tools/engine/go.mod`` pins.
+
+``tools/engine/llama-swap.patch`` is the upstream change without which a failed load can leave its requests, and all
+later ones of that model, without an answer.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import re
 from pathlib import Path
 
 from corral import paths
-from corral.engine.go_build import Programs, Report, pinned, platform_name
+from corral.engine.go_build import Programs, Report, pinned
 
 MODULE = "github.com/mostlygeek/llama-swap"
 PINS = paths.REPOSITORY / "tools" / "engine"
@@ -19,8 +23,8 @@ def pinned_version() -> str:
 
 
 def cached_path() -> Path:
-    """The path of the built program, whether it exists or not: one per version and platform."""
-    return paths.cache_dir() / "llama-swap" / pinned_version() / platform_name() / "llama-swap"
+    """The path of the built program, whether it exists or not: one per version, patch and platform."""
+    return _programs().folder / "llama-swap"
 
 
 def build(report: Report) -> Path:
@@ -29,8 +33,12 @@ def build(report: Report) -> Path:
     Raises:
         Refused, ProgramMissing, CannotRun: as ``Programs.build``.
     """
+    return _programs().build(report) / "llama-swap"
+
+
+def _programs() -> Programs:
     version = pinned_version()
-    programs = Programs(
+    return Programs(
         name=f"llama-swap-{version}",
         pins=PINS,
         packages=(MODULE,),
@@ -38,5 +46,5 @@ def build(report: Report) -> Path:
         minutes=1,
         settings={"CGO_ENABLED": "0"},
         way_out=_OWN_GO,
+        patch=PINS / "llama-swap.patch",
     )
-    return programs.build(report, program=cached_path())

@@ -2,7 +2,8 @@
 
 The texts are those of the versions below (llama.cpp: common/arg.cpp, ggml/src/gguf.cpp, src/llama-model-loader.cpp,
 ggml-cuda.cu, tools/server/server-http.cpp; llama-swap: internal/process/process_command.go, internal/router).  A test
-compares the versions with the pinned ones, so that an upgrade begins with a review of these texts.
+compares the versions with the pinned ones, so that an upgrade begins with a review of these texts.  llama-swap's are
+also those of v250, which no registry of packages has.
 """
 
 from __future__ import annotations
@@ -238,7 +239,9 @@ def stated_errors(stderr: str) -> list[str]:
 _DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[T ]")
 _EVENT = re.compile(
     r"^(?:(?P<at>\d{4}-\d\d-\d\dT[\d:.]+\S+) \[[A-Z]+\] "
-    r"(?:<(?P<ready>[^>]+)> Health check passed.*|\w+: running (?P<ended>\S+) exited: (?P<reason>.*)|.*)"
+    r"(?:<(?P<ready>[^>]+)> Health check passed.*"
+    r"|\w+: (?:starting|running) (?P<ended>\S+) (?:failed|exited): (?P<reason>.*)"  # "running" before v242
+    r"|<(?P<died>[^>]+)> (?P<death>upstream process exited unexpectedly)|.*)"
     r"|(?P<preflight>preflight: .*))$",
     re.MULTILINE,
 )
@@ -289,10 +292,10 @@ def events(log: str) -> Iterator[Event]:
                 yield Event("begun", record.model, at, found.start())
         elif found["ready"]:
             yield Event("ready", found["ready"], at, found.start())
-        elif found["ended"]:
-            reason = found["reason"].removeprefix(f"[{found['ended']}] ")
+        elif ended := found["ended"] or found["died"]:
+            reason = (found["reason"] or found["death"]).removeprefix(f"[{ended}] ")
             end = next((end for end, pattern in _ENDS if re.search(pattern, reason)), End.EXITED)
-            yield Event("ended", found["ended"], at, found.start(), end, reason)
+            yield Event("ended", ended, at, found.start(), end, reason)
 
 
 def failures(log: str) -> dict[str, str]:

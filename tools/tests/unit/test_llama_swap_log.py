@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from corral.engine.log_lines import cause, failures
+from corral.engine.log_lines import End, cause, events, failures
 
 EXITED = "2026-01-01T00:00:00Z [WARN] group: running a exited: upstream command exited prematurely"
 DIED = "2026-01-01T00:00:01Z [WARN] group: running b exited: [b] upstream exited unexpectedly"
+EXITED_V242 = "2026-01-01T00:00:00Z [WARN] group: starting a failed: upstream command exited prematurely"
+DIED_V242 = "2026-01-01T00:00:01Z [WARN] <b> upstream process exited unexpectedly"
 HEALTHY = "2026-01-01T00:00:02Z [INFO] <a> Health check passed on http://127.0.0.1:5800/health"
 
 MISSING = """\
@@ -21,19 +23,27 @@ error: Failed to init server, please check the input params.
 NO_ROOM = "preflight: no-room model=a need_mib=7030 free_mib=2210 total_mib=15360: a sentence\n"
 
 
-def test_each_failure_has_the_reason_that_llama_swap_reports():
-    assert failures(f"{EXITED}\n{DIED}\n") == {
-        "a": "upstream command exited prematurely",
-        "b": "upstream exited unexpectedly",
-    }
+@pytest.mark.parametrize(
+    ("exited", "died", "of_the_dead"),
+    [
+        pytest.param(EXITED, DIED, "upstream exited unexpectedly", id="before-v242"),
+        pytest.param(EXITED_V242, DIED_V242, "upstream process exited unexpectedly", id="since-v242"),
+    ],
+)
+def test_each_failure_has_the_reason_that_llama_swap_reports(exited, died, of_the_dead):
+    log = f"{exited}\n{died}\n"
+    assert failures(log) == {"a": "upstream command exited prematurely", "b": of_the_dead}
+    assert [one.end for one in events(log)] == [End.EXITED, End.DIED]
 
 
-def test_a_later_success_clears_a_failure():
-    assert failures(f"{EXITED}\n{HEALTHY}\n") == {}
+@pytest.mark.parametrize("exited", [EXITED, EXITED_V242])
+def test_a_later_success_clears_a_failure(exited):
+    assert failures(f"{exited}\n{HEALTHY}\n") == {}
 
 
-def test_a_later_failure_counts():
-    assert "a" in failures(f"{HEALTHY}\n{EXITED}\n")
+@pytest.mark.parametrize("exited", [EXITED, EXITED_V242])
+def test_a_later_failure_counts(exited):
+    assert "a" in failures(f"{HEALTHY}\n{exited}\n")
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,16 @@ BUSY = [{"id": "1", "model": "chat"}]
 
 
 class LlamaSwap(ThreadingHTTPServer):
-    """Reports the configured requests in flight, in the form of llama-swap's stream of events."""
+    """Reports the configured requests in flight, in the form of llama-swap's stream of events.
+
+    From v240 on there are changes beside the complete states, and a state without requests has no list of them.
+    """
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_changes: bool) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.has_changes = has_changes
         self.requests: list[dict[str, str]] = []
         self.first_word: list[dict[str, str]] | None = None
         self.is_mute = False
@@ -61,9 +65,19 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.is_mute:
             return
         if self.server.first_word is not None:
-            self._event("inflight", {"requests": self.server.first_word})
-        self._event("inflight", {"requests": self.server.requests})
+            self._state(self.server.first_word)
+        if self.server.first_word is not None and self.server.has_changes:
+            for request in self.server.requests:
+                self._event("inflight", {"operation": "upsert", "request": request})
+        else:
+            self._state(self.server.requests)
         self.server.closing.wait()  # the stream stays open, as llama-swap's does
+
+    def _state(self, requests: list[dict[str, str]]) -> None:
+        if self.server.has_changes:
+            self._event("inflight", {"operation": "snapshot"} | ({"requests": requests} if requests else {}))
+        else:
+            self._event("inflight", {"requests": requests})
 
     def _event(self, kind: str, data: dict) -> None:
         message = json.dumps({"type": kind, "data": json.dumps(data, separators=(",", ":"))}, separators=(",", ":"))
@@ -75,8 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[LlamaSwap]:
-    server = LlamaSwap()
+def serving(*, has_changes: bool) -> Iterator[LlamaSwap]:
+    server = LlamaSwap(has_changes=has_changes)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -87,9 +101,9 @@ def serving() -> Iterator[LlamaSwap]:
         server.server_close()
 
 
-@pytest.fixture
-def llama_swap():
-    with serving() as server:
+@pytest.fixture(params=["before-v240", "since-v240"])
+def llama_swap(request):
+    with serving(has_changes=request.param == "since-v240") as server:
         yield server
 
 
