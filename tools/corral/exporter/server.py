@@ -39,6 +39,7 @@ _AT_ONCE, _READERS = 8, 2
 _PIECE = 64 << 10
 _ENDS = (signal.SIGINT, signal.SIGTERM)
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
+_PLACE_S = 1.0
 _CLIENT_S = 10.0  # for a request to arrive, and for its answer to be taken
 
 
@@ -94,8 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._in_turn(self.server.readers, lambda: self._send_records(query))
 
     def _in_turn(self, free: threading.BoundedSemaphore, act: Callable[[], None]) -> None:
-        """*act*, or 503 when as many are under way as *free* has places."""
-        if not free.acquire(blocking=False):
+        """*act*, or 503 when *free* has no place within ``_PLACE_S``: one is free a moment after its client has all."""
+        if not free.acquire(timeout=_PLACE_S):
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"Too many requests at once.\n")
             return
         try:

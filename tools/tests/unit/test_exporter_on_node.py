@@ -224,7 +224,7 @@ def test_a_driver_that_hangs_costs_about_a_second_and_the_rest_answers(started, 
     assert get(address, "/metric")[0] == 404
 
 
-def test_a_crowd_is_turned_away_and_not_queued(started, tmp_path):
+def test_a_crowd_is_turned_away(started, tmp_path):
     waiting = tmp_path / "waiting"
     install_script(tmp_path, f"echo x >>{waiting}; exec sleep 600\n")
     address, statuses = started(hanging=True), []
