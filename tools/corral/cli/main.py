@@ -48,10 +48,15 @@ COMMANDS = {
     "render": "write the model tables and the LiteLLM list",
     "engine": "which llama-server and llama-swap would be used",
     "demo": "tiny models through the whole path, on this machine",
+    "stand-down": "take a tenant off the card for a time, while a command runs; it is always restored",
     "drill": "play the incident that corral is for, and print when each layer knew",
     "completion": "print the completion script of a shell",
 }
 """Each command with its summary: ``corral.cli.NAME`` has its help (the docstring), ``add_arguments`` and ``run``."""
+
+
+_RUN_A_COMMAND = frozenset({"stand-down"})
+_BEFORE_A_COMMAND = "--"  # argparse would take the options after a positional for words of the command
 
 
 class _Parser(argparse.ArgumentParser):
@@ -77,7 +82,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         if only not in (name, "*"):
             commands.add_parser(name, help=summary, add_help=False)
             continue
-        module = importlib.import_module(f"corral.cli.{name}")
+        module = importlib.import_module(f"corral.cli.{name.replace('-', '_')}")
         command = commands.add_parser(name, help=summary, description=module.__doc__, **_HELP)
         module.add_arguments(command)
         with contextlib.suppress(argparse.ArgumentError):  # a script may give --catalog to every command
@@ -95,9 +100,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     its traceback, and Python's exit code 1.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    own: list[str] = []
+    if _BEFORE_A_COMMAND in words and words[0] in _RUN_A_COMMAND:
+        at = words.index(_BEFORE_A_COMMAND)
+        words, own = words[:at], words[at + 1 :]
     chosen = next((word for word in words if not word.startswith("-")), None)
     name = f"corral {chosen}" if chosen else "corral"
-    args = argparse.Namespace(debug=False)
+    args = argparse.Namespace(debug=False, own_command=own)
     output.open_streams()
     try:
         try:

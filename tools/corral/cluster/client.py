@@ -106,6 +106,14 @@ class Cluster:
         """
         return self._object(path, self._call("PUT", path, {}, one))
 
+    def delete(self, path: str) -> None:
+        """Delete the object at *path*; what it owns is deleted in the background.
+
+        Raises:
+            NotFound, Forbidden, CannotRun: as ``get``.
+        """
+        self._call("DELETE", path, {"propagationPolicy": "Background"})
+
     def _object(self, path: str, body: bytes) -> Object:
         try:
             found = json.loads(body)
@@ -165,7 +173,7 @@ class Cluster:
             reason = text.rpartition("object at 0x")[2].partition(">: ")[2] or text.rpartition("): ")[2] or text
             problem = f"The API server {self.server} of context {self.context} does not respond: {reason}."
             raise CannotRun(problem, next_step=self.kubectl("cluster-info")) from None
-        if response.status in (200, 201):
+        if response.status in (200, 201, 202):
             return body
         try:
             message = str(json.loads(body)["message"])
