@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 from corral import output, paths
-from corral.engine import caddy_build, llama_swap_build
+from corral.engine import binaries, caddy_build
 from corral.files import OwnFolder
 from tests.support.cluster import oci
 from tests.support.cluster.oci import File, Image, Layer, Link, written
@@ -152,7 +152,7 @@ def _wheel() -> Layer:
 
 
 def _supervisor() -> Layer:
-    program = llama_swap_build.build(output.info)
+    program = binaries.llama_swap(output.info)
     return Layer("llama-swap", str(program), written([File("/app/llama-swap", program, 0o755)]))
 
 
