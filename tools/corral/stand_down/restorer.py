@@ -6,7 +6,7 @@ the way is tried again.  Its environment: NAMESPACE and LEASE name the Lease, wh
     corral/workloads   [{"path": "/apis/apps/v1/namespaces/…/scale", "replicas": 2}, …]: what is restored
     corral/until       seconds since 1970 by the clock of the Job's node; set by the Job when it may restore
 
-A workload is restored only if it still has the 0 replicas of the stand-down: another number is somebody's change.
+A workload is restored only if it still has the 0 replicas of the stand-down: another number was set by another client.
 """
 
 from __future__ import annotations

@@ -244,8 +244,8 @@ def test_without_a_job_that_is_ready_nothing_is_scaled_down(lab, monkeypatch):
 def test_what_cannot_be_stood_down_is_refused_with_the_reason(lab):
     assert "has no namespace and selector" in stand_down(lab, "host-process", code=2).stderr
     assert (
-        "No card has a tenant nobody; those that can be stood down: immich-ml"
-        in stand_down(lab, "nobody", code=2).stderr
+        "No card has a tenant photoprism; those that can be stood down: immich-ml"
+        in stand_down(lab, "photoprism", code=2).stderr
     )
     assert "is not stood down" in stand_down(lab, TENANT.name, "--end", code=2).stderr
     scale(lab, 0)
