@@ -35,6 +35,11 @@ class Command:
         """The store that its files are in; None when it opens no file."""
         return self.files[0].parent.parent if self.files else None
 
+    @property
+    def parallel(self) -> int:
+        """The requests that the engine answers at a time; the others wait in it."""
+        return int(next(iter(_values(self.words, "-np", "--parallel")), 1))
+
 
 def read(config: Path) -> dict[str, Command]:
     """The command of every model in the llama-swap configuration *config*.

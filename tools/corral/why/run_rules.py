@@ -62,7 +62,9 @@ def over_limit(case: Case) -> Verdict | None:
         *case.resolved_evidence(),
     ]
     culprit = f"more than {count(limit, 'request')} at a time"
-    return case.verdict(Reason.OVER_CONCURRENCY, culprit, evidence, case.steps("status", "why"))
+    return case.verdict(
+        Reason.OVER_CONCURRENCY, culprit, evidence, case.steps("status", "widen", parallel=facts.command.parallel + 1)
+    )
 
 
 def over_limit_while_ready(case: Case) -> Verdict | None:

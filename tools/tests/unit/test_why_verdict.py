@@ -116,6 +116,12 @@ def test_as_many_requests_as_the_limit_leave_no_room_for_one_more():
     assert reason(replace(READY, in_flight=tuple(InFlight("a", NOW - 1) for _ in range(9)))) is Reason.HEALTHY
 
 
+def test_the_next_step_after_a_refusal_shows_what_one_more_at_a_time_would_take():
+    command = replace(READY.command, words=("llama-server", "-np", "3"))
+    verdict = judge(UP, replace(READY, command=command, refused=(Exchange("a", NOW - 30, 429),)), StepOptions())
+    assert verdict.next_steps == ("corral status", "corral seat --what-if parallel=4 a")
+
+
 def test_a_first_load_under_way_is_healthy_and_its_evidence_has_the_limit():
     facts = replace(
         UNLOADED,
@@ -206,7 +212,7 @@ def test_commands_name_the_folders_that_are_not_the_default_ones():
 def test_every_action_has_commands_for_a_local_stack_and_for_a_cluster(action, cluster):
     options = StepOptions(Path("/my catalog"), cluster=cluster)
 
-    steps = commands(options, UP, action, model="a", engine_port=5800)
+    steps = commands(options, UP, action, model="a", engine_port=5800, parallel=2)
 
     assert steps
     for program, *arguments in map(shlex.split, steps):
