@@ -100,11 +100,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     its traceback, and Python's exit code 1.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    own: list[str] = []
-    if _BEFORE_A_COMMAND in words and words[0] in _RUN_A_COMMAND:
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    own: list[str] | None = None
+    if chosen in _RUN_A_COMMAND and _BEFORE_A_COMMAND in words:
         at = words.index(_BEFORE_A_COMMAND)
         words, own = words[:at], words[at + 1 :]
-    chosen = next((word for word in words if not word.startswith("-")), None)
     name = f"corral {chosen}" if chosen else "corral"
     args = argparse.Namespace(debug=False, own_command=own)
     output.open_streams()

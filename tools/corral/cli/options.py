@@ -25,7 +25,10 @@ _SHARED: Mapping[str, Mapping[str, Any]] = {
     "--store": {"metavar": "DIR", "type": Path, "help": "the model store (default: store/ in CORRAL_STATE)"},
     "--json": {"action": "store_true", "help": "print JSON to stdout instead of a table"},
 }
-_KEYS = re.compile(r"\bcorral keys (?:list|(?:add|rotate|revoke) [\w.-]*\w(?: --old)?)(?=[;,.]?(?:\s(?!--)|$))")
+_OF_A_CLUSTER = re.compile(
+    r"\bcorral (?:keys (?:list|(?:add|rotate|revoke) [\w.-]*\w(?: --old)?)|stand-down(?: [\w-]+ --(?:end|for \w+))?)"
+    r"(?=[;,.]?(?:\s(?!--)|$))"
+)
 _BARE_LOCK = re.compile(r"\bcorral lock\b(?![^\n;&]*--catalog)")
 
 
@@ -93,9 +96,9 @@ def for_catalog(step: str, args: argparse.Namespace) -> str:
 
 
 def for_cluster(step: str, args: argparse.Namespace) -> str:
-    """The next step *step* with the cluster that *args* name in each `corral keys` of it that names none."""
+    """The next step *step* with the cluster that *args* name in each command of a cluster alone that names none."""
     words = shlex.join(_words(args, "context", "namespace", "kubeconfig"))
-    return _KEYS.sub(rf"\g<0> {words}", step) if words else step
+    return _OF_A_CLUSTER.sub(rf"\g<0> {words}", step) if words else step
 
 
 def catalog_dir(args: argparse.Namespace, served: Running | ClusterTarget | None = None) -> Path:

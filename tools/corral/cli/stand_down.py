@@ -1,11 +1,12 @@
 """Take a tenant off the card for a time: its Deployments and StatefulSets get 0 replicas, and are always restored.
 
-First a Job is started in the tenant's namespace, which restores them when the time is over; only when it is ready is
-anything scaled down.  So the tenant comes back although this command is killed, this machine is lost, or the API
-server does not respond for a while.  With a COMMAND the tenant is restored as soon as that ends.
+A Job in the tenant's namespace does both, so the tenant comes back although this command is killed, this machine is
+lost, or the API server does not respond for a while.  With a COMMAND the tenant is restored as soon as that ends; a
+COMMAND that still runs when the time is over is ended.
 
-A workload gets the replicas that it had.  One that was scaled meanwhile keeps what it has, and that is reported.
-The Job may read and set the scale of these workloads and nothing else.  It runs in the image `fetch` of the lock.
+A workload gets the replicas that it had.  One that was scaled meanwhile keeps what it has; that is reported, and exit
+code 1.  The Job may read and set the scale of these workloads and nothing else.  It runs in the image `fetch` of the
+lock.
 
 Without TENANT: which tenants are stood down.  The cluster is that of --context; by default the one that
 terraform/stacks/homelab was applied to.  A controller that enforces the replicas of a Git repository must be paused
@@ -24,9 +25,15 @@ import argparse
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
+
+import psutil
 
 from corral import output
 from corral.cli import options
@@ -35,12 +42,15 @@ from corral.errors import ExitCode, Refused
 if TYPE_CHECKING:
     from corral.cluster.client import Cluster
     from corral.lock.lock import Lock
-    from corral.stand_down.lifecycle import StandDown
+    from corral.stand_down.lifecycle import Restored, StandDown
     from corral.stand_down.workloads import Tenant, Workload
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600}
 _LONGEST_S = 24 * 3600
 _GRACE_S = 10.0
+_LATE_S = 30.0
+_LOOK_S = 2.0
+_HELP = "corral stand-down --help"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,10 +75,7 @@ def run(args: argparse.Namespace) -> int:
             "A stand-down needs a cluster: only there is known what a tenant runs as.",
             next_step="Name one with: --context NAME",
         )
-    if args.own_command and (args.tenant is None or args.end):
-        raise Refused("A command needs a tenant that is stood down for it.", next_step="corral stand-down --help")
-    if args.own_command and shutil.which(args.own_command[0]) is None:
-        raise Refused(f"There is no program {args.own_command[0]!r}.", next_step="corral stand-down --help")
+    _require_sense(args)
     lock = locks.require(options.catalog_dir(args, target))
     tenants = _tenants(lock)
     if args.tenant is not None and args.tenant not in tenants:
@@ -82,55 +89,102 @@ def run(args: argparse.Namespace) -> int:
     return _stand_down(cluster, tenant, lock.images["fetch"], args)
 
 
+def _require_sense(args: argparse.Namespace) -> None:
+    """Raise Refused where the words of the command have no meaning together."""
+    command = args.own_command
+    if command is None:
+        return
+    if args.tenant is None or args.end:
+        raise Refused("A command needs a tenant that is stood down for it.", next_step=_HELP)
+    if args.json:
+        raise Refused("With a command, stdout is the command's: --json has no place there.", next_step=_HELP)
+    if not command or shutil.which(command[0]) is None:
+        raise Refused(f"There is no program {command[0]!r}." if command else "No command follows --.", next_step=_HELP)
+
+
 def _stand_down(cluster: Cluster, tenant: Tenant, image: str, args: argparse.Namespace) -> int:
     from corral.stand_down import lifecycle
 
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     found = lifecycle.begin(cluster, tenant, args.seconds, image, output.info)
-    output.info(f"{tenant.name} is stood down; the Job restores it at {_clock(found.until)}.")
-    if not args.own_command:
+    if args.own_command is None:
         if args.json:
             output.data_json(lifecycle.as_json(found))
-        else:
-            output.info(f"  → to restore it before: corral stand-down {tenant.name} --end")
+        output.info(f"{tenant.name} is stood down; the Job restores it at {_clock(found.until)}.")
+        output.info(f"  → {options.for_cluster(f'To restore it before: corral stand-down {tenant.name} --end', args)}")
         return ExitCode.OK
+    code, restored = 1, None
     try:
-        code = _run(args.own_command, until=found.until or 0.0)
+        output.info(f"{tenant.name} is stood down until {_clock(found.until)} at the latest.")
+        code = _run(
+            args.own_command, (found.until or 0.0) - _GRACE_S, partial(lifecycle.is_on, cluster, tenant, found.uid)
+        )
     finally:
-        restored = _end(cluster, tenant, as_json=False)
+        restored = lifecycle.end(cluster, tenant, uid=found.uid)
+        _report(tenant, restored)
     if code:
         output.info(f"{shlex.join(args.own_command)} ended with exit code {code}.")
-    return ExitCode.FAILED if code or restored else ExitCode.OK
+    return ExitCode.FAILED if code or restored is None or any(why for _, why in restored) else ExitCode.OK
 
 
-def _run(command: list[str], *, until: float) -> int:
-    """The exit code of *command*, which is ended when the time is over; the tenant needs its memory then."""
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _run(command: list[str], until: float, is_on: Callable[[], bool]) -> int:
+    """The exit code of *command*, which is ended when the time, or the stand-down, is over: the memory is another's."""
     with subprocess.Popen(command) as process:
         try:
-            return process.wait(timeout=max(0.0, until - _GRACE_S - time.time()))
-        except subprocess.TimeoutExpired:
-            output.warn(f"The time is over: ending {shlex.join(command)}. A longer --for gives it more.")
-            process.terminate()
-            try:
-                return process.wait(_GRACE_S) or 1
-            except subprocess.TimeoutExpired:
-                process.kill()
-                return process.wait() or 1
-        except KeyboardInterrupt:
-            return process.wait()  # the terminal has sent it the same signal
+            while time.time() < until and is_on():
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(_LOOK_S)
+            output.warn(f"The time is over: ending {shlex.join(command)}.")
+        except BaseException:  # the terminal has sent it the same signal
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S / 2)
+            raise
+        finally:
+            _end_all(process)
+    return process.returncode or 1
+
+
+def _end_all(process: subprocess.Popen[bytes]) -> None:
+    """End *process* and what it has started."""
+    if process.poll() is not None:
+        return
+    others = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    for other in others:
+        with suppress(psutil.NoSuchProcess):
+            other.terminate()
+    _, left = psutil.wait_procs(others, timeout=_GRACE_S / 2)
+    for other in left:
+        with suppress(psutil.NoSuchProcess):
+            other.kill()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_S / 2)
+    process.kill()
 
 
 def _end(cluster: Cluster, tenant: Tenant, *, as_json: bool) -> int:
     """Restore *tenant*; 1 where a workload keeps what it has."""
     from corral.stand_down import lifecycle
 
-    restored = lifecycle.end(cluster, tenant)
+    restored = lifecycle.end(cluster, tenant) or ()
     if as_json:
         output.data_json(
             [{"kind": one.kind, "name": one.name, "replicas": one.replicas, "kept": why} for one, why in restored]
         )
-    for one, why in restored:
-        output.info(f"{tenant.name}: {one}: {why or f'{one.replicas} replicas again'}")
+    _report(tenant, restored)
     return ExitCode.FAILED if any(why for _, why in restored) else ExitCode.OK
+
+
+def _report(tenant: Tenant, restored: Restored | None) -> None:
+    if restored is None:
+        output.info(f"{tenant.name}: the stand-down was over before the command.")
+    for one, why in restored or ():
+        output.info(f"{tenant.name}: {one}: {why or f'{one.replicas} replicas again'}")
 
 
 def _list(cluster: Cluster, tenants: dict[str, Tenant], *, as_json: bool) -> int:
@@ -140,7 +194,7 @@ def _list(cluster: Cluster, tenants: dict[str, Tenant], *, as_json: bool) -> int
     if as_json:
         output.data_json([lifecycle.as_json(one) for one in found])
     elif found:
-        rows = [(one.tenant, _clock(one.until), one.holder, _replicas(one)) for one in found]
+        rows = [(one.tenant, _when(one), one.holder, _replicas(one)) for one in found]
         output.table(("TENANT", "UNTIL", "BY", "RESTORED TO"), rows)
     else:
         output.info("No tenant is stood down.")
@@ -152,6 +206,11 @@ def _replicas(found: StandDown) -> str:
         return f"{one}: {one.replicas}"
 
     return ", ".join(map(shown, found.workloads))
+
+
+def _when(found: StandDown) -> str:
+    overdue = found.until is not None and found.until + _LATE_S < time.time()
+    return f"{_clock(found.until)}{', overdue: --end restores it' if overdue else ''}"
 
 
 def _clock(until: float | None) -> str:

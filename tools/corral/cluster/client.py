@@ -106,13 +106,15 @@ class Cluster:
         """
         return self._object(path, self._call("PUT", path, {}, one))
 
-    def delete(self, path: str) -> None:
-        """Delete the object at *path*; what it owns is deleted in the background.
+    def delete(self, one: Object, path: str) -> None:
+        """Delete *one*, which was read at *path*; what it owns is deleted in the background.
 
         Raises:
+            Conflict: it was changed since it was read.
             NotFound, Forbidden, CannotRun: as ``get``.
         """
-        self._call("DELETE", path, {"propagationPolicy": "Background"})
+        same = {key: one["metadata"][key] for key in ("uid", "resourceVersion")}
+        self._call("DELETE", path, {}, {"propagationPolicy": "Background", "preconditions": same})
 
     def _object(self, path: str, body: bytes) -> Object:
         try:

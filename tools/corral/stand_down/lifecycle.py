@@ -1,16 +1,16 @@
-"""Begins a stand-down of a tenant, and ends it.
+"""Begins a stand-down of a tenant, and ends it: writes its Lease, makes its Job, and waits for what the Job does.
 
-Nothing is scaled down before a Job in the cluster is ready to restore it: what ends here later (this program, this
-machine, the connection) changes nothing.
+Only the Job scales anything, so that what ends here later (this program, this machine, the connection) changes nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
-import getpass
+import json
+import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from corral.cluster.client import Cluster, Conflict, NotFound, Object
@@ -21,6 +21,10 @@ from corral.stand_down.workloads import ScaleApi, Tenant, Workload
 
 READY_LIMIT_S = 180.0
 """Seconds that the Job may take until it is ready; its image may have to be pulled."""
+END_LIMIT_S = 60.0
+"""Seconds that the end of a stand-down may take: for the API server to respond, and for the Job to restore."""
+LEAST_S = 20
+"""Seconds that a stand-down takes at least, beyond what its pods may take to end."""
 _ROUND_S = 0.5
 _PREFIX = "/apis/apps/v1/namespaces/"
 
@@ -31,15 +35,21 @@ class StandDown:
 
     Attributes:
         tenant: its name.
+        uid: of the Lease; another stand-down of the tenant has another.
         holder: who began it, user@host.
         until: seconds since 1970; None before the Job that restores is ready.
         workloads: with the replicas that they get again.
     """
 
     tenant: str
+    uid: str
     holder: str
     until: float | None
     workloads: tuple[Workload, ...]
+
+
+Restored = tuple[tuple[Workload, str], ...]
+"""Each workload with why it keeps what it has; empty where it has its replicas again."""
 
 
 def read(cluster: Cluster, tenant: Tenant) -> StandDown | None:
@@ -49,23 +59,16 @@ def read(cluster: Cluster, tenant: Tenant) -> StandDown | None:
         Refused: the user may not read Leases, or the Lease is not one of `corral stand-down`.
         CannotRun: the API server does not respond.
     """
-    try:
-        lease = cluster.get(manifests.path(tenant.namespace, tenant.name))
-    except NotFound:
+    lease = _lease(cluster, tenant)
+    if lease is None:
         return None
-    try:
-        found = tuple(_workload(path, replicas) for path, replicas in restorer.workloads_in(lease))
-        return StandDown(tenant.name, str(at(lease, "spec", "holderIdentity")), restorer.until_in(lease), found)
-    except (KeyError, ValueError, TypeError):
-        name = manifests.name(tenant.name)
-        raise Refused(
-            f"The Lease {name} in {tenant.namespace} is not what `corral stand-down` writes.",
-            next_step=f"Give its workloads their replicas, then: {_kubectl(cluster, tenant, 'delete', 'lease', name)}",
-        ) from None
+    found = tuple(_workload(path, count) for path, count in _scales(cluster, tenant, lease).items())
+    holder = str(at(lease, "spec", "holderIdentity"))
+    return StandDown(tenant.name, lease["metadata"]["uid"], holder, restorer.until_in(lease), found)
 
 
 def begin(cluster: Cluster, tenant: Tenant, seconds: int, image: str, report: Callable[[str], None]) -> StandDown:
-    """Scale the workloads of *tenant* to 0 for *seconds*; returns when its pods have ended.
+    """Have the workloads of *tenant* scaled to 0 for *seconds*; returns when its pods have ended.
 
     Args:
         cluster: where it runs.
@@ -75,53 +78,152 @@ def begin(cluster: Cluster, tenant: Tenant, seconds: int, image: str, report: Ca
         report: takes a sentence for each step.
 
     Raises:
-        Refused: it is stood down already, has no workload or no replicas, or the user may not make the objects.
+        Refused: it is stood down already, has no workload or no replicas, its pods may take longer to end than
+            *seconds*, or the user may not make the objects.
         CannotRun: the Job is not ready in time, a pod does not end, or the API server does not respond.
-            Whatever was begun is undone; where that fails too, the message says when the Job does it.
+            Whatever was begun is undone; where that fails, too, *report* gets a sentence that states so.
     """
     if present := read(cluster, tenant):
-        raise _already(present)
-    found = workloads.of(cluster, tenant)
-    if not any(one.replicas for one in found):
-        message = f"{tenant.name} has no replicas: {', '.join(map(str, found))}."
-        raise Refused(message, next_step=_kubectl(cluster, tenant, "get", "deployments,statefulsets"))
-    found = tuple(one for one in found if one.replicas)
-    wanted = manifests.lease(tenant, found, seconds=seconds, holder=f"{getpass.getuser()}@{socket.gethostname()}")
+        when = f" until {time.strftime('%H:%M', time.localtime(present.until))}" if present.until else ""
+        message = f"{tenant.name} is stood down already{when}, by {present.holder}."
+        raise Refused(message, next_step=f"To end that: corral stand-down {tenant.name} --end")
+    found = tuple(one for one in workloads.of(cluster, tenant) if one.replicas)
+    if not found:
+        step = _kubectl(cluster, tenant, "get", "deployments,statefulsets")
+        raise Refused(f"{tenant.name} has no replicas; nothing is to be stood down.", next_step=step)
+    grace = workloads.grace_s(workloads.pods_of(cluster, tenant))
+    if seconds < grace + LEAST_S:
+        message = f"The pods of {tenant.name} may take {grace} s to end: {seconds} s are too short."
+        raise Refused(message, next_step=f"corral stand-down {tenant.name} --for {grace + LEAST_S}s")
+    host = socket.gethostname()
+    wanted = manifests.lease(tenant, found, seconds=seconds, holder=f"{os.environ.get('USER') or os.getuid()}@{host}")
+    for place, one in manifests.owned(tenant, found, image=image, owner=_with_uid(wanted)):
+        _create(cluster, f"{place}?dryRun=All", one)  # what the user may not do ends here, before anything is made
     try:
         lease = cluster.create(manifests.path(tenant.namespace, tenant.name).rpartition("/")[0], wanted)
     except Conflict:
         raise CannotRun(f"{tenant.name} was stood down at the same moment.", next_step="corral stand-down") from None
+    uid = lease["metadata"]["uid"]
     try:
-        for place, made in manifests.owned(tenant, found, image=image, owner=lease):
-            cluster.create(place, made)
-        report(f"{tenant.name}: waiting for the Job that restores it")
-        until = _wait_until_ready(cluster, tenant)
-        for one in found:
-            workloads.scale_down(cluster, tenant.namespace, one)
-            report(f"{tenant.name}: {one}: {one.replicas} → 0 replicas")
-        _wait_until_gone(cluster, tenant)
+        for place, one in manifests.owned(tenant, found, image=image, owner=lease):
+            _create(cluster, place, one)
+        report(f"{tenant.name}: waiting for the Job that scales it down and restores it")
+        until = _wait_until_down(cluster, tenant, uid, seconds)
+        for workload in found:
+            report(f"{tenant.name}: {workload}: {workload.replicas} → 0 replicas")
+        _wait_until_gone(cluster, tenant, until)
     except BaseException:
-        with contextlib.suppress(CorralError):
-            end(cluster, tenant)
+        try:
+            end(cluster, tenant, uid=uid)
+        except CorralError as error:
+            report(f"{tenant.name} could not be restored now: {error.message} The Job does it when the time is over.")
         raise
-    return StandDown(tenant.name, str(at(lease, "spec", "holderIdentity")), until, found)
+    return StandDown(tenant.name, uid, str(at(lease, "spec", "holderIdentity")), until, found)
 
 
-def end(cluster: Cluster, tenant: Tenant) -> tuple[tuple[Workload, str], ...]:
-    """Restore the workloads of *tenant*; each with why it keeps what it has, empty where it was restored.
+def is_on(cluster: Cluster, tenant: Tenant, uid: str) -> bool:
+    """Whether the stand-down *uid* of *tenant* lasts; also where the API server does not respond."""
+    try:
+        lease = _lease(cluster, tenant)
+    except CorralError:
+        return True
+    return lease is not None and lease["metadata"]["uid"] == uid and restorer.RESTORED not in restorer.notes_of(lease)
+
+
+def end(cluster: Cluster, tenant: Tenant, *, uid: str | None = None) -> Restored | None:
+    """Have the workloads of *tenant* restored, and wait for that.
+
+    Args:
+        cluster: where it runs.
+        tenant: the one that is stood down.
+        uid: of the stand-down that is meant; None: whatever there is.
+
+    Returns:
+        None: the stand-down *uid* has ended before.
 
     Raises:
-        Refused: *tenant* is not stood down, or the user may not scale its workloads.
-        CannotRun: the API server does not respond; the Job restores them when the time is over.
+        Refused: *tenant* is not stood down, or the user may not change the Lease.
+        CannotRun: the API server or the Job does not respond; the Job restores it when the time is over.
     """
-    found = read(cluster, tenant)
-    if found is None:
-        raise Refused(f"{tenant.name} is not stood down.", next_step="corral stand-down")
-    api = ScaleApi(cluster)
-    kept = [(one, restorer.restore(api, one.scale(tenant.namespace), one.replicas)) for one in found.workloads]
-    with contextlib.suppress(NotFound):  # the Job was at the same moment
-        cluster.delete(manifests.path(tenant.namespace, tenant.name))
-    return tuple(kept)
+    deadline = time.monotonic() + END_LIMIT_S
+    result: Restored | None = None
+    while True:
+        try:
+            lease = _lease(cluster, tenant)
+            if lease is None or (uid and lease["metadata"]["uid"] != uid):
+                if uid is None and result is None:
+                    raise Refused(f"{tenant.name} is not stood down.", next_step="corral stand-down")
+                return result
+            uid = lease["metadata"]["uid"]
+            result = _step_to_end(cluster, tenant, lease)
+        except (Conflict, NotFound):
+            pass  # the Job was at the same moment; the next round reads what it did
+        except CannotRun:
+            if time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            job = f"job/{manifests.name(tenant.name)}"
+            step = f"To have --end restore it, delete the Job: {_kubectl(cluster, tenant, 'delete', job)}"
+            raise CannotRun(f"The Job that restores {tenant.name} does not respond.", next_step=step)
+        time.sleep(_ROUND_S)
+
+
+def _step_to_end(cluster: Cluster, tenant: Tenant, lease: Object) -> Restored | None:
+    """Do what brings *lease* nearer to its end; the result, once it is known."""
+    notes, path = restorer.notes_of(lease), manifests.path(tenant.namespace, tenant.name)
+    counts = _scales(cluster, tenant, lease)
+    scaled: list[str] = [one for one in json.loads(notes.get(restorer.SCALED, "[]")) if one in counts]
+    restored: dict[str, str] = json.loads(notes.get(restorer.RESTORED, "{}"))
+    if set(scaled) <= restored.keys():
+        cluster.delete(lease, path)  # unless the Job notes another workload first
+        return tuple((_workload(one, counts[one]), str(restored[one])) for one in scaled)
+    if not _has_job(cluster, tenant):
+        ours = {one.scale(tenant.namespace) for one in workloads.of(cluster, tenant)}  # the Lease is its tenant's, too
+        for one in scaled:
+            foreign = "its labels are no longer the tenant's"
+            restored[one] = _restore(cluster, one, counts[one]) if one in ours else foreign
+        lease["metadata"]["annotations"][restorer.RESTORED] = json.dumps(restored)
+        cluster.replace(path, lease)
+    elif restorer.END not in notes:
+        lease["metadata"]["annotations"][restorer.END] = "now"
+        cluster.replace(path, lease)
+    return None
+
+
+def _restore(cluster: Cluster, path: str, replicas: int) -> str:
+    while True:
+        with suppress(restorer.ConflictError):
+            return restorer.restore(ScaleApi(cluster), path, replicas)
+
+
+def _has_job(cluster: Cluster, tenant: Tenant) -> bool:
+    try:
+        cluster.get(f"/apis/batch/v1/namespaces/{tenant.namespace}/jobs/{manifests.name(tenant.name)}")
+    except NotFound:
+        return False
+    return True
+
+
+def _lease(cluster: Cluster, tenant: Tenant) -> Object | None:
+    try:
+        return cluster.get(manifests.path(tenant.namespace, tenant.name))
+    except NotFound:
+        return None
+
+
+def _scales(cluster: Cluster, tenant: Tenant, lease: Object) -> dict[str, int]:
+    try:
+        found = restorer.workloads_in(lease)
+        restorer.until_in(lease)
+        for path, count in found.items():
+            _workload(path, count)
+    except (KeyError, ValueError, TypeError):
+        name = manifests.name(tenant.name)
+        raise Refused(
+            f"The Lease {name} in {tenant.namespace} is not what `corral stand-down` writes.",
+            next_step=f"Give its workloads their replicas, then: {_kubectl(cluster, tenant, 'delete', 'lease', name)}",
+        ) from None
+    return found
 
 
 def _workload(path: str, replicas: int) -> Workload:
@@ -129,29 +231,51 @@ def _workload(path: str, replicas: int) -> Workload:
     return Workload(kind, name, replicas)
 
 
-def _already(found: StandDown) -> Refused:
-    until = f" until {time.strftime('%H:%M', time.localtime(found.until))}" if found.until else ""
-    message = f"{found.tenant} is stood down already{until}, by {found.holder}."
-    return Refused(message, next_step=f"To end that: corral stand-down {found.tenant} --end")
+def _with_uid(lease: Object) -> Object:
+    """*lease* as the owner of objects that are not kept."""
+    return lease | {"metadata": lease["metadata"] | {"uid": "00000000-0000-0000-0000-000000000000"}}
 
 
-def _wait_until_ready(cluster: Cluster, tenant: Tenant) -> float:
-    deadline = time.monotonic() + READY_LIMIT_S
+def _create(cluster: Cluster, place: str, one: Object) -> None:
+    """Make *one*; what the last stand-down left may be on its way out."""
+    deadline = time.monotonic() + READY_LIMIT_S / 6
     while True:
-        lease = cluster.get(manifests.path(tenant.namespace, tenant.name))
-        if until := restorer.until_in(lease):
+        try:
+            cluster.create(place, one)
+        except Conflict:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_ROUND_S)
+        else:
+            return
+
+
+def _wait_until_down(cluster: Cluster, tenant: Tenant, uid: str, seconds: int) -> float:
+    """Wait until the Job has scaled all down; until when, by this machine's clock."""
+    deadline, until = time.monotonic() + READY_LIMIT_S, 0.0
+    while True:
+        lease = _lease(cluster, tenant)
+        if lease is None or lease["metadata"]["uid"] != uid or restorer.END in restorer.notes_of(lease):
+            message = f"The stand-down of {tenant.name} was ended by another command."
+            raise CannotRun(message, next_step="corral stand-down")
+        if restorer.until_in(lease) and not until:
+            until = time.time() + seconds
+        state = restorer.notes_of(lease).get(restorer.STATE)
+        if state == restorer.DOWN:
             return until
+        if state:
+            raise CannotRun(f"{tenant.name} is not stood down: {state}.", next_step="Run the same command again")
         if time.monotonic() > deadline:
             why = _why_not_ready(cluster, tenant)
             message = f"The Job that would restore {tenant.name} is not ready after {READY_LIMIT_S:.0f} s{why}."
-            step = _kubectl(cluster, tenant, "get", "events")
-            raise CannotRun(f"{message} Nothing was scaled down.", next_step=step)
+            message += "" if until else " Nothing was scaled down."
+            raise CannotRun(message, next_step=_kubectl(cluster, tenant, "get", "events"))
         time.sleep(_ROUND_S)
 
 
 def _why_not_ready(cluster: Cluster, tenant: Tenant) -> str:
     """What the pod of the Job waits for, as the end of a sentence; empty when that is not known."""
-    with contextlib.suppress(CorralError):
+    with suppress(CorralError):
         selector = f"job-name={manifests.name(tenant.name)}"
         for pod in cluster.items(f"/api/v1/namespaces/{tenant.namespace}/pods", labelSelector=selector):
             for one in at(pod, "status", "containerStatuses") or ():
@@ -163,21 +287,21 @@ def _why_not_ready(cluster: Cluster, tenant: Tenant) -> str:
                     return f": {one.get('reason')}: {str(one['message'])[:300]}"
             log = cluster.text(f"/api/v1/namespaces/{tenant.namespace}/pods/{name_of(pod)}/log", tailLines="1")
             return f": {log.strip()[:300]}" if log.strip() else ""
+        about = (
+            f"involvedObject.name={manifests.name(tenant.name)},type=Warning"  # a quota, or an admission, refuses it
+        )
+        for event in cluster.items(f"/api/v1/namespaces/{tenant.namespace}/events", fieldSelector=about):
+            return f": {event.get('reason')}: {str(event.get('message'))[:300]}"
     return ""
 
 
-def _wait_until_gone(cluster: Cluster, tenant: Tenant) -> None:
-    """Wait until no pod of *tenant* is left, as long as Kubernetes gives the slowest of them."""
-    begun = time.monotonic()
-    left: tuple[Object, ...] = workloads.pods_of(cluster, tenant)
-    grace = max((int(at(pod, "spec", "terminationGracePeriodSeconds") or 30) for pod in left), default=0)
-    while left:
-        if time.monotonic() - begun > grace + 60:
-            names = ", ".join(map(name_of, left))
-            message = f"The pods {names} of {tenant.namespace} do not end; {tenant.name} was restored."
+def _wait_until_gone(cluster: Cluster, tenant: Tenant, until: float) -> None:
+    """Wait until no pod of *tenant* is left; they must end before the time is over."""
+    while left := workloads.pods_of(cluster, tenant):
+        if time.time() > until - LEAST_S / 2:
+            message = f"The pods {', '.join(map(name_of, left))} of {tenant.namespace} have not ended in time."
             raise CannotRun(message, next_step=_kubectl(cluster, tenant, "describe", "pods", "-l", tenant.selector))
         time.sleep(_ROUND_S)
-        left = workloads.pods_of(cluster, tenant)
 
 
 def _kubectl(cluster: Cluster, tenant: Tenant, *words: str) -> str:

@@ -61,7 +61,12 @@ def owned(tenant: Tenant, workloads: Sequence[Workload], *, image: str, owner: O
             "RoleBinding",
             {"subjects": [account], "roleRef": role},
         ),
-        ("/apis/batch/v1/namespaces/{}/jobs", "batch/v1", "Job", {"spec": _job(tenant, image)}),
+        (
+            "/apis/batch/v1/namespaces/{}/jobs",
+            "batch/v1",
+            "Job",
+            {"spec": _job(tenant, image, str(owner["metadata"]["uid"]))},
+        ),
     )
     return [
         (place.format(tenant.namespace), {"apiVersion": version, "kind": kind, "metadata": metadata} | rest)
@@ -94,7 +99,7 @@ def _rules(tenant: Tenant, workloads: Sequence[Workload]) -> list[Object]:
     return [*scales, own]
 
 
-def _job(tenant: Tenant, image: str) -> Object:
+def _job(tenant: Tenant, image: str, uid: str) -> Object:
     container = {
         "name": "restore",
         "image": image,
@@ -102,8 +107,9 @@ def _job(tenant: Tenant, image: str) -> Object:
         "env": [
             {"name": "NAMESPACE", "value": tenant.namespace},
             {"name": "LEASE", "value": name(tenant.name)},
+            {"name": "UID", "value": uid},
         ],
-        "resources": {"requests": {"cpu": "5m", "memory": "32Mi"}, "limits": {"memory": "96Mi"}},
+        "resources": {"requests": {"cpu": "5m", "memory": "32Mi"}, "limits": {"cpu": "100m", "memory": "96Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -116,6 +122,9 @@ def _job(tenant: Tenant, image: str) -> Object:
         "restartPolicy": "OnFailure",
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
+        "tolerations": [
+            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+        ],  # the only node may be
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,

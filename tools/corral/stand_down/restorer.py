@@ -1,10 +1,15 @@
-"""Restores the workloads that a stand-down has scaled to 0, when its time is over.
+"""The Job of a stand-down: scales the workloads of a tenant to 0, and restores them when the time is over.
 
-This file is also a program, which the Job of a stand-down runs with a stock Python: it waits, and whatever fails on
-the way is tried again.  Its environment: NAMESPACE and LEASE name the Lease, whose annotations are the protocol:
+A stock Python runs this file in the cluster.  It alone scales, so that nothing is scaled down after it was restored;
+whatever fails on the way is tried again.  Its environment names the Lease (NAMESPACE, LEASE, UID), whose annotations
+are the protocol:
 
-    corral/workloads   [{"path": "/apis/apps/v1/namespaces/…/scale", "replicas": 2}, …]: what is restored
-    corral/until       seconds since 1970 by the clock of the Job's node; set by the Job when it may restore
+    corral/workloads   [{"path": "/apis/apps/v1/namespaces/…/scale", "replicas": 2}, …]: what is scaled
+    corral/until       seconds since 1970 by the clock of the Job's node; set before anything is scaled
+    corral/scaled      [PATH, …]: set before the first attempt to scale one down; only these are restored
+    corral/state       "down" when all have 0 replicas; else why not, and they are restored
+    corral/end         set by another: restore now
+    corral/restored    {PATH: "" or why it keeps what it has, …}; a moment later the Lease is gone
 
 A workload is restored only if it still has the 0 replicas of the stand-down: another number was set by another client.
 """
@@ -18,15 +23,18 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-WORKLOADS, UNTIL = "corral/workloads", "corral/until"
+WORKLOADS, UNTIL, SCALED, STATE, END, RESTORED = (
+    f"corral/{name}" for name in ("workloads", "until", "scaled", "state", "end", "restored")
+)
+DOWN = "down"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_ROUND_S = 2.0
+_ROUND_S = 1.0
 _LIMIT_S = 10.0
+_READ_S = 5.0  # for the corral that waits for the result
 
 
 class NotFoundError(Exception):
@@ -38,7 +46,7 @@ class ConflictError(Exception):
 
 
 class Api(Protocol):
-    """A Kubernetes API server; both raise NotFoundError, and OSError or ValueError where it does not answer."""
+    """A Kubernetes API server; each raises NotFoundError, and another exception where there is no answer."""
 
     def get(self, path: str) -> dict[str, Any]:
         """The object at *path*."""
@@ -47,45 +55,74 @@ class Api(Protocol):
         """Put *one* in the place of the object at *path*; raises ConflictError where that was changed."""
 
 
-def restore(api: Api, path: str, replicas: int) -> str:
+def restore(api: Api, path: str, replicas: int, *, may_have_written: bool = False) -> str:
     """Give the workload whose scale is at *path* its *replicas* again; empty, or why it keeps what it has.
 
-    Raises:
-        OSError, ValueError: the API server did not answer.
+    Args:
+        api: of the cluster.
+        path: as ``workloads_in`` has it.
+        replicas: those that it had.
+        may_have_written: an earlier attempt got no answer.
     """
-    while True:
-        try:
-            scale = api.get(path)
-            present = int((scale.get("spec") or {}).get("replicas") or 0)
-            if present == replicas:
-                return ""
-            if present:
-                return f"it was scaled to {present} meanwhile, and keeps that"
+    try:
+        scale = api.get(path)
+        present = int((scale.get("spec") or {}).get("replicas") or 0)
+        if not present:
             api.replace(path, scale | {"spec": {"replicas": replicas}})
-        except ConflictError:
-            continue
-        except NotFoundError:
-            return "it was deleted meanwhile"
-        return ""
+            return ""
+    except NotFoundError:
+        return "it was deleted meanwhile"
+    if present != replicas:
+        return f"it was scaled to {present} meanwhile, and keeps that"
+    return "" if may_have_written else f"it was scaled to {replicas} again before the end"
 
 
-def workloads_in(lease: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The path of the scale, and the replicas, of each workload that *lease* names."""
-    for one in json.loads(_annotations(lease)[WORKLOADS]):
-        yield str(one["path"]), int(one["replicas"])
+def workloads_in(lease: Mapping[str, Any]) -> dict[str, int]:
+    """The replicas of each workload that *lease* names, by the path of its scale."""
+    return {str(one["path"]): int(one["replicas"]) for one in json.loads(notes_of(lease)[WORKLOADS])}
 
 
 def until_in(lease: Mapping[str, Any]) -> float | None:
-    """When the time of *lease* is over, in seconds since 1970; None before its Job is ready to restore."""
-    until = _annotations(lease).get(UNTIL)
+    """When the time of *lease* is over, in seconds since 1970; None before its Job is ready."""
+    until = notes_of(lease).get(UNTIL)
     return float(until) if until else None
 
 
-def _annotations(lease: Mapping[str, Any]) -> dict[str, str]:
+def notes_of(lease: Mapping[str, Any]) -> dict[str, str]:
+    """The annotations of *lease*."""
     return (lease.get("metadata") or {}).get("annotations") or {}
 
 
 # -- the Job's program ----------------------------------------------------------------------------------------
+
+
+class Lease:
+    """The Lease of this Job; another one of that name is none."""
+
+    def __init__(self, api: InCluster) -> None:
+        namespace, name = os.environ["NAMESPACE"], os.environ["LEASE"]
+        self._api, self._uid = api, os.environ["UID"]
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
+
+    def read(self) -> dict[str, Any]:
+        """The object; raises NotFoundError when the stand-down was ended."""
+        found = self._api.get(self._path)
+        if found["metadata"]["uid"] != self._uid:
+            raise NotFoundError(self._path)
+        return found
+
+    def note(self, **values: object) -> dict[str, Any]:
+        """Set the annotations ``corral/NAME`` of *values*; the object."""
+        found = self.read()
+        found["metadata"].setdefault("annotations", {})
+        for name, value in values.items():
+            found["metadata"]["annotations"][f"corral/{name}"] = value if isinstance(value, str) else json.dumps(value)
+        return self._api.replace(self._path, found)
+
+    def delete(self) -> None:
+        """Delete it, and with it all that it owns."""
+        self.read()
+        self._api.delete(self._path, self._uid)
 
 
 class InCluster:
@@ -99,9 +136,9 @@ class InCluster:
         """As ``Api.replace``."""
         return self._call("PUT", path, one)
 
-    def delete(self, path: str) -> None:
-        """Delete the object at *path*."""
-        self._call("DELETE", path)
+    def delete(self, path: str, uid: str) -> None:
+        """Delete the object *uid* at *path*."""
+        self._call("DELETE", path, {"preconditions": {"uid": uid}})
 
     def _call(self, method: str, path: str, one: Mapping[str, Any] | None = None) -> dict[str, Any]:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
@@ -125,43 +162,92 @@ class InCluster:
             raise ConflictError(path)
         if answer.status not in (200, 201, 202):
             raise OSError(f"{method} {path}: {answer.status} {body[:200]!r}")
-        found = json.loads(body)
-        return dict(found)
+        return dict(json.loads(body))
 
 
 def main() -> None:
-    """Wait until the time of the Lease is over, restore its workloads, delete it; where it is gone, end."""
+    """Scale down, wait until the time is over or the Lease asks for the end, restore; end where the Lease is gone."""
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(1)
     )  # process 1 ignores it otherwise; the Job then has another pod
     api = InCluster()
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{os.environ['NAMESPACE']}/leases/{os.environ['LEASE']}"
+    lease = Lease(api)
     try:
-        deadline = _again(lambda: _ready(api, path))
+        deadline = _again(lambda: _ready(api, lease))
+        if time.monotonic() < deadline:
+            _again(lambda: _scale_down(api, lease, deadline))
         while time.monotonic() < deadline:
+            found = notes_of(_again(lease.read))
+            if END in found or found.get(STATE, DOWN) != DOWN:
+                break
             time.sleep(min(_ROUND_S, max(0.0, deadline - time.monotonic())))
-            _again(lambda: api.get(path))
-        for scale, replicas in workloads_in(_again(lambda: api.get(path))):
-            kept = _again(partial(restore, api, scale, replicas))
-            _log(f"{scale}: {kept or f'{replicas} replicas again'}")
-        _again(lambda: api.delete(path))
+        _restore(api, lease)
     except NotFoundError:
         _log("the stand-down was ended")
 
 
-def _ready(api: InCluster, path: str) -> float:
-    """When to restore, by the monotonic clock; the Lease has it from now on, and this pod may restore."""
-    lease = api.get(path)
-    seconds = int(lease["spec"]["leaseDurationSeconds"])
-    until = until_in(lease)
+def _ready(api: InCluster, lease: Lease) -> float:
+    """When to restore, by the monotonic clock; the Lease has it from now on, and this pod may scale."""
+    found = lease.read()
+    seconds = float(found["spec"]["leaseDurationSeconds"])
+    until = until_in(found)
     if until is None:
-        for scale, _ in workloads_in(lease):
-            api.replace(f"{scale}?dryRun=All", api.get(scale))
+        for path in workloads_in(found):
+            api.replace(f"{path}?dryRun=All", api.get(path))
         until = time.time() + seconds
-        lease["metadata"]["annotations"][UNTIL] = str(until)
-        api.replace(path, lease)
+        lease.note(until=str(until))
     # A clock that jumped while this pod was replaced does not make the time longer.
     return time.monotonic() + min(until - time.time(), seconds)
+
+
+def _scale_down(api: InCluster, lease: Lease, deadline: float) -> None:
+    """Give each workload 0 replicas, and note it; where another client has changed one, note that instead."""
+    found = lease.read()
+    if STATE in notes_of(found):
+        return
+    scaled = json.loads(notes_of(found).get(SCALED, "[]"))
+    for path, replicas in workloads_in(found).items():
+        scale = api.get(path)
+        present = int((scale.get("spec") or {}).get("replicas") or 0)
+        if path not in scaled:
+            if present != replicas:
+                lease.note(state=f"{path} was scaled to {present} by another client at the same time")
+                return
+            scaled.append(path)
+            found = lease.note(scaled=scaled)
+            if END in notes_of(found):
+                return
+        elif present and present != replicas:
+            lease.note(state=f"{path} was scaled to {present} by another client at the same time")
+            return
+        if time.monotonic() > deadline:
+            return
+        if present:
+            api.replace(path, scale | {"spec": {"replicas": 0}})
+            _log(f"{path}: 0 replicas")
+    lease.note(state=DOWN)
+
+
+def _restore(api: InCluster, lease: Lease) -> None:
+    """Restore what was scaled, each as soon as that is possible; then note it, and delete the Lease."""
+    found = _again(lease.read)
+    scaled, wanted = json.loads(notes_of(found).get(SCALED, "[]")), workloads_in(found)
+    restored: dict[str, str] = json.loads(notes_of(found).get(RESTORED, "{}"))
+    tried: set[str] = set()
+    while left := [path for path in scaled if path not in restored]:
+        for path in left:
+            try:
+                restored[path] = restore(api, path, wanted[path], may_have_written=path in tried)
+                _log(f"{path}: {restored[path] or f'{wanted[path]} replicas again'}")
+            except (OSError, ValueError, ConflictError) as error:
+                tried.add(path)
+                _log(f"{path}: trying again: {error!r}")
+        _again(lambda: lease.note(restored=restored))
+        if len(restored) < len(scaled):
+            time.sleep(_ROUND_S)
+    if scaled:
+        time.sleep(_READ_S)
+    _again(lease.delete)
 
 
 def _again(attempt: Callable[[], Any]) -> Any:

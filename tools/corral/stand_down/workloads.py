@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from corral.cluster.client import Cluster, Conflict, NotFound, Object
 from corral.cluster.snapshot import at, name_of
-from corral.errors import CannotRun, Refused
+from corral.errors import Refused
 from corral.exporter.pods import Selector
 from corral.stand_down import restorer
 
 KINDS = ("deployments", "statefulsets")
 """The kinds that have a scale; a DaemonSet has none."""
+_OWNERS = ("ReplicaSet", "StatefulSet")
 
 
 @dataclass(frozen=True)
@@ -94,21 +95,17 @@ def of(cluster: Cluster, tenant: Tenant) -> tuple[Workload, ...]:
     return tuple(sorted(found, key=str))
 
 
-def scale_down(cluster: Cluster, namespace: str, workload: Workload) -> None:
-    """Give *workload* no replicas.
-
-    Raises:
-        CannotRun: its replicas were changed since it was read, or the API server does not respond.
-    """
-    path = workload.scale(namespace)
-    scale = cluster.get(path)
-    if int(at(scale, "spec", "replicas") or 0) != workload.replicas:
-        message = f"{workload} of {namespace} was scaled by another at the same time."
-        raise CannotRun(message, next_step="Run the same command again")
-    cluster.replace(path, scale | {"spec": {"replicas": 0}})
-
-
 def pods_of(cluster: Cluster, tenant: Tenant) -> tuple[Object, ...]:
-    """The pods with the labels of *tenant* that still run or may run."""
+    """The pods with the labels of *tenant* that still run or may run, and that end when their workload is scaled."""
     pods = cluster.items(f"/api/v1/namespaces/{tenant.namespace}/pods", labelSelector=tenant.selector)
-    return tuple(one for one in pods if at(one, "status", "phase") not in ("Succeeded", "Failed"))
+    return tuple(
+        one
+        for one in pods
+        if at(one, "status", "phase") not in ("Succeeded", "Failed")
+        and any(owner["kind"] in _OWNERS for owner in at(one, "metadata", "ownerReferences") or ())
+    )
+
+
+def grace_s(pods: Iterable[Object]) -> int:
+    """The seconds that the slowest of *pods* may take to end."""
+    return max((int(at(pod, "spec", "terminationGracePeriodSeconds") or 0) for pod in pods), default=0)

@@ -36,6 +36,8 @@ def test_a_time_that_is_too_short_too_long_or_none_is_refused(time, capsys):
     ("words", "problem"),
     [
         (["--", "true"], "A command needs a tenant"),
+        (["immich-ml", "--json", "--", "true"], "--json has no place there"),
+        (["immich-ml", "--for", "30m", "--"], "No command follows --"),
         (["immich-ml", "--end", "--", "true"], "A command needs a tenant"),
         (["immich-ml", "--", "no-such-program"], "There is no program 'no-such-program'"),
         (["immich-ml", "--for", "30m", "--", "no-such-program", "--for", "x"], "There is no program"),

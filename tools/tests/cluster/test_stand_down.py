@@ -193,11 +193,45 @@ def test_a_pod_of_the_job_that_ends_is_replaced_and_restores_in_time(lab):
     wait_until_restored(lab)
 
 
-def test_an_interrupt_restores_immediately(lab):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_command_and_restores_immediately(lab, number):
     process = begin(lab, "--for", "10m")
-    os.killpg(process.pid, signal.SIGINT)
-    process.wait(60)
+    (command,) = psutil.Process(process.pid).children()
+    process.send_signal(number)
+    assert process.wait(60) == 130
+    assert not command.is_running()
     assert replicas(lab) == 2
+
+
+def test_without_its_job_a_stand_down_is_ended_by_the_command(lab):
+    stand_down(lab, TENANT.name, "--for", "10m")
+    name = manifests.name(TENANT.name)
+    client.BatchV1Api(lab.cluster.api).delete_namespaced_job(name, NAMESPACE, propagation_policy="Background")
+    assert "2 replicas again" in stand_down(lab, TENANT.name, "--end").stderr
+    assert replicas(lab) == 2
+
+
+def test_a_tenant_that_was_back_before_the_command_ended_is_reported(lab):
+    again = f"kubectl -n {NAMESPACE} scale deployment/ml --replicas=2".split()
+    assert "scaled to 2 again before the end" in stand_down(lab, TENANT.name, "--", *again, code=1).stderr
+
+
+def test_a_time_in_which_the_pods_may_not_even_end_is_refused(lab):
+    grace = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 30}}}}
+    apps(lab).patch_namespaced_deployment("ml", NAMESPACE, grace)
+    core = client.CoreV1Api(lab.cluster.api)
+    pods.eventually(
+        lambda: {
+            one.spec.termination_grace_period_seconds
+            for one in core.list_namespaced_pod(NAMESPACE, label_selector=TENANT.selector).items
+        },
+        lambda found: found == {30},
+    )
+    refused = stand_down(lab, TENANT.name, "--for", "40s", code=2).stderr
+    grace["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 0
+    apps(lab).patch_namespaced_deployment("ml", NAMESPACE, grace)
+    assert "may take 30 s to end" in refused
+    assert f"corral stand-down {TENANT.name} --for 50s --context {lab.cluster.context}" in refused
 
 
 def test_a_workload_that_was_scaled_meanwhile_keeps_that_and_it_is_reported(lab):

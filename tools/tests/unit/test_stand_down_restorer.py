@@ -8,9 +8,10 @@ import time
 import pytest
 
 from corral.stand_down import restorer
-from corral.stand_down.restorer import ConflictError, NotFoundError, restore
+from corral.stand_down.restorer import ConflictError, NotFoundError, notes_of, restore
 
 SCALE = "/apis/apps/v1/namespaces/immich/deployments/ml/scale"
+OTHER = SCALE.replace("/ml/", "/other/")
 
 
 class Scales:
@@ -46,97 +47,184 @@ def test_a_workload_without_replicas_gets_those_that_it_had():
     assert api.present[SCALE]["spec"] == {"replicas": 2}
 
 
-@pytest.mark.parametrize("others", [(3,), (0, 0, 3)], ids=["at-the-first-attempt", "at-the-third"])
-def test_a_workload_that_another_scales_at_the_same_moment_keeps_that(others):
-    api = Scales(0, *others)
+def test_a_workload_that_another_scales_at_the_same_moment_is_not_overwritten():
+    api = Scales(0, 3)
+    with pytest.raises(ConflictError):
+        restore(api, SCALE, 2)
     assert restore(api, SCALE, 2) == "it was scaled to 3 meanwhile, and keeps that"
     assert api.present[SCALE]["spec"] == {"replicas": 3}
 
 
-def test_what_another_has_restored_is_restored():
-    assert restore(Scales(2), SCALE, 2) == ""
+def test_what_another_has_restored_is_reported_but_not_what_an_attempt_without_an_answer_has():
+    assert restore(Scales(2), SCALE, 2) == "it was scaled to 2 again before the end"
+    assert restore(Scales(2), SCALE, 2, may_have_written=True) == ""
 
 
 def test_a_workload_that_was_deleted_is_reported():
     assert restore(Scales(0), SCALE.replace("ml", "gone"), 2) == "it was deleted meanwhile"
 
 
-class Cluster(Scales):
-    """The scales and the Lease; the API server is away at first, and again while it is asked to restore."""
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/immich/leases/one"
 
-    def __init__(self, lease):
-        super().__init__(0)
-        self.present["/apis/coordination.k8s.io/v1/namespaces/immich/leases/one"] = lease
-        self.asked = 0
+
+class Cluster(Scales):
+    """The scales and the Lease; *away* are the requests, by number, that get no answer, and *lost* those that are
+    carried out all the same.
+    """
+
+    def __init__(self, lease, *, replicas=2, away=(), lost=(), then=None):
+        super().__init__(replicas)
+        self.present[LEASE] = lease
+        self.asked, self.away, self.lost, self.then = 0, away, lost, then or {}
+        self.history, self.restored = [], {}
 
     def get(self, path):
-        self._answer()
-        return super().get(path)
+        return self._answer(super().get, path)
 
     def replace(self, path, one):
-        self._answer()
+        return self._answer(self._replace, path, one)
+
+    def _replace(self, path, one):
         if path.endswith("?dryRun=All"):
             return dict(one)
-        return super().replace(path, one)
+        if path != LEASE:
+            super().replace(path, one)
+            self.history.append(one["spec"]["replicas"])
+            return one
+        self.restored = json.loads(notes_of(one).get(restorer.RESTORED, "{}")) or self.restored
+        self.present[LEASE] = json.loads(json.dumps(one))
+        return one
 
-    def delete(self, path):
-        self._answer()
-        del self.present[path]
+    def delete(self, path, uid):
+        assert (path, uid) == (LEASE, "uid-1")
+        self._answer(self.present.pop, path)
 
-    def _write(self, path, spec):
-        if path == SCALE:
-            super()._write(path, spec)
-
-    def _answer(self):
+    def _answer(self, act, *words):
         self.asked += 1
-        if self.asked < 5 or 6 < self.asked < 20:
+        if change := self.then.get(self.asked):
+            change(self)
+        if self.asked in self.away:
             raise OSError("the API server is away")
+        found = act(*words)
+        if self.asked in self.lost:
+            raise OSError("the answer was lost")
+        return found
 
 
-def lease(seconds, **annotations):
+def lease(seconds, **notes):
     scales = json.dumps([{"path": SCALE, "replicas": 2}])
-    metadata = {"resourceVersion": "0", "annotations": {restorer.WORKLOADS: scales, **annotations}}
-    return {"metadata": metadata, "spec": {"leaseDurationSeconds": seconds}}
+    annotations = {restorer.WORKLOADS: scales, **{f"corral/{name}": text for name, text in notes.items()}}
+    return {"metadata": {"uid": "uid-1", "annotations": annotations}, "spec": {"leaseDurationSeconds": seconds}}
 
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs the Job's program against a cluster until it ends; the cluster."""
+    """Runs the Job's program in a cluster until it ends; the cluster."""
+    monkeypatch.setattr(restorer, "_ROUND_S", 0.001)
+    monkeypatch.setattr(restorer, "_READ_S", 0.0)
+    monkeypatch.setattr(restorer.signal, "signal", lambda *_: None)
+    for name, value in {"NAMESPACE": "immich", "LEASE": "one", "UID": "uid-1"}.items():
+        monkeypatch.setenv(name, value)
 
-    def run(found):
-        cluster = Cluster(found)
+    def run(cluster):
         monkeypatch.setattr(restorer, "InCluster", lambda: cluster)
-        monkeypatch.setattr(restorer, "_ROUND_S", 0.01)
-        monkeypatch.setattr(restorer.signal, "signal", lambda *_: None)
-        monkeypatch.setenv("NAMESPACE", "immich")
-        monkeypatch.setenv("LEASE", "one")
         restorer.main()
         return cluster
 
     return run
 
 
-@pytest.mark.parametrize(
-    "found",
-    [
-        pytest.param(lease(0), id="first-pod"),
-        pytest.param(lease(1, **{restorer.UNTIL: "100"}), id="replaced-pod-when-the-time-is-over"),
-        pytest.param(lease(0, **{restorer.UNTIL: str(time.time() + 10**6)}), id="clock-that-jumped-back"),
-    ],
-)
-def test_the_job_restores_though_the_api_server_is_away_at_times(run, found):
-    cluster = run(found)
-    assert cluster.asked > 20
-    assert cluster.present == {SCALE: {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 2}}}
+def is_as_before(cluster):
+    return LEASE not in cluster.present and cluster.present[SCALE]["spec"] == {"replicas": 2}
 
 
-def test_the_job_of_a_stand_down_that_was_ended_leaves_everything_alone(run, monkeypatch):
-    monkeypatch.setenv("LEASE", "gone")
-    monkeypatch.setattr(Cluster, "_write", lambda *_: pytest.fail("it wrote"))
-    cluster = Cluster(lease(0))
-    monkeypatch.setattr(restorer, "InCluster", lambda: cluster)
-    monkeypatch.setattr(restorer, "_ROUND_S", 0.01)
-    monkeypatch.setattr(restorer.signal, "signal", lambda *_: None)
-    monkeypatch.setenv("NAMESPACE", "immich")
-    restorer.main()
-    assert SCALE in cluster.present
+def test_the_job_scales_down_and_up(run):
+    cluster = run(Cluster(lease(0.2)))
+    assert cluster.history == [0, 2]
+    assert cluster.restored == {SCALE: ""}
+    assert is_as_before(cluster)
+
+
+ALL = range(1, 26)
+
+
+@pytest.mark.parametrize("number", ALL)
+@pytest.mark.parametrize("how", ["away", "lost"])
+def test_whichever_request_gets_no_answer_the_tenant_is_as_before(run, how, number):
+    cluster = run(Cluster(lease(0.1), **{how: (number, number + 1)}))
+    assert is_as_before(cluster)
+    assert cluster.history.count(0) >= 1
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_whenever_another_command_asks_for_the_end_the_tenant_is_as_before(run, number):
+    def ask(cluster):
+        if LEASE in cluster.present:
+            notes_of(cluster.present[LEASE])[restorer.END] = "now"
+
+    assert is_as_before(run(Cluster(lease(0.1), then={number: ask})))
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_whenever_another_pod_takes_the_place_the_tenant_is_as_before(run, number):
+    class Killed(BaseException):
+        pass
+
+    def kill(_):
+        raise Killed
+
+    cluster = Cluster(lease(0.1), then={number: kill})
+    try:
+        run(cluster)
+    except Killed:
+        if LEASE in cluster.present:  # else it was just over
+            run(cluster)
+    assert is_as_before(cluster)
+
+
+def test_a_clock_that_jumped_back_does_not_make_the_time_longer(run):
+    state = {"until": str(time.time() + 10**6), "scaled": json.dumps([SCALE]), "state": "down"}
+    assert is_as_before(run(Cluster(lease(0, **state), replicas=0)))
+
+
+def test_a_pod_that_comes_when_the_time_is_over_scales_nothing_down(run):
+    cluster = run(Cluster(lease(1, until="100")))
+    assert cluster.history == []
+    assert cluster.restored == {}
+    assert is_as_before(cluster)
+
+
+def test_a_workload_that_was_scaled_before_the_job_began_is_left_alone(run):
+    cluster = run(Cluster(lease(5), replicas=3))
+    assert cluster.history == []
+    assert cluster.present[SCALE]["spec"] == {"replicas": 3}
+
+
+def test_a_workload_that_cannot_be_restored_does_not_keep_the_others_down(run):
+    class Forbidding(Cluster):
+        def _replace(self, path, one):
+            if path == OTHER and one["spec"]["replicas"] and 0 in self.history and self.asked < 60:
+                raise OSError("403")
+            return super()._replace(path, one)
+
+    found = lease(0.1)
+    found["metadata"]["annotations"][restorer.WORKLOADS] = json.dumps(
+        [{"path": path, "replicas": 2} for path in (OTHER, SCALE)]
+    )
+    cluster = Forbidding(found)
+    cluster.present[OTHER] = {"metadata": {"resourceVersion": "0"}, "spec": {"replicas": 2}}
+    run(cluster)
+    assert cluster.restored == {OTHER: "", SCALE: ""}
+    assert is_as_before(cluster)
+
+
+@pytest.mark.parametrize("present", [None, "uid-2"])
+def test_the_job_of_a_stand_down_that_was_ended_leaves_everything_alone(run, present):
+    cluster = Cluster(lease(5), replicas=0)
+    if present:
+        cluster.present[LEASE]["metadata"]["uid"] = present
+    else:
+        del cluster.present[LEASE]
+    run(cluster)
+    assert cluster.history == []
+    assert (LEASE in cluster.present) == bool(present)
