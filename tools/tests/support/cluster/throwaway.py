@@ -168,12 +168,20 @@ def _start(place: Place, descriptor: int, port: int, pause: str, *, keep: bool) 
     with process.stdout as stdout:
         is_readable, _, _ = select.select([stdout], [], [], _START_LIMIT_S)
         if not is_readable or stdout.readline() != b"ready\n":
+            why = log.read_text(errors="replace").strip() or _last_words(place)  # before its end writes into it
             down(place, remove=False)
-            raise CannotRun(
-                f"The test cluster did not start: {log.read_text(errors='replace').strip() or 'it took too long'}",
-                next_step=f"Its logs: {place.folder}/log",
-            )
+            raise CannotRun(f"The test cluster did not start: {why}", next_step=f"Its logs: {place.folder}/log")
     process.returncode = 0  # the room outlives this object; ``down`` finds it by its number, from any process
+
+
+def _last_words(place: Place) -> str:
+    """Which parts of a room that took too long have started, and the end of the last one's log: it may be gone soon."""
+    logs = sorted((place.folder / "log").glob("*.log"), key=lambda file: file.stat().st_ctime_ns)
+    names = ", ".join(file.stem for file in logs)
+    ends = "\n".join(
+        f"{file.name}: {line}" for file in logs for line in file.read_text(errors="replace").splitlines()[-4:]
+    )
+    return f"it took more than {_START_LIMIT_S:.0f} s; parts that have started: {names or 'none'}\n{ends}"
 
 
 def _equip(cluster: Cluster) -> None:
