@@ -37,7 +37,7 @@ import psutil
 
 from corral import output
 from corral.cli import options
-from corral.errors import ExitCode, Refused
+from corral.errors import CorralError, ExitCode, Refused
 
 if TYPE_CHECKING:
     from corral.cluster.client import Cluster
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _UNITS_S = {"s": 1, "m": 60, "h": 3600}
 _LONGEST_S = 24 * 3600
 _GRACE_S = 10.0
+_MARGIN_S = 40.0  # for the command to end: its own grace, and an API server that answers slowly
 _LATE_S = 30.0
 _LOOK_S = 2.0
 _HELP = "corral stand-down --help"
@@ -106,7 +107,8 @@ def _stand_down(cluster: Cluster, tenant: Tenant, image: str, args: argparse.Nam
     from corral.stand_down import lifecycle
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _interrupt)
     found = lifecycle.begin(cluster, tenant, args.seconds, image, output.info)
     if args.own_command is None:
         if args.json:
@@ -114,21 +116,26 @@ def _stand_down(cluster: Cluster, tenant: Tenant, image: str, args: argparse.Nam
         output.info(f"{tenant.name} is stood down; the Job restores it at {_clock(found.until)}.")
         output.info(f"  → {options.for_cluster(f'To restore it before: corral stand-down {tenant.name} --end', args)}")
         return ExitCode.OK
-    code, restored = 1, None
+    code, is_restored = 1, False
     try:
         output.info(f"{tenant.name} is stood down until {_clock(found.until)} at the latest.")
-        code = _run(
-            args.own_command, (found.until or 0.0) - _GRACE_S, partial(lifecycle.is_on, cluster, tenant, found.uid)
-        )
+        limit = (found.until or 0.0) - min(_MARGIN_S, args.seconds / 2)
+        code = _run(args.own_command, limit, partial(lifecycle.is_on, cluster, tenant, found.uid))
     finally:
-        restored = lifecycle.end(cluster, tenant, uid=found.uid)
-        _report(tenant, restored)
+        try:
+            restored = lifecycle.end(cluster, tenant, uid=found.uid)
+            _report(tenant, restored)
+            is_restored = restored is not None and not any(why for _, why in restored)
+        except CorralError as error:
+            output.info(options.for_cluster(lifecycle.unrestored(tenant, error), args))
     if code:
         output.info(f"{shlex.join(args.own_command)} ended with exit code {code}.")
-    return ExitCode.FAILED if code or restored is None or any(why for _, why in restored) else ExitCode.OK
+    return ExitCode.OK if is_restored and not code else ExitCode.FAILED
 
 
 def _interrupt(_number: int, _frame: object) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: output.info("The tenant is being restored first."))
     raise KeyboardInterrupt
 
 

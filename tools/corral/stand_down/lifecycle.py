@@ -98,7 +98,8 @@ def begin(cluster: Cluster, tenant: Tenant, seconds: int, image: str, report: Ca
     host = socket.gethostname()
     wanted = manifests.lease(tenant, found, seconds=seconds, holder=f"{os.environ.get('USER') or os.getuid()}@{host}")
     for place, one in manifests.owned(tenant, found, image=image, owner=_with_uid(wanted)):
-        _create(cluster, f"{place}?dryRun=All", one)  # what the user may not do ends here, before anything is made
+        if one["kind"] != "RoleBinding":  # its Role would have to be there
+            _create(cluster, f"{place}?dryRun=All", one)  # what the user may not do ends here, before anything is made
     try:
         lease = cluster.create(manifests.path(tenant.namespace, tenant.name).rpartition("/")[0], wanted)
     except Conflict:
@@ -111,12 +112,12 @@ def begin(cluster: Cluster, tenant: Tenant, seconds: int, image: str, report: Ca
         until = _wait_until_down(cluster, tenant, uid, seconds)
         for workload in found:
             report(f"{tenant.name}: {workload}: {workload.replicas} → 0 replicas")
-        _wait_until_gone(cluster, tenant, until)
+        _wait_until_gone(cluster, tenant, uid, until)
     except BaseException:
         try:
             end(cluster, tenant, uid=uid)
         except CorralError as error:
-            report(f"{tenant.name} could not be restored now: {error.message} The Job does it when the time is over.")
+            report(unrestored(tenant, error))
         raise
     return StandDown(tenant.name, uid, str(at(lease, "spec", "holderIdentity")), until, found)
 
@@ -127,7 +128,14 @@ def is_on(cluster: Cluster, tenant: Tenant, uid: str) -> bool:
         lease = _lease(cluster, tenant)
     except CorralError:
         return True
-    return lease is not None and lease["metadata"]["uid"] == uid and restorer.RESTORED not in restorer.notes_of(lease)
+    ended = {restorer.END, restorer.RESTORED}
+    return bool(lease and lease["metadata"]["uid"] == uid and not ended & restorer.notes_of(lease).keys())
+
+
+def unrestored(tenant: Tenant, error: CorralError) -> str:
+    """The message where a stand-down could not be ended for *error*."""
+    words = f"{tenant.name} could not be restored now: {error.message} The Job does it when the time is over."
+    return f"{words}\n  → {error.next_step}\n  → corral stand-down {tenant.name} --end"
 
 
 def end(cluster: Cluster, tenant: Tenant, *, uid: str | None = None) -> Restored | None:
@@ -155,8 +163,12 @@ def end(cluster: Cluster, tenant: Tenant, *, uid: str | None = None) -> Restored
                     raise Refused(f"{tenant.name} is not stood down.", next_step="corral stand-down")
                 return result
             uid = lease["metadata"]["uid"]
-            result = _step_to_end(cluster, tenant, lease)
-        except (Conflict, NotFound):
+            result = _result(cluster, tenant, lease)
+            if result is None:
+                _ask_for_the_end(cluster, tenant, lease)
+            else:
+                cluster.delete(lease, manifests.path(tenant.namespace, tenant.name))
+        except (Conflict, NotFound, restorer.ConflictError, restorer.NotFoundError):
             pass  # the Job was at the same moment; the next round reads what it did
         except CannotRun:
             if time.monotonic() > deadline:
@@ -168,40 +180,52 @@ def end(cluster: Cluster, tenant: Tenant, *, uid: str | None = None) -> Restored
         time.sleep(_ROUND_S)
 
 
-def _step_to_end(cluster: Cluster, tenant: Tenant, lease: Object) -> Restored | None:
-    """Do what brings *lease* nearer to its end; the result, once it is known."""
-    notes, path = restorer.notes_of(lease), manifests.path(tenant.namespace, tenant.name)
-    counts = _scales(cluster, tenant, lease)
-    scaled: list[str] = [one for one in json.loads(notes.get(restorer.SCALED, "[]")) if one in counts]
+def _result(cluster: Cluster, tenant: Tenant, lease: Object) -> Restored | None:
+    """The result that *lease* has; None while something that was scaled is not restored."""
+    counts, notes = _scales(cluster, tenant, lease), restorer.notes_of(lease)
     restored: dict[str, str] = json.loads(notes.get(restorer.RESTORED, "{}"))
-    if set(scaled) <= restored.keys():
-        cluster.delete(lease, path)  # unless the Job notes another workload first
-        return tuple((_workload(one, counts[one]), str(restored[one])) for one in scaled)
+    scaled: list[str] = json.loads(notes.get(restorer.SCALED, "[]"))
+    if not set(scaled) <= restored.keys():
+        return None
+    return tuple((_workload(one, counts[one]), str(restored[one])) for one in scaled if one in counts)
+
+
+def _ask_for_the_end(cluster: Cluster, tenant: Tenant, lease: Object) -> None:
+    """Have the Job restore what *lease* names; restore it here where there is no Job."""
+    notes = lease["metadata"]["annotations"]
     if not _has_job(cluster, tenant):
-        ours = {one.scale(tenant.namespace) for one in workloads.of(cluster, tenant)}  # the Lease is its tenant's, too
-        for one in scaled:
-            foreign = "its labels are no longer the tenant's"
-            restored[one] = _restore(cluster, one, counts[one]) if one in ours else foreign
-        lease["metadata"]["annotations"][restorer.RESTORED] = json.dumps(restored)
-        cluster.replace(path, lease)
+        counts = _scales(cluster, tenant, lease)
+        try:  # the tenant's own pods may change the Lease
+            ours = {one.scale(tenant.namespace) for one in workloads.of(cluster, tenant)}
+        except Refused:
+            ours = set()
+        restored: dict[str, str] = json.loads(notes.get(restorer.RESTORED, "{}"))
+        for one in json.loads(notes[restorer.SCALED]):
+            foreign = f"its labels are not the tenant's; it had {counts[one]} replicas"
+            unsure = notes.get(restorer.STATE) != restorer.DOWN
+            scales = ScaleApi(cluster)
+            restored[one] = (
+                restorer.restore(scales, one, counts[one], may_have_written=unsure) if one in ours else foreign
+            )
+        notes[restorer.RESTORED] = json.dumps(restored)
     elif restorer.END not in notes:
-        lease["metadata"]["annotations"][restorer.END] = "now"
-        cluster.replace(path, lease)
-    return None
-
-
-def _restore(cluster: Cluster, path: str, replicas: int) -> str:
-    while True:
-        with suppress(restorer.ConflictError):
-            return restorer.restore(ScaleApi(cluster), path, replicas)
+        notes[restorer.END] = "now"
+    else:
+        return
+    cluster.replace(manifests.path(tenant.namespace, tenant.name), lease)
 
 
 def _has_job(cluster: Cluster, tenant: Tenant) -> bool:
+    """Whether the Job, or a pod of it, is there to restore."""
+    name = manifests.name(tenant.name)
+    pods = cluster.items(f"/api/v1/namespaces/{tenant.namespace}/pods", labelSelector=f"job-name={name}")
+    if any(at(pod, "status", "phase") not in ("Succeeded", "Failed") for pod in pods):
+        return True
     try:
-        cluster.get(f"/apis/batch/v1/namespaces/{tenant.namespace}/jobs/{manifests.name(tenant.name)}")
+        job = cluster.get(f"/apis/batch/v1/namespaces/{tenant.namespace}/jobs/{name}")
     except NotFound:
         return False
-    return True
+    return not any(one["type"] in ("Complete", "Failed") for one in at(job, "status", "conditions") or ())
 
 
 def _lease(cluster: Cluster, tenant: Tenant) -> Object | None:
@@ -295,10 +319,15 @@ def _why_not_ready(cluster: Cluster, tenant: Tenant) -> str:
     return ""
 
 
-def _wait_until_gone(cluster: Cluster, tenant: Tenant, until: float) -> None:
-    """Wait until no pod of *tenant* is left; they must end before the time is over."""
+def _wait_until_gone(cluster: Cluster, tenant: Tenant, uid: str, until: float) -> None:
+    """Wait until no pod of *tenant* is left, as long as their number falls."""
+    count, limit = 0, 0.0
     while left := workloads.pods_of(cluster, tenant):
-        if time.time() > until - LEAST_S / 2:
+        if not count or len(left) < count:
+            count, limit = len(left), time.time() + workloads.grace_s(left) + LEAST_S
+        if not is_on(cluster, tenant, uid):
+            raise CannotRun(f"The stand-down of {tenant.name} was ended meanwhile.", next_step="corral stand-down")
+        if time.time() > min(limit, until - LEAST_S / 4):
             message = f"The pods {', '.join(map(name_of, left))} of {tenant.namespace} have not ended in time."
             raise CannotRun(message, next_step=_kubectl(cluster, tenant, "describe", "pods", "-l", tenant.selector))
         time.sleep(_ROUND_S)

@@ -133,4 +133,8 @@ def _job(tenant: Tenant, image: str, uid: str) -> Object:
         },
         "containers": [container],
     }
-    return {"backoffLimit": _ATTEMPTS, "template": {"metadata": {"labels": LABELS}, "spec": pod}}
+    return {
+        "backoffLimit": _ATTEMPTS,
+        "podReplacementPolicy": "Failed",
+        "template": {"metadata": {"labels": LABELS}, "spec": pod},
+    }

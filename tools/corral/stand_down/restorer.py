@@ -24,6 +24,9 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +38,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ROUND_S = 1.0
 _LIMIT_S = 10.0
 _READ_S = 5.0  # for the corral that waits for the result
+_FRESH_S = 900.0
 
 
 class NotFoundError(Exception):
@@ -43,6 +47,10 @@ class NotFoundError(Exception):
 
 class ConflictError(Exception):
     """The object was changed since it was read."""
+
+
+class EndedError(Exception):
+    """The Lease is gone: the stand-down was ended."""
 
 
 class Api(Protocol):
@@ -105,24 +113,32 @@ class Lease:
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
 
     def read(self) -> dict[str, Any]:
-        """The object; raises NotFoundError when the stand-down was ended."""
-        found = self._api.get(self._path)
+        """The object; raises EndedError when the stand-down was ended."""
+        try:
+            found = self._api.get(self._path)
+        except NotFoundError:
+            raise EndedError from None
         if found["metadata"]["uid"] != self._uid:
-            raise NotFoundError(self._path)
+            raise EndedError
         return found
 
     def note(self, **values: object) -> dict[str, Any]:
-        """Set the annotations ``corral/NAME`` of *values*; the object."""
+        """Set the annotations ``corral/NAME`` of *values*; the object.  Raises as ``read``."""
         found = self.read()
         found["metadata"].setdefault("annotations", {})
         for name, value in values.items():
             found["metadata"]["annotations"][f"corral/{name}"] = value if isinstance(value, str) else json.dumps(value)
-        return self._api.replace(self._path, found)
+        try:
+            return self._api.replace(self._path, found)
+        except NotFoundError:
+            raise EndedError from None
 
-    def delete(self) -> None:
-        """Delete it, and with it all that it owns."""
-        self.read()
-        self._api.delete(self._path, self._uid)
+    def delete(self, found: Mapping[str, Any]) -> None:
+        """Delete it, and with it all that it owns; raises ConflictError when it was changed since it was *found*."""
+        try:
+            self._api.delete(self._path, found)
+        except NotFoundError:
+            raise EndedError from None
 
 
 class InCluster:
@@ -136,9 +152,10 @@ class InCluster:
         """As ``Api.replace``."""
         return self._call("PUT", path, one)
 
-    def delete(self, path: str, uid: str) -> None:
-        """Delete the object *uid* at *path*."""
-        self._call("DELETE", path, {"preconditions": {"uid": uid}})
+    def delete(self, path: str, one: Mapping[str, Any]) -> None:
+        """Delete *one*, which was read at *path*; raises ConflictError when it was changed since."""
+        same = {key: one["metadata"][key] for key in ("uid", "resourceVersion")}
+        self._call("DELETE", path, {"preconditions": same})
 
     def _call(self, method: str, path: str, one: Mapping[str, Any] | None = None) -> dict[str, Any]:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
@@ -178,83 +195,101 @@ def main() -> None:
             _again(lambda: _scale_down(api, lease, deadline))
         while time.monotonic() < deadline:
             found = notes_of(_again(lease.read))
-            if END in found or found.get(STATE, DOWN) != DOWN:
+            if found.keys() & {END, RESTORED} or found.get(STATE, DOWN) != DOWN:
                 break
             time.sleep(min(_ROUND_S, max(0.0, deadline - time.monotonic())))
         _restore(api, lease)
-    except NotFoundError:
+    except EndedError:
         _log("the stand-down was ended")
 
 
 def _ready(api: InCluster, lease: Lease) -> float:
     """When to restore, by the monotonic clock; the Lease has it from now on, and this pod may scale."""
     found = lease.read()
-    seconds = float(found["spec"]["leaseDurationSeconds"])
-    until = until_in(found)
+    seconds, until = float(found["spec"]["leaseDurationSeconds"]), until_in(found)
     if until is None:
+        begun = datetime.fromisoformat(found["spec"]["acquireTime"]).timestamp()
+        if time.time() > begun + _FRESH_S:  # the command that asked for it has given up long ago
+            lease.delete(found)
+            raise EndedError
         for path in workloads_in(found):
-            api.replace(f"{path}?dryRun=All", api.get(path))
+            with suppress(NotFoundError):  # noted when it is scaled
+                api.replace(f"{path}?dryRun=All", api.get(path))
         until = time.time() + seconds
         lease.note(until=str(until))
-    # A clock that jumped while this pod was replaced does not make the time longer.
-    return time.monotonic() + min(until - time.time(), seconds)
+    return time.monotonic() + min(until - time.time(), seconds)  # a clock may have jumped while this pod was replaced
 
 
 def _scale_down(api: InCluster, lease: Lease, deadline: float) -> None:
     """Give each workload 0 replicas, and note it; where another client has changed one, note that instead."""
     found = lease.read()
-    if STATE in notes_of(found):
-        return
     scaled = json.loads(notes_of(found).get(SCALED, "[]"))
     for path, replicas in workloads_in(found).items():
-        scale = api.get(path)
-        present = int((scale.get("spec") or {}).get("replicas") or 0)
-        if path not in scaled:
-            if present != replicas:
+        if notes_of(found).keys() & {STATE, END, RESTORED} or time.monotonic() > deadline:
+            return
+        try:
+            scale = api.get(path)
+            present = int((scale.get("spec") or {}).get("replicas") or 0)
+            if present != replicas and (present or path not in scaled):
                 lease.note(state=f"{path} was scaled to {present} by another client at the same time")
                 return
-            scaled.append(path)
-            found = lease.note(scaled=scaled)
-            if END in notes_of(found):
-                return
-        elif present and present != replicas:
-            lease.note(state=f"{path} was scaled to {present} by another client at the same time")
+            if path not in scaled:
+                scaled.append(path)
+                found = lease.note(scaled=scaled)
+                if END in notes_of(found):
+                    return
+            if present:
+                api.replace(path, scale | {"spec": {"replicas": 0}})
+                _log(f"{path}: 0 replicas")
+        except NotFoundError:
+            lease.note(state=f"{path} was deleted at the same time")
             return
-        if time.monotonic() > deadline:
-            return
-        if present:
-            api.replace(path, scale | {"spec": {"replicas": 0}})
-            _log(f"{path}: 0 replicas")
+        try:
+            found = _again(lease.read)
+        except EndedError:  # while this pod was held up
+            _again(partial(restore, api, path, replicas))
+            raise
     lease.note(state=DOWN)
 
 
 def _restore(api: InCluster, lease: Lease) -> None:
-    """Restore what was scaled, each as soon as that is possible; then note it, and delete the Lease."""
-    found = _again(lease.read)
-    scaled, wanted = json.loads(notes_of(found).get(SCALED, "[]")), workloads_in(found)
-    restored: dict[str, str] = json.loads(notes_of(found).get(RESTORED, "{}"))
+    """Restore what was scaled, each as soon as that is possible, and note it; then delete the Lease."""
     tried: set[str] = set()
-    while left := [path for path in scaled if path not in restored]:
+    is_read = False
+    while True:
+        found = _again(lease.read)
+        notes, wanted = notes_of(found), workloads_in(found)
+        restored: dict[str, str] = json.loads(notes.get(RESTORED, "{}"))
+        left = [path for path in json.loads(notes.get(SCALED, "[]")) if path not in restored]
+        if not left:
+            if not is_read and (restored or notes.get(STATE, DOWN) != DOWN):
+                is_read = True
+                time.sleep(_READ_S)
+                continue
+            with suppress(ConflictError):
+                _again(partial(lease.delete, found), but=(ConflictError,))
+                return
         for path in left:
             try:
-                restored[path] = restore(api, path, wanted[path], may_have_written=path in tried)
+                unsure = path in tried or notes.get(STATE) != DOWN
+                restored[path] = restore(api, path, wanted[path], may_have_written=unsure)
                 _log(f"{path}: {restored[path] or f'{wanted[path]} replicas again'}")
             except (OSError, ValueError, ConflictError) as error:
                 tried.add(path)
                 _log(f"{path}: trying again: {error!r}")
-        _again(lambda: lease.note(restored=restored))
-        if len(restored) < len(scaled):
-            time.sleep(_ROUND_S)
-    if scaled:
-        time.sleep(_READ_S)
-    _again(lease.delete)
+        if left:
+            _again(partial(lease.note, restored=restored))
+            if not restored.keys() >= set(left):
+                time.sleep(_ROUND_S)
 
 
-def _again(attempt: Callable[[], Any]) -> Any:
-    """What *attempt* returns, which is repeated while the API server does not answer."""
+def _again(attempt: Callable[[], Any], *, but: tuple[type[Exception], ...] = ()) -> Any:
+    """What *attempt* returns, which is repeated while the API server does not answer; exceptions of *but* pass."""
     while True:
         try:
             return attempt()
+        except but:
+            raise
         except (OSError, ValueError, KeyError, ConflictError) as error:
             _log(f"trying again: {error!r}")
             time.sleep(_ROUND_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -91,13 +92,31 @@ class Cluster(Scales):
             super().replace(path, one)
             self.history.append(one["spec"]["replicas"])
             return one
+        self._require_unchanged(one)
         self.restored = json.loads(notes_of(one).get(restorer.RESTORED, "{}")) or self.restored
         self.present[LEASE] = json.loads(json.dumps(one))
-        return one
+        self.change_lease()
+        return self.present[LEASE]
 
-    def delete(self, path, uid):
-        assert (path, uid) == (LEASE, "uid-1")
-        self._answer(self.present.pop, path)
+    def delete(self, path, one):
+        assert (path, one["metadata"]["uid"]) == (LEASE, "uid-1")
+        self._answer(self._delete, one)
+
+    def _delete(self, one):
+        self._require_unchanged(one)
+        del self.present[LEASE]
+
+    def _require_unchanged(self, one):
+        if LEASE not in self.present:
+            raise NotFoundError(LEASE)
+        if one["metadata"]["resourceVersion"] != self.present[LEASE]["metadata"]["resourceVersion"]:
+            raise ConflictError(LEASE)
+
+    def change_lease(self, **notes):
+        if LEASE in self.present:
+            metadata = self.present[LEASE]["metadata"]
+            metadata["annotations"] |= {f"corral/{name}": text for name, text in notes.items()}
+            metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
 
     def _answer(self, act, *words):
         self.asked += 1
@@ -114,7 +133,19 @@ class Cluster(Scales):
 def lease(seconds, **notes):
     scales = json.dumps([{"path": SCALE, "replicas": 2}])
     annotations = {restorer.WORKLOADS: scales, **{f"corral/{name}": text for name, text in notes.items()}}
-    return {"metadata": {"uid": "uid-1", "annotations": annotations}, "spec": {"leaseDurationSeconds": seconds}}
+    metadata = {"uid": "uid-1", "resourceVersion": "0", "annotations": annotations}
+    begun = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {"metadata": metadata, "spec": {"leaseDurationSeconds": seconds, "acquireTime": begun}}
+
+
+def of_two(seconds):
+    """A cluster with a second workload, which is scaled after the first."""
+    found = lease(seconds)
+    scales = [{"path": path, "replicas": 2} for path in (SCALE, OTHER)]
+    found["metadata"]["annotations"][restorer.WORKLOADS] = json.dumps(scales)
+    cluster = Cluster(found)
+    cluster.present[OTHER] = {"metadata": {"resourceVersion": "0"}, "spec": {"replicas": 2}}
+    return cluster
 
 
 @pytest.fixture
@@ -135,7 +166,8 @@ def run(monkeypatch):
 
 
 def is_as_before(cluster):
-    return LEASE not in cluster.present and cluster.present[SCALE]["spec"] == {"replicas": 2}
+    scales = [one["spec"] for path, one in cluster.present.items() if path != LEASE]
+    return LEASE not in cluster.present and all(spec == {"replicas": 2} for spec in scales)
 
 
 def test_the_job_scales_down_and_up(run):
@@ -156,23 +188,70 @@ def test_whichever_request_gets_no_answer_the_tenant_is_as_before(run, how, numb
     assert cluster.history.count(0) >= 1
 
 
+def ask_for_the_end(cluster):
+    cluster.change_lease(end="now")
+
+
+class Killed(BaseException):
+    """The pod of the Job is gone, and another takes its place."""
+
+
+def kill(_):
+    raise Killed
+
+
+@pytest.mark.parametrize("asked", range(1, 18))
+def test_whenever_the_end_is_asked_for_and_another_pod_takes_the_place_all_is_as_before(run, asked):
+    for killed in range(asked + 1, asked + 20):
+        cluster = of_two(0.1)
+        cluster.then = {asked: ask_for_the_end, killed: kill}
+        try:
+            run(cluster)
+        except Killed:
+            run(cluster)
+        assert is_as_before(cluster), (asked, killed)
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_whenever_a_workload_is_deleted_the_others_are_as_before(run, number):
+    def delete(cluster):
+        cluster.present.pop(OTHER, None)
+
+    cluster = of_two(0.1)
+    cluster.then = {number: delete}
+    assert is_as_before(run(cluster))
+
+
+def test_a_pod_that_was_held_up_until_all_was_over_takes_nothing_down(run):
+    cluster = Cluster(lease(5))
+    replace = cluster._replace
+
+    def end_all(path, one):
+        if path == SCALE and one["spec"]["replicas"] == 0:
+            cluster.present.pop(LEASE, None)
+        return replace(path, one)
+
+    cluster._replace = end_all
+    run(cluster)
+    assert cluster.history == [0, 2]
+    assert is_as_before(cluster)
+
+
+def test_a_job_that_starts_long_after_its_command_takes_nothing_down(run):
+    found = lease(5)
+    found["spec"]["acquireTime"] = "2026-01-01T00:00:00.000000Z"
+    cluster = run(Cluster(found))
+    assert cluster.history == []
+    assert is_as_before(cluster)
+
+
 @pytest.mark.parametrize("number", ALL)
 def test_whenever_another_command_asks_for_the_end_the_tenant_is_as_before(run, number):
-    def ask(cluster):
-        if LEASE in cluster.present:
-            notes_of(cluster.present[LEASE])[restorer.END] = "now"
-
-    assert is_as_before(run(Cluster(lease(0.1), then={number: ask})))
+    assert is_as_before(run(Cluster(lease(0.1), then={number: ask_for_the_end})))
 
 
 @pytest.mark.parametrize("number", ALL)
 def test_whenever_another_pod_takes_the_place_the_tenant_is_as_before(run, number):
-    class Killed(BaseException):
-        pass
-
-    def kill(_):
-        raise Killed
-
     cluster = Cluster(lease(0.1), then={number: kill})
     try:
         run(cluster)
@@ -203,7 +282,7 @@ def test_a_workload_that_was_scaled_before_the_job_began_is_left_alone(run):
 def test_a_workload_that_cannot_be_restored_does_not_keep_the_others_down(run):
     class Forbidding(Cluster):
         def _replace(self, path, one):
-            if path == OTHER and one["spec"]["replicas"] and 0 in self.history and self.asked < 60:
+            if path == OTHER and path in self.present and one["spec"]["replicas"] and self.asked < 60:
                 raise OSError("403")
             return super()._replace(path, one)
 
