@@ -20,7 +20,7 @@ from corral.errors import CannotRun
 from corral.files import OwnFolder
 from tests.support.cluster import images, pods, throwaway
 from tests.support.cluster.cluster import GPU, RUNTIME_CLASS
-from tests.support.cluster.place import NODE, Place
+from tests.support.cluster.place import NODE, PLACES, Place
 
 TOOLS = Path(__file__).resolve().parents[2]
 throwaway_only = pytest.mark.skipif(
@@ -267,7 +267,14 @@ def inhabitants(place):
     return [shell, *shell.children(recursive=True)]
 
 
+@pytest.fixture
+def apart(monkeypatch):
+    """A place that is free again would be taken by the first other worker that starts its cluster."""
+    monkeypatch.setenv(PLACES, "apart")
+
+
 @throwaway_only
+@pytest.mark.usefixtures("apart")
 def test_a_cluster_ends_with_its_owner_and_its_place_is_used_again(cluster):
     before = machine()
     script = (
@@ -302,7 +309,8 @@ def test_a_cluster_ends_with_its_owner_and_its_place_is_used_again(cluster):
 
 
 @throwaway_only
-def test_a_cluster_whose_every_process_was_killed_leaves_nothing_after_the_next_command(cluster):
+@pytest.mark.usefixtures("cluster", "apart")
+def test_a_cluster_whose_every_process_was_killed_leaves_nothing_after_the_next_command():
     before = machine()
     other = throwaway.up(keep=True)
     other.api.close()
