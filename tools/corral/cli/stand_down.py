@@ -14,7 +14,7 @@ first.
 
 examples:
   corral stand-down immich-ml --for 30m
-  corral stand-down immich-ml --for 2h -- corral bench qwen3-8b
+  corral stand-down immich-ml --for 2h -- corral smoke qwen3-8b
   corral stand-down immich-ml --end             restore it now
   corral stand-down                             which tenants are stood down, by whom, until when
 """
@@ -109,12 +109,16 @@ def _stand_down(cluster: Cluster, tenant: Tenant, image: str, args: argparse.Nam
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, _interrupt)
-    found = lifecycle.begin(cluster, tenant, args.seconds, image, output.info)
+
+    def report(text: str) -> None:
+        output.info(options.for_cluster(text, args))
+
+    found = lifecycle.begin(cluster, tenant, args.seconds, image, report)
     if args.own_command is None:
         if args.json:
             output.data_json(lifecycle.as_json(found))
         output.info(f"{tenant.name} is stood down; the Job restores it at {_clock(found.until)}.")
-        output.info(f"  → {options.for_cluster(f'To restore it before: corral stand-down {tenant.name} --end', args)}")
+        report(f"  → To restore it before: corral stand-down {tenant.name} --end")
         return ExitCode.OK
     code, is_restored = 1, False
     try:
@@ -127,7 +131,7 @@ def _stand_down(cluster: Cluster, tenant: Tenant, image: str, args: argparse.Nam
             _report(tenant, restored)
             is_restored = restored is not None and not any(why for _, why in restored)
         except CorralError as error:
-            output.info(options.for_cluster(lifecycle.unrestored(tenant, error), args))
+            report(lifecycle.unrestored(tenant, error))
     if code:
         output.info(f"{shlex.join(args.own_command)} ended with exit code {code}.")
     return ExitCode.OK if is_restored and not code else ExitCode.FAILED

@@ -236,17 +236,25 @@ def _lease(cluster: Cluster, tenant: Tenant) -> Object | None:
 
 
 def _scales(cluster: Cluster, tenant: Tenant, lease: Object) -> dict[str, int]:
+    """The replicas of each workload that *lease* names; Refused where it is not what corral writes."""
     try:
-        found = restorer.workloads_in(lease)
-        restorer.until_in(lease)
-        for path, count in found.items():
-            _workload(path, count)
+        return _checked_scales(lease)
     except (KeyError, ValueError, TypeError):
         name = manifests.name(tenant.name)
         raise Refused(
             f"The Lease {name} in {tenant.namespace} is not what `corral stand-down` writes.",
             next_step=f"Give its workloads their replicas, then: {_kubectl(cluster, tenant, 'delete', 'lease', name)}",
         ) from None
+
+
+def _checked_scales(lease: Object) -> dict[str, int]:
+    found, notes = restorer.workloads_in(lease), restorer.notes_of(lease)
+    restorer.until_in(lease)
+    for path, count in found.items():
+        _workload(path, count)
+    unknown = set(json.loads(notes.get(restorer.SCALED, "[]"))) - found.keys()
+    if unknown or not isinstance(json.loads(notes.get(restorer.RESTORED, "{}")), dict):
+        raise ValueError(restorer.SCALED)
     return found
 
 
