@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _LOG_LINES = 20_000  # enough to find a model's last failure
 _PROBE_S = 5.0  # for an engine's response; a stopped one is found at once
+_READ_S = 10.0  # for that, its process and its port
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ def _models(running: Running, state: Path) -> list[ModelStatus]:
         ) from None
     failures = log_lines.failures(StackFolder(state).log_tail(_LOG_LINES))
     members = running.members()
-    probed = read_all({one: partial(_resident, residents[one], members) for one in residents}, limit_s=2 * _PROBE_S)
+    probed = read_all({one: partial(_resident, residents[one], members) for one in residents}, limit_s=_READ_S)
     return [
         _probed(residents[one], probed[one]) if one in residents else _absent(one, failures.get(one), client)
         for one in ids
