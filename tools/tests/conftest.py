@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections import Counter
 
@@ -20,6 +21,12 @@ SETTINGS = (
     "HF_TOKEN_PATH",
     "LLAMA_SERVER",
 )
+
+
+def pytest_configure():
+    """A shell has what it starts in the background ignore SIGINT, and so would every program that a test starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter):
