@@ -2,8 +2,8 @@
 # its largest model takes.  A model takes the lock's prediction for the host, its cache of prompts, and the fixed part of every engine.
 # The weights of the card only pass through the page cache, which the kernel frees on demand.
 #
-# Besides it the guard holds the bodies of requests until llama-swap has them: four of the largest together, and what it takes to read
-# one.  Caddy passes bodies on as they come.
+# Besides it the guard holds the bodies of requests until llama-swap has them: four of the largest together, one more that it may have
+# to send again, and what it takes to read one.  Caddy passes bodies on as they come.
 #
 # The request covers the part that is always taken; the limit also covers the caches of prompts, which fill with use.
 
@@ -21,7 +21,7 @@ locals {
 
   _groups = { for id, model in var.models : model.intent.group => id... }
 
-  guard_mib = { request = 64, limit = 256 + 4 * var.body_mib }
+  guard_mib = { request = 64, limit = 256 + 5 * var.body_mib }
   door_mib  = { request = 64, limit = 256 }
 
   memory_request_mib = local.server_mib + sum(concat([0], [for ids in values(local._groups) : max([for id in ids : local._sure_mib[id]]...)]))

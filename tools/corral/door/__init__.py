@@ -16,7 +16,7 @@ no other key is accepted::
       "clients": {"<name>": {"models": ["<id>"], "requests": 4, "role": "client"}},
       "models": {"<id or alias>": "<id>"},
       "image_hosts": ["images.example:8443"],             hosts (https, or http) that an image's URL may name
-      "body_mib": 64,                                     of one request; all bodies together: four times that
+      "body_mib": 64,                                     of one request; all bodies together: five times that
       "retry_after_seconds": 30,                          sent with a refusal that passes with time
       "drain_seconds": 60                                 from SIGTERM until running answers are cut off
     }

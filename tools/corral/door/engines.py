@@ -55,6 +55,17 @@ async def probe(config: Config, name: str) -> bytes:
     return json_answer(HTTPStatus.OK, {"completion_tokens": tokens, "seconds": round(time.monotonic() - began, 3)})
 
 
+async def is_alive(config: Config, name: str) -> bool:
+    """Whether the engine of the model *name* listens; llama-swap lists one that is dead as ready for a while."""
+    try:
+        async with asyncio.timeout(_METRICS_LIMIT_S):
+            _, writer = await asyncio.open_connection(*await _ready(config, name))
+    except (Refusal, TimeoutError, *FAULTS):
+        return False
+    writer.transport.abort()
+    return True
+
+
 async def _ready(config: Config, name: str) -> tuple[str, int]:
     """The address of the engine."""
     wanted = (config.models.get(name), "ready")

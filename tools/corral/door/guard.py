@@ -14,6 +14,7 @@ from .keys import Keys
 from .refusals import Refusal
 
 _BODIES = 4  # so many of the largest may be under way at a time
+_KEPT_BODIES = 1  # and so many more are kept until their answer begins
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -67,7 +68,7 @@ class Guard:
         self._connections: set[Connection] = set()
         self._is_empty = asyncio.Event()
         self._under_way = dict.fromkeys(config.clients, 0)
-        self._held = 0
+        self._held = self._kept = 0
 
     def add(self, connection: Connection) -> None:
         """Count a connection; raise a Refusal when there are as many as there may be."""
@@ -113,6 +114,17 @@ class Guard:
     def release(self, size: int) -> None:
         """Count *size* bytes of bodies as forwarded."""
         self._held -= size
+
+    def keep(self, size: int) -> bool:
+        """Count *size* bytes of a body that is kept after it was forwarded; False: there is no room for them."""
+        if self._kept + size > _KEPT_BODIES * self.config.body_bytes:
+            return False
+        self._kept += size
+        return True
+
+    def drop(self, size: int) -> None:
+        """Count *size* bytes as kept no more."""
+        self._kept -= size
 
 
 def _busy(rule: str) -> Refusal:

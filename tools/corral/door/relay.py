@@ -19,6 +19,7 @@ from .refusals import Refusal, malformed
 _SLICE = 256 << 10
 _ERRORS = (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY)
 _ERROR_BYTES = 64 << 10
+_RETRIES, _PAUSE_S, _AT_ONCE_S = 3, 0.02, 1.0
 
 
 class Exchange(asyncio.Protocol):
@@ -28,7 +29,7 @@ class Exchange(asyncio.Protocol):
         self._guard, self._loop = guard, asyncio.get_running_loop()
         self._receive: Callable[[bytes], None] = self._receive_head
         self._received = bytearray()
-        self._held = 0
+        self._held = self._kept = self._retries = 0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._upstream: Upstream | None = None
@@ -39,6 +40,7 @@ class Exchange(asyncio.Protocol):
         # For the access log.
         self._begun = self._loop.time()
         self._first_byte: float | None = None
+        self._forwarded_at = 0.0
         self._path, self._model, self._code = "", "", ""
         self._status, self._sent = 0, 0
 
@@ -184,8 +186,17 @@ class Exchange(asyncio.Protocol):
         self._upstream = upstream
 
     def forwarded(self) -> None:
-        """The whole request is on its way to llama-swap."""
-        self._release_body()
+        """The whole request is on its way to llama-swap.  Its body is kept for ``_try_again``, while there is room."""
+        assert self._route is not None
+        self._guard.release(self._held)
+        self._forwarded_at = self._loop.time()
+        size, self._held = self._held, 0
+        if self._kept:
+            return
+        if self._route.is_inference and self._guard.keep(size):
+            self._kept = size
+        else:
+            self._received = bytearray()
 
     def answered(self, response: heads.Response) -> bool:
         """llama-swap's answer begins; False when it is an error that ``failed`` is to get whole."""
@@ -198,6 +209,7 @@ class Exchange(asyncio.Protocol):
         length = response.length
         if self._route.is_inference and response.status in _ERRORS and length is not None and length <= _ERROR_BYTES:
             return False
+        self._release_body()
         self._begin_answer(response.status, response.relayed())
         return True
 
@@ -206,13 +218,30 @@ class Exchange(asyncio.Protocol):
         if self._is_over:
             return
         if response.status == HTTPStatus.BAD_GATEWAY and not body:
-            retry = {"Retry-After": str(self._guard.config.retry_after_s)}
-            rule = "The engine of the model ended during the request."
-            self._refuse(Refusal(HTTPStatus.BAD_GATEWAY, "engine-ended", rule, headers=retry))
+            self._task = self._loop.create_task(self._try_again())
         elif response.status == HTTPStatus.INTERNAL_SERVER_ERROR and _is_of_llama_swap(body):
             self._task = self._loop.create_task(self._explain())
         else:  # the engine's own
             self._answer_whole(response.status, response.relayed() + body)
+
+    async def _try_again(self) -> None:
+        """Forward the request once more, if it failed at once and its engine is there.
+
+        llama-server announces that it keeps a connection after a streamed answer, and closes it; llama-swap fails the
+        next request that it sends on it, with a bare 502.  That is one of a hundred requests that follow each other
+        closely.  After the pause llama-swap knows that those connections are closed.  A request whose engine is not
+        there any more may be what ended it, and is not sent to the next one.
+        """
+        failed_at_once = self._loop.time() - self._forwarded_at < _AT_ONCE_S
+        if self._kept and self._retries < _RETRIES and failed_at_once:
+            await asyncio.sleep((self._retries + 1) * _PAUSE_S)
+            if await engines.is_alive(self._guard.config, self._model):
+                self._retries += 1
+                await self._forward()
+                return
+        retry = {"Retry-After": str(self._guard.config.retry_after_s)}
+        rule = "The engine of the model ended during the request."
+        self._refuse(Refusal(HTTPStatus.BAD_GATEWAY, "engine-ended", rule, headers=retry))
 
     async def _explain(self) -> None:
         assert self._client is not None
@@ -225,9 +254,11 @@ class Exchange(asyncio.Protocol):
 
     def answer_ended(self) -> None:
         """llama-swap has closed its connection; the framing of the answer shows the client whether it is whole."""
+        if self._is_over:  # the client's end has ended this one
+            return
         if self._first_byte is None:
             self._refuse(_down())
-        elif not self._is_over:
+        else:
             self._finish()
             self._transport.close()
             self._limit(self._guard.limits.stall, self._transport.abort)
@@ -276,7 +307,8 @@ class Exchange(asyncio.Protocol):
 
     def _release_body(self) -> None:
         self._guard.release(self._held)
-        self._held, self._received = 0, bytearray()
+        self._guard.drop(self._kept)
+        self._held, self._kept, self._received = 0, 0, bytearray()
 
     def _limit(self, seconds: float, act: Callable[[], None] | None) -> None:
         """Replace the only timer; without an *act* there is none."""
@@ -295,6 +327,7 @@ class Exchange(asyncio.Protocol):
                 "status": self._status or None,
                 "code": self._code or None,
                 "bytes": self._sent,
+                "retries": self._retries,
                 "first_byte_s": None if self._first_byte is None else round(self._first_byte - self._begun, 4),
                 "seconds": round(self._loop.time() - self._begun, 4),
             }

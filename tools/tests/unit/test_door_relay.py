@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import select
 import socket
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -317,6 +319,134 @@ def test_an_engine_that_ended_is_named(guard, stub):
     answer = guard.post(QUESTION)
 
     assert (answer.status, answer.error["code"], answer.fields["retry-after"]) == (502, "engine-ended", "30")
+
+
+@pytest.fixture
+def engine():
+    """The address of an engine that is there."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def lists_engine(stub, address, state="ready"):
+    """llama-swap lists the model's engine in *state*."""
+    running(stub, ("tiny-text", state, address))
+
+
+def fails_at_first(stub, times):
+    """The first *times* requests get the bare 502 of a connection that the engine had closed."""
+    left = iter([b"HTTP/1.1 502 x\r\nContent-Length: 0\r\n\r\n"] * times)
+    stub.acts[CHAT] = lambda connection: connection.sendall(next(left, OK))
+
+
+def forwarded(stub):
+    return [one for one in stub.requests if one.startswith(b"POST")]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_request_that_never_reached_its_engine_is_forwarded_again(guard, stub, engine, times):
+    lists_engine(stub, engine)
+    fails_at_first(stub, times)
+
+    assert guard.post(QUESTION).status == 200
+    assert forwarded(stub) == [forwarded(stub)[0]] * (times + 1)
+    assert guard.next_record()["retries"] == times
+
+
+def test_it_is_forwarded_four_times_at_most(guard, stub, engine):
+    lists_engine(stub, engine)
+    fails_at_first(stub, 99)
+
+    answer = guard.post(QUESTION)
+
+    assert (answer.status, answer.error["code"]) == (502, "engine-ended")
+    assert len(forwarded(stub)) == 4
+
+
+@pytest.mark.parametrize("state", ["stopped", "starting", "stopping"])
+def test_a_request_whose_engine_ended_is_forwarded_once(guard, stub, engine, state):
+    """It may be what ended the engine."""
+    lists_engine(stub, engine, state)
+    fails_at_first(stub, 1)
+
+    assert guard.post(QUESTION).error["code"] == "engine-ended"
+    assert len(forwarded(stub)) == 1
+
+
+def test_a_request_whose_engine_is_dead_and_still_listed_is_forwarded_once(guard, stub):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    lists_engine(stub, address)
+    fails_at_first(stub, 1)
+
+    assert guard.post(QUESTION).error["code"] == "engine-ended"
+    assert len(forwarded(stub)) == 1
+
+
+def test_a_body_for_which_there_is_no_room_is_forwarded_once(start, stub, engine):
+    guard = start(body_mib=1)
+    lists_engine(stub, engine)
+    large = {"model": "gpt-4o", "prompt": "x" * 900_000}
+    gate, reached = Gate(b"", OK), threading.Event()
+
+    def held(connection):
+        reached.set()
+        gate(connection)
+
+    with guard.connect() as first, guard.connect() as second:
+        stub.acts[CHAT] = held
+        first.sendall(post(large))
+        assert reached.wait(guards.LIMIT_S)
+        fails_at_first(stub, 1)
+        second.sendall(post(large))
+        assert read_answer(second).error["code"] == "engine-ended"
+        gate.open.set()
+        assert read_answer(first).status == 200
+    fails_at_first(stub, 1)
+    assert guard.post(large).status == 200
+
+
+def test_a_client_that_leaves_is_counted_out_once(start, stub):
+    """Its key may have one request at a time, however many have left before."""
+    one = {**guards.CLIENTS, "first": {"models": None, "requests": 1, "role": "client"}}
+    guard = start(clients=one)
+    reached = queue.Queue()
+
+    def act(connection):
+        reached.put(connection)
+        until_closed(connection)
+
+    stub.acts[CHAT] = act
+    for _ in range(3):
+        with guard.connect() as leaving:
+            leaving.sendall(post(QUESTION))
+            reached.get(timeout=guards.LIMIT_S)
+        assert guard.next_record()["code"] == "client-closed"
+        stub.closed.get(timeout=guards.LIMIT_S)
+    with guard.connect() as first:
+        first.sendall(post(QUESTION))
+        reached.get(timeout=guards.LIMIT_S)
+        assert guard.post(QUESTION).status == 429
+    assert guard.next_record()["code"] == "too-many-requests"
+    assert guard.next_record()["code"] == "client-closed"
+    assert not [one for one in guard.records if one.get("code") == "llama-swap-down"]
+
+
+def test_a_client_that_leaves_in_the_pause_is_forwarded_no_more(guard, stub):
+    listed = threading.Event()
+
+    def list_running(connection):
+        listed.set()
+        until_closed(connection)
+
+    stub.acts["/running"] = list_running
+    fails_at_first(stub, 1)
+    with guard.connect() as connection:
+        connection.sendall(post(QUESTION))
+        assert listed.wait(guards.LIMIT_S)
+    assert guard.next_record()["code"] == "client-closed"
+    assert stub.closed.get(timeout=guards.LIMIT_S) == "/running"
+    assert len(forwarded(stub)) == 1
 
 
 def test_a_key_that_llama_swap_refuses_is_not_the_clients_fault(guard, stub):

@@ -39,9 +39,9 @@ variables {
 run "a_group_takes_what_its_largest_takes" {
   command = plan
 
-  # main: a 768 + 101 + 2048 = 2917, b 768 + 500 + 1024 = 2292; eyes: c 768 + 4; llama-swap 1024; guard 256 + 4 * 64, Caddy 256.
+  # main: a 768 + 101 + 2048 = 2917, b 768 + 500 + 1024 = 2292; eyes: c 768 + 4; llama-swap 1024; guard 256 + 5 * 64, Caddy 256.
   assert {
-    condition     = output.memory_mib.limit == 1024 + 2917 + 772 + 512 + 256
+    condition     = output.memory_mib.limit == 1024 + 2917 + 772 + 576 + 256
     error_message = "The limit must hold the largest model of each group, caches of prompts included."
   }
 
@@ -79,7 +79,7 @@ run "where_the_engine_could_not_predict_all_of_a_model_counts" {
   }
 
   assert {
-    condition     = output.memory_mib.limit == 1024 + 768 + 4 + 512 + 256
+    condition     = output.memory_mib.limit == 1024 + 768 + 4 + 576 + 256
     error_message = "Unknown must not mean nothing."
   }
 }
