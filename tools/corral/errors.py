@@ -51,12 +51,13 @@ _LONGEST_MESSAGE = 2000  # a value of the file may be part of it
 
 
 class ExitCode(IntEnum):
-    """The four exit codes of every command."""
+    """The exit codes: the first four are those of every command, the last is that of `corral bench`."""
 
     OK = 0
     FAILED = 1
     REFUSED = 2
     CANNOT_RUN = 3
+    INVALID = 4
 
 
 class Problem(NamedTuple):

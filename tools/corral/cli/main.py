@@ -44,6 +44,7 @@ COMMANDS = {
     "down": "stop the local stack",
     "smoke": "prove that every model answers, and answers right",
     "keys": "give the clients of the front door their keys, replace them, take them away",
+    "bench": "how fast a model answers, and for how many at a time",
     "measure": "record what a loaded model really takes, beside the prediction",
     "render": "write the model tables and the LiteLLM list",
     "engine": "which llama-server and llama-swap would be used",

@@ -21,37 +21,28 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import shlex
-import ssl
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from corral import output, paths
+from corral import output
 from corral.agent.progress import positive_seconds
 from corral.catalog import catalog
-from corral.cli import options
-from corral.engine import log_lines, stack
+from corral.cli import endpoints, options
+from corral.cli.endpoints import ServedEndpoint
+from corral.engine import log_lines
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CannotRun, CorralError, ExitCode, Refused
-from corral.keys import LocalKeys
 from corral.smoke import questions, report
-from corral.smoke.endpoint import Endpoint, root_of
+from corral.smoke.endpoint import Endpoint
 from corral.smoke.report import Report
 from corral.smoke.runner import SILENCE_LIMIT_S, Runner
-
-if TYPE_CHECKING:
-    from corral.cluster.target import ClusterTarget
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "models", "--catalog", "--json")
-    parser.add_argument(
-        "--endpoint", metavar="URL", help="any OpenAI endpoint, with or without /v1 (default: the local llama-swap)"
-    )
+    endpoints.add_argument(parser)
     seconds: dict[str, Any] = {"metavar": "SECONDS", "type": positive_seconds}
     silence = "a model that is loaded and sends no byte for so long has failed (default: 60)"
     parser.add_argument(
@@ -71,16 +62,11 @@ def run(args: argparse.Namespace) -> int:
     if junit and not junit.parent.is_dir():
         missing = f"There is no folder {junit.parent} to write {junit.name} to."
         raise Refused(missing, next_step=f"mkdir -p {junit.parent}")
-    target = options.cluster(args)
-    if target and args.endpoint:
-        raise Refused("--endpoint and a cluster were both named.", next_step="Leave out one of them")
-    local = None if args.endpoint or target else stack.running(paths.state_dir())
-    if not (args.endpoint or local or target):
-        target = options.applied()
+    local, target = endpoints.named(args)
     intent = catalog.load(options.catalog_dir(args, local or target))
     subjects = questions.subjects(intent, args.models)
     try:
-        with _place(args, local, target) as place:
+        with endpoints.opened(args, local, target, command="smoke") as place:
             result = asyncio.run(_check(place, subjects, list(intent.models), args))
     except CannotRun as error:
         if junit:  # an old report left in place would be read as this run's
@@ -102,56 +88,10 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-class _Place(NamedTuple):
-    """The endpoint: its address now and in the report, its key and certificate, llama-swap itself, and commands."""
-
-    root: str
-    url: str
-    client: LlamaSwap | None = None  # for an engine's log
-    key: str = ""
-    trust: ssl.SSLContext | None = None
-    logs: str = ""
-    why: str = ""
-    start: str = "corral up --detach"
-
-
-@contextmanager
-def _place(args: argparse.Namespace, local: stack.Running | None, target: ClusterTarget | None) -> Iterator[_Place]:
-    if target is None:
-        address = args.endpoint or (local.endpoint if local else "")
-        if not address:
-            raise CannotRun(
-                "No local stack is running, nothing was applied to a cluster from this clone, no --endpoint was given.",
-                next_step="corral up --detach here, corral apply in the cluster of terraform/stacks/homelab, "
-                "or name one: corral smoke --endpoint URL",
-            )
-        root = root_of(address)
-        if local is None:
-            yield _Place(root, root)
-            return
-        key = LocalKeys(paths.state_dir()).operator_key() if local.door.keys else None
-        yield _Place(root, root, local.client(), key or "", local.door.trust(local.folder), start=local.start_command())
-        return
-    from corral.cluster import client, keys, port_forward, served
-
-    cluster = client.connect(target.kubeconfig, target.context)
-    logs = cluster.kubectl("logs", f"service/{target.service}", namespace=target.namespace)
-    named = options.target_words(replace(target, context=cluster.context, catalog=args.catalog))
-    with (
-        served.served(cluster, target) as llama_swap,
-        port_forward.forwarded(cluster, target.namespace, target.service) as root,
-    ):
-        output.info(f"{target.url} of context {cluster.context}, through {root}")
-        why = shlex.join(["corral", "why", *named])
-        key = keys.operator_key(cluster, target.namespace)
-        yield _Place(root, target.url, llama_swap, key, logs=logs, why=why)
-
-
 async def _check(
-    place: _Place, subjects: Sequence[questions.Subject], listed: list[str], args: argparse.Namespace
+    place: ServedEndpoint, subjects: Sequence[questions.Subject], listed: list[str], args: argparse.Namespace
 ) -> Report:
-    key = os.environ.get("CORRAL_API_KEY", "").strip() or place.key
-    async with Endpoint(place.root, api_key=key, trust=place.trust) as api:
+    async with Endpoint(place.root, api_key=place.api_key, trust=place.trust) as api:
         runner = Runner(
             api,
             args.timeout,

@@ -86,6 +86,15 @@ def root_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
+def require_sendable(api_key: str) -> None:
+    """Raise ``Refused`` when *api_key* cannot be sent in a header."""
+    if not (api_key.isascii() and api_key.isprintable()):
+        raise Refused(
+            "CORRAL_API_KEY holds a character that no HTTP header can carry (a newline, an accent).",
+            next_step="export CORRAL_API_KEY=<the key, and nothing else>",
+        )
+
+
 class Endpoint:
     """An endpoint, with a fresh connection for each request.
 
@@ -103,11 +112,7 @@ class Endpoint:
 
     def __init__(self, root: str, *, api_key: str = "", trust: ssl.SSLContext | None = None) -> None:
         self.root = root
-        if not (api_key.isascii() and api_key.isprintable()):
-            raise Refused(
-                "CORRAL_API_KEY holds a character that no HTTP header can carry (a newline, an accent).",
-                next_step="export CORRAL_API_KEY=<the key, and nothing else>",
-            )
+        require_sendable(api_key)
         headers = {"Accept": "application/json, text/event-stream", "Accept-Encoding": "identity"}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"

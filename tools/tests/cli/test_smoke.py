@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from corral.cli import smoke
+from corral.cli import endpoints
 from corral.cli.main import main
 from corral.engine.door import Door
 from corral.engine.llama_swap import LlamaSwap
@@ -184,7 +184,7 @@ def test_without_an_endpoint_the_local_stack_is_asked(catalog, monkeypatch, caps
         local = SimpleNamespace(
             endpoint=stub.root, client=client, door=Door(1, swap_port=2), folder=None, start_command=lambda: "corral up"
         )
-        monkeypatch.setattr(smoke.stack, "running", lambda _state: local)
+        monkeypatch.setattr(endpoints.stack, "running", lambda _state: local)
         assert main(["smoke", "--catalog", str(catalog)]) == 1
     assert "see: corral logs text" in capsys.readouterr().out
 

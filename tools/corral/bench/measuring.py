@@ -1,0 +1,75 @@
+"""Measures a model: the first answer, which loads it, then one level of load after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from corral.bench import load
+from corral.bench.exchange import Client, Sample, described
+from corral.bench.load import Level, Run
+from corral.bench.prompts import Prompts, body
+from corral.errors import CannotRun
+
+_CORRECTIONS = 2  # of the length of a prompt
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: the tokens of a prompt and of its answer, which *may_end* by itself before that."""
+
+    prompt_tokens: int
+    answer_tokens: int
+    may_end: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model: seconds to its first answer, a load included, and the run of each level."""
+
+    model: str
+    first_answer_s: float
+    runs: tuple[Run, ...]
+
+
+async def measure(
+    client: Client,
+    model: str,
+    question: Question,
+    levels: Sequence[Level],
+    report: Callable[[str], None],
+    *,
+    next_step: str,
+) -> Measured:
+    """Measure *model*; what begins is *report*-ed as a line, and *next_step* is for a model without an answer.
+
+    Raises:
+        CannotRun: it gives no whole answer at all.
+    """
+    prompts = Prompts(question.prompt_tokens, question.seed)
+
+    async def send(scheduled: float | None) -> Sample:
+        asked = body(model, prompts.next(), question.answer_tokens, may_end=question.may_end)
+        return await client.send(asked, scheduled)
+
+    first_answer_s = 0.0
+    for number in range(1 + _CORRECTIONS):
+        sample = await send(None)
+        if not sample.is_ok:
+            example = f": {sample.example}" if sample.example else ""
+            raise CannotRun(
+                f"{model} gave no whole answer before the load, but {described(sample.outcome)}{example}",
+                next_step=next_step,
+            )
+        if sample.prompt_tokens is not None:
+            prompts.correct(sample.prompt_tokens)
+        if number == 0:
+            first_answer_s = sample.ended - sample.sent
+            report(f"{model}: its first answer after {first_answer_s:.2f} s, a load included")
+    runs = []
+    for level in levels:
+        most = f", {level.requests} requests at most" if level.requests else ""
+        report(f"{model}: {level.name}, {level.seconds:g} s{most} …")
+        runs.append(await load.run(level, send))
+    return Measured(model, first_answer_s, tuple(runs))

@@ -1,0 +1,327 @@
+"""Measure how fast a model answers, and for how many at a time.
+
+Each request has a prompt of its own, so that no cache answers it, and asks for exactly so many tokens.  --users is a
+closed loop: each user waits for the answer, then sends the next request.  --rate is an open one: requests come at
+random times, whatever the answers do, and count from these times.  The formulas are printed with the figures; the
+server's own figures stand beside the client's, where it is llama.cpp.  The first request loads the model, and is apart.
+
+An answer counts when it is whole.  A percentile is shown when there are enough answers for it: 20 for p50, 200 for p95,
+1000 for p99.  Users begin within a second, one after the other.  A run in which this machine itself was too late shows
+this machine, and is exit code 4.
+
+Without --endpoint it is the local stack, with --context the llama-swap in that cluster, through a forwarded port, which
+adds a few milliseconds.  The key is the operator's own, or CORRAL_API_KEY.  The front door accepts ten requests at a
+time for a model; more are 429, and are counted as that.
+
+--save keeps every sample, and --compare finds whether a second run differs from a first by more than chance and drift.
+
+exit codes:
+  0  measured, and every answer was whole; --compare: no figure is worse
+  1  requests failed; --compare: a figure is worse, or more requests failed
+  4  the run is invalid: it shows this client, and not the server
+
+examples:
+  corral bench qwen3-8b
+  corral bench qwen3-8b --users 1,4,10 --prompt-tokens 800 --answer-tokens 120 --save before.json.gz
+  corral bench qwen3-8b --rate 0.5,1 --seconds 120
+  corral bench --compare before.json.gz after.json.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import math
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from corral import __version__, output
+from corral.agent.progress import positive_seconds
+from corral.cli import endpoints, options
+from corral.errors import CannotRun, ExitCode, Refused
+from corral.files import refuse_unwritable, write_atomically
+from corral.smoke.endpoint import require_sendable
+
+if TYPE_CHECKING:
+    from corral.bench.figures import Figures, Spread
+    from corral.bench.load import Level
+    from corral.bench.measuring import Measured
+    from corral.cli.endpoints import ServedEndpoint
+
+_T = TypeVar("_T", int, float)
+_MOST_REQUESTS = 1_000_000
+_MEASURE_AGAIN = (
+    "  → Measure again with less other work on this machine, fewer users, a lower --rate, or from another machine"
+)
+_ANOTHER_FILE = "Name another file with --save"
+_CONDITIONS = ("prompt_tokens", "answer_tokens", "may_end", "seconds", "requests", "seed")
+COLUMNS = (
+    *("model", "load", "ok", "failed", "TTFT p50", "p95", "p99", "TPOT p50", "p95", "E2E p50", "p95"),
+    *("output tokens/s", "prefill tokens/s", "decode tokens/s", "waiting p50"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="what to measure, one after the other")
+    options.add(parser, "--catalog", "--json")
+    endpoints.add_argument(parser)
+    load = parser.add_mutually_exclusive_group()
+    users = "users at a time, one level after the other (default: 1,10)"
+    load.add_argument("--users", type=_numbers(int, 1, 2000), metavar="N,…", help=users)
+    rate = "requests a second, one level after the other"
+    load.add_argument("--rate", type=_numbers(float, 0.001, 10000), metavar="R,…", help=rate)
+    most = (
+        "with --rate: requests under way at a time; the others wait here, and their wait counts (default: any number)"
+    )
+    parser.add_argument("--at-most", type=options.whole_number(1, 10000), metavar="N", help=most)
+    begin = "time of a level in which requests begin (default: 30)"
+    parser.add_argument("--seconds", type=positive_seconds, default=30.0, metavar="SECONDS", help=begin)
+    parser.add_argument("--requests", type=options.whole_number(1), metavar="N", help="the most of a level")
+    tokens = options.whole_number(1, 1_000_000)
+    prompt = "of each prompt, the chat template included (default: 256)"
+    parser.add_argument("--prompt-tokens", type=tokens, default=256, metavar="N", help=prompt)
+    parser.add_argument("--answer-tokens", type=tokens, default=64, metavar="N", help="of each answer (default: 64)")
+    end = "let an answer end by itself before that; for endpoints that refuse ignore_eos"
+    parser.add_argument("--may-end", action="store_true", help=end)
+    seconds: dict[str, Any] = {"metavar": "SECONDS", "type": positive_seconds}
+    parser.add_argument(
+        "--timeout", **seconds, default=300.0, help="limit of an answer, a load included (default: 300)"
+    )
+    silence = "an answer without a byte for so long has failed (default: 120)"
+    parser.add_argument("--silence", **seconds, default=120.0, help=silence)
+    seed = "of the times of --rate, and of the prompts' words (default: 0)"
+    parser.add_argument("--seed", type=options.whole_number(0), default=0, metavar="N", help=seed)
+    parser.add_argument("--save", metavar="FILE", type=Path, help="keep all samples, as compressed JSON")
+    compare = "compare two saved runs, and measure nothing"
+    parser.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"), type=Path, help=compare)
+    options.add_cluster(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, or compare."""
+    if args.compare:
+        if args.models:
+            raise Refused("--compare measures nothing, and has no model.", next_step="Leave out the model")
+        return _compare(*args.compare, as_json=args.json)
+    if not args.models:
+        raise Refused("No model was named.", next_step="corral bench MODEL; corral status lists the models")
+    if args.save:
+        _require_writable(args.save)
+    levels, (local, target) = _levels(args), endpoints.named(args)
+    with endpoints.opened(args, local, target, command="bench MODEL") as endpoint:
+        _allow_files(2 * max(args.users or (10,)))
+        measured, error = asyncio.run(_measure(args, endpoint, levels))
+        code = _report(args, measured, endpoint.url) if measured else ExitCode.CANNOT_RUN
+    if error:
+        raise error
+    return code
+
+
+def _allow_files(connections: int) -> None:
+    """Permit this process so many *connections*, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(soft, connections + 1000)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _require_writable(file: Path) -> None:
+    """Refuse what could not be saved, before minutes of measuring."""
+    if not file.parent.is_dir():
+        missing = f"There is no folder {file.parent} to write {file.name} to."
+        raise Refused(missing, next_step=f"mkdir -p {file.parent}")
+    with refuse_unwritable(file, next_step=_ANOTHER_FILE):
+        if file.exists() and not file.is_file():
+            raise OSError(errno.EINVAL, "It is no regular file")
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+
+
+async def _measure(
+    args: argparse.Namespace, endpoint: ServedEndpoint, levels: Sequence[Level]
+) -> tuple[list[Measured], CannotRun | None]:
+    """What was measured, and the error of the model that ended it."""
+    from corral.bench.exchange import Client
+    from corral.bench.measuring import Question, measure
+
+    require_sendable(endpoint.api_key)
+    question = Question(args.prompt_tokens, args.answer_tokens, args.may_end, args.seed)
+    limits = {"silence_s": args.silence, "timeout_s": args.timeout}
+    found: list[Measured] = []
+    async with Client(endpoint.root, api_key=endpoint.api_key, trust=endpoint.trust, **limits) as client:
+        for model in args.models:
+            step = f"corral why {model}"
+            if args.endpoint:
+                step = "Check the address, the model's name, and CORRAL_API_KEY"
+            try:
+                found.append(await measure(client, model, question, levels, output.info, next_step=step))
+            except CannotRun as error:
+                return found, error
+    return found, None
+
+
+def _levels(args: argparse.Namespace) -> list[Level]:
+    from corral.bench.load import Level
+
+    for rate in args.rate or ():
+        if not args.requests and rate * args.seconds > _MOST_REQUESTS:
+            many = f"{rate:g} requests a second for {args.seconds:g} s are more than {_MOST_REQUESTS:,}."
+            raise Refused(many, next_step="Name a lower rate, fewer seconds, or --requests")
+    how: dict[str, Any] = {"seconds": args.seconds, "requests": args.requests, "seed": args.seed}
+    if args.rate:
+        return [Level(rate=rate, at_most=args.at_most, **how) for rate in dict.fromkeys(args.rate)]
+    if args.at_most:
+        raise Refused("--at-most is a limit of --rate; --users is one itself.", next_step="Leave it out")
+    return [Level(users=users, **how) for users in dict.fromkeys(args.users or (1, 10))]
+
+
+def _report(args: argparse.Namespace, measured: Sequence[Measured], url: str) -> int:
+    from corral.bench import figures, saved
+
+    conditions = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "corral": __version__,
+        "endpoint": url,
+        **{name: getattr(args, name) for name in _CONDITIONS},
+    }
+    levels = [(one.model, figures.of(run)) for one in measured for run in one.runs]
+    if args.json:
+        output.data_json(saved.document(conditions, measured, with_samples=False))
+    else:
+        output.table(COLUMNS, [_row(model, one) for model, one in levels])
+        for name, formula in figures.FORMULAS:
+            output.info(f"{name} = {formula}")
+        least = ", ".join(f"p{100 * q:g} {figures.least_samples(q)}" for q in figures.QUANTILES)
+        output.info(f"n too small: a percentile needs ten answers beyond it ({least})")
+    for model, one in levels:
+        for note in _notes(args, one):
+            output.info(f"{model}, {one.level}: {note}")
+    if args.save:
+        whole = saved.document(conditions, measured, with_samples=True)
+        with refuse_unwritable(args.save, next_step=_ANOTHER_FILE):
+            write_atomically(args.save, saved.pack(whole))
+    if any(one.invalid for _, one in levels):
+        output.info(_MEASURE_AGAIN)
+        return ExitCode.INVALID
+    return ExitCode.FAILED if any(one.failures for _, one in levels) else ExitCode.OK
+
+
+def _notes(args: argparse.Namespace, one: Figures) -> Iterator[str]:
+    from corral.bench.exchange import described
+
+    for outcome, times in one.failures.items():
+        wait = f"; Retry-After: {', '.join(one.retry_after)} s" if outcome == "http-429" and one.retry_after else ""
+        example = f", for instance: {one.examples[outcome]}" if outcome in one.examples else ""
+        yield f"{times} of {one.requests} requests are {described(outcome)}{wait}{example}"
+    if one.users and one.requests and one.at_once < one.users:
+        yield f"at most {one.at_once} requests were under way at a time: users begin one after the other"
+    for what, asked, median in (
+        ("prompt", args.prompt_tokens, one.prompt_tokens),
+        ("answer", args.answer_tokens, one.output_tokens),
+    ):
+        if median is not None and abs(median - asked) > 0.1 * asked:
+            yield f"half of the {what}s have {median:g} tokens or more, and {asked} were asked for"
+    if one.cached_tokens:
+        yield f"{one.cached_tokens} tokens of the prompts were in the server's cache"
+    for reason in one.invalid:
+        yield f"The run is invalid: {reason}."
+
+
+def _row(model: str, one: Figures) -> tuple[str, ...]:
+    return (
+        *(model, one.level, str(one.ok), str(one.requests - one.ok)),
+        *(_time(one.ttft, q) for q in (0, 1, 2)),
+        *(_time(one.tpot, q) for q in (0, 1)),
+        *(_time(one.e2e, q) for q in (0, 1)),
+        f"{one.output_tokens_per_s:.1f}",
+        *("-" if value is None else f"{value:.1f}" for value in (one.prefill_per_s, one.decode_per_s)),
+        _time(one.waiting, 0) if one.waiting.n else "-",
+    )
+
+
+def _time(spread: Spread, q: int) -> str:
+    value = spread.quantiles[q]
+    if value is None:
+        return "n too small"
+    return f"{1000 * value:.1f} ms" if value < 10 else f"{value:.1f} s"
+
+
+def _compare(before: Path, after: Path, *, as_json: bool) -> int:
+    """Exit code 1 when a figure is worse."""
+    from corral.bench import comparison, saved
+
+    first, second = saved.read(before), saved.read(after)
+    common = [key for key in first.levels if key in second.levels]
+    if not common:
+        raise Refused(
+            f"{before} and {after} have no model with the same load.", next_step="Measure both with the same options"
+        )
+    for name in _CONDITIONS:
+        values = [one.conditions.get(name) for one in (first, second)]
+        if values[0] != values[1]:
+            raise Refused(
+                f"{name} is {values[0]} in {before} and {values[1]} in {after}: these runs cannot be compared.",
+                next_step="Measure both with the same options",
+            )
+    left_out = sorted(first.levels.keys() ^ second.levels.keys())
+    invalid = [(key, reason) for one in (first, second) for key in common for reason in one.levels[key]["invalid"]]
+    found = []
+    failing = []
+    for model, level in common:
+        shares = [
+            one.levels[model, level]["failed"] / max(1, one.levels[model, level]["requests"]) for one in (first, second)
+        ]
+        if shares[1] > shares[0]:
+            failing.append(f"{model}, {level}: {shares[1]:.1%} of the requests failed, and {shares[0]:.1%} before")
+        for name in saved.SERIES:
+            for q in (0.5, 0.95):
+                samples = [one.levels[model, level][name] for one in (first, second)]
+                difference = comparison.compare(samples[0], samples[1], q)
+                found.append((model, level, f"{name.upper()} p{round(100 * q)}", difference))
+    rows = [(model, level, name, *_difference(one)) for model, level, name, one in found]
+    document = [
+        {"model": model, "level": level, "figure": name} | ({} if one is None else vars(one) | {"is_real": one.is_real})
+        for model, level, name, one in found
+    ]
+    columns = ("model", "load", "figure", "before", "after", "change", "99 % interval", "verdict")
+    output.result(document, columns, rows, as_json=as_json)
+    for model, level in left_out:
+        output.info(f"{model}, {level}: only one of the runs has it")
+    for line in failing:
+        output.info(line)
+    for (model, level), reason in invalid:
+        output.info(f"{model}, {level}: A run is invalid: {reason}.")
+    if invalid:
+        output.info(_MEASURE_AGAIN)
+        return ExitCode.INVALID
+    if failing or any(one is not None and one.is_real and one.change > 0 for *_, one in found):
+        return ExitCode.FAILED
+    if all(one is None for *_, one in found):
+        raise CannotRun("Nothing could be compared: there are too few answers.", next_step="Measure longer: --seconds")
+    return ExitCode.OK
+
+
+def _difference(one: Any) -> tuple[str, ...]:
+    if one is None:
+        return ("-", "-", "-", "-", "n too small")
+    verdict = "no difference" if not one.is_real else "slower" if one.change > 0 else "faster"
+    times = (f"{1000 * value:.2f} ms" for value in (one.before, one.after))
+    return (*times, f"{one.change:+.1%}", f"{one.low:+.1%} to {one.high:+.1%}", verdict)
+
+
+def _numbers(kind: Callable[[str], _T], least: float, most: float) -> Callable[[str], tuple[_T, ...]]:
+    def parse(text: str) -> tuple[_T, ...]:
+        try:
+            found = tuple(kind(part) for part in text.split(","))
+        except ValueError:
+            found = ()
+        if not found or not all(math.isfinite(one) and least <= one <= most for one in found):
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from {least:g} to {most:g}, as 1,10")
+        return found
+
+    return parse

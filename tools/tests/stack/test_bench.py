@@ -1,0 +1,51 @@
+"""`corral bench` on a real stack: real llama-swap and engine behind the door."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from corral.bench import saved
+from corral.cli.main import main
+from tests.support.demo_stack import demo_stack
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with demo_stack(tmp_path_factory.mktemp("bench")) as present:
+        yield present
+
+
+@pytest.fixture
+def bench(running, monkeypatch, capsys):
+    """Runs `corral bench tiny-text` on that stack; the figures of the one level, and all."""
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+
+    def measured(*words):
+        capsys.readouterr()  # of the stack's start
+        main(["bench", "tiny-text", "--prompt-tokens", "120", "--answer-tokens", "12", "--json", *words])
+        found = json.loads(capsys.readouterr().out)
+        (level,) = found["levels"]
+        return level["figures"], found
+
+    return measured
+
+
+def test_every_answer_is_whole_and_the_engine_has_figures_of_its_own(bench):
+    level, found = bench("--users", "3", "--requests", "24", "--seconds", "120")
+    assert (level["ok"], level["failures"]) == (24, {})
+    assert level["output_tokens"] == 12
+    assert abs(level["prompt_tokens"] - 120) <= 12
+    assert level["cached_tokens"] < 0.3 * 24 * 120
+    assert min(level["prefill_per_s"], level["decode_per_s"], level["output_tokens_per_s"]) > 0
+    assert 0 < level["ttft"]["p50"] < level["e2e"]["p50"]
+    assert level["waiting"]["n"] == 24
+    assert found["first_answer_s"]["tiny-text"] > 0
+
+
+def test_samples_are_kept(bench, tmp_path):
+    bench("--users", "2", "--requests", "5", "--save", str(tmp_path / "x.gz"))
+    assert len(saved.read(tmp_path / "x.gz").levels["tiny-text", "2 users"]["e2e"]) == 5
