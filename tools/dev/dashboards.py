@@ -31,6 +31,10 @@ def _of_model(metric: str) -> str:
     return f'{metric}{{model=~"$model"}}'
 
 
+def _of_store(metric: str) -> str:
+    return f'{metric}{{store=~"$store"}}'
+
+
 def _quantile(share: float, metric: str) -> str:
     buckets = _of_model(f"{metric}_bucket")
     return f"histogram_quantile({share}, sum by (model, le) (rate({buckets}{_RATE})))"
@@ -39,6 +43,8 @@ def _quantile(share: float, metric: str) -> str:
 _HELD = f"max by (card, holder) ({_of_card('corral_held_bytes')})"
 _PROMISED = f"max by (card, holder) ({_of_card('corral_promised_bytes')})"
 _FREE = f"max by (card) ({_of_card('corral_card_free_bytes')})"
+_CACHED = f"max by (model) ({_of_store('corral_store_model_cached_bytes')})"
+_SIZE = f"max by (model) ({_of_store('corral_store_model_bytes')})"
 _ANSWER, _PROMPT = "corral_request_duration_seconds", "corral_prompt_seconds"
 
 # Each dashboard: its title, its variable with a metric that has its values, and its panels: title, unit, query, legend.
@@ -83,6 +89,33 @@ DASHBOARDS = {
                 "{{model}} {{state}}",
             ),
             ("Time of the last probe", "s", f"max by (model) ({_of_model('corral_probe_seconds')})", "{{model}}"),
+        ),
+    ),
+    "store": (
+        "the model store",
+        ("store", "corral_store_up"),
+        (
+            ("Room that is left", "bytes", f"min by (store) ({_of_store('corral_store_free_bytes')})", "{{store}}"),
+            (
+                "Content that no model links to",
+                "bytes",
+                f"max by (store) ({_of_store('corral_store_unlinked_bytes')})",
+                "{{store}}",
+            ),
+            (
+                "State",
+                "",
+                f"max by (model, state) ({_of_store('corral_store_model_state')})",
+                "{{model}} {{state}}",
+            ),
+            ("In the page cache", "percentunit", f"{_CACHED} / {_SIZE}", "{{model}}"),
+            ("Size of the files", "bytes", _SIZE, "{{model}}"),
+            (
+                "Files that are being downloaded",
+                "short",
+                f"max by (store) ({_of_store('corral_store_downloads')})",
+                "{{store}}",
+            ),
         ),
     ),
     "incident": (

@@ -1,4 +1,4 @@
-"""Write docs/metrics.md: the table of the exporter's metrics, made from corral.exporter.metric_table.
+"""Write docs/metrics.md: the metrics of the cards and of the store, from the tables of both exporters.
 
 python tools/dev/metrics_docs.py            exit 1 when it is out of date
 python tools/dev/metrics_docs.py --write    bring it up to date
@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from corral.agent import store_metrics
 from corral.exporter.metric_table import DURATIONS_S, METRICS
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 HEAD = """\
 # Metrics
 
-`corral exporter` serves these at `/metrics`; the exporter in a cluster those of the card.
-`make fix` writes this table from `tools/corral/exporter/metric_table.py`.
+`corral exporter` serves these at `/metrics`.
+In a cluster two exporters do: one on the node of each card, and one beside the model store.
+`make fix` writes these tables from `tools/corral/exporter/metric_table.py` and `tools/corral/agent/store_metrics.py`.
+
+## The card, and what is served
 
 What is unknown has no series, and a query must not take that for 0.
 A holder without `corral_held_bytes` has `corral_held_unknown`.
@@ -29,15 +33,31 @@ So do pods and processes beyond the 20 that hold most of a card.
 """
 
 
+STORE = """\
+## The model store
+
+They are read every 30 seconds.
+A store that does not answer, as an NFS server that is down, leaves `corral_store_up` at 0 and nothing else.
+The kernel reports what of a file is in memory to its owner alone: to another user, `corral_store_model_cached_bytes` \
+is missing.
+
+"""
+
+
 def document() -> str:
     """The whole document."""
-    rows = [
-        f"| `{one.series}` | {one.type} | {', '.join(f'`{label}`' for label in one.labels) or '-'} | {one.help} |"
-        for one in METRICS.values()
-    ]
+    cards = _table((one.series, one.type, one.labels, one.help) for one in METRICS.values())
+    store = _table((one.name, "gauge", one.labels, one.help) for one in store_metrics.METRICS)
     bounds = ", ".join(f"{bound:g}" for bound in DURATIONS_S)
-    table = "\n".join(["| metric | type | labels | meaning |", "| --- | --- | --- | --- |", *rows])
-    return f"{HEAD}{table}\n\nThe histograms have the bounds {bounds} seconds.\n"
+    return f"{HEAD}{cards}\n\nThe histograms have the bounds {bounds} seconds.\n\n{STORE}{store}\n"
+
+
+def _table(metrics: Iterable[tuple[str, str, tuple[str, ...], str]]) -> str:
+    rows = [
+        f"| `{series}` | {kind} | {', '.join(f'`{label}`' for label in labels) or '-'} | {meaning} |"
+        for series, kind, labels, meaning in metrics
+    ]
+    return "\n".join(["| metric | type | labels | meaning |", "| --- | --- | --- | --- |", *rows])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,5 +1,5 @@
 output "dashboards" {
-  description = "Grafana's dashboards, as YAML of ConfigMaps that its sidecar finds by the label grafana_dashboard: the card, models, an incident."
+  description = "Grafana's dashboards, as YAML of ConfigMaps that its sidecar finds by the label grafana_dashboard: the card, models, the store, an incident."
   value       = join("---\n", [for one in local.dashboards : yamlencode(one)])
 }
 
@@ -9,7 +9,7 @@ output "inhibit_rules" {
 }
 
 output "operator_objects" {
-  description = "A PrometheusRule and a ServiceMonitor for the Prometheus operator, as YAML."
+  description = "A PrometheusRule and a ServiceMonitor of each exporter for the Prometheus operator, as YAML."
   value       = join("---\n", [for one in local.operator_objects : yamlencode(one)])
 }
 

@@ -191,7 +191,9 @@ locals {
         description = "Who holds the card is not known, and no other alert about the card can fire."
         runbook_url = "${var.runbooks}/exporter-missing.md"
       }
-  }])
+    }],
+    local._store_rules,
+  )
 
   rules = { groups = [{ name = "corral-card", interval = local._interval, rules = local._rules }] }
 
@@ -222,6 +224,11 @@ locals {
       target_matchers = ["alertname=~\"CorralTenantOverBudget|CorralNoRoomForModel|CorralHolderUnknown\""]
       equal           = ["card"]
     },
+    {
+      source_matchers = ["alertname=\"CorralStoreSilent\""]
+      target_matchers = ["alertname=~\"CorralStoreFilling|CorralModelNotInStore|CorralPageCacheCold\""]
+      equal           = ["store"]
+    },
   ]
 
   _metadata = {
@@ -230,7 +237,7 @@ locals {
     labels    = merge({ "app.kubernetes.io/part-of" = "corral" }, var.labels)
   }
 
-  operator_objects = [
+  operator_objects = concat([
     { apiVersion = "monitoring.coreos.com/v1", kind = "PrometheusRule", metadata = local._metadata, spec = local.rules },
     {
       apiVersion = "monitoring.coreos.com/v1"
@@ -241,5 +248,15 @@ locals {
         endpoints = [{ port = "metrics", interval = local._interval }]
       }
     },
-  ]
+    ],
+    [for stores in [sort(distinct(var.stores))] : {
+      apiVersion = "monitoring.coreos.com/v1"
+      kind       = "ServiceMonitor"
+      metadata   = merge(local._metadata, { name = "corral-store" })
+      spec = {
+        namespaceSelector = { matchNames = stores }
+        selector          = { matchLabels = { "app.kubernetes.io/name" = "store-exporter" } }
+        endpoints         = [{ port = "metrics", interval = local._interval }]
+      }
+  } if length(stores) > 0])
 }

@@ -34,3 +34,15 @@ variable "runbooks" {
     error_message = "The place of the runbooks is \"${var.runbooks}\"; it must not end with / and must have no {{."
   }
 }
+
+variable "stores" {
+  description = "The model stores that an exporter reports, by the label `store`, which is its namespace: each has an alert for its absence."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for store in var.stores : can(regex("^[a-z0-9][a-z0-9.-]*$", store))])
+    error_message = "The stores are [${join(", ", var.stores)}]; each must be a name of a-z, 0-9, . and -."
+  }
+}

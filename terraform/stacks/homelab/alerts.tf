@@ -6,4 +6,5 @@ module "alerts" {
   labels    = var.card_exporter.alerts.labels
   namespace = var.card_exporter.namespace
   runbooks  = var.card_exporter.alerts.runbooks
+  stores    = [local.namespace]
 }

@@ -5,6 +5,7 @@
     python3 -m agent warm   --store /models --lock lock.json qwen3-8b
     python3 -m agent prune  --store /models --lock lock.json --grace 7d --yes
     python3 -m agent store  --store /models
+    python3 -m agent metrics --store /models --lock lock.json --name llama-cpp
 
 Progress is written to stderr as plain lines; --json writes to stdout, one object per line.  HF_TOKEN (or the file
 that HF_TOKEN_PATH names) gives access to gated repos, HF_ENDPOINT names another hub, CORRAL_HUB_MIN_KIB_PER_SECOND the
@@ -15,17 +16,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .errors import CorralError
+from . import store_metrics, store_state
+from .errors import CannotRun, Code, CorralError
 from .fetch import fetch
 from .hub_policy import printable
 from .lease import DEFAULT_LEASE_TTL
 from .lock_file import read_lock
+from .metrics_server import serving
 from .progress import Lines, Report, as_json, describe, positive_seconds, seconds_of
 from .prune import DEFAULT_GRACE, prune
 from .stopping import stop_on_sigterm
@@ -116,6 +120,28 @@ def _store(args: argparse.Namespace) -> int:
     return 0
 
 
+def _metrics(args: argparse.Namespace) -> int:
+    lock, store = read_lock(args.lock), Store(args.store)
+    watch = store_state.Watch(
+        lambda: store_state.read(lock, store), warn=lambda problem: _info(f"agent metrics: {problem}")
+    )
+    try:
+        with (
+            stop_on_sigterm() as stop,
+            serving((args.listen, args.port), lambda: store_metrics.text(args.name, watch.latest())) as server,
+            watch.running(),
+        ):
+            _info(f"agent metrics: listening on port {server.server_port}")
+            stop.wait()
+    except OSError as error:
+        raise CannotRun(
+            f"{args.listen}:{args.port} cannot be listened on: {error.strerror or error}.",
+            next_step="Name an address of this machine, or another port: --listen ADDRESS --port N",
+            code=Code.OTHER,
+        ) from error
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m agent",
@@ -158,7 +184,29 @@ def _parser() -> argparse.ArgumentParser:
         "--grace", metavar="DURATION", type=seconds_of, default=DEFAULT_GRACE, help="idle for so long: 90s, 24h, 7d"
     )
     add("store", _store, "list the contents of the store")
+    serving_metrics = add("metrics", _metrics, "serve what the store has of the lock to Prometheus, until SIGTERM")
+    serving_metrics.add_argument(
+        "--name",
+        metavar="NAME",
+        type=_store_name,
+        default=store_metrics.LOCAL,
+        help="the label store (default: %(default)s)",
+    )
+    serving_metrics.add_argument("--listen", metavar="ADDRESS", default="127.0.0.1", help="default: %(default)s")
+    serving_metrics.add_argument("--port", metavar="N", type=_port, default=9461, help="default: %(default)s; 0: any")
     return parser
+
+
+def _port(text: str) -> int:
+    if re.fullmatch(r"[0-9]{1,5}", text) and int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no port from 0 to 65535")
+
+
+def _store_name(text: str) -> str:
+    if store_metrics.NAME.fullmatch(text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is no name of a store: it has a-z, 0-9, '.' and '-' alone")
 
 
 def _write_one(args: argparse.Namespace, fields: dict[str, Any], line: str) -> None:

@@ -105,7 +105,7 @@ class Store:
         """The ``fingerprint`` that *path* had when it was verified as *file*; None when there is no record of it."""
         try:
             record = json.loads(self._record(path, file).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) else None
 

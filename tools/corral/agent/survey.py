@@ -116,11 +116,15 @@ class Survey:
         for left in self.leftovers:
             yield "left over", left.path, human(left.size), _date(left.since), left.what
 
+    @property
+    def unlinked(self) -> int:
+        """Bytes of the blobs that no model links to."""
+        linked = {sha256 for one in self.sets if one.linked_by for sha256 in one.blobs}
+        return sum(blob.size for blob in self.blobs if blob.sha256 not in linked)
+
     def summary(self) -> str:
         """The sums, in one sentence."""
-        linked = {sha256 for one in self.sets if one.linked_by for sha256 in one.blobs}
-        held = sum(blob.size for blob in self.blobs)
-        idle = sum(blob.size for blob in self.blobs if blob.sha256 not in linked)
+        held, idle = sum(blob.size for blob in self.blobs), self.unlinked
         spare = f", {human(idle)} of it linked to by no model" if idle else ""
         blobs = count(len(self.blobs), "blob")
         return f"{blobs}, {human(held)}{spare}; {human(self.free)} free of {human(self.total)}"
@@ -215,7 +219,8 @@ def _owner(lease: Path) -> str:
 def _download(folder: Path, owners: dict[str, str]) -> Download:
     sha256 = folder.name.partition(".")[0]
     size = 0
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # a process may have died while writing it
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        # a process may have died while writing it
         header, _, _ = (folder / f"{sha256}.journal").read_bytes().partition(b"\n")
         size = int(json.loads(header)["size"])
     arrived = read_journal(folder, LockedFile("", "model", size, sha256)) or []

@@ -2,7 +2,8 @@
 
 Each scrape reads NVIDIA's driver, the local stack's llama-swap and the engines of loaded models.  Every five minutes
 each loaded model that is idle gives a short answer: that is its health.  It loads no model and keeps none loaded; what
-is unknown has no figure.  docs/metrics.md has every metric.  The promises are those of the lock as it was at the start.
+is unknown has no figure.  Of the model store it reads the room, and what is there of each model.  docs/metrics.md has
+every metric.  The promises are those of the lock as it was at the start.
 
 A sample every 15 s is recorded, 64 MiB at most, which is more than seven days: `corral timeline` prints it.
 
@@ -25,6 +26,10 @@ import time
 from pathlib import Path
 
 from corral import output, paths
+from corral.agent import store_metrics, store_state
+from corral.agent.lock_file import read_lock
+from corral.agent.store import Store
+from corral.agent.store_state import Watch
 from corral.card import local
 from corral.cli import options
 from corral.engine import stack
@@ -38,7 +43,7 @@ PORT = 9460
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add(parser, "--catalog")
+    options.add(parser, "--catalog", "--store")
     parser.add_argument("--once", action="store_true", help="print the metrics of this moment, and end")
     parser.add_argument(
         "--port", type=options.whole_number(1, 65535), default=PORT, metavar="N", help=f"default: {PORT}"
@@ -58,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
     from corral.exporter.server import serve_until_signal
 
     state = paths.state_dir()
-    lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
+    catalog = options.catalog_dir(args, stack.recorded(state))
+    lock = locks.require(catalog)
+    locked, store = read_lock(catalog / "lock.json"), Store(options.store_dir(args))
 
     excesses = replay.continued(paths.records_dir(), time.time())
 
@@ -66,14 +73,17 @@ def run(args: argparse.Namespace) -> int:
         return excesses.dated(local.read(lock, state))
 
     probes = Probes(lambda: _llama_swap(state))
+    watch = Watch(lambda: store_state.read(locked, store), output.warn)
     exporter = Exporter(
         seal=lock.seal,
         models=lock.models,
         accounts=accounts,
         find_llama_swap=lambda: _llama_swap(state),
         probes=lambda: probes.results,
+        store=lambda: store_metrics.text(store_metrics.LOCAL, watch.latest()),
     )
     if args.once:
+        watch.read_once()
         registry = prometheus_client.CollectorRegistry(auto_describe=False)
         registry.register(exporter)
         output.data(prometheus_client.generate_latest(registry).decode())
@@ -95,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
             exporter,
             lambda: {"at": time.time(), "cards": [one.as_json() for one in accounts()]},
             lambda _port: output.info(address),
-            beside=(probes.running(), recorder.running()),
+            beside=(probes.running(), recorder.running(), watch.running()),
             recorder=recorder,
         )
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The alerts of a card as files, rendered by terraform/modules/alerts."""
+"""The alerts of cards and stores as files, rendered by terraform/modules/alerts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from corral.terraform.runner import Terraform
 _MODULE = REPOSITORY / "terraform" / "modules" / "alerts"
 
 
-def render_rules(cards: Sequence[str], folder: Path) -> tuple[str, str]:
-    """The rules for Prometheus about *cards*, and the ``inhibit_rules`` of Alertmanager, as YAML.
+def render_rules(cards: Sequence[str], folder: Path, stores: Sequence[str] = ()) -> tuple[str, str]:
+    """The rules for Prometheus about *cards* and *stores*, and the ``inhibit_rules`` of Alertmanager, as YAML.
 
     The new *folder* holds a copy of the module, and Terraform's own files.
 
@@ -28,7 +28,9 @@ def render_rules(cards: Sequence[str], folder: Path) -> tuple[str, str]:
         CannotRun: it failed.
     """
     shutil.copytree(_MODULE, folder, ignore=shutil.ignore_patterns(".terraform*", "tests", "*.tfstate*"))
-    (folder / "terraform.tfvars.json").write_text(json.dumps({"cards": list(cards)}), encoding="utf-8")
+    (folder / "terraform.tfvars.json").write_text(
+        json.dumps({"cards": list(cards), "stores": list(stores)}), encoding="utf-8"
+    )
     variables = environment.allowed(environment.TERRAFORM)
     terraform = Terraform(find_terraform(), folder, variables, lambda failed: CannotRun(failed.message))
     terraform.run("init")

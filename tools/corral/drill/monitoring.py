@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -81,9 +81,9 @@ def installed() -> Programs | None:
 
 @contextmanager
 def monitoring(
-    folder: Path, target: str, rules: str, inhibit_rules: str, programs: Programs, *, every_s: int
+    folder: Path, targets: Sequence[str], rules: str, inhibit_rules: str, programs: Programs, *, every_s: int
 ) -> Iterator[Receiver]:
-    """Prometheus scrapes *target* (HOST:PORT) every *every_s* seconds and evaluates *rules* (YAML).
+    """Prometheus scrapes *targets* (HOST:PORT) every *every_s* seconds and evaluates *rules* (YAML).
 
     Alertmanager, with *inhibit_rules* (YAML), notifies the receiver.  Both run in *folder* until the block ends.
     """
@@ -102,7 +102,7 @@ def monitoring(
             "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
             "rule_files": [str(folder / "rules.yml")],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [address]}]}]},
-            "scrape_configs": [{"job_name": "cards", "static_configs": [{"targets": [target]}]}],
+            "scrape_configs": [{"job_name": "cards", "static_configs": [{"targets": list(targets)}]}],
         }
         _write(folder / "prometheus.yml", settings)
         storage = f"--storage.tsdb.path={folder}/p"

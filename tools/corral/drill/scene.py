@@ -269,7 +269,7 @@ class Scene:
         target = f"127.0.0.1:{server.server_port}"
         folder = self._folder / "monitoring"
         folder.mkdir()
-        watching = monitoring(folder, target, rules, inhibit_rules, programs, every_s=_SCRAPE_S)
+        watching = monitoring(folder, [target], rules, inhibit_rules, programs, every_s=_SCRAPE_S)
         receiver = self._scope.enter_context(watching)
         self._wait_for_scrape(receiver)
         return receiver

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from . import llama_swap
@@ -157,6 +158,7 @@ class Exporter(Collector):
         accounts: reads the cards.
         find_llama_swap: the llama-swap that runs now, None: none does; without it, this exporter reads none.
         probes: the last results of the deep probe, by model.
+        store: gives the metrics of the model store as text; none where another exporter serves them.
     """
 
     def __init__(
@@ -167,9 +169,10 @@ class Exporter(Collector):
         accounts: Callable[[], tuple[CardAccount, ...]],
         find_llama_swap: Callable[[], LlamaSwap | None] | None,
         probes: Callable[[], Mapping[str, Result]] = dict,
+        store: Callable[[], str] = str,
     ) -> None:
         self._seal, self._accounts, self._find = seal, accounts, find_llama_swap
-        self._probes = probes
+        self._probes, self._store = probes, store
         self._served = Served(models)
         self._lock = threading.Lock()
 
@@ -186,6 +189,7 @@ class Exporter(Collector):
                 with families.timed("llama-swap"):
                     self._write_llama_swap(self._find(), families)
         yield from families.all()
+        yield from text_string_to_metric_families(self._store())
 
     def _write_llama_swap(self, client: LlamaSwap | None, families: Families) -> None:
         residents: tuple[Resident, ...] = ()

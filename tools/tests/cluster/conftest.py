@@ -22,7 +22,7 @@ GROUPS = (
     {"test_door", "test_download_job", "test_new_revision"},
     {"test_drill_alert", "test_faults", "test_manifests", "test_state_backend"},
     {"test_card_exporter", "test_harness", "test_runbooks"},
-    {"test_alert_rules", "test_alerts"},
+    {"test_alert_rules", "test_alerts", "test_store_exporter"},
     {"test_alerts_about_serving", "test_dashboards", "test_stand_down"},
 )
 

@@ -45,7 +45,7 @@ QUIET = {"immich-ml": 2000, "frigate": 2200}
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory):
     """The module's rules and inhibit rules, as YAML."""
-    return render_rules(["t4"], tmp_path_factory.mktemp("alerts") / "module")
+    return render_rules(["t4"], tmp_path_factory.mktemp("alerts") / "module", ["llama-cpp"])
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,7 @@ def none_at(times):
     return {at: {} for at in times}
 
 
+STORE_UP = {"series": 'corral_store_up{store="llama-cpp"}', "values": "1x240"}
 SILENT = Reading(unknown="hanging", problem="a test")
 
 
@@ -101,7 +102,8 @@ def alerts(rules, tmp_path):
     """Checks the alerts over a timeline: {seconds: {alert: [labels beside severity]}}; no other alert may fire then."""
 
     def check(timeline, expected, *more):
-        promtool(tmp_path, _document(rules, timeline, expected, more))
+        reports_a_store = any(one["series"].startswith("corral_store_up") for one in more)
+        promtool(tmp_path, _document(rules, timeline, expected, more if reports_a_store else (STORE_UP, *more)))
 
     return check
 
@@ -117,7 +119,7 @@ def promtool(folder, document):
 
 def _document(rules, timeline, expected, more):
     pack = {rule["alert"]: rule for rule in yaml.safe_load(rules.read_text())["groups"][0]["rules"]}
-    assert len(pack) == 11
+    assert len(pack) == 15
     return {
         "rule_files": [str(rules)],
         "evaluation_interval": f"{TICK_S}s",
@@ -293,6 +295,71 @@ def test_requests_that_are_refused_for_three_minutes_are_an_alert_and_one_burst_
     alerts([reading()] * 45, {240: {}, 255: firing, 390: firing, 480: {}}, *more)
 
 
+GIB = 1 << 30
+
+
+def of_store(name, values, **labels):
+    """A series of the store's exporter."""
+    text = ",".join(f'{key}="{value}"' for key, value in ({"store": "llama-cpp"} | labels).items())
+    return {"series": f"corral_store_{name}{{{text}}}", "values": values}
+
+
+def test_a_store_with_less_room_than_its_largest_model_is_an_alert_after_a_quarter_of_an_hour(alerts):
+    sizes = [of_store("model_bytes", f"{gib * GIB}x200", model=name) for name, gib in (("chat", 5), ("embed", 1))]
+    room = of_store("free_bytes", f"{5 * GIB}x9 {4 * GIB}x69 {5 * GIB}x40")
+    firing = {"CorralStoreFilling": [({"store": "llama-cpp"}, "4Gi")]}
+    alerts([reading()] * 120, {135: {}, 1035: {}, 1050: firing, 1350: firing, 1410: {}}, room, *sizes)
+
+
+@pytest.mark.parametrize("state", ["unverified", "outdated", "missing"])
+def test_a_model_that_is_not_as_the_lock_names_it_is_an_alert_after_ten_minutes(alerts, state):
+    labels = {"model": "chat", "state": state}
+    more = (
+        of_store("model_state", f"1x60 {'_ ' * 20}", **labels),
+        of_store("model_state", "1x80", model="embed", state="ready"),
+        of_store("downloads", "0x80"),
+    )
+    firing = {"CorralModelNotInStore": [({"store": "llama-cpp"} | labels, "")]}
+    alerts([reading()] * 80, {585: {}, 600: firing, 885: firing}, *more)
+
+
+def test_a_model_that_is_being_downloaded_is_no_alert(alerts):
+    more = (
+        of_store("model_state", "1x80", model="chat", state="missing"),
+        of_store("downloads", "1x80"),
+        of_store("downloads", "0x80", store="other"),
+    )
+    alerts([reading()] * 80, none_at(range(0, 1200, 60)), *more)
+
+
+def cold(model, cached, requests):
+    """The series of a *model* of 100 bytes, *cached* of them in memory, and *requests* for it."""
+    return (
+        of_store("model_bytes", "100x300", model=model),
+        of_store("model_cached_bytes", f"{cached}x300", model=model),
+        {"series": f'corral_requests_total{{model="{model}",code="200"}}', "values": requests},
+    )
+
+
+def test_a_model_that_is_asked_for_and_is_not_in_memory_is_an_alert_after_an_hour(alerts):
+    more = (*cold("chat", 40, "0x10 3x290"), *cold("vision", 60, "0x10 3x290"), *cold("embed", 40, "3x300"))
+    firing = {"CorralPageCacheCold": [({"store": "llama-cpp", "model": "chat"}, "40%")]}
+    room = of_store("free_bytes", "1000x300")
+    alerts([reading()] * 280, {3750: {}, 3780: firing, 4185: firing}, room, of_store("up", "1x300"), *more)
+
+
+def test_a_store_that_cannot_be_read_is_an_alert_after_three_minutes(alerts):
+    firing = {"CorralStoreSilent": [({"store": "llama-cpp"}, "")]}
+    alerts([reading()] * 40, {165: {}, 180: firing, 285: firing, 315: {}}, of_store("up", "0x20 1x20"))
+
+
+def test_an_exporter_of_a_store_that_is_missing_is_the_same_alert_and_a_new_pod_is_none(alerts):
+    firing = {"CorralStoreSilent": [({"store": "llama-cpp"}, "")]}
+    gap, other = "_ " * 8, of_store("up", "1x100", store="other")
+    more = of_store("up", f"1x4 stale {gap} 1x4 stale {'_ ' * 40}")
+    alerts([reading()] * 60, {195: {}, 255: {}, 450: {}, 465: firing, 600: firing}, more, other)
+
+
 UP = {"series": "corral_llama_swap_up", "values": "1x240"}
 
 
@@ -390,12 +457,17 @@ TARGETS = {
     "hung": {"alertname": "CorralEngineHung", "model": "chat"},
     "foreign": {"alertname": "NodeDown"},
 }
-ALSO = {"exporter": {"driver": {"alertname": SILENT_DRIVER}}}
+ABOUT_STORES = {
+    name: {"alertname": "CorralStoreFilling", "store": store}
+    for name, store in (("filling", "llama-cpp"), ("elsewhere", "other"))
+}
+ALSO = {"exporter": {"driver": {"alertname": SILENT_DRIVER}}, "store": ABOUT_STORES}
 INHIBITED = {
     "nothing": ({"alertname": "NodeDown"}, set()),
     "exporter": ({"alertname": MISSING}, {"over", "expectation", "room", "unknown", "loads", "hung", "driver"}),
     "room": ({"alertname": "CorralNoRoomForModel", "model": "vision", "culprit": "frigate"}, {"loads"}),
     "driver": ({"alertname": SILENT_DRIVER}, {"over", "room", "unknown"}),
+    "store": ({"alertname": "CorralStoreSilent", "store": "llama-cpp"}, {"filling"}),
     "tenant": ({"alertname": UNKNOWN, "kind": "tenant", "holder": "immich-ml"}, {"over", "expectation"}),
     "neighbour": ({"alertname": UNKNOWN, "kind": "tenant", "holder": "frigate"}, set()),
     "model": ({"alertname": UNKNOWN, "kind": "model", "holder": "chat", "model": "chat"}, {"room"}),
@@ -405,7 +477,7 @@ INHIBITED = {
 
 def test_an_alert_that_explains_others_inhibits_them_on_its_card_and_no_more(pack, tmp_path):
     """A real Alertmanager gets every alert of TARGETS beside each of INHIBITED, on a card of its own."""
-    with monitoring(tmp_path, "127.0.0.1:1", "groups: []", pack[1], installed(), every_s=60) as receiver:
+    with monitoring(tmp_path, ["127.0.0.1:1"], "groups: []", pack[1], installed(), every_s=60) as receiver:
         alerts = f"{receiver.alertmanager}/api/v2/alerts"
 
         def send(*labels):
@@ -439,7 +511,7 @@ def test_an_alert_that_explains_others_inhibits_them_on_its_card_and_no_more(pac
 
 def test_the_recorder_reads_the_alerts_that_fire_and_are_not_inhibited(pack, tmp_path):
     """A real Alertmanager has an alert, one that it inhibits, and one that is not corral's."""
-    with monitoring(tmp_path, "127.0.0.1:1", "groups: []", pack[1], installed(), every_s=60) as receiver:
+    with monitoring(tmp_path, ["127.0.0.1:1"], "groups: []", pack[1], installed(), every_s=60) as receiver:
         alerts = f"{receiver.alertmanager}/api/v2/alerts"
         eventually(lambda: get(alerts)[0], (200).__eq__)
         room = {"alertname": "CorralNoRoomForModel", "model": "chat", "culprit": "immich-ml", "more": "x"}

@@ -14,6 +14,8 @@ from urllib.parse import urlencode
 import pytest
 
 from corral import paths
+from corral.agent import store_metrics
+from corral.agent.store_state import ModelState, StoreState
 from corral.drill.alert_rules import render_rules
 from corral.drill.monitoring import installed, monitoring
 from corral.exporter import account
@@ -28,7 +30,8 @@ from tests.support.recorded import PROMISES, reading
 FOLDER = paths.REPOSITORY / "terraform" / "modules" / "alerts" / "dashboards"
 DASHBOARDS = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
 PANELS = [(name, panel) for name, one in DASHBOARDS.items() for panel in one["panels"]]
-VARIABLES = {"$__rate_interval": "10s", "$card": ".*", "$model": ".*"}
+VARIABLES = {"$__rate_interval": "10s", "$card": ".*", "$model": ".*", "$store": ".*"}
+STORE = StoreState(100, 40, 10, 1, (ModelState("chat", "ready", 30, 20),))
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -62,12 +65,13 @@ def prometheus(tmp_path_factory):
         accounts=lambda: account.of(PROMISES, grown),
         find_llama_swap=lambda: client,
         probes=lambda: {"chat": Result(0.2, time.time())},
+        store=lambda: store_metrics.text("llama-cpp", STORE),
     )
     rules, inhibit = render_rules(["t4"], tmp_path_factory.mktemp("alerts") / "module")
     folder = tmp_path_factory.mktemp("monitoring")
     with (
         serving(("127.0.0.1", 0), exporter, dict) as server,
-        monitoring(folder, f"127.0.0.1:{server.server_port}", rules, inhibit, installed(), every_s=2) as receiver,
+        monitoring(folder, [f"127.0.0.1:{server.server_port}"], rules, inhibit, installed(), every_s=2) as receiver,
     ):
 
         def ask(path, **parameters):
@@ -87,7 +91,7 @@ def filled(query):
 
 def test_there_are_dashboards_of_several_panels():
     assert {name: len(one["panels"]) > 5 for name, one in DASHBOARDS.items()} == dict.fromkeys(
-        ("card", "incident", "models"), True
+        ("card", "incident", "models", "store"), True
     )
 
 

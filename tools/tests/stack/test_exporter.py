@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from corral import paths
+from corral.agent import store_metrics
 from corral.cli.main import main
 from corral.engine import stack
 from corral.exporter import llama_swap
@@ -108,7 +109,20 @@ def test_requests_states_and_durations_are_those_of_the_stack(running, exporter)
     known = {one.series for one in METRICS.values()} | {
         f"{one.name}{suffix}" for one in METRICS.values() for suffix in ("_bucket", "_sum", "_count")
     }
-    assert names <= known
+    of_the_store = {one.name for one in store_metrics.METRICS}
+    assert names <= known | of_the_store
+
+
+def test_the_store_has_every_model_of_the_lock(running, exporter):
+    found = wait_for(lambda: (one := scrape(exporter))["corral_store_up", "local"] == 1 and one, what="the store")
+    models = json.loads((running[0] / "lock.json").read_text())["models"]
+    assert models
+    for model in models:
+        assert found["corral_store_model_state", model, "ready", "local"] == 1
+        cached, size = (
+            found[name, model, "local"] for name in ("corral_store_model_cached_bytes", "corral_store_model_bytes")
+        )
+        assert 0 < cached <= size
 
 
 def test_the_timeline_has_a_load_that_the_exporter_recorded(running, exporter, capsys):

@@ -1,15 +1,16 @@
 # What the pack is made of.  Whether its alerts fire is tested with promtool: tools/tests/cluster/test_alert_rules.py.
 
 variables {
-  cards = ["t4"]
+  cards  = ["t4"]
+  stores = ["llama-cpp"]
 }
 
 run "every_alert_has_a_runbook_a_severity_and_a_sentence" {
   command = plan
 
   assert {
-    condition = length(yamldecode(output.rules).groups[0].rules) == 11 && alltrue([for rule in yamldecode(output.rules).groups[0].rules :
-      fileexists("../../../${rule.annotations.runbook_url}") && contains(["warning", "critical"], rule.labels.severity) && endswith(rule.annotations.summary, ".")
+    condition = length(yamldecode(output.rules).groups[0].rules) == 15 && alltrue([for rule in yamldecode(output.rules).groups[0].rules :
+      fileexists("../../../${rule.annotations.runbook_url}") && contains(["info", "warning", "critical"], rule.labels.severity) && endswith(rule.annotations.summary, ".")
     ])
     error_message = "An alert without a next step is noise."
   }
@@ -28,6 +29,49 @@ run "each_card_has_an_alert_for_its_absence" {
   }
 }
 
+run "without_a_store_there_is_no_alert_about_one" {
+  command = plan
+
+  variables {
+    stores = []
+  }
+
+  assert {
+    condition     = length(yamldecode(output.rules).groups[0].rules) == 11 && length(split("---\n", output.operator_objects)) == 2
+    error_message = "No exporter reports it."
+  }
+}
+
+run "each_store_has_an_alert_for_its_absence" {
+  command = plan
+
+  variables {
+    stores = ["llama-cpp", "a.b"]
+  }
+
+  assert {
+    condition = [for rule in yamldecode(output.rules).groups[0].rules : rule.expr if rule.alert == "CorralStoreSilent"] == [
+      for store in ["a.b", "llama-cpp"] : "max by (store) (corral_store_up{store=\"${store}\"}) == 0 or absent(corral_store_up{store=\"${store}\"})"
+    ]
+    error_message = "absent() keeps the label only where it is equal to a value."
+  }
+
+  assert {
+    condition     = [for rule in yamldecode(output.rules).groups[0].rules : rule.alert if strcontains(rule.expr, "store=~\"a\\\\.b|llama-cpp\"")] == ["CorralStoreFilling", "CorralModelNotInStore", "CorralPageCacheCold"]
+    error_message = "A point in a name is no pattern."
+  }
+}
+
+run "a_store_that_is_no_name_is_refused" {
+  command = plan
+
+  variables {
+    stores = ["x\"} or vector(1"]
+  }
+
+  expect_failures = [var.stores]
+}
+
 run "the_operators_objects_are_the_same_rules_and_a_scrape" {
   command = plan
 
@@ -42,7 +86,7 @@ run "the_operators_objects_are_the_same_rules_and_a_scrape" {
 
   assert {
     condition = alltrue([for text in split("---\n", output.operator_objects) :
-      yamldecode(text).metadata == { name = "corral-card", namespace = "corral-exporter", labels = { "app.kubernetes.io/part-of" = "corral", release = "kube-prometheus-stack" } }
+      yamldecode(text).metadata == { name = strcontains(text, "store-exporter") ? "corral-store" : "corral-card", namespace = "corral-exporter", labels = { "app.kubernetes.io/part-of" = "corral", release = "kube-prometheus-stack" } }
     ])
     error_message = "The operator finds both by the same labels."
   }
@@ -50,6 +94,11 @@ run "the_operators_objects_are_the_same_rules_and_a_scrape" {
   assert {
     condition     = yamldecode(split("---\n", output.operator_objects)[1]).spec.endpoints[0].port == "metrics"
     error_message = "The exporter's Service calls the port metrics."
+  }
+
+  assert {
+    condition     = yamldecode(split("---\n", output.operator_objects)[2]).spec.namespaceSelector.matchNames == ["llama-cpp"]
+    error_message = "The exporter of a store is in the store's namespace."
   }
 }
 
@@ -63,6 +112,7 @@ run "each_dashboard_is_a_config_map_that_grafanas_sidecar_finds" {
       corral-dashboard-card     = ["1", ["corral-card"]]
       corral-dashboard-incident = ["1", ["corral-incident"]]
       corral-dashboard-models   = ["1", ["corral-models"]]
+      corral-dashboard-store    = ["1", ["corral-store"]]
     }
     error_message = "The sidecar reads ConfigMaps with this label."
   }

@@ -1,4 +1,4 @@
-"""A lab whose alerts reach a webhook: real Prometheus and Alertmanager beside the exporter of a node."""
+"""A lab whose alerts reach a webhook: real Prometheus and Alertmanager beside its two exporters."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from corral.drill.monitoring import Notification, Receiver, installed, monitoring
 from tests.support.cluster.homelab import Homelab
-from tests.support.cluster.watched import EXPORTERS, MODEL, NAMESPACE
+from tests.support.cluster.watched import EXPORTERS, MODEL, NAMESPACE, wait_for_store_exporter
 from tests.support.engine_process import get, post, question
 
-_UNITS = {"s": 1, "m": 60}
+_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 @contextmanager
@@ -27,9 +27,13 @@ def receiving(lab: Homelab, folder: Path) -> Iterator[Receiver]:
     target = connect(lab.cluster.kubeconfig, lab.cluster.context)
     programs = installed()
     assert programs
+    wait_for_store_exporter(lab)
     with (
-        forwarded(target, EXPORTERS, "card-exporter", port="metrics") as address,
-        monitoring(folder, urlsplit(address).netloc, _faster(rules), inhibit, programs, every_s=3) as receiver,
+        forwarded(target, EXPORTERS, "card-exporter", port="metrics") as card,
+        forwarded(target, NAMESPACE, "store-exporter", port="metrics") as store,
+        monitoring(
+            folder, [urlsplit(one).netloc for one in (card, store)], _faster(rules), inhibit, programs, every_s=3
+        ) as receiver,
     ):
         yield receiver
 

@@ -162,6 +162,13 @@ def wait_for_exporter(lab: Homelab) -> None:
     kubectl(lab, "rollout", "status", "daemonset/card-exporter", "--timeout=120s")
 
 
+def wait_for_store_exporter(lab: Homelab) -> None:
+    """Return when the exporter beside the store runs."""
+    words = ("-n", NAMESPACE, "rollout", "status", "deployment/store-exporter", "--timeout=120s")
+    done = lab.run("kubectl", *words)
+    assert done.returncode == 0, done.stderr
+
+
 def install_driver(lab: Homelab) -> None:
     """Give the exporter the stand-in, and take the node's own pids for the driver's."""
     wait_for_exporter(lab)

@@ -1,0 +1,4 @@
+output "port" {
+  description = "The port of the metrics."
+  value       = local.port
+}

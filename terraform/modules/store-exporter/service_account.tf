@@ -1,0 +1,9 @@
+resource "kubernetes_service_account_v1" "store_exporter" {
+  metadata {
+    name      = local.name
+    namespace = var.namespace
+    labels    = local.labels
+  }
+
+  automount_service_account_token = false
+}

@@ -1,0 +1,107 @@
+# What the exporter's pod is, and who reads it.
+
+mock_provider "kubernetes" {}
+
+variables {
+  namespace = "llama-cpp"
+  claim     = "models-1a2b3c4d"
+  image     = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+  node      = "k8s-node1"
+  program   = { agent = "download-models-agent", lock = "download-models-lock", digest = "0123", user = 10001 }
+}
+
+run "it_reads_the_store_and_can_change_nothing" {
+  command = plan
+
+  assert {
+    condition = { for mount in kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].container[0].volume_mount :
+      mount.mount_path => mount.read_only
+    } == { "/opt/corral/agent" = true, "/opt/corral/lock" = true, "/models" = true }
+    error_message = "An exporter must not be able to write into the store."
+  }
+
+  assert {
+    condition = alltrue([for container in kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].container :
+      container.security_context[0].read_only_root_filesystem && !container.security_context[0].allow_privilege_escalation
+      && container.security_context[0].run_as_non_root && container.security_context[0].capabilities[0].drop == tolist(["ALL"])
+    ])
+    error_message = "It must have no capability and no root."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].automount_service_account_token == false
+    error_message = "It asks the API server for nothing."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].security_context[0].run_as_user == "10001"
+    error_message = "The kernel reports what of a file is in memory to its owner alone."
+  }
+}
+
+run "its_name_in_the_metrics_is_the_namespace" {
+  command = plan
+
+  assert {
+    condition = kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].container[0].command == tolist([
+      "python3", "-m", "agent", "metrics", "--store", "/models", "--lock", "/opt/corral/lock/lock.json",
+      "--name", "llama-cpp", "--listen", "0.0.0.0", "--port", "9461",
+    ])
+    error_message = "The alerts are for this name."
+  }
+}
+
+run "it_runs_where_the_models_are_served" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].affinity[0].node_affinity[0].required_during_scheduling_ignored_during_execution[0].node_selector_term[0].match_expressions[0].values == toset(["k8s-node1"])
+    error_message = "The page cache of another machine is of no use."
+  }
+}
+
+run "another_lock_is_another_pod" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_deployment_v1.store_exporter.spec[0].template[0].metadata[0].annotations["checksum/program"] == "0123" && kubernetes_deployment_v1.store_exporter.spec[0].strategy[0].type == "Recreate"
+    error_message = "The lock is read once."
+  }
+}
+
+run "only_the_named_namespaces_read_it" {
+  command = plan
+
+  variables {
+    scraped_from = ["monitoring"]
+  }
+
+  assert {
+    condition     = flatten([for rule in kubernetes_network_policy_v1.store_exporter.spec[0].ingress : [for from in rule.from : from.namespace_selector[0].match_labels["kubernetes.io/metadata.name"]]]) == ["monitoring"]
+    error_message = "No other namespace may connect."
+  }
+
+  assert {
+    condition     = length(kubernetes_network_policy_v1.store_exporter.spec[0].egress) == 0
+    error_message = "It connects to nothing."
+  }
+}
+
+run "by_default_no_pod_reads_it" {
+  command = plan
+
+  assert {
+    condition     = length(kubernetes_network_policy_v1.store_exporter.spec[0].ingress) == 0
+    error_message = "No namespace was named."
+  }
+}
+
+run "a_tag_is_no_image" {
+  command = plan
+
+  variables {
+    image = "python:3.13-slim"
+  }
+
+  expect_failures = [var.image]
+}
