@@ -14,6 +14,7 @@ from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from corral.errors import CorralError, Refused
 from tests.support.cluster import current, pods, throwaway
+from tests.support.cluster.evidence import evidence
 from tests.support.cluster.place import Place
 
 # Six clusters side by side (tools/dev/test_cluster.sh), each with a sixth of the time: most of it they wait.
@@ -44,6 +45,16 @@ def pytest_configure(config):
 def pytest_xdist_make_scheduler(config, log):
     """Keep each group on one worker."""
     return _ByGroup(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """With a failure comes the state of its cluster, which is gone soon after."""
+    report = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and cluster is not None:
+        report.sections.append((f"cluster {cluster.context}", evidence(cluster)))
+    return report
 
 
 def _begin():
