@@ -77,7 +77,11 @@ def run(cluster: Cluster, namespace: str, wanted: dict[str, Any]) -> tuple[str, 
 
 
 def claim(cluster: Cluster, namespace: str, source: dict[str, Any], mode: str, *, node: str | None = None) -> str:
-    """A volume of *source* and a claim bound to it by name; the claim's name."""
+    """A volume of *source* and a claim bound to it by name; the claim's name, when it is bound.
+
+    A pod that is made before that may stay Pending for five minutes: the event has the scheduler try it again at once,
+    and it may still read the claim as it was (its cache is a second handler of the same event).
+    """
     core = client.CoreV1Api(cluster.api)
     volume = f"{namespace}-store"
     size, modes = {"storage": "1Gi"}, [mode]
@@ -106,6 +110,9 @@ def claim(cluster: Cluster, namespace: str, source: dict[str, Any], mode: str, *
                 "storageClassName": "",
             },
         },
+    )
+    eventually(
+        lambda: core.read_namespaced_persistent_volume_claim("store", namespace).status.phase, {"Bound"}.__contains__
     )
     return "store"
 
