@@ -14,7 +14,7 @@ from corral import paths, templates
 from corral.catalog import flags
 from corral.catalog.catalog import Catalog, load
 from corral.catalog.flag_classes import ACCEPTED, GROUPS, REFUSED
-from corral.catalog.intent import DeclaredVram, Model, Smoke, Source, UnsafeFlag
+from corral.catalog.intent import DeclaredVram, LatencyBudget, Model, Smoke, Source, UnsafeFlag
 from corral.lock.lock import Lock, LockEntry, require_fresh
 from corral.seating import chart, svg
 
@@ -73,6 +73,7 @@ def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
             *_keys("unsafe.<flag>.", UnsafeFlag.model_fields),
             *_keys("vram.", DeclaredVram.model_fields),
             *_keys("smoke.", Smoke.model_fields),
+            *_keys("latency[].", LatencyBudget.model_fields),
         ],
         accepted=ACCEPTED,
         refused=REFUSED,
@@ -137,7 +138,7 @@ def _entry(catalog: Catalog, lock: Lock | None, model_id: str) -> LockEntry | No
 
 def _keys(prefix: str, fields: dict[str, FieldInfo]) -> Iterator[dict[str, str]]:
     for name, field in fields.items():
-        if name in ("source", "unsafe", "vram", "smoke"):
+        if name in ("source", "unsafe", "vram", "smoke", "latency"):
             continue
         default: Any = field.get_default(call_default_factory=True)
         shown = "**required**" if default is PydanticUndefined else "" if default is None else f"`{_yaml(default)}`"

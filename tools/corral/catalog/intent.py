@@ -164,6 +164,28 @@ class UnsafeFlag(BaseModel):
         return value
 
 
+class LatencyBudget(BaseModel):
+    """How fast a model must answer one of its consumers, and what that consumer sends.
+
+    ``requests_at_once`` may be more than ``parallel``: the rest waits in the engine, and ``p95_seconds`` includes it.
+    """
+
+    model_config = _Strict
+
+    consumer: _Id = Field(description="who relies on it; a name in clients.yaml, where there is one")
+    prompt_tokens: int = Field(gt=0, le=16_777_216, description="most tokens of a prompt, with its images")
+    answer_tokens: int = Field(gt=0, le=16_777_216, description="most tokens of an answer, with its reasoning")
+    p95_seconds: float = Field(
+        gt=0, le=3600, description="seconds to the end of the answer that 95 of 100 requests may take, waiting included"
+    )
+    requests_at_once: int = Field(
+        1, gt=0, le=10_000, description="requests under way at a time; those beyond `parallel` wait for a slot"
+    )
+    cold: Literal["allowed", "excluded"] = Field(
+        "allowed", description="requests that wait for a load: allowed, and as fast as the others, or excluded"
+    )
+
+
 class Model(BaseModel):
     """One model of the catalog."""
 
@@ -196,6 +218,7 @@ class Model(BaseModel):
     cache_ram_mib: int = Field(1024, ge=0, description="MiB of host memory for cached prompts")
     vram: DeclaredVram | None = None
     smoke: Smoke | None = None
+    latency: tuple[LatencyBudget, ...] = Field((), strict=False, description="how fast it must answer, by consumer")
 
     @property
     def vision(self) -> bool:
@@ -209,7 +232,10 @@ class Model(BaseModel):
 
     def normalised(self) -> Model:
         """The same intent with every default filled, as the lock holds it."""
-        return self.model_copy(update={"image_max_tokens": self.image_tokens if self.vision else None})
+        budgets = tuple(sorted(self.latency, key=lambda one: one.consumer))
+        return self.model_copy(
+            update={"image_max_tokens": self.image_tokens if self.vision else None, "latency": budgets}
+        )
 
     @field_validator("modalities")
     @classmethod
@@ -219,6 +245,24 @@ class Model(BaseModel):
         if len(set(value)) != len(value):
             raise ValueError(f"names {next(v for v in value if value.count(v) > 1)} twice.")
         return value
+
+    @field_validator("latency")
+    @classmethod
+    def _one_budget_a_consumer(cls, value: tuple[LatencyBudget, ...]) -> tuple[LatencyBudget, ...]:
+        names = [one.consumer for one in value]
+        if repeated := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"has two budgets of {repeated}: a consumer has one.")
+        return value
+
+    @model_validator(mode="after")
+    def _budgets_fit_into_the_context(self) -> Self:
+        for one in self.latency:
+            if (tokens := one.prompt_tokens + one.answer_tokens) > self.context:
+                raise ValueError(
+                    f"latency of {one.consumer} is for {one.prompt_tokens} + {one.answer_tokens} = {tokens} tokens, "
+                    f"more than context {self.context}: such a request would be refused."
+                )
+        return self
 
     @model_validator(mode="after")
     def _projector_fits_modalities(self) -> Self:

@@ -44,6 +44,8 @@ def _sentence(detail: Any, path: KeyPath, kind: type[BaseModel]) -> str:
             return f"must be {one_of}{context['expected']}, not {_shown(given)}."
         case "int_type" | "int_from_float" | "int_parsing" | "int_parsing_size":
             return f"must be a whole number, not {_shown(given)}."
+        case "float_type":
+            return f"must be a number, not {_shown(given)}."
         case "string_type":
             return f"must be text, not {_shown(given)}; in quotes if need be."
         case "greater_than" | "greater_than_equal" | "less_than_equal":

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 from corral.catalog import flags
-from corral.catalog.intent import Card, Client, Model, Tenant
+from corral.catalog.intent import Card, Client, LatencyBudget, Model, Tenant
 from corral.catalog.yaml_reader import KeyPath
 
 _OURS = ("llama-swap", "llama-server", "corral")
@@ -53,6 +53,9 @@ def problems(
             elif alias in owners:
                 yield source, ("aliases", index), f"{alias} is already an alias of {owners[alias]}."
             owners.setdefault(alias, model_id)
+        for index, budget in enumerate(model.latency):
+            if problem := _no_consumer(model_id, budget, clients):
+                yield source, ("latency", index), problem
     served = {*_OURS, *models, *owners, *(model.group for model in models.values())}
     for card_name, card in cards.items():
         source = f"cards/{card_name}.yaml"
@@ -70,6 +73,23 @@ def problems(
                 is_alias = f"; {model_id} is an alias of {owners[model_id]}" if model_id in owners else ""
                 what = f"there is no model {model_id}{is_alias}; there are: {', '.join(sorted(model_files))}."
                 yield "clients.yaml", ("clients", name, "models"), what
+
+
+def _no_consumer(model_id: str, budget: LatencyBudget, clients: Mapping[str, Client]) -> str | None:
+    """Why the front door would not let the consumer of *budget* send what it is for; None where it would."""
+    if not clients:
+        return None
+    name = budget.consumer
+    if not (client := clients.get(name)):
+        return f"there is no client {name} in clients.yaml; there are: {', '.join(sorted(clients))}."
+    if client.models and model_id not in client.models:
+        return f"{name} may not use {model_id}: its models in clients.yaml are {', '.join(client.models)}."
+    if budget.requests_at_once > client.requests:
+        return (
+            f"requests_at_once is {budget.requests_at_once}, and {name} may have {client.requests} under way at once: "
+            f"its requests in clients.yaml."
+        )
+    return None
 
 
 def _labels(tenant: Tenant) -> set[str]:

@@ -135,8 +135,16 @@ def _of_client(old: Client | None, new: Client | None) -> Iterator[Difference]:
 
 
 def _different_keys(field: Field, old: Model | Card | None, new: Model | Card | None) -> Iterator[Difference]:
-    was, now = (_flat(one.model_dump(mode="json")) if one else {} for one in (old, new))
+    was, now = (_flat(_plain(one)) if one else {} for one in (old, new))
     return _different_values(field, was, now)
+
+
+def _plain(one: Model | Card) -> dict[str, Any]:
+    """All values of *one*; latency budgets by their consumers."""
+    plain = one.model_dump(mode="json")
+    if isinstance(one, Model):
+        plain["latency"] = {budget.pop("consumer"): budget for budget in plain["latency"]}
+    return plain
 
 
 def _different_values(field: Field, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:

@@ -200,6 +200,49 @@ def test_a_model_that_cannot_be_read_is_still_one_that_a_client_may_name(folder)
         catalog.load(folder)
 
 
+BUDGET = "{consumer: desk, prompt_tokens: 800, answer_tokens: 120, p95_seconds: 4.5, requests_at_once: 3}"
+
+
+def with_budget(folder, clients):
+    """*folder* with a latency budget of `desk` in `b-model`, and *clients*."""
+    model = OTHER.replace("aliases: [big]", f"latency:\n- {BUDGET}").replace("context: 1", "context: 2048")
+    (folder / "models" / "b-model.yaml").write_text(model)
+    (folder / "clients.yaml").write_text(f"clients: {clients}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("clients", "problem"),
+    [
+        (
+            "{tv: {requests: 3}, photos: {requests: 3}}",
+            "there is no client desk in clients.yaml; there are: photos, tv",
+        ),
+        (
+            "{desk: {models: [a-model], requests: 3}}",
+            "desk may not use b-model: its models in clients.yaml are a-model",
+        ),
+        ("{desk: {requests: 2}}", "requests_at_once is 3, and desk may have 2 under way at once"),
+    ],
+)
+def test_a_budget_is_of_a_client_that_the_door_lets_send_as_much(folder, clients, problem):
+    with pytest.raises(CatalogInvalid, match=rf"b-model\.yaml:6: latency\.0: {re.escape(problem)}") as caught:
+        catalog.load(with_budget(folder, clients))
+
+    assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize("clients", ["{}", "{desk: {requests: 3}}", "{desk: {models: [b-model], requests: 4}}"])
+def test_without_clients_a_budget_is_of_anyone(folder, clients):
+    (budget,) = catalog.load(with_budget(folder, clients)).models["b-model"].latency
+    assert (budget.consumer, budget.p95_seconds, budget.requests_at_once, budget.cold) == ("desk", 4.5, 3, "allowed")
+
+
+def test_more_requests_at_once_than_slots_wait_within_the_figure(folder):
+    loaded = catalog.load(with_budget(folder, "{}")).models["b-model"]
+    assert loaded.latency[0].requests_at_once > loaded.parallel
+
+
 def test_one_tenant_may_sit_on_two_cards(folder):
     for card in ("t4", "p4"):
         tenant = "photos: {budget_mib: 100, namespace: a, selector: app=one}"

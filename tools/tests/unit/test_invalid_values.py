@@ -18,6 +18,7 @@ LOCK = json.loads((paths.REPOSITORY / "terraform" / "catalog-demo" / "lock.json"
 VISION, TEXT = (LOCK["models"][name] for name in ("tiny-vision", "tiny-text"))
 INTENT = VISION["intent"] | {key: TEXT["intent"][key] for key in ("aliases", "smoke")}
 INTENT |= {"unsafe": {"log-file": {"value": "/log", "why": "We read it at night."}}}
+INTENT |= {"latency": [{"consumer": "desk", "prompt_tokens": 300, "answer_tokens": 100, "p95_seconds": 4.5}]}
 TENANT = {"budget_mib": 1, "namespace": "photos", "selector": "app=photos"}
 MEASURED = {"model": "m", "argv_sha256": "a" * 64, "engine": "b1", "device": "T4", "source": "nvidia-smi"}
 MEASURED |= {"date": "2026-11-02T00:00:00Z", "gpu_bytes": 1}

@@ -123,6 +123,20 @@ def test_every_key_of_the_intent_is_compared(locked, intent, details):
     assert model_in(compare(locked(), locked("two", **intent))).details == details
 
 
+def test_a_budget_of_latency_is_named_by_its_consumer(locked):
+    desk, tv = (
+        {"consumer": name, "prompt_tokens": 300, "answer_tokens": 100, "p95_seconds": 4.5} for name in ("desk", "tv")
+    )
+    clients = {"desk": {"requests": 2}, "tv": {"requests": 2}}
+    old = locked(latency=[tv, desk], clients=clients)
+
+    assert model_in(compare(old, locked("two", latency=[desk, tv], clients=clients))).kind == "unchanged"
+    faster = locked("three", latency=[tv, desk | {"p95_seconds": 3}], clients=clients)
+    assert model_in(compare(old, faster)).details == ("latency.desk.p95_seconds 4.5 → 3.0",)
+    without = locked("four", latency=[desk], clients=clients)
+    assert "latency.tv.p95_seconds 4.5 → none" in model_in(compare(old, without)).details
+
+
 def test_a_measurement_shows_as_another_seat(locked):
     old = locked()
     facts = {"device": "Tesla T4", "source": "nvidia-smi", "engine": "b1", "date": "2026-11-21T00:00:00Z"}

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from corral.agent.lock_file import read_lock
+from corral.agent.lock_file import read_lock, sealed
 from corral.catalog import catalog, ledger
 from corral.catalog.ledger import Ledger
 from corral.cli.main import main
@@ -59,7 +59,7 @@ def test_the_lock_holds_every_key_of_an_intent_defaults_filled(folder, hub):
     source = {"repo": "org/text", "revision": "main", "quant": "Q4_K_M", "file": None, "path": None, "mmproj": "auto"}
     plain = {"source": source, "card": "t4", "context": 4096, "modalities": ["text"], "parallel": 1}
     plain |= {"reasoning": "auto", "ttl": 600, "group": "main", "aliases": [], "args": {}, "unsafe": {}}
-    rest = {"image_max_tokens": None, "cache_ram_mib": 1024, "vram": None, "smoke": None}
+    rest = {"image_max_tokens": None, "cache_ram_mib": 1024, "vram": None, "smoke": None, "latency": []}
     assert models["text"]["intent"] == plain | rest
     assert models["vision"]["intent"]["image_max_tokens"] == 1024
 
@@ -99,6 +99,27 @@ def test_the_seal_is_the_sha256_of_the_file_with_an_empty_seal(folder, hub):
     empty = content.replace(f'  "seal": "{seal}"'.encode(), b'  "seal": ""')
     assert len(empty) == len(content) - 64
     assert seal == hashlib.sha256(empty).hexdigest()
+
+
+def test_a_lock_from_before_latency_budgets_is_read_and_fresh(folder, hub):
+    locked(folder, hub)
+    file = folder / "lock.json"
+    document = json.loads(file.read_text())
+    for entry in document["models"].values():
+        del entry["intent"]["latency"]
+    file.write_text(sealed(json.dumps(document | {"seal": ""}, indent=2) + "\n"))
+
+    assert lock.read(file).models["text"].intent.latency == ()
+    assert codes(folder) == {}
+
+
+def test_the_budgets_of_a_lock_are_in_one_order(folder, hub):
+    budgets = [f"{{consumer: {name}, prompt_tokens: 1, answer_tokens: 1, p95_seconds: 1}}" for name in ("b", "a")]
+    (folder / "models" / "text.yaml").write_text(f"{TEXT}latency: [{', '.join(budgets)}]\n")
+    locked(folder, hub)
+
+    assert [one.consumer for one in lock.read(folder / "lock.json").models["text"].intent.latency] == ["a", "b"]
+    assert codes(folder) == {}
 
 
 def test_a_lock_is_ascii_whatever_its_catalog_holds(folder, hub):
