@@ -111,6 +111,7 @@ def prepare(folder: Path, pods: int) -> tuple[str, ...]:
         card.hold(pid, "/usr/bin/python3", 10)
     tenants = {"immich-ml": {"budget_bytes": 2100 * MIB, "namespace": "immich", "selector": "app=a0", "expects": {}}}
     model = {"group": "main", "seat_bytes": 7030 * MIB, "predicted_bytes": 7030 * MIB, "measured_bytes": None}
+    model |= {"latency": []}
     config = {
         "version": 1,
         "listen": {"host": "127.0.0.1", "port": 0},

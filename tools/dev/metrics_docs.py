@@ -33,6 +33,23 @@ So do pods and processes beyond the 20 that hold most of a card.
 """
 
 
+BUDGETS = """\
+## Latency budgets
+
+What is known of a request is the list of llama-swap: its model, its status, its seconds and its tokens, \
+and not its client.
+A request of any client therefore counts for each [budget](models.md#latency-budgets) of its model whose tokens it \
+does not exceed, and so do those of a smoke test and of `corral bench`.
+How many were under way at once is not known either: one of more than `requests_at_once` counts as well.
+A request without an answer, or whose tokens are not reported (an embedding, a stream that broke off), counts for none.
+
+With `cold: excluded`, a request counts where it is known not to have waited for a load: its model was ready at each \
+scrape since one before the request can have begun.
+The first requests after a load, after a start of the exporter and after a time in which llama-swap did not answer \
+count for none, however fast they were.
+A model that is unloaded and loaded again between two scrapes goes unnoticed, and its first request counts.
+
+"""
 STORE = """\
 ## The model store
 
@@ -49,7 +66,7 @@ def document() -> str:
     cards = _table((one.series, one.type, one.labels, one.help) for one in METRICS.values())
     store = _table((one.name, "gauge", one.labels, one.help) for one in store_metrics.METRICS)
     bounds = ", ".join(f"{bound:g}" for bound in DURATIONS_S)
-    return f"{HEAD}{cards}\n\nThe histograms have the bounds {bounds} seconds.\n\n{STORE}{store}\n"
+    return f"{HEAD}{cards}\n\nThe histograms have the bounds {bounds} seconds.\n\n{BUDGETS}{STORE}{store}\n"
 
 
 def _table(metrics: Iterable[tuple[str, str, tuple[str, ...], str]]) -> str:

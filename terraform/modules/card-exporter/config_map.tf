@@ -28,6 +28,7 @@ locals {
         seat_bytes      = var.seats[id] * local._mib
         predicted_bytes = model.predicted.gpu_bytes
         measured_bytes  = try(model.measured.gpu_bytes, null)
+        latency         = model.intent.latency
       } if model.intent.card == name }
     } if card.node != null }
   }

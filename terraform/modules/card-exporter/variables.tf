@@ -61,7 +61,17 @@ variable "image" {
 variable "models" {
   description = "The models of the lock, by id."
   type = map(object({
-    intent    = object({ card = string, group = string })
+    intent = object({
+      card  = string
+      group = string
+      latency = optional(list(object({
+        consumer      = string
+        prompt_tokens = number
+        answer_tokens = number
+        p95_seconds   = number
+        cold          = string
+      })), [])
+    })
     predicted = object({ gpu_bytes = optional(number) })
     measured  = optional(object({ gpu_bytes = number }))
   }))

@@ -8,6 +8,7 @@ from corral.engine import engine_process, stack
 from corral.exporter import account, holders
 from corral.exporter.account import CardAccount, CardPromise, ModelPromise
 from corral.exporter.attribution import OnThisMachine
+from corral.exporter.budgets import Budget
 from corral.exporter.holders import Reading
 from corral.lock.lock import Lock, LockEntry
 from corral.seating import chart as charts
@@ -37,6 +38,23 @@ def promises(lock: Lock) -> dict[str, CardPromise]:
         )
         for name, card in chart.cards.items()
     }
+
+
+def budgets(lock: Lock) -> tuple[Budget, ...]:
+    """The latency budgets of all models of *lock*."""
+    return tuple(
+        Budget(
+            entry.intent.card,
+            model_id,
+            one.consumer,
+            one.prompt_tokens,
+            one.answer_tokens,
+            one.p95_seconds,
+            one.cold,
+        )
+        for model_id, entry in lock.models.items()
+        for one in entry.intent.latency
+    )
 
 
 def _models_of(card: str, chart: Chart, lock: Lock) -> dict[str, ModelPromise]:

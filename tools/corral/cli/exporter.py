@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         models=lock.models,
         accounts=accounts,
         find_llama_swap=lambda: _llama_swap(state),
+        budgets=local.budgets(lock),
         probes=lambda: probes.results,
         store=lambda: store_metrics.text(store_metrics.LOCAL, watch.latest()),
     )

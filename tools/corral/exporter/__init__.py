@@ -20,7 +20,11 @@ The configuration is one JSON file.  Every key is required, and no other key is 
         "tenants": {"<tenant>": {
           "budget_bytes": 1, "namespace": "<or null>", "selector": "<or null>", "expects": {"<VARIABLE>": ">0"}
         }},
-        "models": {"<id>": {"group": "main", "seat_bytes": 1, "predicted_bytes": 1, "measured_bytes": null}}
+        "models": {"<id>": {
+          "group": "main", "seat_bytes": 1, "predicted_bytes": 1, "measured_bytes": null, "latency": [
+            {"consumer": "<name>", "prompt_tokens": 1, "answer_tokens": 1, "p95_seconds": 1.5, "cold": "allowed"}
+          ]
+        }}
       }}
     }
 

@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         models=config.models,
         accounts=cards.accounts,
         find_llama_swap=cards.find_llama_swap,
+        budgets=config.budgets,
         probes=lambda: probes.results,
     )
     try:

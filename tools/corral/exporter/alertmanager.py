@@ -13,7 +13,7 @@ LIMIT_S = 2.0
 """Seconds for an answer."""
 MOST = 50
 """Alerts that are read."""
-LABELS = ("card", "store", "model", "holder", "culprit", "reason", "state")
+LABELS = ("card", "store", "model", "holder", "culprit", "reason", "state", "consumer")
 """Of an alert, beside its name."""
 _FILTER = quote('alertname=~"Corral.+"', safe="")
 _PATH = f"/api/v2/alerts?active=true&inhibited=false&silenced=true&filter={_FILTER}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from typing import Any, TypeVar
 
 from . import expectations
 from .account import CardPromise, ModelPromise
+from .budgets import Budget
 from .errors import Misconfigured
 from .pods import Selector
 
 _T = TypeVar("_T")
 _KEYS = {"version", "listen", "engines", "door", "records", "alertmanager", "driver_pid_namespace", "seal", "cards"}
-_MODEL = {"group", "seat_bytes", "predicted_bytes", "measured_bytes"}
+_MODEL = {"group", "seat_bytes", "predicted_bytes", "measured_bytes", "latency"}
+_BUDGET = {"consumer", "prompt_tokens", "answer_tokens", "p95_seconds", "cold"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Config:
         promises: of the node's cards.
         tenants: the pods of each tenant that has some, by card.
         expects: the conditions on variables of each tenant that has some, by card.
+        budgets: of the latency of their models.
     """
 
     host: str
@@ -57,6 +61,7 @@ class Config:
     promises: Mapping[str, CardPromise]
     tenants: Mapping[str, Mapping[str, Selector]]
     expects: Mapping[str, Mapping[str, Mapping[str, str]]]
+    budgets: tuple[Budget, ...]
 
     @property
     def models(self) -> frozenset[str]:
@@ -98,6 +103,12 @@ def _config(read: Mapping[str, Any]) -> Config:
         {name: _promise(card) for name, card in cards.items()},
         {name: _tenants(card["tenants"]) for name, card in cards.items()},
         {name: _expects(card["tenants"]) for name, card in cards.items()},
+        tuple(
+            _budget(name, model, one)
+            for name, card in cards.items()
+            for model, promised in card["models"].items()
+            for one in promised["latency"]
+        ),
     )
 
 
@@ -135,6 +146,14 @@ def _expects(tenants: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
+def _budget(card: str, model: str, one: Mapping[str, Any]) -> Budget:
+    _exactly(one, _BUDGET)
+    if one["cold"] not in ("allowed", "excluded"):
+        raise ValueError(f"cold {one['cold']!r}")
+    tokens = _count(one["prompt_tokens"]), _count(one["answer_tokens"])
+    return Budget(card, model, str(one["consumer"]), *tokens, _seconds(one["p95_seconds"]), one["cold"])
+
+
 def _exactly(read: Mapping[str, Any], keys: set[str]) -> None:
     if read.keys() != keys:
         raise ValueError(f"the keys {sorted(read.keys() ^ keys)} are missing or unknown")
@@ -144,6 +163,12 @@ def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is no whole number of 0 or more")
     return value
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not (0 < value < math.inf):
+        raise ValueError(f"{value!r} is no time of more than 0 seconds")
+    return float(value)
 
 
 def _url(value: object) -> str:

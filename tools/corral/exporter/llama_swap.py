@@ -55,6 +55,7 @@ class Request:
         output_tokens: of the answer.
         load_failure: one of ``LOAD_FAILURES``, where the model's load failed; else empty.
         at: when it was listed, in llama-swap's own words: a number has another one when llama-swap has begun again.
+        cached_tokens: of the prompt, that were in a cache; None: not reported.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Request:
     output_tokens: int
     load_failure: str = ""
     at: str = ""
+    cached_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ def _request(listed: Mapping[str, Any]) -> Request:
     tokens = listed.get("tokens") or {}
     prompt, rate = _count(tokens.get("input_tokens")), float(tokens.get("prompt_per_second") or 0)
     seconds = int(listed["duration_ms"]) / 1000
+    cached = tokens.get("cache_tokens")
     prompt_s = prompt / rate if prompt and rate > 0 and math.isfinite(rate) else None
     return Request(
         int(listed["id"]),
@@ -169,6 +172,7 @@ def _request(listed: Mapping[str, Any]) -> Request:
         _count(tokens.get("output_tokens")),
         _load_failure(str(listed.get("error_msg") or "")),
         str(listed["timestamp"]),
+        cached if isinstance(cached, int) and cached >= 0 else None,
     )
 
 

@@ -29,6 +29,7 @@ class Metric:
 
 
 _HOLDER = ("card", "kind", "holder")
+_BUDGET = ("card", "model", "consumer")
 METRICS = {
     one.name: one
     for one in (
@@ -71,6 +72,14 @@ METRICS = {
         Metric("corral_prompt_seconds", "histogram", ("model",), "Time that the engine took for the prompt."),
         Metric("corral_prompt_tokens", "counter", ("model",), "Tokens of prompts that were not in a cache."),
         Metric("corral_output_tokens", "counter", ("model",), "Tokens of answers."),
+        Metric(
+            "corral_latency_budget_seconds",
+            "gauge",
+            _BUDGET,
+            "Time within which 95 of 100 requests of the consumer must be answered.",
+        ),
+        Metric("corral_latency_budget_requests", "counter", _BUDGET, "Answered requests that the budget is about."),
+        Metric("corral_latency_budget_slow_requests", "counter", _BUDGET, "Those of them that took longer than it."),
         Metric("corral_missed_requests", "counter", (), "Requests that left llama-swap's list before they were read."),
         Metric("corral_engine_requests", "gauge", ("model", "state"), "Requests that an engine has: busy or deferred."),
         Metric("corral_engine_up", "gauge", ("model",), "1 when the engine of a loaded model answered in time."),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from . import llama_swap
 from .account import FOREIGN, MOST_FOREIGN, OTHER, CardAccount, Row
+from .budgets import Budget, Budgets
 from .errors import LlamaSwapUnknown
 from .llama_swap import LlamaSwap, Request, Resident
 from .metric_table import DURATIONS_S, METRICS
@@ -93,8 +94,9 @@ class Histogram:
 class Served:
     """What was served since the first ``take``, whose requests are older than the exporter and do not count."""
 
-    def __init__(self, models: Collection[str]) -> None:
+    def __init__(self, models: Collection[str], budgets: Iterable[Budget] = ()) -> None:
         self._models = frozenset(models)
+        self._budgets = Budgets(budgets)
         self._has_begun = False
         self._last: Request | None = None
         self._missed = 0
@@ -108,14 +110,18 @@ class Served:
         """*model*, if the lock has it."""
         return model if model in self._models else OTHER
 
-    def take(self, listed: tuple[Request, ...]) -> None:
-        """Add what is new in *listed*, the oldest first: the whole list of llama-swap."""
-        if self._has_begun:
-            fresh, missed = llama_swap.new(listed, self._last)
-            for one in fresh:
-                self._add(one)
-            self._missed += missed
+    def take(self, listed: tuple[Request, ...], ready: Collection[str] = ()) -> None:
+        """Add what is new in *listed*, the oldest first: the whole list of llama-swap, whose models *ready* are so."""
+        fresh, missed = llama_swap.new(listed, self._last) if self._has_begun else ((), 0)
+        for one in fresh:
+            self._add(one)
+        self._budgets.take(fresh, ready)
+        self._missed += missed
         self._last, self._has_begun = listed[-1] if listed else None, True
+
+    def lose_sight(self) -> None:
+        """Llama-swap is not known: that ends nothing, and begins nothing."""
+        self._budgets.lose_sight()
 
     def _add(self, one: Request) -> None:
         model = self.name(one.model)
@@ -139,6 +145,11 @@ class Served:
         loads = {(model, reason): 0 for model in self._models for reason in llama_swap.LOAD_FAILURES}
         for labels, count in sorted((loads | self._failed_loads).items()):
             families.add("corral_failed_loads", labels, count)
+        for budget, count, slow in self._budgets.counted():
+            of = (budget.card, budget.model, budget.consumer)
+            families.add("corral_latency_budget_seconds", of, budget.seconds)
+            families.add("corral_latency_budget_requests", of, count)
+            families.add("corral_latency_budget_slow_requests", of, slow)
         for (model, name), count in sorted(self._tokens.items()):
             families.add(name, (model,), count)
         for name, histograms in (
@@ -157,6 +168,7 @@ class Exporter(Collector):
         models: ids of the lock.
         accounts: reads the cards.
         find_llama_swap: the llama-swap that runs now, None: none does; without it, this exporter reads none.
+        budgets: the latency budgets of the lock.
         probes: the last results of the deep probe, by model.
         store: gives the metrics of the model store as text; none where another exporter serves them.
     """
@@ -168,12 +180,13 @@ class Exporter(Collector):
         models: Collection[str],
         accounts: Callable[[], tuple[CardAccount, ...]],
         find_llama_swap: Callable[[], LlamaSwap | None] | None,
+        budgets: Iterable[Budget] = (),
         probes: Callable[[], Mapping[str, Result]] = dict,
         store: Callable[[], str] = str,
     ) -> None:
         self._seal, self._accounts, self._find = seal, accounts, find_llama_swap
         self._probes, self._store = probes, store
-        self._served = Served(models)
+        self._served = Served(models, budgets)
         self._lock = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
@@ -199,8 +212,11 @@ class Exporter(Collector):
                 residents, listed = client.residents(), client.requests()
         except LlamaSwapUnknown:
             client = None
-        if client:  # what is not known ends nothing, and begins nothing
-            self._served.take(listed)
+        ready = {one.model for one in residents if one.state == "ready"}
+        if client:
+            self._served.take(listed, ready)
+        else:
+            self._served.lose_sight()
         families.add("corral_llama_swap_up", (), 1 if client else 0)
         self._served.write(families)
         if client:
@@ -208,7 +224,6 @@ class Exporter(Collector):
                 read = list(pool.map(partial(_figures, client), residents))
             for one, figures in zip(residents, read, strict=True):
                 _write_resident(self._served.name(one.model), one.state, figures, families)
-            ready = {one.model for one in residents if one.state == "ready"}
             for model, result in sorted(self._probes().items()):
                 if model in ready:  # the last round may be older than its end
                     _write_probe(self._served.name(model), result, families)

@@ -28,10 +28,21 @@ SCRAPES = 200
 TTL_S = 4
 
 
+SMALL = "prompt_tokens: 1000, answer_tokens: 100"
+BUDGETS = f"""
+latency:
+- {{consumer: quick, {SMALL}, p95_seconds: 300}}
+- {{consumer: slow, {SMALL}, p95_seconds: 0.000001}}
+- {{consumer: tiny, prompt_tokens: 1, answer_tokens: 100, p95_seconds: 300}}
+- {{consumer: warm, {SMALL}, p95_seconds: 300, cold: excluded}}
+"""
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """A stack whose tiny-text is unloaded after TTL_S seconds without a request."""
-    with demo_stack(tmp_path_factory.mktemp("exporter"), ttl={"tiny-text": TTL_S}) as present:
+    """A stack whose tiny-text is unloaded after TTL_S seconds without a request; tiny-vision has latency budgets."""
+    more = {"tiny-text": f"ttl: {TTL_S}\n", "tiny-vision": BUDGETS}
+    with demo_stack(tmp_path_factory.mktemp("exporter"), more=more) as present:
         yield present
 
 
@@ -123,6 +134,33 @@ def test_the_store_has_every_model_of_the_lock(running, exporter):
             found[name, model, "local"] for name in ("corral_store_model_cached_bytes", "corral_store_model_bytes")
         )
         assert 0 < cached <= size
+
+
+def test_a_request_counts_for_the_budgets_that_it_fits_and_where_it_is_cold_for_those_that_allow_it(running, exporter):
+    present = stack.running(paths.state_dir())
+    name, model = "corral_latency_budget_requests_total", "tiny-vision"
+
+    def counts(found):
+        return {one: found[name, "laptop", one, model] for one in ("quick", "slow", "tiny", "warm")}
+
+    present.client().unload(model)
+    assert set(counts(scrape_with_llama_swap(exporter)).values()) == {0}
+    chat(present.endpoint, "red", "Hello.", model=model)  # which loads it
+    found = wait_for(lambda: counts(one := scrape(exporter))["quick"] and one, what="the request in llama-swap's list")
+    assert counts(found) == {"quick": 1, "slow": 1, "tiny": 0, "warm": 0}
+    slow = {one: found["corral_latency_budget_slow_requests_total", "laptop", one, model] for one in ("quick", "slow")}
+    assert slow == {"quick": 0, "slow": 1}
+
+
+def test_a_warm_request_counts_for_a_budget_without_cold_ones(running, exporter):
+    present = stack.running(paths.state_dir())
+    warm = ("corral_latency_budget_requests_total", "laptop", "warm", "tiny-vision")
+
+    def is_counted():
+        chat(present.endpoint, "red", "Hello.", model="tiny-vision")
+        return scrape(exporter)[warm]
+
+    wait_for(is_counted, what="a request that is known to be warm")
 
 
 def test_the_timeline_has_a_load_that_the_exporter_recorded(running, exporter, capsys):

@@ -20,17 +20,17 @@ DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
 
 @contextmanager
-def demo_stack(folder: Path, *, ttl: Mapping[str, int] | None = None) -> Iterator[tuple[Path, Path]]:
+def demo_stack(folder: Path, *, more: Mapping[str, str] | None = None) -> Iterator[tuple[Path, Path]]:
     """Lock a copy of the demo's catalog in *folder* and start its stack: the catalog, and the state folder.
 
-    *ttl* replaces that of some models, in seconds.
+    *more* is added to the files of some models.
     """
     catalog, state = folder / "catalog", folder / "state"
     for name in ("models", "cards"):
         shutil.copytree(DEMO / name, catalog / name)
-    for model, seconds in (ttl or {}).items():
+    for model, text in (more or {}).items():
         with (catalog / "models" / f"{model}.yaml").open("a", encoding="utf-8") as intent:
-            intent.write(f"ttl: {seconds}\n")
+            intent.write(text)
     with tiny_hub(folder / "hub") as hub, pytest.MonkeyPatch.context() as settings:
         settings.setenv("HF_ENDPOINT", hub.endpoint)
         settings.setenv("CORRAL_STATE", str(state))

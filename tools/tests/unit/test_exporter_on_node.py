@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -58,6 +59,15 @@ CONFIG = {
                     "seat_bytes": 7030 * MIB,
                     "predicted_bytes": 7030 * MIB,
                     "measured_bytes": None,
+                    "latency": [
+                        {
+                            "consumer": "desk",
+                            "prompt_tokens": 800,
+                            "answer_tokens": 120,
+                            "p95_seconds": 4.5,
+                            "cold": "excluded",
+                        }
+                    ],
                 }
             },
         }
@@ -124,6 +134,7 @@ def test_it_runs_on_a_bare_python_and_tells_programs_and_prometheus_the_same(sta
     assert found["corral_held_bytes", "t4", "python3", "process"] == 10726 * MIB
     assert found["corral_card_used_bytes", "t4"] == card["driver"]["used"] == 13150 * MIB
     assert found["corral_llama_swap_up",] == 0  # without a key none is read
+    assert found["corral_latency_budget_seconds", "t4", "desk", "chat"] == 4.5
 
 
 def test_what_it_recorded_is_served_and_survives_a_kill(started, tmp_path):
@@ -237,6 +248,13 @@ def test_a_crowd_is_turned_away(started, tmp_path):
     assert get(address, "/metrics")[0] == 200
 
 
+def cards_with_budget(**changes):
+    """The cards of CONFIG, with *changes* of the one latency budget."""
+    cards = copy.deepcopy(CONFIG["cards"])
+    cards["t4"]["models"]["chat"]["latency"][0] |= changes
+    return {"cards": cards}
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -252,6 +270,12 @@ def test_a_crowd_is_turned_away(started, tmp_path):
         ({"driver_pid_namespace": -1}, "-1"),
         ({"driver_pid_namespace": True}, "True"),
         ({"cards": []}, "AttributeError"),
+        (cards_with_budget(cold="no"), "cold 'no'"),
+        (cards_with_budget(p95_seconds=0), "0 is no time of more than 0 seconds"),
+        (cards_with_budget(p95_seconds=float("nan")), "nan is no time"),
+        (cards_with_budget(p95_seconds="4.5"), "'4.5' is no time"),
+        (cards_with_budget(answer_tokens=1.5), "1.5 is no whole number"),
+        (cards_with_budget(p99_seconds=1), "'p99_seconds'"),
     ],
 )
 def test_a_configuration_that_breaks_a_rule_is_refused(tmp_path, changed, reason):

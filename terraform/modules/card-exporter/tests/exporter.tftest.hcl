@@ -22,7 +22,9 @@ variables {
   }
   models = {
     chat = {
-      intent    = { card = "t4", group = "main" }
+      intent = { card = "t4", group = "main", latency = [
+        { consumer = "desk", prompt_tokens = 800, answer_tokens = 120, p95_seconds = 4.5, requests_at_once = 2, cold = "excluded" }
+      ] }
       predicted = { gpu_bytes = 7000000000 }
       measured  = { gpu_bytes = 6996000000 }
     }
@@ -88,7 +90,10 @@ run "it_is_given_the_promises_of_cards_with_a_node" {
           immich-ml = { budget_bytes = 2202009600, namespace = "immich", selector = "app=immich-machine-learning", expects = { MACHINE_LEARNING_MODEL_TTL = ">0" } }
           desktop   = { budget_bytes = 104857600, namespace = null, selector = null, expects = {} }
         }
-        models = { chat = { group = "main", seat_bytes = 7371489280, predicted_bytes = 7000000000, measured_bytes = 6996000000 } }
+        models = { chat = {
+          group   = "main", seat_bytes = 7371489280, predicted_bytes = 7000000000, measured_bytes = 6996000000,
+          latency = [{ consumer = "desk", prompt_tokens = 800, answer_tokens = 120, p95_seconds = 4.5, cold = "excluded" }]
+        } }
       }
     }
     error_message = "The promises must be those of the lock, in bytes."
@@ -97,6 +102,19 @@ run "it_is_given_the_promises_of_cards_with_a_node" {
   assert {
     condition     = kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].affinity[0].node_affinity[0].required_during_scheduling_ignored_during_execution[0].node_selector_term[0].match_expressions[0].values == toset(["k8s-node1"])
     error_message = "One pod must run on the node of each card, and none elsewhere."
+  }
+}
+
+run "a_lock_from_before_latency_budgets_has_none" {
+  command = plan
+
+  variables {
+    models = { chat = { intent = { card = "t4", group = "main" }, predicted = { gpu_bytes = 7000000000 } } }
+  }
+
+  assert {
+    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).cards.t4.models.chat.latency == []
+    error_message = "It must be read as before."
   }
 }
 
