@@ -45,6 +45,10 @@ _PROMISED = f"max by (card, holder) ({_of_card('corral_promised_bytes')})"
 _FREE = f"max by (card) ({_of_card('corral_card_free_bytes')})"
 _CACHED = f"max by (model) ({_of_store('corral_store_model_cached_bytes')})"
 _SIZE = f"max by (model) ({_of_store('corral_store_model_bytes')})"
+_SLOW, _ASKED = (
+    f"sum by (model, consumer) (increase({_of_model(f'corral_latency_budget_{name}_total')}[1h]))"
+    for name in ("slow_requests", "requests")
+)
 _ANSWER, _PROMPT = "corral_request_duration_seconds", "corral_prompt_seconds"
 
 # Each dashboard: its title, its variable with a metric that has its values, and its panels: title, unit, query, legend.
@@ -87,6 +91,12 @@ DASHBOARDS = {
                 "short",
                 f"max by (model, state) ({_of_model('corral_engine_requests')})",
                 "{{model}} {{state}}",
+            ),
+            (
+                "Burn rate of latency budgets in the last hour: 1 is what they allow, 20 is all requests",
+                "short",
+                f"{_SLOW} / {_ASKED} / 0.05",
+                "{{model}} {{consumer}}",
             ),
             ("Time of the last probe", "s", f"max by (model) ({_of_model('corral_probe_seconds')})", "{{model}}"),
         ),

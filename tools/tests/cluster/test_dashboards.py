@@ -19,6 +19,7 @@ from corral.agent.store_state import ModelState, StoreState
 from corral.drill.alert_rules import render_rules
 from corral.drill.monitoring import installed, monitoring
 from corral.exporter import account
+from corral.exporter.budgets import Budget
 from corral.exporter.llama_swap import Request, Resident
 from corral.exporter.metrics import Exporter
 from corral.exporter.probes import Result
@@ -50,7 +51,7 @@ class LlamaSwap:
     def requests(self):
         for status, failure in ((200, ""), (429, ""), (500, "process-ended")):
             number = next(self._numbers)
-            self._listed.append(Request(number, "chat", status, 0.7, 0.3, 12, 8, failure, str(number)))
+            self._listed.append(Request(number, "chat", status, 0.7, 0.3, 12, 8, failure, str(number), 0))
         return tuple(self._listed[-900:])
 
 
@@ -64,6 +65,7 @@ def prometheus(tmp_path_factory):
         models=["chat"],
         accounts=lambda: account.of(PROMISES, grown),
         find_llama_swap=lambda: client,
+        budgets=[Budget("t4", "chat", "desk", prompt_tokens=20, answer_tokens=20, seconds=0.5, cold="allowed")],
         probes=lambda: {"chat": Result(0.2, time.time())},
         store=lambda: store_metrics.text("llama-cpp", STORE),
     )
