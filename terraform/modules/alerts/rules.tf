@@ -193,6 +193,7 @@ locals {
       }
     }],
     local._store_rules,
+    local._latency_rules,
   )
 
   rules = { groups = [{ name = "corral-card", interval = local._interval, rules = local._rules }] }
@@ -228,6 +229,16 @@ locals {
       source_matchers = ["alertname=\"CorralStoreSilent\""]
       target_matchers = ["alertname=~\"CorralStoreFilling|CorralModelNotInStore|CorralPageCacheCold\""]
       equal           = ["store"]
+    },
+    {
+      source_matchers = ["alertname=~\"CorralQueueFull|CorralEngineHung|CorralNoRoomForModel\""]
+      target_matchers = ["alertname=\"CorralLatencyBudgetBurnt\""]
+      equal           = ["card", "model"]
+    },
+    {
+      source_matchers = ["alertname=\"CorralThrash\""]
+      target_matchers = ["alertname=\"CorralLatencyBudgetBurnt\""]
+      equal           = ["card"]
     },
   ]
 

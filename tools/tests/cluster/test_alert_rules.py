@@ -5,6 +5,7 @@ The series are what the exporter serves for accounts that are computed as always
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -119,7 +120,7 @@ def promtool(folder, document):
 
 def _document(rules, timeline, expected, more):
     pack = {rule["alert"]: rule for rule in yaml.safe_load(rules.read_text())["groups"][0]["rules"]}
-    assert len(pack) == 15
+    assert len(pack) == 16
     return {
         "rule_files": [str(rules)],
         "evaluation_interval": f"{TICK_S}s",
@@ -444,7 +445,72 @@ def test_an_hour_with_a_hundred_swaps_is_no_alert(alerts, seed):
         if generator.random() < 0.4:  # a load of 6 s, and a reading every 15 s
             states["vision" if at % 2 else "chat"][at] = "1"
     loads = [starting(name, " ".join(values)) for name, values in states.items()]
-    alerts(timeline, none_at(range(0, 3600, TICK_S)), UP, *loads)
+    asked = [generator.randrange(4) for _ in range(240)]
+    slow = [sum(generator.random() < 0.05 for _ in range(count)) for count in asked]
+    alerts(timeline, none_at(range(0, 3600, TICK_S)), UP, *loads, *budget(asked, slow))
+
+
+DESK = {"card": "t4", "model": "chat", "consumer": "desk"}
+
+
+def budget(asked, slow, *, ticks=0, **labels):
+    """The series of a latency budget: at each tick so many requests more, and slow ones; then none until *ticks*."""
+    text = ",".join(f'{key}="{value}"' for key, value in (DESK | labels).items())
+    return tuple(
+        {
+            "series": f"corral_latency_budget_{name}_total{{{text}}}",
+            "values": " ".join(map(str, itertools.accumulate((0, *counts, *[0] * (ticks - len(counts)))))),
+        }
+        for name, counts in (("requests", asked), ("slow_requests", slow))
+    )
+
+
+def burnt(share):
+    return {"CorralLatencyBudgetBurnt": [(DESK, share)]}
+
+
+def test_a_budget_is_burnt_when_most_requests_of_an_hour_are_slow_until_they_are_not_any_more(alerts):
+    """After three hours in time: slow for 32 minutes, which are half of the last five until 2:30 after their end."""
+    series = budget([1] * 920, [0] * 720 + [1] * 130, ticks=920)
+    first, last = burnt("50.42%"), burnt("54.17%")
+    steps = {720: {}, 840: {}, 841: first, 859: last, 899: last, 900: {}, 920: {}}
+    alerts([reading()] * 920, {at * TICK_S: one for at, one in steps.items()}, of_store("up", "1x920"), *series)
+
+
+def test_a_budget_is_burnt_when_a_quarter_of_six_hours_is_slow(alerts):
+    slow = [0, 0, 0, 1] * 200
+    more = budget([1] * 800, slow), budget([1] * 800, [0, 0, 0, 0, 0, 1] * 134, consumer="other")
+    up = of_store("up", "1x900")
+    alerts([reading()] * 800, {420: {}, 480: burnt("25%"), 11400: burnt("25%")}, up, *more[0], *more[1])
+
+
+@pytest.mark.parametrize(
+    ("asked", "slow"),
+    [
+        ([1, 1, 1], [1, 0, 0]),
+        ([1] * 9, [1] * 9),
+        ([1] * 220, [0, 0, 0, 0, 1] * 44),
+        ([0] * 240, [0] * 240),
+    ],
+    ids=["one-of-three", "nine", "a-fifth", "none"],
+)
+def test_few_requests_or_few_slow_ones_burn_no_budget(alerts, asked, slow):
+    alerts([reading()] * 240, none_at(range(0, 3600, 60)), *budget(asked, slow, ticks=240))
+
+
+def test_a_budget_of_another_card_is_no_alert_of_this_one(alerts):
+    more = budget([1] * 200, [1] * 200, card="a10")
+    alerts([reading()] * 200, none_at(range(0, 3000, 60)), *more)
+
+
+def test_requests_before_and_after_a_restart_of_the_exporter_are_counted_together(alerts):
+    """Six before it, and four after it: its pod has another address then."""
+    before, after = budget([1] * 6, [1] * 6, instance="a"), budget([1] * 4, [1] * 4, ticks=28, instance="b")
+    for one in before:
+        one["values"] += " stale"
+    for one in after:
+        one["values"] = f"_x7 {one['values']}"
+    alerts([reading()] * 36, {150: {}, 165: burnt("100%")}, *before, *after)
 
 
 MISSING, SILENT_DRIVER, UNKNOWN = "CorralExporterMissing", "CorralDriverSilent", "CorralHolderUnknown"
@@ -455,6 +521,7 @@ TARGETS = {
     "unknown": {"alertname": UNKNOWN, "kind": "tenant", "holder": "frigate"},
     "loads": {"alertname": "CorralLoadsFail", "model": "vision", "reason": "timeout"},
     "hung": {"alertname": "CorralEngineHung", "model": "chat"},
+    "latency": {"alertname": "CorralLatencyBudgetBurnt", "model": "embed", "consumer": "desk"},
     "foreign": {"alertname": "NodeDown"},
 }
 ABOUT_STORES = {
@@ -464,8 +531,16 @@ ABOUT_STORES = {
 ALSO = {"exporter": {"driver": {"alertname": SILENT_DRIVER}}, "store": ABOUT_STORES}
 INHIBITED = {
     "nothing": ({"alertname": "NodeDown"}, set()),
-    "exporter": ({"alertname": MISSING}, {"over", "expectation", "room", "unknown", "loads", "hung", "driver"}),
+    "exporter": (
+        {"alertname": MISSING},
+        {"over", "expectation", "room", "unknown", "loads", "hung", "driver", "latency"},
+    ),
     "room": ({"alertname": "CorralNoRoomForModel", "model": "vision", "culprit": "frigate"}, {"loads"}),
+    "lacking": ({"alertname": "CorralNoRoomForModel", "model": "embed", "culprit": "frigate"}, {"latency"}),
+    "queue": ({"alertname": "CorralQueueFull", "model": "embed"}, {"latency"}),
+    "engine": ({"alertname": "CorralEngineHung", "model": "embed"}, {"latency"}),
+    "another": ({"alertname": "CorralQueueFull", "model": "vision"}, set()),
+    "thrash": ({"alertname": "CorralThrash"}, {"latency"}),
     "driver": ({"alertname": SILENT_DRIVER}, {"over", "room", "unknown"}),
     "store": ({"alertname": "CorralStoreSilent", "store": "llama-cpp"}, {"filling"}),
     "tenant": ({"alertname": UNKNOWN, "kind": "tenant", "holder": "immich-ml"}, {"over", "expectation"}),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
+from urllib.parse import urlencode
 
 import pytest
 
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from tests.support.cluster import watched
-from tests.support.cluster.alerting import active, notified, receiving, signal_engine
+from tests.support.cluster.alerting import active, notified, receiving, signal_engine, status_of_a_request
 from tests.support.cluster.follower import Follower
 from tests.support.cluster.pods import eventually
 from tests.support.cluster.watched import MODEL, NAMESPACE
-from tests.support.engine_process import post, question
+from tests.support.engine_process import get, post, question
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -83,6 +86,44 @@ def test_requests_that_are_refused_are_an_alert_whose_runbook_names_the_limit(la
     thrash.does("Verify")
     thrash.assert_all_is_done()
     watched.mount_driver(lab)  # which the applies of both have taken away
+
+
+def with_budget(lab, seconds):
+    """Give the model a latency budget of *seconds*."""
+    file = lab.catalog / "models" / f"{MODEL}.yaml"
+    budget = {"consumer": "desk", "prompt_tokens": 500, "answer_tokens": 100, "p95_seconds": seconds}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"latency": [budget]}))
+
+
+def answer_counted(lab, receiver, count):
+    """Let the model answer *count* requests after a reading of the applied exporter, which counts from then on."""
+    watched.mount_driver(lab)  # which an apply takes away
+    watched.wait_for_exporter(lab)
+    query = urlencode({"query": f"timestamp(corral_latency_budget_seconds) > {time.time()}"})
+    eventually(
+        lambda: json.loads(get(f"{receiver.prometheus}/api/v1/query?{query}")[1])["data"]["result"], bool, limit_s=120
+    )
+    assert [status_of_a_request(lab) for _ in range(count)] == [200] * count
+
+
+def test_a_budget_that_is_burnt_is_an_alert_until_its_runbook_has_another_agreed(lab, receiver):
+    with_budget(lab, 0.0001)
+    lab.lock()
+    lab.corral("apply", "--yes")
+    before = len(receiver.all)
+    answer_counted(lab, receiver, 12)
+    notified(receiver, "CorralLatencyBudgetBurnt", model=MODEL, consumer="desk", after=before)
+    operator = Follower(lab, "latency-budget")
+
+    printed = operator.does("Diagnosis")
+    assert any('"status": 200' in text or '"status":200' in text for text in printed.values())
+    with_budget(lab, 300)
+    operator.does("Mitigation")
+    answer_counted(lab, receiver, 15)
+
+    notified(receiver, "CorralLatencyBudgetBurnt", "resolved", model=MODEL, after=before, limit_s=240)
+    operator.does("Verify")
+    operator.assert_all_is_done()
 
 
 def test_an_exporter_without_a_valid_key_is_an_alert_until_the_runbook_has_made_one(lab, receiver):
