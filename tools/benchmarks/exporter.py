@@ -115,6 +115,7 @@ def prepare(folder: Path, pods: int) -> tuple[str, ...]:
     config = {
         "version": 1,
         "listen": {"host": "127.0.0.1", "port": 0},
+        "operator_keys": "/nowhere/keys.json",
         "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
         "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/nowhere/key"},
         "records": str(folder / "records"),

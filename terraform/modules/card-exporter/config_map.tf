@@ -8,6 +8,7 @@ locals {
   config = {
     version              = 1
     listen               = { host = "0.0.0.0", port = local.port }
+    operator_keys        = "${local._keys}/keys.json" # both files: tools/corral/cluster/exporters.py
     engines              = var.engines
     door                 = merge(var.door, { key_file = "${local._keys}/key" })
     records              = local._records

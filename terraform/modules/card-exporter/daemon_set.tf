@@ -229,7 +229,7 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
           }
         }
 
-        volume { # `corral apply` writes it, so that no key is in Terraform's state; without it the cards are read all the same
+        volume { # `corral apply` writes it, so that no key is in Terraform's state; without it the metrics are there all the same
           name = "keys"
 
           secret {

@@ -9,7 +9,9 @@ A sample every 15 s is recorded, 64 MiB at most, which is more than seven days: 
 
 The page at / shows the account of the cards live, the last hour of each holder, models and failed requests.
 
-It listens on this machine alone, unless --listen names another address: there is no key in front of it.
+It listens on this machine alone, unless --listen names another address.  Page, account and records then need the
+operator's key, which is made; so they do on this machine where the local stack has keys when the exporter starts.  A
+browser sends it as the password of any user name.  Prometheus needs none.
 
 examples:
   corral exporter --once                print the metrics of this moment
@@ -21,11 +23,12 @@ from __future__ import annotations
 
 import argparse
 import errno
+import ipaddress
 import re
 import time
 from pathlib import Path
 
-from corral import output, paths
+from corral import keys, output, paths
 from corral.agent import store_metrics, store_state
 from corral.agent.lock_file import read_lock
 from corral.agent.store import Store
@@ -36,10 +39,13 @@ from corral.engine import stack
 from corral.errors import CannotRun, ExitCode
 from corral.exporter import replay
 from corral.exporter.account import CardAccount
+from corral.exporter.keys import OperatorKeys
 from corral.exporter.llama_swap import LlamaSwap
+from corral.keys import LocalKeys
 from corral.lock import lock as locks
 
 PORT = 9460
+_PRINT_KEY = 'cat "${CORRAL_STATE:-.corral}/keys/operator.key"'  # without a path: it is in answers without a key
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +105,10 @@ def run(args: argparse.Namespace) -> int:
         alertmanager=Alertmanager(args.alertmanager) if args.alertmanager else None,
     )
     root = f"http://{args.listen}:{args.port}"
+    operator_keys = _operator_keys(args.listen, LocalKeys(state))
     address = f"{root}/metrics for Prometheus, {root}/ for a browser   Stop it: Ctrl-C"
+    if operator_keys:
+        address += f"\nIts page needs the operator's key: {_PRINT_KEY}"
     try:
         serve_until_signal(
             (args.listen, args.port),
@@ -108,6 +117,7 @@ def run(args: argparse.Namespace) -> int:
             lambda _port: output.info(address),
             beside=(probes.running(), recorder.running(), watch.running()),
             recorder=recorder,
+            keys=operator_keys,
         )
     except OSError as error:
         message = f"{args.listen}:{args.port} cannot be listened on: {error.strerror or error}."
@@ -119,6 +129,26 @@ def run(args: argparse.Namespace) -> int:
         )
         raise CannotRun(message, next_step=step) from None
     return ExitCode.OK
+
+
+def _operator_keys(listen: str, store: LocalKeys) -> OperatorKeys | None:
+    """Whose key the page at *listen* needs; None: only this machine reaches it, and the stack has no keys.
+
+    Raises:
+        Refused: the keys cannot be read, or not be made.
+        CannotRun: another command changes them all the time.
+    """
+    if _is_loopback(listen) and not store.read().of:
+        return None
+    keys.ensure_operator(store)
+    return OperatorKeys(store.file, _PRINT_KEY)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def _url(text: str) -> str:

@@ -9,6 +9,7 @@ The configuration is one JSON file.  Every key is required, and no other key is 
     {
       "version": 1,
       "listen": {"host": "0.0.0.0", "port": 9460},
+      "operator_keys": "/opt/corral/keys/keys.json",     whose key the page, the account and the records need
       "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
       "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/opt/corral/keys/key"},
       "records": "/var/lib/corral/records",              of the recorder
@@ -30,4 +31,7 @@ The configuration is one JSON file.  Every key is required, and no other key is 
 
 ``door`` is the front door of the pods of ``engines``: its port, the Host that it serves, and the file with the key of
 the monitor, which is read at each scrape.  Without a key, or a pod, llama-swap is not read.
+
+``operator_keys`` is a document of `corral keys` with the hashes of the operator's keys, which is read at each request:
+without it the page is closed.
 """

@@ -21,6 +21,7 @@ from .attribution import OnNode
 from .config import Config, read_config
 from .errors import Misconfigured
 from .holders import Reading
+from .keys import OperatorKeys
 from .llama_swap import LlamaSwap
 from .metrics import Exporter
 from .pods import ApiServer, Pod, PodNames
@@ -68,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             lambda port: print(f"exporter: listening on port {port}", flush=True),  # noqa: T201
             beside=(probes.running(), recorder.running()),
             recorder=recorder,
+            keys=OperatorKeys(config.operator_keys, _print_key(config)),
         )
     except OSError as error:
         print(f"exporter: It cannot listen: {error}.", file=sys.stderr)  # noqa: T201
@@ -141,6 +143,12 @@ class NodeCards:
         tenants = {name: one for card in self._config.tenants.values() for name, one in card.items()}
         pods = self._names.by_uid()
         return OnNode(pods, tenants, self._config.engines, self._config.models, self._names.problem)
+
+
+def _print_key(config: Config) -> str:
+    """The command that prints the operator's key, for who may read the Secret; ``corral.cluster.keys`` writes that."""
+    words = f"kubectl -n {config.engines.namespace} get secret corral-keys -o jsonpath='{{.data.operator}}'"
+    return f"{words} | base64 -d"
 
 
 def _breaks(expected: Mapping[str, str], pods: Sequence[Pod]) -> tuple[str, ...]:

@@ -17,7 +17,10 @@ from .errors import Misconfigured
 from .pods import Selector
 
 _T = TypeVar("_T")
-_KEYS = {"version", "listen", "engines", "door", "records", "alertmanager", "driver_pid_namespace", "seal", "cards"}
+_KEYS = {
+    *("version", "listen", "operator_keys", "engines", "door", "records", "alertmanager", "driver_pid_namespace"),
+    *("seal", "cards"),
+}
 _MODEL = {"group", "seat_bytes", "predicted_bytes", "measured_bytes", "latency"}
 _BUDGET = {"consumer", "prompt_tokens", "answer_tokens", "p95_seconds", "cold"}
 
@@ -38,6 +41,7 @@ class Config:
     Attributes:
         host: the address that it listens on.
         port: the same; 0: any.
+        operator_keys: the file with the hashes of the operator's keys.
         engines: the pods of llama-swap.
         door: of each of them.
         records: the folder of the recorder.
@@ -52,6 +56,7 @@ class Config:
 
     host: str
     port: int
+    operator_keys: Path
     engines: Selector
     door: Door
     records: Path
@@ -94,6 +99,7 @@ def _config(read: Mapping[str, Any]) -> Config:
     return Config(
         str(read["listen"]["host"]),
         _count(read["listen"]["port"]),
+        Path(_text(read["operator_keys"])),
         Selector.parse(str(read["engines"]["namespace"]), str(read["engines"]["selector"])),
         Door(_count(read["door"]["port"]), str(read["door"]["host"]), Path(str(read["door"]["key_file"]))),
         Path(str(read["records"])),
@@ -169,6 +175,12 @@ def _seconds(value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not (0 < value < math.inf):
         raise ValueError(f"{value!r} is no time of more than 0 seconds")
     return float(value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is no text")
+    return value
 
 
 def _url(value: object) -> str:

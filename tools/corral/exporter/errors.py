@@ -40,5 +40,9 @@ class PodsUnknown(Exception):
     """Which pods the node has is unknown; the message is a sentence."""
 
 
+class KeysUnknown(Exception):
+    """Which keys are the operator's is unknown; the message is a sentence."""
+
+
 class Misconfigured(Exception):
     """The exporter cannot start with its configuration; the message names the rule."""

@@ -1,9 +1,9 @@
-"""Serves metrics, and the account of the cards as JSON, over HTTP, without a password: no answer has a secret.
+"""Serves metrics, and the account of the cards as JSON, over HTTP; where there are keys, the first three need one.
 
 /             a page for people, which reads the next two
 /card.json    for `corral card`
 /records      for `corral timeline`: what the recorder has from ?since=SECONDS (since 1970) on, as JSON lines
-/metrics      for Prometheus
+/metrics      for Prometheus, which sends no key: no figure of it is a secret
 /health       200 while it runs, whatever the driver does
 """
 
@@ -29,12 +29,15 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from .errors import KeysUnknown
+from .keys import OperatorKeys
 from .recorder import Recorder
 
 PAGE = Path(__file__).with_name("page.html")
 _PATHS = b"There is /, /card.json, /records, /metrics and /health.\n"
 _HOSTS = b"This host is not served. Name the exporter by its address, or by localhost, e.g. http://127.0.0.1:9460/.\n"
 _HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
+_CHALLENGE = {"WWW-Authenticate": 'Basic realm="corral", charset="UTF-8"'}  # https://www.rfc-editor.org/rfc/rfc7617
 _AT_ONCE, _READERS = 8, 2
 _PIECE = 64 << 10
 _ENDS = (signal.SIGINT, signal.SIGTERM)
@@ -53,13 +56,19 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 32
 
     def __init__(
-        self, address: tuple[str, int], exporter: Collector, cards: Callable[[], Any], recorder: Recorder | None
+        self,
+        address: tuple[str, int],
+        exporter: Collector,
+        cards: Callable[[], Any],
+        recorder: Recorder | None,
+        keys: OperatorKeys | None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(exporter)
         self.page = _page()
         self.cards = cards
         self.recorder = recorder
+        self.keys = keys
         self.hosts = {"localhost", address[0]}
         self.free = threading.BoundedSemaphore(_AT_ONCE)
         self.readers = threading.BoundedSemaphore(_READERS)
@@ -86,6 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", _PATHS)
         elif not self._is_meant():
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", _HOSTS)
+        elif refusal := self._refusal():
+            self._answer(*refusal)
         elif path == "/":
             page, policy = self.server.page
             self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page, {"Content-Security-Policy": policy})
@@ -118,6 +129,23 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             return False
         return True
+
+    def _refusal(self) -> tuple[HTTPStatus, str, bytes, Mapping[str, str]] | None:
+        """The answer to a request without the operator's key; None: it has one, or none is needed."""
+        keys = self.server.keys
+        try:
+            if keys is None or keys.accepts(self.headers.get_all("Authorization", [])):
+                return None
+        except KeysUnknown as error:
+            sentence = (
+                f"{error} `corral keys list` has those there are; in a cluster `corral apply` brings them here.\n"
+            )
+            return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", sentence.encode(), {}
+        sentence = (
+            "The operator's key is required: as the password, with any user name, or as Authorization: Bearer KEY. "
+            f"This prints it: {keys.command}\n"
+        )
+        return HTTPStatus.UNAUTHORIZED, "text/plain", sentence.encode(), _CHALLENGE
 
     def _metrics(self) -> tuple[str, bytes]:
         encoder, kind = choose_encoder(self.headers.get("Accept", ""))
@@ -168,16 +196,21 @@ def _page() -> tuple[bytes, str]:
 
 @contextmanager
 def serving(
-    address: tuple[str, int], exporter: Collector, cards: Callable[[], Any], recorder: Recorder | None = None
+    address: tuple[str, int],
+    exporter: Collector,
+    cards: Callable[[], Any],
+    recorder: Recorder | None = None,
+    keys: OperatorKeys | None = None,
 ) -> Iterator[Server]:
     """A server at *address* (port 0: any), while the block lasts.
 
-    *cards* gives what /card.json shows, and *recorder* has what /records does; None: nothing is recorded.
+    *cards* gives what /card.json shows, and *recorder* has what /records does; None: nothing is recorded.  Both, and
+    the page, need one of *keys*; None: all that reach *address* may read them.
 
     Raises:
         OSError: it cannot listen there.
     """
-    server = Server(address, exporter, cards, recorder)
+    server = Server(address, exporter, cards, recorder, keys)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -195,6 +228,7 @@ def serve_until_signal(
     announce: Callable[[int], None],
     beside: Sequence[AbstractContextManager[None]],
     recorder: Recorder | None = None,
+    keys: OperatorKeys | None = None,
 ) -> None:
     """Serve as ``serving`` does, call *announce* with the port, and return at SIGINT or SIGTERM.  Main thread only.
 
@@ -207,7 +241,7 @@ def serve_until_signal(
     # just before it sleeps in a lock does not wake it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
-        with serving(address, exporter, cards, recorder) as server, ExitStack() as entered:
+        with serving(address, exporter, cards, recorder, keys) as server, ExitStack() as entered:
             for one in beside:
                 entered.enter_context(one)
             announce(server.server_port)

@@ -12,8 +12,11 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.registry import Collector
 
+from corral import keys
 from corral.exporter import account
+from corral.exporter.keys import OperatorKeys
 from corral.exporter.server import serving
+from corral.keys import OPERATOR, LocalKeys
 from tests.support.browser import browser
 from tests.support.recorded import PROMISES, SILENT, Scene, reading, request
 
@@ -47,13 +50,13 @@ def incident(scene):
 
 
 @asynccontextmanager
-async def shown(scene, folder, **options):
+async def shown(scene, folder, *, operator_keys=None, **options):
     """The page of an exporter that has recorded *scene*, and its server."""
 
     def cards():
         return {"at": time.time(), "cards": [one.as_json() for one in account.of(PROMISES, scene.reading)]}
 
-    with serving(("127.0.0.1", 0), NoMetrics(), cards, scene.recorder) as server:
+    with serving(("127.0.0.1", 0), NoMetrics(), cards, scene.recorder, operator_keys) as server:
         async with browser(folder / "browser") as page:
             await page.open(f"http://127.0.0.1:{server.server_port}/", **options)
             await page.wait_for(SHOWN)
@@ -105,6 +108,28 @@ def test_it_follows_the_exporter_and_states_when_that_is_gone(scene, tmp_path):
         return await text(page)
 
     assert "10,726" in in_page(scene, tmp_path, act)
+
+
+def test_who_types_the_operators_key_once_has_the_page_that_follows_the_exporter(scene, tmp_path):
+    incident(scene)
+    store = LocalKeys(tmp_path / "state")
+    key = keys.ensure_operator(store)
+
+    async def act(page, _server):
+        scene.reading = reading(**CALM | {"frigate": 123})
+        await page.wait_for("document.body.innerText.includes('123')")
+        asked = len(page.of("Fetch.authRequired"))
+        keys.rotate(store, OPERATOR)
+        keys.revoke(store, OPERATOR, only_old=True)
+        scene.reading = reading(**CALM | {"frigate": 456})
+        await page.wait_for("document.getElementById('status').textContent.includes('(HTTP 401)')")
+        return asked, await text(page)
+
+    operator_keys = OperatorKeys(store.file, "a test")
+    asked, words = in_page(scene, tmp_path, act, operator_keys=operator_keys, password=key)
+    assert asked == 1
+    assert "immich-ml" in words
+    assert "456" not in words
 
 
 def test_what_is_not_recorded_any_more_is_not_shown_as_now(scene, tmp_path):

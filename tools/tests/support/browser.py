@@ -27,6 +27,7 @@ class Page:
     def __init__(self, socket):
         self._socket, self._numbers = socket, itertools.count(1)
         self._answers = {}
+        self._password, self._tasks = None, set()
         self.events = []
         self._reader = asyncio.ensure_future(self._read())
 
@@ -51,8 +52,14 @@ class Page:
         script = f"(async () => {{ while (!({expression})) await {frame}; return true; }})()"
         assert await asyncio.wait_for(self.evaluate(script), _LIMIT_S)
 
-    async def open(self, address, *, width=1100, height=800, scheme="light"):
-        """Show *address* in a window of this size, for a reader who prefers *scheme*."""
+    async def open(self, address, *, width=1100, height=800, scheme="light", password=None):
+        """Show *address* in a window of this size, for a reader who prefers *scheme*.
+
+        The reader types *password* when asked for it, and gives up when asked again.
+        """
+        self._password = password
+        if password is not None:
+            await self.call("Fetch.enable", handleAuthRequests=True)
         for domain in ("Page", "Network", "Runtime", "Log"):
             await self.call(f"{domain}.enable")
         await self.resize(width, height)
@@ -85,6 +92,22 @@ class Page:
                 self._answers.pop(found["id"]).set_result(found)
             else:
                 self.events.append(found)
+                self._act(found["method"], found["params"])
+
+    def _act(self, method, parameters):
+        """Let a request go on, and act as the reader where a person would be asked for a password."""
+        if method == "Fetch.authRequired":
+            typed = {"response": "ProvideCredentials", "username": "me", "password": self._password}
+            if len(self.of(method)) > 1:
+                typed = {"response": "CancelAuth"}
+            coming = self.call("Fetch.continueWithAuth", requestId=parameters["requestId"], authChallengeResponse=typed)
+        elif method == "Fetch.requestPaused":
+            coming = self.call("Fetch.continueRequest", requestId=parameters["requestId"])
+        else:
+            return
+        task = asyncio.ensure_future(coming)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self):
         await self._socket.close()

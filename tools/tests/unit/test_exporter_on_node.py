@@ -20,14 +20,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from corral import exporter as package
-from corral import paths
+from corral import keys, paths
 from corral.exporter import driver
 from corral.exporter.__main__ import NodeCards
 from corral.exporter.config import read_config
 from corral.exporter.errors import Misconfigured, PodsUnknown
 from corral.exporter.pods import Pod
+from corral.keys import LocalKeys
 from corral.timeline import recording
-from tests.support.engine_process import wait_for
+from tests.support.engine_process import authorization, wait_for
 from tests.support.fake_nvidia_smi import UUID, install, install_script
 
 MIB = 1 << 20
@@ -35,6 +36,7 @@ WHEEL = next((paths.REPOSITORY / "terraform" / "modules" / "card-exporter").glob
 CONFIG = {
     "version": 1,
     "listen": {"host": "127.0.0.1", "port": 0},
+    "operator_keys": "/nowhere/keys.json",
     "engines": {"namespace": "llama-cpp", "selector": "app.kubernetes.io/name=llama-swap"},
     "door": {"port": 8080, "host": "llama-swap.llama-cpp.svc", "key_file": "/nowhere/key"},
     "records": "/nowhere/records",
@@ -84,7 +86,12 @@ def started(tmp_path):
         if file.suffix in (".py", ".html"):
             shutil.copy(file, code / "exporter")
     config = tmp_path / "config.json"
-    changed = {"driver_pid_namespace": driver.pid_namespace(), "records": str(tmp_path / "records")}
+    store = LocalKeys(tmp_path / "state")
+    changed = {
+        "driver_pid_namespace": driver.pid_namespace(),
+        "records": str(tmp_path / "records"),
+        "operator_keys": str(store.file),
+    }
     config.write_text(json.dumps(CONFIG | changed))
 
     def start(*, hanging=False):
@@ -102,6 +109,7 @@ def started(tmp_path):
         processes.append(process)
         return f"http://127.0.0.1:{process.stdout.readline().split()[-1]}"
 
+    start.key = keys.ensure_operator(store)
     start.kill = lambda: (processes[-1].kill(), processes.pop().communicate())
     yield start
     for process in processes:
@@ -110,9 +118,10 @@ def started(tmp_path):
         process.stdout.close()
 
 
-def get(address, path):
+def get(address, path, key=""):
     try:
-        with urllib.request.urlopen(f"{address}{path}", timeout=60) as answer:
+        request = urllib.request.Request(f"{address}{path}", headers=authorization(key))
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -128,7 +137,7 @@ def test_it_runs_on_a_bare_python_and_tells_programs_and_prometheus_the_same(sta
     install(tmp_path, f"{UUID}, Tesla T4, {os.getpid()}, 10726, /usr/bin/python3\n")
     address = started()
     found = series(address)
-    (card,) = json.loads(get(address, "/card.json")[1])["cards"]
+    (card,) = json.loads(get(address, "/card.json", started.key)[1])["cards"]
     (process,) = [one for one in card["holders"] if one["kind"] == "process"]
     assert process["held"] == 10726 * MIB
     assert found["corral_held_bytes", "t4", "python3", "process"] == 10726 * MIB
@@ -142,19 +151,31 @@ def test_what_it_recorded_is_served_and_survives_a_kill(started, tmp_path):
 
     def moments(address, starts):
         def found():
-            return recording.read(get(address, "/records?since=0")[1].encode().splitlines()).moments
+            return recording.read(get(address, "/records?since=0", started.key)[1].encode().splitlines()).moments
 
         return wait_for(
             lambda: (every := found()) and sum(one.is_start for one in every) == starts and every, what="a sample"
         )
 
     (first,) = moments(address := started(), 1)
-    assert get(address, "/records")[0] == get(address, "/records?since=now")[0] == 400
-    assert get(address, f"/records?since={first.at + 60:.0f}")[1].count("\n") == 2
+    for wrong in ("/records", "/records?since=now"):
+        assert get(address, wrong, started.key)[0] == 400
+    assert get(address, f"/records?since={first.at + 60:.0f}", started.key)[1].count("\n") == 2
     started.kill()
     address = started()
     again = moments(address, 2)
     assert [row.held for one in again for row in one.accounts[0].rows if row.kind == "process"] == [10726 * MIB] * 2
+
+
+def test_its_page_is_the_operators_and_names_the_command_that_prints_the_key(started, tmp_path):
+    install(tmp_path, "")
+    address = started()
+    for path in ("/", "/card.json", "/records?since=0"):
+        assert get(address, path, started.key)[0] == 200
+        status, text = get(address, path)
+        assert status == 401
+        command = "kubectl -n llama-cpp get secret corral-keys -o jsonpath='{.data.operator}' | base64 -d\n"
+        assert text.endswith(f"This prints it: {command}")
 
 
 def test_without_the_api_server_the_card_is_known_and_no_tenant_holds_0(started, tmp_path):
@@ -267,6 +288,8 @@ def cards_with_budget(**changes):
         ({"door": CONFIG["door"] | {"port": "8080"}}, "'8080'"),
         ({"alertmanager": "ftp://x"}, "'ftp://x'"),
         ({"alertmanager": "http://x:9093/?a"}, "no URL as http://host:port"),
+        ({"operator_keys": None}, "None is no text"),
+        ({"operator_keys": ""}, "'' is no text"),
         ({"driver_pid_namespace": -1}, "-1"),
         ({"driver_pid_namespace": True}, "True"),
         ({"cards": []}, "AttributeError"),

@@ -144,6 +144,15 @@ run "it_reads_llama_swap_through_the_door_with_a_key_that_terraform_does_not_hav
   }
 }
 
+run "its_page_needs_a_key_whose_hash_terraform_does_not_have" {
+  command = plan
+
+  assert {
+    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).operator_keys == "/opt/corral/keys/keys.json"
+    error_message = "The file must be the one that corral writes into the Secret."
+  }
+}
+
 run "only_the_named_namespaces_read_it" {
   command = plan
 
