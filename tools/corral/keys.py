@@ -90,6 +90,10 @@ class Keys:
         """Whether *key* is one of *name*."""
         return _digest(key) in self.of.get(name, ())
 
+    def of_only(self, name: str) -> Keys:
+        """Those of *name* alone."""
+        return Keys({name: self.of[name]} if name in self.of else {})
+
     def replaced(self, name: str, keys: Iterable[str]) -> Keys:
         """These, where *name* has *keys* and no other."""
         return Keys({**self.of, name: tuple(map(_digest, keys))})

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from http import HTTPStatus
 from typing import NamedTuple
 
 import httpx2
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from corral.cluster import keys
 from corral.cluster.client import Cluster, Forbidden
-from corral.cluster.exporters import SERVICE, find
+from corral.cluster.exporters import SERVICE, engines_of, find
 from corral.cluster.port_forward import forwarded
 from corral.errors import CannotRun
 from corral.exporter.account import CardAccount, Row
@@ -18,6 +20,7 @@ from corral.exporter.driver import Card
 
 _USUAL_NAMESPACE = "corral-exporter"  # of the stack homelab
 _LIMIT_S = 10.0
+_MOST_OF_A_SENTENCE = 300
 _POD = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
@@ -61,7 +64,7 @@ def read(cluster: Cluster, *, namespace: str | None = None, of: str | None = Non
 
     Raises:
         CannotRun: there is none, there are several and *namespace* is None, it is not ready, or it gives no account.
-        Refused: the user may not list namespaces, or not forward a port to the exporter.
+        Refused: the user may not list namespaces, not read the operator's key, or not forward a port to the exporter.
     """
     place = namespace or _only(_search(cluster, of), cluster)
     content = _get(cluster, place, "/card.json", "account of its cards")
@@ -84,10 +87,11 @@ def records(cluster: Cluster, since: float, *, namespace: str | None = None, of:
 
 
 def _get(cluster: Cluster, namespace: str, path: str, what: str) -> bytes:
+    headers = {"Authorization": f"Bearer {keys.operator_key(cluster, engines_of(cluster, namespace))}"}
     with forwarded(cluster, namespace, SERVICE, port="metrics") as root:
         try:
             # Loopback: no proxy, and no certificates, which take 30 ms to read.
-            response = httpx2.get(f"{root}{path}", timeout=_LIMIT_S, trust_env=False, verify=False)
+            response = httpx2.get(f"{root}{path}", headers=headers, timeout=_LIMIT_S, trust_env=False, verify=False)
             response.raise_for_status()
         except httpx2.HTTPError as error:
             raise _no_answer(cluster, namespace, what, error) from None
@@ -96,6 +100,9 @@ def _get(cluster: Cluster, namespace: str, path: str, what: str) -> bytes:
 
 def _no_answer(cluster: Cluster, namespace: str, what: str, error: httpx2.HTTPError | ValidationError) -> CannotRun:
     message = f"The exporter in {namespace} gave no {what}: {_reason(error)}."
+    if isinstance(error, httpx2.HTTPStatusError) and error.response.status_code == HTTPStatus.UNAUTHORIZED:
+        message = f"The exporter in {namespace} does not know the operator's key: a new one reaches it in two minutes."
+        return CannotRun(message, next_step="Try it again; then: corral apply")
     return CannotRun(message, next_step=cluster.kubectl("logs", f"daemonset/{SERVICE}", namespace=namespace))
 
 
@@ -127,6 +134,9 @@ def _reason(error: httpx2.HTTPError | ValidationError) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"
+    if isinstance(error, httpx2.HTTPStatusError):
+        sentence = error.response.text.partition("\n")[0][:_MOST_OF_A_SENTENCE].rstrip(".")
+        return f"HTTP {error.response.status_code}, {sentence or 'without a reason'}"
     return str(error).partition("\n")[0].rstrip(".") or type(error).__name__
 
 

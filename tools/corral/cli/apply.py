@@ -3,7 +3,8 @@
 This is `terraform apply` of terraform/stacks/homelab, with the same terraform.tfvars and the same state.  While
 Terraform waits, the cluster is watched: what cannot heal by itself (no free GPU, an image that is not there) ends the
 apply within seconds, with the reason and the next command.  Terraform writes its state first.  Where the front door has
-no keys yet, its Secret is made, with the operator's key: Terraform never has one.
+no keys yet, its Secret is made, with the operator's key: Terraform never has one.  The exporter's page needs the same
+key, whose hash is brought to it.
 
 Without a terminal for the question, --yes is needed.
 
@@ -17,11 +18,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from corral import output
 from corral.cli import options
 from corral.cli.plan import add_homelab, planned, show
-from corral.errors import ExitCode, Refused
+from corral.errors import CorralError, ExitCode, Refused
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
             if not (args.yes or _agreed([*changes.lines(), *map(str, changes.unsafe)])):
                 output.info("Nothing was changed.")
                 return ExitCode.FAILED
+            with suppress(CorralError):  # what fails here fails after the apply, with its reason
+                guard.give_monitor_keys()  # a pod that this apply starts has them from its start
             lab.apply(plan, guard=guard)
             output.info("Applied.")
         guard.give_keys()

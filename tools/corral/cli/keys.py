@@ -4,11 +4,12 @@ A key is printed once, when it is made; only its sha256 is kept.  To replace a k
 are valid while the programs get it, and `revoke NAME --old` ends that.  A stack that runs with keys takes every change
 over at once.
 
-`operator` is the operator's own key, which may also load, unload and read logs.  corral sends it with its own requests:
-`corral up` makes it where keys are required, `corral apply` in a cluster, and it can only be replaced.  The keys of the
-local stack are in keys/ of CORRAL_STATE; with --context those in that cluster are meant, in the Secret corral-keys.  A
-change of that reaches the pod within two minutes.  `monitor` is the key of a card's exporter in the cluster, which
-reads what runs and gets no answer of a model: `corral apply` makes it where there is none that is valid.
+`operator` is the operator's own key, which may also load, unload and read logs, and opens the page of an exporter.
+corral sends it with its own requests: `corral up` makes it where keys are required, `corral apply` in a cluster, and it
+can only be replaced.  The keys of the local stack are in keys/ of CORRAL_STATE; with --context those in that cluster
+are meant, in the Secret corral-keys.  A change of that reaches the pods within two minutes.  `monitor` is the key of a
+card's exporter in the cluster, which reads what runs and gets no answer of a model: `corral apply` makes it where there
+is none that is valid.
 
 examples:
   corral keys add photos                    prints the key: put it where that program reads its secrets
@@ -33,7 +34,7 @@ from corral.catalog.intent import Client
 from corral.cli import options
 from corral.engine import stack
 from corral.engine.stack import Running
-from corral.errors import CannotRun, Refused
+from corral.errors import CannotRun, CorralError, Refused
 from corral.keys import MONITOR, OPERATOR, KeyStore, LocalKeys
 
 if TYPE_CHECKING:
@@ -60,8 +61,10 @@ def run(args: argparse.Namespace) -> None:
             _list(store, args)
         case "revoke":
             _revoke(store, args)
+            _share(args)
         case _:
             _make(store, args)
+            _share(args)
 
 
 def _store(args: argparse.Namespace) -> KeyStore:
@@ -114,6 +117,24 @@ def _revoke(store: KeyStore, args: argparse.Namespace) -> None:
     else:
         when = "now" if isinstance(store, LocalKeys) else "when the pod has the changed Secret, within two minutes"
         output.info(f"{'The old key' if args.old else 'Every key'} of {args.name} is invalid {when}.")
+
+
+def _share(args: argparse.Namespace) -> None:
+    """Bring a change of the operator's keys in a cluster to its exporters, whose pages they open.
+
+    Raises:
+        CorralError: it may not have reached each of them.
+    """
+    target = options.cluster(args)
+    if args.name != OPERATOR or target is None:
+        return
+    from corral.cluster import client, exporters
+
+    try:
+        exporters.share_operator(client.connect(target.kubeconfig, target.context), target.namespace)
+    except CorralError as error:
+        message = f"The front door has the change; the page of an exporter may not have it. {error.message}"
+        raise type(error)(message, next_step="corral apply") from None
 
 
 def _list(store: KeyStore, args: argparse.Namespace) -> None:

@@ -1,22 +1,27 @@
-"""The exporters of a cluster's cards, and the keys with which they read llama-swap.
+"""The exporters of a cluster's cards, the keys with which they read llama-swap, and whose key opens their page.
 
-A key is in a Secret of the exporter's namespace, which its pod alone mounts; the guard has its hash, as of any key.
+Both are in a Secret of the exporter's namespace, which its pod alone mounts: a key of the monitor, whose hash the guard
+has, as of any key, and the hashes of the operator's.  A changed one reaches the pod's files within two minutes.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from contextlib import suppress
 
 from corral import keys
 from corral.cluster.client import Cluster, Forbidden, NotFound, Object
 from corral.cluster.keys import LABELS, ClusterKeys
 from corral.cluster.snapshot import NAME, at, labels, name_of
+from corral.errors import CannotRun
+from corral.keys import OPERATOR
 
 SERVICE = "card-exporter"
 SECRET = "corral-monitor"  # noqa: S105 - its name
-_INSTANCE, _ENTRY = "app.kubernetes.io/instance", "key"
+_INSTANCE = "app.kubernetes.io/instance"
+_KEY, _HASHES = "key", "keys.json"  # the entries
 
 
 def find(cluster: Cluster, *, of: str | None = None) -> tuple[str, ...]:
@@ -32,8 +37,22 @@ def find(cluster: Cluster, *, of: str | None = None) -> tuple[str, ...]:
     return tuple(sorted(name_of(one) for one in namespaces if of is None or labels(one).get(_INSTANCE) == of))
 
 
+def engines_of(cluster: Cluster, place: str) -> str:
+    """The namespace whose engines the exporter in the namespace *place* knows, and whose operator may read its page.
+
+    Raises:
+        CannotRun: there is no such namespace, it is none of an exporter, or the API server does not respond.
+        Refused: the user may not read it.
+    """
+    found = labels(cluster.get(f"/api/v1/namespaces/{place}"))
+    if found.get(NAME) != SERVICE or not found.get(_INSTANCE):
+        step = cluster.kubectl("get", "namespaces", "-l", f"{NAME}={SERVICE}")
+        raise CannotRun(f"The namespace {place} is none of an exporter: it has not its labels.", next_step=step)
+    return found[_INSTANCE]
+
+
 def give_keys(cluster: Cluster, namespace: str) -> None:
-    """Give each exporter for the llama-swap in *namespace* a key, where it has none that is valid.
+    """Give each exporter for the llama-swap in *namespace* the operator's hashes, and a key, where it has none valid.
 
     A user who may not list namespaces has no exporter here.
 
@@ -56,8 +75,22 @@ def give_keys(cluster: Cluster, namespace: str) -> None:
         new = {place: keys.generate() for place in places if place not in valid}
         if new:
             store.write(found.replaced(keys.MONITOR, [*valid.values(), *new.values()]))
-    for place, key in new.items():
-        _write(cluster, place, key, before=secrets[place])
+    hashes = keys.text_of(found.of_only(OPERATOR))
+    for place, key in {**valid, **new}.items():
+        _write(cluster, place, {_KEY: key, _HASHES: hashes}, before=secrets[place])
+
+
+def share_operator(cluster: Cluster, namespace: str) -> None:
+    """Give each exporter for the llama-swap in *namespace* the hashes of the operator's keys as they are now.
+
+    Raises:
+        Refused: the user may not list namespaces, or not read or change a Secret.
+        CannotRun: the API server does not respond, or another command changed a Secret at the same time.
+    """
+    hashes = keys.text_of(ClusterKeys(cluster, namespace).read().of_only(OPERATOR))
+    for place in find(cluster, of=namespace):
+        secret = _secret(cluster, place)
+        _write(cluster, place, {_KEY: _key_in(secret), _HASHES: hashes}, before=secret)
 
 
 def _secret(cluster: Cluster, place: str) -> Object | None:
@@ -69,14 +102,17 @@ def _secret(cluster: Cluster, place: str) -> Object | None:
 def _key_in(secret: Object | None) -> str:
     """The key in *secret*; empty without one that can be read."""
     try:
-        return base64.b64decode(at(secret, "data", _ENTRY) or "", validate=True).decode()
+        return base64.b64decode(at(secret, "data", _KEY) or "", validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return ""
 
 
-def _write(cluster: Cluster, place: str, key: str, *, before: Object | None) -> None:
+def _write(cluster: Cluster, place: str, entries: Mapping[str, str], *, before: Object | None) -> None:
+    """Put *entries* into the Secret of *place*, where *before* is another."""
     metadata = {"name": SECRET, "namespace": place, "labels": LABELS}
-    data = {_ENTRY: base64.b64encode(key.encode()).decode()}
+    data = {name: base64.b64encode(text.encode()).decode() for name, text in entries.items()}
+    if at(before, "data") == data:
+        return
     secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
     path = f"/api/v1/namespaces/{place}/secrets"
     if before is None:

@@ -50,7 +50,7 @@ class ClusterGuard:
             self._has_keys = True
 
     def give_monitor_keys(self) -> None:
-        """Give each exporter of the stack's cards its key, where it has none that is valid."""
+        """Give each exporter of the stack's cards the operator's hashes, and its key, where it has none valid."""
         from corral.cluster import exporters
 
         exporters.give_keys(self._connected(), self._target.namespace)

@@ -100,6 +100,29 @@ def test_prometheus_gets_the_same(lab, tenant, exporter):
     assert found[HELD, "t4", "frigate", "tenant"] == 0
 
 
+def test_its_page_is_the_operators_alone_also_when_the_key_is_another(lab, tenant, exporter):
+    target = connect(lab.cluster.kubeconfig, lab.cluster.context)
+    where = ("--context", lab.cluster.context, "--namespace", NAMESPACE)
+    old = lab.key()
+    with forwarded(target, EXPORTERS, "card-exporter", port="metrics") as address:
+
+        def statuses(key):
+            return {get(f"{address}{path}", api_key=key)[0] for path in ("/", "/card.json", "/records?since=0")}
+
+        status, text = get(f"{address}/card.json")
+        assert (status, get(f"{address}/metrics")[0]) == (401, 200)
+        printed = lab.run("sh", "-c", text.partition("This prints it: ")[2])
+        assert printed.stdout == old
+        assert (statuses(old), statuses("x")) == ({200}, {401})
+        lab.corral("keys", "rotate", "operator", *where)
+        pods.eventually(lambda: statuses(lab.key()), lambda found: found == {200}, limit_s=180)
+        assert statuses(old) == {200}
+        lab.corral("keys", "revoke", "operator", "--old", *where)
+        pods.eventually(lambda: statuses(old), lambda found: found == {401}, limit_s=180)
+        assert statuses(lab.key()) == {200}
+    assert card(lab)[0] == 1
+
+
 def test_it_may_list_pods_and_read_nothing_else(lab):
     account = f"system:serviceaccount:{EXPORTERS}:card-exporter"
     may = {

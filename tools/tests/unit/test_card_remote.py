@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import Any
 import pytest
 from prometheus_client.registry import Collector
 
+from corral import keys
 from corral.card import findings, remote
-from corral.cluster.client import Forbidden, kubectl
+from corral.cluster.client import Forbidden, NotFound, kubectl
 from corral.cluster.finding import Cause
-from corral.errors import CannotRun
+from corral.errors import CannotRun, Refused
 from corral.exporter.account import CardAccount, Row
 from corral.exporter.driver import Card
+from corral.exporter.keys import OperatorKeys
 from corral.exporter.server import serving
+from corral.keys import LocalKeys
 
 MIB = 1 << 20
 ACCOUNT = CardAccount(
@@ -31,6 +35,7 @@ ACCOUNT = CardAccount(
         Row("hidden", "pid 7"),
     ),
 )
+NAMESPACES = "/api/v1/namespaces"
 DOCUMENT = {"at": 1.0, "node": "n1", "seal": "0" * 64, "cards": [ACCOUNT.as_json()]}
 
 
@@ -41,18 +46,28 @@ class NoMetrics(Collector):
 
 @dataclass
 class Api:
-    """An API server with the namespaces of exporters, and the instance that each is labelled with."""
+    """An API server with the namespaces of exporters, the instance of each, by its label, and the operator's key."""
 
     instances: dict[str, str]
+    key: str | None = "a-key"
     context: str = "lab"
     kubeconfig: Path | None = None
 
     def items(self, path: str, labelSelector: str) -> list[dict[str, Any]]:  # noqa: N803 - Kubernetes' name
-        assert (path, labelSelector) == ("/api/v1/namespaces", "app.kubernetes.io/name=card-exporter")
-        return [
-            {"metadata": {"name": at, "labels": {"app.kubernetes.io/instance": of}}}
-            for at, of in self.instances.items()
-        ]
+        assert (path, labelSelector) == (NAMESPACES, "app.kubernetes.io/name=card-exporter")
+        return [self._namespace(at) for at in self.instances]
+
+    def get(self, path: str) -> dict[str, Any]:
+        if path.count("/") == NAMESPACES.count("/") + 1:
+            return self._namespace(path.rpartition("/")[2])
+        keys_of = {f"{NAMESPACES}/{one}/secrets/corral-keys" for one in self.instances.values()}
+        if self.key is None or path not in keys_of:
+            raise NotFound("a test", next_step="a test")
+        return {"data": {"operator": base64.b64encode(self.key.encode()).decode()}}
+
+    def _namespace(self, name: str) -> dict[str, Any]:
+        own = {"app.kubernetes.io/name": "card-exporter", "app.kubernetes.io/instance": self.instances[name]}
+        return {"metadata": {"name": name, "labels": own}}
 
     def kubectl(self, *words: str, namespace: str = "") -> str:
         return kubectl(self.context, None, *words, namespace=namespace)
@@ -62,11 +77,11 @@ class Api:
 def answering(monkeypatch):
     """Lets an exporter in the namespace watch answer with a document."""
 
-    def answer(document):
+    def answer(document, operator_keys=None):
         @contextmanager
         def forwarded(_cluster, namespace, service, port):
             assert (namespace, service, port) == ("watch", "card-exporter", "metrics")
-            with serving(("127.0.0.1", 0), NoMetrics(), lambda: document) as server:
+            with serving(("127.0.0.1", 0), NoMetrics(), lambda: document, keys=operator_keys) as server:
                 yield f"http://127.0.0.1:{server.server_port}"
 
         monkeypatch.setattr(remote, "forwarded", forwarded)
@@ -82,7 +97,7 @@ def test_an_account_is_read_as_it_was_served(answering):
 def test_a_card_of_which_nothing_is_known_stays_unknown(answering):
     unknown = replace(ACCOUNT, driver=None, unknown="hanging")
     answering(DOCUMENT | {"cards": [unknown.as_json()]})
-    assert remote.read(Api({}), namespace="watch").cards == (unknown,)
+    assert remote.read(Api({"watch": "llama-cpp"}), namespace="watch").cards == (unknown,)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +119,7 @@ def test_a_card_of_which_nothing_is_known_stays_unknown(answering):
 def test_an_answer_that_is_no_account_is_refused_by_its_field(answering, changed, field):
     answering(DOCUMENT | changed)
     with pytest.raises(CannotRun, match=f"gave no account of its cards: {field}: ") as error:
-        remote.read(Api({}), namespace="watch")
+        remote.read(Api({"watch": "llama-cpp"}), namespace="watch")
     assert error.value.next_step == "kubectl --context lab -n watch logs daemonset/card-exporter"
 
 
@@ -197,3 +212,29 @@ def test_without_an_exporter_and_without_the_right_to_search_for_one_nothing_is_
     assert findings.findings(Api({"watch": "other"}), of="llama-cpp") == ()
     monkeypatch.setattr(Api, "items", forbidden)
     assert findings.findings(Api({"watch": "llama-cpp"}), of="llama-cpp") == ()
+
+
+def test_it_sends_the_operators_key_of_the_engines_that_the_exporter_knows(answering, tmp_path):
+    store = LocalKeys(tmp_path)
+    answering(DOCUMENT, OperatorKeys(store.file, "a test"))
+    key = keys.ensure_operator(store)
+    assert remote.read(Api({"watch": "llama-cpp"}, key=key)).node == "n1"
+    assert remote.records(Api({"watch": "llama-cpp"}, key=key), 0.0, namespace="watch") == b""
+
+
+def test_a_key_that_the_exporter_does_not_know_yet_is_named_with_the_way_out(answering, tmp_path):
+    store = LocalKeys(tmp_path)
+    answering(DOCUMENT, OperatorKeys(store.file, "a test"))
+    with pytest.raises(CannotRun, match=r"HTTP 503, The keys cannot be read: No such file.*`corral apply` brings them"):
+        remote.read(Api({"watch": "llama-cpp"}))
+    keys.ensure_operator(store)
+    with pytest.raises(CannotRun, match="does not know the operator's key") as error:
+        remote.read(Api({"watch": "llama-cpp"}))
+    assert error.value.next_step == "Try it again; then: corral apply"
+
+
+def test_without_the_operators_key_nothing_is_asked(answering):
+    answering(DOCUMENT)
+    with pytest.raises(Refused, match="no operator's key in the Secret corral-keys of llama-cpp") as error:
+        remote.read(Api({"watch": "llama-cpp"}, key=None))
+    assert error.value.next_step == "corral keys add operator --context lab --namespace llama-cpp"

@@ -68,6 +68,7 @@ def watched(cluster: Cluster, folder: Path) -> Iterator[Homelab]:
             pods.wait_until_left(cluster, namespace)
         try:
             lab.corral("apply", "--yes", "--no-smoke")
+            kubectl(lab, "rollout", "restart", "daemonset/card-exporter")  # its keys are there since the apply ended
             client.CoreV1Api(cluster.api).create_namespace({"metadata": {"name": TENANTS}})
             yield lab
         finally:
