@@ -146,7 +146,12 @@ class Tour:
 
 def tiny_hub(folder: Path) -> Hub:
     """A hub on loopback with the demo's three repositories; their files are made in *folder*."""
-    return Hub({repo: RepoContent(files) for repo, files in write_tiny_repositories(folder).items()})
+    return Hub(tiny_repositories(folder))
+
+
+def tiny_repositories(folder: Path) -> dict[str, RepoContent]:
+    """The demo's repositories as a hub takes them; their files are made in *folder*."""
+    return {repo: RepoContent(files) for repo, files in write_tiny_repositories(folder).items()}
 
 
 def write_tiny_repositories(folder: Path) -> dict[str, dict[str, Path]]:

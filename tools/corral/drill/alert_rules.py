@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import yaml
 from python_terraform import IsFlagged
 
 from corral.engine import environment
@@ -36,3 +37,12 @@ def render_rules(cards: Sequence[str], folder: Path, stores: Sequence[str] = ())
     terraform.run("init")
     outputs = terraform.run("apply", auto_approve=IsFlagged).outputs
     return str(outputs["rules"]["value"]), str(outputs["inhibit_rules"]["value"])
+
+
+def with_waits(rules: str, waits: Mapping[str, int]) -> str:
+    """*rules* (YAML), in which each alert of *waits* waits for that many seconds, and not for as long as they say."""
+    document = yaml.safe_load(rules)
+    found = {rule.get("alert"): rule for group in document["groups"] for rule in group["rules"]}
+    for alert, seconds in waits.items():
+        found[alert]["for"] = f"{seconds}s"
+    return yaml.safe_dump(document)

@@ -14,8 +14,9 @@ DRILLS = {
     "engine-hangs": "the engine of a loaded model stops, and llama-swap stays green",
     "weights-damaged": "the file of a model is damaged, and its next load fails",
     "exporter-dies": "the exporter ends, and with it what every other alert is about",
+    "store-full": "the store's disk fills while a new version is fetched, and the one of before stays",
 }
-"""Each drill with its summary: the module of its name has ``play``."""
+"""Each drill with its summary: the module of its name has ``play``, and ``SETTING`` where its scene has more."""
 
 
 def play(name: str, folder: Path, report: Callable[[str], None], *, port: int | None) -> tuple[Observation, ...]:
@@ -27,9 +28,10 @@ def play(name: str, folder: Path, report: Callable[[str], None], *, port: int | 
         Failed: a step before the fault failed: nothing was shown.
         CannotRun: a program is missing.
     """
-    from corral.drill.scene import Scene
+    from corral.drill.scene import Scene, Setting
     from corral.engine import ports
 
     drill = importlib.import_module(f"corral.drill.{name.replace('-', '_')}")
     with ExitStack() as scope:
-        return tuple(drill.play(Scene(folder, report, scope, port or ports.other_door())))
+        setting = getattr(drill, "SETTING", Setting())
+        return tuple(drill.play(Scene(folder, report, scope, port or ports.other_door(), setting)))

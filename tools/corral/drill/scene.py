@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,20 @@ import httpx2
 import psutil
 
 from corral import paths
+from corral.agent import store_metrics, store_state
+from corral.agent.lock_file import read_lock
+from corral.agent.store import Store
 from corral.card import local
 from corral.catalog import ledger
 from corral.catalog.ledger import Ledger, Measurement, argv_sha256
-from corral.demo.tour import tiny_hub
-from corral.drill.alert_rules import render_rules
+from corral.demo.hub_content import RepoContent
+from corral.demo.tiny_gguf import write_text
+from corral.demo.tour import tiny_repositories
+from corral.drill.alert_rules import render_rules, with_waits
 from corral.drill.monitoring import Notification, Receiver, installed, monitoring
 from corral.drill.observation import Observation
+from corral.drill.pausing_hub import PausingHub
+from corral.drill.small_disk import small_disk
 from corral.drill.stand_in import StandInCard
 from corral.engine import binaries, engine_process, stack
 from corral.errors import Failed
@@ -52,12 +59,13 @@ from corral.why.verdict import Verdict
 MODEL, TENANT, CARD = "qwen3-8b", "immich-ml", "t4"
 TENANT_MIB, TENANT_BUDGET_MIB = 2040, 2100
 _CARD_MIB, _SEAT_MIB, _DRIVER_MIB, _FRIGATE_MIB = 15360, 6996, 300, 1900
+_REPO = "corral/tiny-text-GGUF"
 _LOAD_LIMIT_S = 120.0
 _AGAIN_S = 5.0
 _SCRAPE_S = 15
 _CATALOG: Mapping[str, Any] = {
     f"models/{MODEL}.yaml": {
-        "source": {"repo": "corral/tiny-text-GGUF", "quant": "F16"},
+        "source": {"repo": _REPO, "quant": "F16"},
         "card": CARD,
         "context": 2048,
         "modalities": ["text"],
@@ -91,6 +99,19 @@ def end_former(folder: Path) -> None:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What the scene of a drill has beside the usual.
+
+    Attributes:
+        store_bytes: of a file system that the model store has for itself, and that is watched; None: it has none.
+        waits: the seconds that an alert waits here, where that is not what its rule says.
+    """
+
+    store_bytes: int | None = None
+    waits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Answer:
     """Of a request to the model: its status, 0 without one, and the code and the sentence of a refusal."""
 
@@ -107,8 +128,10 @@ class Scene:
         CannotRun: a program is missing.
     """
 
-    def __init__(self, folder: Path, report: Callable[[str], None], scope: ExitStack, port: int) -> None:
-        self.report = report
+    def __init__(
+        self, folder: Path, report: Callable[[str], None], scope: ExitStack, port: int, setting: Setting
+    ) -> None:
+        self.report, self._setting = report, setting
         self._folder, self._scope, self._port = folder, scope, port
         self._catalog, self._state = folder / "catalog", folder / "state"
         self._excesses, self._watched = Excesses(), ExitStack()
@@ -117,22 +140,26 @@ class Scene:
         # An empty source is the preflight's own: nvidia-smi.
         changed = {"PATH": f"{self.card.folder}{os.pathsep}{os.environ['PATH']}", "CORRAL_VRAM_SOURCE": ""}
         scope.enter_context(_environment(changed | {"CORRAL_STATE": str(self._state)}))
+        self.store = paths.default_store()
+        """The folder of the models' files."""
+        if setting.store_bytes:
+            self.store = scope.enter_context(small_disk(folder / "disk", setting.store_bytes)) / "store"
         binaries.build(report)
+        self.hub = scope.enter_context(PausingHub(tiny_repositories(folder / "hub")))
         self._start_stack()
         self._tenant = scope.enter_context(_sleeping()).pid
         self.card.hold(scope.enter_context(_sleeping()).pid, "/usr/bin/frigate", _FRIGATE_MIB)
         self.hold_tenant(TENANT_MIB)
         lock = locks.require(self._catalog)
         self._exporter = Exporter(
-            seal=lock.seal, models=lock.models, accounts=self.accounts, find_llama_swap=self._find_llama_swap
+            seal=lock.seal,
+            models=lock.models,
+            accounts=self.accounts,
+            find_llama_swap=self._find_llama_swap,
+            store=self._store_metrics if setting.store_bytes else str,
         )
         list(self._exporter.collect())  # requests of before do not count
         self._receiver = self._start_watching()
-
-    @property
-    def store(self) -> Path:
-        """The folder of the models' files."""
-        return paths.default_store()
 
     # -- what a drill does ------------------------------------------------------------------------------------
 
@@ -156,6 +183,20 @@ class Scene:
     def hold_tenant(self, mib: int) -> None:
         """Let the tenant hold *mib*."""
         self.card.hold(self._tenant, f"/usr/bin/{TENANT}", mib)
+
+    def publish(self, *, n_ff: int) -> None:
+        """Give the model a new version at the hub, whose size follows from *n_ff*."""
+        file = self._folder / "new" / "tiny-text-F16.gguf"
+        file.parent.mkdir()
+        write_text(file, n_ff=n_ff)
+        self.hub.update(_REPO, RepoContent({file.name: file}))
+
+    def step(self, *words: str) -> None:
+        """Run `corral` *words* for the catalog of the scene, which must succeed."""
+        self.report(f"$ corral {words[0]}")
+        done = self.corral(*words)
+        if done.returncode:
+            raise self._failed(f"corral {words[0]} ended with exit code {done.returncode}:\n{done.stdout}{done.stderr}")
 
     def end_exporter(self) -> None:
         """End the exporter that Prometheus scrapes."""
@@ -240,19 +281,16 @@ class Scene:
         for name, content in _CATALOG.items():
             (self._catalog / name).parent.mkdir(parents=True, exist_ok=True)
             (self._catalog / name).write_text(json.dumps(content), encoding="utf-8")
-        hub = self._scope.enter_context(tiny_hub(self._folder / "hub"))
-        self._scope.enter_context(_environment({"HF_ENDPOINT": hub.endpoint}))
-        self._step("lock")
+        self._scope.enter_context(_environment({"HF_ENDPOINT": self.hub.endpoint}))
+        self.step("lock")
         ledger.write(self._catalog, _as_large_as_then(locks.require(self._catalog)))
-        self._step("lock")
+        self.step("lock")
         self._scope.callback(end_former, self._folder)
-        self._step("up", "--detach", "--port", str(self._port))
+        self.step("up", "--detach", "--port", str(self._port), "--store", str(self.store))
 
-    def _step(self, *words: str) -> None:
-        self.report(f"$ corral {words[0]}")
-        done = self.corral(*words)
-        if done.returncode:
-            raise self._failed(f"corral {words[0]} ended with exit code {done.returncode}:\n{done.stdout}{done.stderr}")
+    def _store_metrics(self) -> str:
+        state = store_state.read(read_lock(self._catalog / "lock.json"), Store(self.store))
+        return store_metrics.text(store_metrics.LOCAL, state)
 
     def _find_llama_swap(self) -> LlamaSwap | None:
         running = stack.running(self._state)
@@ -265,10 +303,13 @@ class Scene:
         server = self._watched.enter_context(serving(("127.0.0.1", 0), self._exporter, dict))
         if (programs := installed()) is None:
             return None
-        rules, inhibit_rules = render_rules([CARD], self._folder / "alerts")
+        stores = [store_metrics.LOCAL] if self._setting.store_bytes else []
+        rules, inhibit_rules = render_rules([CARD], self._folder / "alerts", stores)
         target = f"127.0.0.1:{server.server_port}"
         folder = self._folder / "monitoring"
         folder.mkdir()
+        if self._setting.waits:
+            rules = with_waits(rules, self._setting.waits)
         watching = monitoring(folder, [target], rules, inhibit_rules, programs, every_s=_SCRAPE_S)
         receiver = self._scope.enter_context(watching)
         self._wait_for_scrape(receiver)

@@ -15,6 +15,7 @@ ALERTS = {
     "tenant-grows": ["for the model qwen3-8b; largest excess: immich-ml."],
     "engine-hangs": ["The engine of the model qwen3-8b is loaded and does not answer."],
     "weights-damaged": ["Loads of the model qwen3-8b fail: process-ended."],
+    "store-full": ["B left: less than its largest model takes."],
     "exporter-dies": ["more of the card t4 than its budget.", "No exporter reports the card t4."],
 }
 # The goals are for a machine that has time: other clusters run beside this.

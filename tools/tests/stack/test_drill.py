@@ -12,13 +12,16 @@ import sys
 
 import psutil
 import pytest
+import yaml
 
 from corral.cli.main import main
-from corral.drill import drills, scene, tenant_grows
+from corral.drill import drills, scene, small_disk, tenant_grows
+from corral.drill.alert_rules import render_rules, with_waits
 from corral.drill.monitoring import Programs, Receiver
 from corral.drill.stand_in import StandInCard
 from tests.support.demo_stack import demo_stack
 from tests.support.engine_process import free_port
+from tests.support.kernel import small_disk as require_small_disk
 
 ALERT = "alert CorralNoRoomForModel"
 PORT = ("--port", str(free_port()))
@@ -83,12 +86,22 @@ KNOWN = {
         "alert CorralExporterMissing": None,
         "alerts that ended with it": "none",
     },
+    "store-full": {
+        "corral fetch": "exit code 3; corral fetch: There is no room left on the file system of /proc/",
+        "request": "status 200: the version of before is in its place",
+        "exporter": " for qwen3-8b, which is outdated",
+        "alert CorralStoreFilling": None,
+        "corral fetch, with room": " bytes had to come; the next request: 200",
+    },
 }
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_each_layer_of_the_other_drills_knows_the_fault_and_nothing_is_left(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
+    if name == "store-full":
+        with require_small_disk(tmp_path / "disk", 1 << 20):
+            pass
 
     assert main(["drill", name, "--json", *PORT]) == 0
 
@@ -104,6 +117,30 @@ def test_each_layer_of_the_other_drills_knows_the_fault_and_nothing_is_left(name
 
 def test_every_drill_is_tested():
     assert {"tenant-grows", *KNOWN} == set(drills.DRILLS)
+
+
+def test_where_no_small_disk_can_be_mounted_that_is_the_reason(tmp_path, monkeypatch, capsys):
+    """Stands in for a kernel that permits no name spaces, and for a machine without the program."""
+    monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
+    for words, reason in (
+        (("sh", "-c", "echo unshare failed: Operation not permitted >&2"), "unshare failed: Operation not permitted"),
+        (("/nowhere/unshare",), "/nowhere/unshare: No such file or directory"),
+    ):
+        monkeypatch.setattr(small_disk, "UNSHARE", words)
+        assert main(["drill", "store-full", *PORT]) == 3
+        text = capsys.readouterr().err
+        assert f"A small disk cannot be mounted here: {reason}." in text
+        assert "→ Run it as root, or where users may make name spaces" in text
+
+
+def test_the_alert_of_a_full_store_waits_for_less_in_the_drill_and_is_the_same_otherwise(tmp_path):
+    rules, _ = render_rules(["t4"], tmp_path / "alerts", ["local"])
+    before, after = (
+        {rule["alert"]: rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]}
+        for text in (rules, with_waits(rules, {"CorralStoreFilling": 15}))
+    )
+    assert before["CorralStoreFilling"]["for"] == "15m"
+    assert after == before | {"CorralStoreFilling": before["CorralStoreFilling"] | {"for": "15s"}}
 
 
 def test_a_layer_that_does_not_know_is_an_exit_code_of_1(tmp_path, monkeypatch, capsys):

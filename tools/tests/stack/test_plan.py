@@ -13,11 +13,12 @@ import yaml
 
 from corral import paths
 from corral.cli.main import main
+from corral.drill.small_disk import fill
 from corral.engine import stack
 from corral.engine.door import Door
 from corral.errors import CannotRun
 from corral.terraform import local
-from tests.support.kernel import fill, small_disk
+from tests.support.kernel import small_disk
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
@@ -20,9 +20,10 @@ from typing import NoReturn
 import pytest
 
 from corral import paths
+from corral.drill import small_disk as small_disks
+from corral.errors import CannotRun
 
 OTHER_UID = 65534
-_UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
 
 
 def not_permitted(reason: str) -> NoReturn:
@@ -34,24 +35,13 @@ def not_permitted(reason: str) -> NoReturn:
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A tmpfs of *size* bytes on *folder*, in a mount name space of its own.
-
-    Yields:
-        The path that leads into it from everywhere.
-    """
-    folder.mkdir()
-    mount = 'mount -t tmpfs -o "size=$2" corral "$1" && echo ready && exec cat'
-    with subprocess.Popen(
-        [*_UNSHARE, "sh", "-c", mount, "sh", str(folder), str(size)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as holder:
-        if holder.stdout.readline() != "ready\n":
-            not_permitted(f"a small disk cannot be mounted here: {holder.communicate()[1]}")
-        yield Path(f"/proc/{holder.pid}/root{folder}")
-        holder.communicate()
+    """A disk of the drills; the test is skipped where none can be mounted."""
+    with ExitStack() as opened:
+        try:
+            disk = opened.enter_context(small_disks.small_disk(folder, size))
+        except CannotRun as error:
+            not_permitted(error.message)
+        yield disk
 
 
 @contextmanager
@@ -63,18 +53,6 @@ def on_a_disk(folder: Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(dir=paths.cache_dir(), prefix="test-") as own:
         yield Path(own)
-
-
-def fill(folder: Path) -> Path:
-    """Take all room that is left in *folder*; the file to remove for getting it back."""
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while file.write(b"x" * 4096):
-                pass
-        except OSError:
-            return filler
-    raise AssertionError("the disk has no end")
 
 
 def run_confined(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -89,11 +67,11 @@ def run_confined(folder: Path, *words: str, **environment: str) -> subprocess.Co
     unprivileged = ["setpriv", f"--reuid={OTHER_UID}", f"--regid={OTHER_UID}", "--clear-groups", "--no-new-privs"]
     python = folder / "python" / Path(sys._base_executable).resolve().relative_to(sys.base_prefix)
     command = [*(unprivileged if os.geteuid() == 0 else []), str(python), "-B", "-S", "-s", "-W", "error", *words]
-    allowed = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
+    allowed = subprocess.run([*small_disks.UNSHARE, "true"], capture_output=True, text=True, check=False)
     if allowed.returncode:
         not_permitted(f"no mount name space can be made here: {allowed.stderr}")
     return subprocess.run(
-        [*_UNSHARE, "sh", "-ec", confine, "sh", str(folder), sys.base_prefix, *command],
+        [*small_disks.UNSHARE, "sh", "-ec", confine, "sh", str(folder), sys.base_prefix, *command],
         env={"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(folder / "python" / "lib"), **environment},
         cwd="/",
         capture_output=True,

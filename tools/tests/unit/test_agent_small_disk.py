@@ -8,10 +8,11 @@ from corral.agent.fetch import fetch
 from corral.agent.lock_file import read_lock
 from corral.agent.progress import Downloading
 from corral.agent.store import Store
+from corral.drill.small_disk import fill
 from corral.errors import CannotRun
 from tests.support import faulty_hub as faults
 from tests.support.fetching import MIB, shop
-from tests.support.kernel import fill, small_disk
+from tests.support.kernel import small_disk
 
 
 @pytest.fixture

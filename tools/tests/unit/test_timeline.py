@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from corral import paths
 from corral.cli import timeline as command
 from corral.cli.main import main
+from corral.drill.small_disk import fill
 from corral.errors import Refused
 from corral.exporter.alertmanager import Alert
 from corral.exporter.holders import Kind
@@ -23,7 +24,7 @@ from corral.timeline import post_mortem, recording, report
 from corral.timeline.events import Code
 from corral.timeline.report import Timeline
 from tests.repo.test_documents import HEADINGS
-from tests.support.kernel import fill, small_disk
+from tests.support.kernel import small_disk
 from tests.support.recorded import BEGAN, PROMISES, SILENT, Scene, reading, request
 
 CALM = {"immich_ml": 2040, "frigate": 1900}
