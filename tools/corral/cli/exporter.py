@@ -11,7 +11,8 @@ The page at / shows the account of the cards live, the last hour of each holder,
 
 It listens on this machine alone, unless --listen names another address.  Page, account and records then need the
 operator's key, which is made; so they do on this machine where the local stack has keys when the exporter starts.  A
-browser sends it as the password of any user name.  Prometheus needs none.
+browser sends it as the password of any user name, in plain HTTP: --listen is for a network that you trust.  Prometheus
+needs none.
 
 examples:
   corral exporter --once                print the metrics of this moment

@@ -76,13 +76,14 @@ class ClusterGuard:
     def inspect(self, kinds: Collection[str]) -> Sequence[Finding]:
         """What is wrong now with resources of *kinds*, and with what they need; called from another thread too.
 
-        Earlier trouble with anything else may be what this apply mends.  The pod waits for its keys, and this apply may
-        make their namespace: they are made here.
+        Earlier trouble with anything else may be what this apply mends.  The pod waits for its keys, an exporter has no
+        page without, and this apply may make their namespaces: they are made here.
         """
         if not kinds:
             return ()
         with suppress(CorralError):  # the pod that waits for them is a finding
             self.give_keys()
+            self.give_monitor_keys()
         from corral.cluster import collect, diagnosis
 
         others = tuple(prefix for kind, prefixes in _SUBJECTS.items() if kind not in kinds for prefix in prefixes)

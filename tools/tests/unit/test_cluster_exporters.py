@@ -170,3 +170,12 @@ def test_the_page_belongs_to_the_operator_of_the_engines_that_its_namespace_name
     with pytest.raises(CannotRun, match="The namespace llama-cpp is none of an exporter") as error:
         exporters.engines_of(cluster, "llama-cpp")
     assert error.value.next_step.endswith("get namespaces -l app.kubernetes.io/name=card-exporter")
+
+
+def test_an_exporter_has_its_keys_while_the_apply_that_made_its_namespace_still_waits(fake, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(fake.kubeconfig))
+    guard = ClusterGuard(ClusterTarget(None, "lab", "llama-cpp"))
+    guard.inspect(())
+    assert path("watch") not in fake.objects
+    guard.inspect(("kubernetes_job_v1",))
+    assert operators_in(fake, "watch") == operators_at_the_door(fake)

@@ -81,6 +81,12 @@ def guard(api):
         client.rest_client.pool_manager.clear()
 
 
+@pytest.fixture(autouse=True)
+def without_exporters(monkeypatch):
+    """Their keys are those of test_cluster_exporters.py."""
+    monkeypatch.setattr(ClusterGuard, "give_monitor_keys", lambda _self: None)
+
+
 def test_an_unfinished_download_is_called_late(api, guard):
     api.objects[JOBS] = [job("download-models"), job("old", condition="Complete"), job("bad", condition="Failed")]
 
