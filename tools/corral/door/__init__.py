@@ -22,8 +22,9 @@ no other key is accepted::
     }
 
 ``models`` of a client are ids (null: all), ``requests`` is how many it may have under way at once (null: any number),
-``role`` is ``client``, ``monitor`` or ``operator``; only an operator may use the paths that load, unload and show logs.
-A ``monitor``, whose ``models`` are ``[]``, reads what runs and what was answered; nothing that it does loads a model.
+``role`` is ``client``, ``monitor``, ``steward`` or ``operator``; only an operator may use the paths that load, unload
+and show logs.  A ``monitor``, whose ``models`` are ``[]``, reads what runs and what was answered; nothing that it does
+loads a model.  A ``steward`` is a monitor that may also unload a model, one that serves no request.
 
 keys.json has the sha256 of each key, in hexadecimal, never a key; it is read again when it changes::
 

@@ -15,7 +15,7 @@ from . import strict_json
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})(:[0-9]{1,5})?")
 _KEY = re.compile(r"[!-~]{16,512}")
-Role = Literal["client", "monitor", "operator"]
+Role = Literal["client", "monitor", "steward", "operator"]
 _KEYS = {
     *("version", "listen", "upstream", "keys", "clients", "models", "image_hosts"),
     *("body_mib", "retry_after_seconds", "drain_seconds"),
@@ -40,6 +40,11 @@ class Client:
     def is_operator(self) -> bool:
         """Whether it may use every path."""
         return self.role == "operator"
+
+    @property
+    def is_monitor(self) -> bool:
+        """Whether it watches, and gets no answer of a model."""
+        return self.role in ("monitor", "steward")
 
 
 @dataclass(frozen=True)
@@ -112,9 +117,10 @@ def _client(found: _Reader, name: str, ids: Collection[str]) -> Client:
     role = found.value("role")
     if role not in get_args(Role):
         raise ValueError(f"{found.where}role is {role!r}; it must be one of {', '.join(get_args(Role))}")
-    if role == "monitor" and models != frozenset():
-        raise ValueError(f"{found.where}models must be []: a monitor loads no model")
-    return Client(name, models, requests, role)
+    client = Client(name, models, requests, role)
+    if client.is_monitor and models != frozenset():
+        raise ValueError(f"{found.where}models must be []: a {role} loads no model")
+    return client
 
 
 def _listen(found: _Reader) -> tuple[str, int] | str:

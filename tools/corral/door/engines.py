@@ -1,6 +1,6 @@
-"""What the guard asks an engine that is ready: its metrics, and a short answer.
+"""What the guard asks an engine that is ready: its metrics, a short answer, its end.
 
-Nothing of it passes llama-swap, which would load the model, or keep it loaded.  All raise FAULTS where llama-swap does
+No question passes llama-swap, which would load the model, or keep it loaded.  All raise FAULTS where llama-swap does
 not list what runs.
 """
 
@@ -16,12 +16,14 @@ from . import llama_swap
 from .config import Config
 from .llama_swap import FAULTS
 from .refusals import Refusal, answer, json_answer
+from .uses import Uses, busy
 
 _METRICS_LIMIT_S = 5.0
 _PROBE_LIMIT_S = 60.0
 _BYTES = 1 << 20
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:([0-9]{1,5})")
 _REQUESTS = re.compile(rb"^llamacpp:requests_(?:processing|deferred) ([0-9]+)", re.MULTILINE)
+_COUNTS = 2
 _QUESTION = {"messages": [{"role": "user", "content": "Reply with one word."}], "max_tokens": 4, "temperature": 0}
 
 
@@ -40,9 +42,7 @@ async def probe(config: Config, name: str) -> bytes:
     Raises:
         Refusal: no engine of such a model is ready, it serves other requests, or it gave no answer.
     """
-    engine = await _ready(config, name)
-    if any(int(number) for number in _REQUESTS.findall(await _metrics(config, engine))):
-        raise Refusal(HTTPStatus.CONFLICT, "engine-busy", "The engine of the model serves other requests.")
+    engine = await _idle(config, name)
     body, began = json.dumps(_QUESTION).encode(), time.monotonic()
     head = llama_swap.request_head(config, "POST", "/v1/chat/completions", length=len(body))
     try:
@@ -53,6 +53,21 @@ async def probe(config: Config, name: str) -> bytes:
         await _ready(config, name)  # one that was unloaded meanwhile is no fault
         raise Refusal(HTTPStatus.BAD_GATEWAY, "engine-silent", "The engine of the model gave no answer.")
     return json_answer(HTTPStatus.OK, {"completion_tokens": tokens, "seconds": round(time.monotonic() - began, 3)})
+
+
+async def unload(config: Config, uses: Uses, name: str) -> bytes:
+    """The answer that the model *name* is unloaded, with the seconds that it took.
+
+    A request for it that comes meanwhile waits, and loads it again.
+
+    Raises:
+        Refusal: no engine of such a model is ready, it serves requests, or does not report whether it does.
+    """
+    model, began = config.models.get(name, ""), time.monotonic()
+    with uses.unloading(model):
+        await _idle(config, name)  # a request that did not pass this guard is known to the engine alone
+        await llama_swap.unload(config, model)
+    return json_answer(HTTPStatus.OK, {"model": model, "seconds": round(time.monotonic() - began, 3)})
 
 
 async def is_alive(config: Config, name: str) -> bool:
@@ -76,12 +91,27 @@ async def _ready(config: Config, name: str) -> tuple[str, int]:
     return "127.0.0.1", int(found[1])
 
 
+async def _idle(config: Config, name: str) -> tuple[str, int]:
+    """The address of the engine, which reports that it serves no request and that none waits."""
+    engine = await _ready(config, name)
+    found = [int(number) for number in _REQUESTS.findall(await _metrics(config, engine))]
+    if any(found):
+        raise busy()
+    if len(found) != _COUNTS:
+        raise _silent()
+    return engine
+
+
 async def _metrics(config: Config, engine: tuple[str, int]) -> bytes:
     try:
         return await _body(engine, llama_swap.request_head(config, "GET", "/metrics"), _METRICS_LIMIT_S)
     except FAULTS:
-        rule = "The engine of the model does not report its metrics."
-        raise Refusal(HTTPStatus.BAD_GATEWAY, "engine-silent", rule) from None
+        raise _silent() from None
+
+
+def _silent() -> Refusal:
+    rule = "The engine of the model does not report its metrics."
+    return Refusal(HTTPStatus.BAD_GATEWAY, "engine-silent", rule)
 
 
 async def _body(engine: tuple[str, int], request: bytes, limit_s: float) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from .config import Client, Config
 from .keys import Keys
 from .refusals import Refusal
+from .uses import Uses
 
 _BODIES = 4  # so many of the largest may be under way at a time
 _KEPT_BODIES = 1  # and so many more are kept until their answer begins
@@ -64,6 +65,7 @@ class Guard:
         self, config: Config, keys: Keys, log: Log, *, limits: Limits | None = None, connections: int = 400
     ) -> None:
         self.config, self.keys, self.log, self.limits = config, keys, log, limits or Limits()
+        self.uses = Uses()
         self._most = connections
         self._connections: set[Connection] = set()
         self._is_empty = asyncio.Event()

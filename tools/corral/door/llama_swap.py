@@ -16,6 +16,7 @@ from .refusals import Refusal, json_answer
 FAULTS = (OSError, EOFError, ValueError, KeyError, TypeError, asyncio.LimitOverrunError)
 
 _ANSWER_LIMIT_S = 10.0
+_UNLOAD_LIMIT_S = 30.0  # llama-swap gives an engine 10 s, then kills it
 _LOG_LIMIT_S = 3.0  # of a model that wrote nothing there is no answer
 _LOG_BYTES = 1 << 20  # llama-swap keeps 100 KiB
 
@@ -48,6 +49,15 @@ async def running(config: Config) -> list[dict[str, str]]:
     async with asyncio.timeout(_ANSWER_LIMIT_S), opened_for(config, "/running", version="1.0") as (_, reader):
         document = json.loads(await reader.read(-1))
     return [{name: str(one[name]) for name in ("model", "state", "proxy")} for one in document["running"]]
+
+
+async def unload(config: Config, model: str) -> None:
+    """Have llama-swap end the engine of *model*, whatever it does, and wait until it has; raises FAULTS."""
+    request = request_head(config, "POST", f"/api/models/unload/{model}", version="1.0")
+    async with asyncio.timeout(_UNLOAD_LIMIT_S), opened(config.upstream, request) as (head, reader):
+        await reader.read(-1)
+    if head.status != HTTPStatus.OK:
+        raise ValueError(f"status {head.status}")
 
 
 async def failed_load(config: Config, model: str, client: Client) -> Refusal:

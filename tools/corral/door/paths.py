@@ -23,6 +23,7 @@ class Access(Enum):
     EVERYBODY = auto()
     CLIENT = auto()
     MONITOR = auto()
+    STEWARD = auto()
     OPERATOR = auto()
 
     def permits(self, role: Role) -> bool:
@@ -33,7 +34,8 @@ class Access(Enum):
 _ROLES: dict[Access, tuple[Role, ...]] = {
     Access.EVERYBODY: get_args(Role),
     Access.CLIENT: get_args(Role),
-    Access.MONITOR: ("monitor", "operator"),
+    Access.MONITOR: ("monitor", "steward", "operator"),
+    Access.STEWARD: ("steward", "operator"),
     Access.OPERATOR: ("operator",),
 }
 
@@ -68,6 +70,10 @@ _INFERENCE = (
 )
 ENGINE_METRICS, ENGINE_PROBE = "/engine-metrics/", "/engine-probe/"
 """Before the id of a model: the guard asks the engine itself, because `/upstream/…` loads a model."""
+ENGINE_YIELD = "/engine-yield/"
+"""Before the id of a model: the guard has it unloaded, if it serves no request, which llama-swap's own path does not ask."""
+UPSTREAM = "/upstream/"
+"""Before the id of a model, and a path of its engine."""
 # The first line that matches.
 ROUTES = (
     *(Route(("POST",), path, Access.CLIENT, is_inference=True) for path in _INFERENCE),
@@ -78,6 +84,7 @@ ROUTES = (
     Route(("GET",), "/api/metrics/activity", Access.MONITOR, is_quick=True),
     Route(("GET",), f"{ENGINE_METRICS}*", Access.MONITOR),
     Route(("POST",), f"{ENGINE_PROBE}*", Access.MONITOR),
+    Route(("POST",), f"{ENGINE_YIELD}*", Access.STEWARD),
     Route(("GET",), "/unload", Access.OPERATOR),
     Route(("GET",), "/logs", Access.OPERATOR),
     Route(("GET",), "/logs/stream", Access.OPERATOR),
@@ -85,7 +92,7 @@ ROUTES = (
     Route(("GET",), "/ui", Access.OPERATOR),
     Route(("GET",), "/ui/*", Access.OPERATOR),
     Route(("GET", "POST"), "/api/*", Access.OPERATOR),
-    Route(("GET", "POST"), "/upstream/*", Access.OPERATOR),
+    Route(("GET", "POST"), f"{UPSTREAM}*", Access.OPERATOR),
 )
 
 

@@ -36,6 +36,7 @@ class Exchange(asyncio.Protocol):
         self._request: heads.Request | None = None
         self._route: paths.Route | None = None
         self._client: Client | None = None
+        self._used = ""  # the model that the request is counted for
         self._is_over = False
         # For the access log.
         self._begun = self._loop.time()
@@ -61,7 +62,7 @@ class Exchange(asyncio.Protocol):
             self._finish()
         self._limit(0, None)
         self._guard.remove(self)
-        if self._task:
+        if self._task and not self._path.startswith(paths.ENGINE_YIELD):  # what waits for that must not be cut by it
             self._task.cancel()
 
     def pause_writing(self) -> None:
@@ -168,6 +169,13 @@ class Exchange(asyncio.Protocol):
                 if self._path.startswith(prefix):
                     self._answer_whole(HTTPStatus.OK, await ask(config, self._path.removeprefix(prefix)))
                     return
+            if self._path.startswith(paths.ENGINE_YIELD):
+                name = self._path.removeprefix(paths.ENGINE_YIELD)
+                self._answer_whole(HTTPStatus.OK, await engines.unload(config, self._guard.uses, name))
+                return
+            if not self._used and (model := self._model or self._upstream_model()):
+                await self._guard.uses.enter(model)
+                self._used = model
             if self._route.is_quick:
                 self._limit(self._guard.limits.quick_answer, lambda: self._refuse(_silent()))
             # Neither llama-swap nor an engine uses the query of an inference path.
@@ -180,6 +188,11 @@ class Exchange(asyncio.Protocol):
             self._refuse(_silent())
         except llama_swap.FAULTS:
             self._refuse(_down())
+
+    def _upstream_model(self) -> str:
+        """The model whose engine an operator's request is for; empty: for none."""
+        place = f"{self._path.removeprefix(paths.UPSTREAM)}/" if self._path.startswith(paths.UPSTREAM) else ""
+        return next((model for name, model in self._guard.config.models.items() if place.startswith(f"{name}/")), "")
 
     def forwarding(self, upstream: Upstream) -> None:
         """There is a connection to llama-swap."""
@@ -278,6 +291,8 @@ class Exchange(asyncio.Protocol):
 
     def _answer_whole(self, status: int, data: bytes) -> None:
         """Send *data* as the whole answer; then read on for a moment, so that a client that still sends can read it."""
+        if self._is_over:  # the client is gone
+            return
         has_received = bool(self._received or self._request)
         self._begin_answer(status, data)
         self._finish()
@@ -300,9 +315,11 @@ class Exchange(asyncio.Protocol):
             self._upstream.abort()
         if self._client:
             self._guard.leave(self._client)
-        # Of a path for everybody, or of a monitor; they come for ever.
-        is_probe = (self._client is None or self._client.role == "monitor") and self._status == HTTPStatus.OK
-        if (self._request or self._status) and not is_probe:
+        if self._used:
+            self._guard.uses.leave(self._used)
+        # Of a path for everybody, or of a monitor that reads; they come for ever.
+        is_reading = self._client is None or (self._client.is_monitor and not self._path.startswith(paths.ENGINE_YIELD))
+        if (self._request or self._status) and not (is_reading and self._status == HTTPStatus.OK):
             self._log()
 
     def _release_body(self) -> None:

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -19,6 +20,8 @@ LIMIT_S = 1.0
 """Seconds for one answer."""
 PROBE_LIMIT_S = 90.0
 """Seconds for the answer to a probe, of an engine that serves nothing else."""
+UNLOAD_LIMIT_S = 60.0
+"""Seconds until the guard has had an idle model unloaded, or has found it busy."""
 LISTED = 999
 """Requests that llama-swap lists at most."""
 _MOST_BYTES = 8 << 20
@@ -148,12 +151,33 @@ class LlamaSwap:
             return None
         raise LlamaSwapUnknown(f"The engine of {resident.model} gave no answer.")
 
+    def unload_idle(self, model: str) -> bool | None:
+        """Have the guard unload *model*; False: it serves a request, and stays; None: it is not loaded any more.
+
+        Raises:
+            LlamaSwapUnknown: no guard is there, it does not permit this, or whether the model serves is not known.
+        """
+        if not self.is_door:
+            raise LlamaSwapUnknown("Only the guard of a front door unloads a model without a risk for its requests.")
+        path = f"/engine-yield/{quote(model, safe='')}"
+        status, _ = _ask("POST", self.endpoint, path, self.headers, UNLOAD_LIMIT_S, accepted=(200, 404, 409))
+        return None if status == HTTPStatus.NOT_FOUND else status == HTTPStatus.OK
+
     def _engine_metrics(self, resident: Resident) -> str:
         if self.is_door:
             return _get(self.endpoint, f"/engine-metrics/{quote(resident.model, safe='')}", self.headers)
         if urlsplit(resident.proxy).hostname != urlsplit(self.endpoint).hostname:
             raise LlamaSwapUnknown(f"The engine of {resident.model} is at another address than llama-swap.")
         return _get(resident.proxy, "/metrics", self.headers)
+
+
+def ended_at(one: Request) -> float | None:
+    """When *one* was listed, which is its end, in seconds since 1970; None: llama-swap names no such time."""
+    try:
+        found = datetime.fromisoformat(one.at)
+    except ValueError:
+        return None
+    return found.timestamp() if found.tzinfo else None
 
 
 def _request(listed: Mapping[str, Any]) -> Request:

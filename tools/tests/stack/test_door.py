@@ -6,10 +6,12 @@ import contextlib
 import json
 import socket
 import threading
+import time
 
 import pytest
 
 from corral.demo import tiny_gguf
+from corral.exporter import llama_swap
 from corral.exporter.llama_swap import LlamaSwap
 from tests.support.engine_process import free_port, get, post, question, wait_for
 from tests.support.guard_process import post as posted
@@ -23,6 +25,7 @@ CLIENTS = {
     "first": {"models": None, "requests": None, "role": "client"},
     "second": {"models": ["text"], "requests": None, "role": "client"},
     "watch": {"models": [], "requests": 4, "role": "monitor"},
+    "steward": {"models": [], "requests": 4, "role": "steward"},
 }
 
 
@@ -34,7 +37,7 @@ def stack(tmp_path_factory):
     tiny_gguf.write_text(slow, n_ff=80_000)  # an answer takes seconds
     models = {
         "text": Served(tiny.text, more=["--metrics"]),
-        "slow": Served(slow),
+        "slow": Served(slow, more=["--metrics"]),
         "vision": Served(tiny.vision, more=["--mmproj", str(tiny.projector), "--image-max-tokens", "64"]),
         "needy": Served(tiny.text, need_mib=700),
         "broken": Served(tiny.text, more=["--no-such-flag"]),
@@ -184,6 +187,82 @@ def test_an_operator_unloads_and_a_client_does_not(guard):
     assert guard.post(b"", path=path, key="operator-key", Content_Length="0").status == 200
     running = json.loads(guard.get("/running", "operator-key").body)["running"]
     assert "text" not in [one["model"] for one in running]
+
+
+@pytest.fixture
+def steward(guard):
+    """The exporter's own client of the guard, with a key that may have idle models unloaded."""
+    guard.set_keys(steward=["key-of-steward"], first=["key-of-first"], operator=["operator-key"])
+    host, port = guard.address
+    return LlamaSwap(f"http://{host}:{port}", {"Authorization": "Bearer key-of-steward"}, is_door=True)
+
+
+def loaded(exporters):
+    return {one.model: one.state for one in exporters.residents()}
+
+
+def test_an_idle_model_is_unloaded_for_a_steward_and_loaded_again_by_its_next_request(guard, steward):
+    assert content(guard.post(question("Hello.", model="text"))) == "OK"
+    last = steward.requests()[-1]
+    assert abs(llama_swap.ended_at(last) - time.time()) < 3600
+
+    assert steward.unload_idle("text") is True
+
+    assert "text" not in loaded(steward)
+    assert steward.unload_idle("text") is None
+    assert steward.requests()[-1] == last  # nothing was asked of a model
+    assert content(guard.post(question("Hello.", model="text"))) == "OK"
+
+
+def test_a_model_that_answers_a_stream_is_not_unloaded_and_the_stream_ends_whole(guard, steward):
+    with guard.connect() as connection:
+        connection.sendall(stream_of("slow", 30))
+        received = connection.recv(1 << 16)
+        while b"[DONE]" not in received:
+            if received.count(b"data: ") < 25:
+                assert steward.unload_idle("slow") is False
+            received += connection.recv(1 << 16)
+    assert received.count(b"data: ") > 30
+    wait_for(lambda: steward.unload_idle("slow") is True, what="the model's end, when it is idle")
+
+
+def test_a_request_that_passed_another_way_is_not_cut(guard, steward, stack):
+    """corral's own commands reach llama-swap without the guard, which then counts none."""
+    client = stack.running.client()
+    with socket.create_connection(("127.0.0.1", stack.running.door.swap_port), 60) as connection:
+        connection.sendall(stream_of("slow", 30, key=client.headers["Authorization"].removeprefix("Bearer ")))
+        received = b""
+        while received.count(b"data: ") < 3:
+            received += connection.recv(1 << 16)
+        assert steward.unload_idle("slow") is False
+        while b"[DONE]" not in received:
+            received += connection.recv(1 << 16)
+
+
+def asked(guard, answers):
+    answers.append(guard.post(question("Hello.", model="text")))
+
+
+def test_requests_that_race_with_the_unloading_get_whole_answers(guard, steward):
+    for _ in range(12):
+        assert content(guard.post(question("Hello.", model="text"))) == "OK"
+        answers = []
+        race = [threading.Thread(target=steward.unload_idle, args=("text",))]
+        race += [threading.Thread(target=asked, args=(guard, answers)) for _ in range(3)]
+        for one in race:
+            one.start()
+        for one in race:
+            one.join()
+        assert [content(one) for one in answers] == ["OK"] * 3
+
+
+@pytest.mark.parametrize("key", ["key-of-first", "key-of-watch"])
+def test_a_client_and_a_monitor_unload_no_model(guard, key):
+    assert content(guard.post(question("Hello.", model="text"))) == "OK"
+    watched(guard, "/running")
+    answer = guard.post(b"", path="/engine-yield/text", key=key, Content_Length="0")
+    assert (answer.status, answer.error["code"]) == (403, "operator-only")
+    assert '"text"' in guard.get("/running", "operator-key").body.decode()
 
 
 def test_keys_are_replaced_under_a_running_stream(guard):

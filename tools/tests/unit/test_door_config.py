@@ -72,6 +72,7 @@ REFUSED = {
     "no keys and two clients": ("keys", None, "without keys, clients must have exactly one member"),
     "an unknown role": ("clients.immich.role", "admin", "clients.immich.role is 'admin'"),
     "a monitor with models": ("clients.immich.role", "monitor", "clients.immich.models must be []"),
+    "a steward with models": ("clients.immich.role", "steward", "immich.models must be []: a steward loads no model"),
     "an alias as a client's model": ("clients.immich.models", ["gpt-4o"], "names 'gpt-4o', which is not the id"),
     "a limit of nothing": ("clients.immich.requests", 0, "clients.immich.requests must be a whole number from 1"),
     "a name with a line break": ("clients.im\nmich", {}, "clients has the name 'im\\nmich'"),

@@ -66,6 +66,8 @@ ACCESS = {
     "/engine-metrics/m": Access.MONITOR,
     "/engine-metrics": None,
     "/engine-probe/m": Access.MONITOR,
+    "/engine-yield/m": Access.STEWARD,
+    "/engine-yield": None,
     "/unload": Access.OPERATOR,
     "/logs": Access.OPERATOR,
     "/logs/stream/m": Access.OPERATOR,
@@ -96,6 +98,7 @@ def test_a_path_has_one_line_of_the_table_or_none(path, access):
     [
         ("client", {Access.EVERYBODY, Access.CLIENT}),
         ("monitor", {Access.EVERYBODY, Access.CLIENT, Access.MONITOR}),
+        ("steward", {Access.EVERYBODY, Access.CLIENT, Access.MONITOR, Access.STEWARD}),
         ("operator", set(Access)),
     ],
 )
@@ -107,13 +110,14 @@ def test_nothing_that_a_monitor_may_do_beyond_a_client_changes_anything():
     routes = [route for route in ROUTES if route.access is Access.MONITOR]
     assert {route.path for route in routes if route.methods != ("GET",)} == {"/engine-probe/*"}
     assert len(routes) == 4
+    assert [route.path for route in ROUTES if route.access is Access.STEWARD] == ["/engine-yield/*"]
 
 
 def test_only_inference_and_what_an_operator_uses_take_a_body():
     posted = {route.path for route in ROUTES if "POST" in route.methods}
     inference = {route.path for route in ROUTES if route.is_inference}
 
-    assert posted - inference == {"/api/*", "/upstream/*", "/engine-probe/*"}
+    assert posted - inference == {"/api/*", "/upstream/*", "/engine-probe/*", "/engine-yield/*"}
     assert {"/v1/messages", "/v1/responses", "/infill", "/v1/embeddings"} < inference
     assert all(route.access is Access.CLIENT for route in ROUTES if route.is_inference)
 

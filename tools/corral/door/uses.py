@@ -1,0 +1,50 @@
+"""Which models have requests under way, so that none is unloaded under one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+from .refusals import Refusal
+
+
+class Uses:
+    """Counts the requests of each model that are forwarded; one task at a time changes it."""
+
+    def __init__(self) -> None:
+        self._under_way: Counter[str] = Counter()
+        self._unloading: dict[str, asyncio.Event] = {}
+
+    async def enter(self, model: str) -> None:
+        """Count a request for *model*, when it is not being unloaded any more."""
+        while ended := self._unloading.get(model):
+            await ended.wait()
+        self._under_way[model] += 1
+
+    def leave(self, model: str) -> None:
+        """Count a request for *model* as over."""
+        self._under_way[model] -= 1
+
+    @contextmanager
+    def unloading(self, model: str) -> Iterator[None]:
+        """The block may unload *model*: a request for it waits for the end of the block.
+
+        Raises:
+            Refusal: there is a request for it, or another such block.
+        """
+        if self._under_way[model] or model in self._unloading:
+            raise busy()
+        ended = self._unloading[model] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._unloading[model]
+            ended.set()
+
+
+def busy() -> Refusal:
+    """The engine has requests, and is left to them."""
+    return Refusal(HTTPStatus.CONFLICT, "engine-busy", "The engine of the model serves other requests.")
