@@ -315,10 +315,21 @@ class Tenant(BaseModel):
         return self
 
 
+class Yield(BaseModel):
+    """When idle models of a card are unloaded for its other tenants."""
+
+    model_config = _Strict
+
+    floor_mib: int = Field(gt=0, description="with less than this free, the longest idle model is unloaded")
+    idle_seconds: int = Field(
+        60, gt=0, le=86_400, description="how long a model must not have answered before it may be unloaded"
+    )
+
+
 class Card(BaseModel):
     """One physical GPU, and everything that was promised a part of it."""
 
-    model_config = _Strict
+    model_config = _Strict | ConfigDict(serialize_by_alias=True)
 
     vram_mib: int = Field(gt=0, description="MiB of memory on the card")
     reserve_mib: int = Field(512, ge=0, description="MiB that are promised to none")
@@ -327,11 +338,25 @@ class Card(BaseModel):
     )
     node: _Id | None = Field(None, description="the Kubernetes node that it sits in")
     tenants: dict[_Id, Tenant] = Field(default_factory=dict, description="everything else on the card, by name")
+    yields: Yield | None = Field(
+        None, alias="yield", description="whether idle models are unloaded when a tenant needs memory; left out: never"
+    )
 
     @model_validator(mode="after")
     def _reserve_is_on_the_card(self) -> Self:
         if self.reserve_mib >= self.vram_mib:
             raise ValueError(f"reserve_mib is {self.reserve_mib}: that is all of the card's {self.vram_mib} MiB.")
+        return self
+
+    @model_validator(mode="after")
+    def _floor_can_be_reached(self) -> Self:
+        promised = sum(one.budget_mib for one in self.tenants.values())
+        if self.yields and self.yields.floor_mib > self.vram_mib - promised:
+            left = self.vram_mib - promised
+            raise ValueError(
+                f"yield.floor_mib is {self.yields.floor_mib}: {left} MiB are free when the tenants have their budgets, "
+                "and no model is loaded."
+            )
         return self
 
 

@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from corral.catalog.intent import FORMS
 from corral.catalog.yaml_reader import KeyPath, dotted
@@ -92,11 +93,16 @@ def _keys_at(kind: Any, path: KeyPath) -> list[str]:
     for step in path:
         match get_origin(kind):
             case None:
-                kind = kind.model_fields[step].annotation
+                kind = fields_of(kind)[step].annotation
             case origin:
                 kind = get_args(kind)[1 if origin is dict else 0]
         if NoneType in get_args(kind):
             kind = get_args(kind)[0]
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind)]
-    return [field.alias or name for name, field in kind.model_fields.items()]
+    return list(fields_of(kind))
+
+
+def fields_of(kind: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of *kind* by their keys in files."""
+    return {field.alias or name: field for name, field in kind.model_fields.items()}

@@ -18,6 +18,7 @@ from corral.catalog import catalog as catalogs
 from corral.catalog import yaml_reader
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Card, Model, Tenant
+from corral.catalog.invalid_values import fields_of
 from corral.catalog.renamed_keys import RENAMED
 from corral.errors import CatalogInvalid, Refused
 from corral.hub.resolved import Resolved
@@ -129,7 +130,7 @@ def _require_known(key: str, path: Sequence[str], given: str) -> None:
         new = RENAMED[path[0]]
         change = shlex.quote(f"{new}={given}")
         raise Refused(f"{path[0]} is called {new} now.", next_step=f"corral seat --what-if {change} MODEL")
-    models, cards = ([name for name in kind.model_fields if name != "source"] for kind in (Model, Card))
+    models, cards = ([name for name in fields_of(kind) if name != "source"] for kind in (Model, Card))
     if path[0] not in (*models, *cards, "source"):
         raise Refused(
             f"Neither a model nor a card has a key {path[0]}. Models have: {', '.join(models)}. "
@@ -163,7 +164,7 @@ def _path(key: str, value: Any) -> tuple[str, ...]:
 
 def _source(path: tuple[str, ...], target: str | None, catalog: Catalog) -> str:
     """The file that has the key *path*: of *target*, or of the only model or card that can be meant."""
-    kind, names = ("card", list(catalog.cards)) if path[0] in Card.model_fields else ("model", list(catalog.models))
+    kind, names = ("card", list(catalog.cards)) if path[0] in fields_of(Card) else ("model", list(catalog.models))
     tenant = path[1] if path[0] == "tenants" else None
     able = [name for name, card in catalog.cards.items() if tenant in card.tenants] if tenant else []
     able = [target] if target in names else able or names

@@ -58,6 +58,7 @@ LOCKS: dict[str, Callable[[Path], str]] = {
     "stacks/homelab/tests/catalogs/no-node": good,
     "stacks/homelab/tests/catalogs/no-server-image": good,
     "stacks/homelab/tests/catalogs/two-cards": good,
+    "stacks/homelab/tests/catalogs/yields": good,
     "stacks/local/tests/catalogs/good": good,
 }
 
