@@ -2,7 +2,7 @@
 
 locals {
   _operator = { models = null, requests = null, role = "operator" }
-  _monitor  = { monitor = { models = [], requests = 4, role = "monitor" } }
+  _monitor  = { monitor = { models = [], requests = 4, role = var.may_yield ? "steward" : "monitor" } }
 
   guard = merge({
     version  = 1

@@ -127,6 +127,18 @@ variable "listen" {
   }
 }
 
+variable "may_yield" {
+  description = "Whether the exporter's key may also have a model unloaded that serves no request. Only with has_monitor."
+  type        = bool
+  default     = false
+  nullable    = false
+
+  validation {
+    condition     = !var.may_yield || var.has_monitor
+    error_message = "A model yields only to an exporter: may_yield needs has_monitor."
+  }
+}
+
 variable "models" {
   description = "The models of the lock, by id."
   type        = map(object({ intent = object({ aliases = list(string) }) }))

@@ -4,6 +4,7 @@ locals {
   _models_on = { for id, model in module.catalog.models : model.intent.card => id... }
   _card      = try(keys(local._models_on)[0], "")
   node       = try(module.catalog.cards[local._card].node, null)
+  _yields    = try(module.catalog.cards[local._card].yield, null) != null
 }
 
 resource "terraform_data" "models_are_on_one_card" {
@@ -25,6 +26,20 @@ resource "terraform_data" "card_names_its_node" {
       error_message = join(" ", [
         "Card ${local._card} has no node; the pod would start on any. Write it into cards/${local._card}.yaml, e.g. node: k8s-node1.",
         "For the names run: kubectl get nodes",
+      ])
+    }
+  }
+
+  depends_on = [terraform_data.models_are_on_one_card]
+}
+
+resource "terraform_data" "yielding_card_has_its_exporter" {
+  lifecycle {
+    precondition {
+      condition = !local._yields || var.card_exporter != null
+      error_message = join(" ", [
+        "Card ${local._card} has yield, and no exporter decides when a model is unloaded.",
+        "Write card_exporter = {} into terraform.tfvars, or take yield out of cards/${local._card}.yaml.",
       ])
     }
   }

@@ -10,6 +10,7 @@ module "door" {
   keys         = module.llama_swap.keys.clients
   clients      = module.catalog.clients
   has_monitor  = var.card_exporter != null
+  may_yield    = var.card_exporter != null && local._yields
   models       = module.catalog.models
   image_hosts  = keys(var.image_hosts)
 

@@ -70,6 +70,21 @@ run "a_monitor_gets_no_answer_of_a_model" {
   }
 }
 
+run "a_monitor_of_a_card_that_yields_may_have_an_idle_model_unloaded" {
+  command = plan
+
+  variables {
+    keys        = "/run/corral/keys.json"
+    has_monitor = true
+    may_yield   = true
+  }
+
+  assert {
+    condition     = jsondecode(output.guard).clients.monitor == { models = [], requests = 4, role = "steward" }
+    error_message = "It must get this right, and no answer of a model."
+  }
+}
+
 run "the_knobs_reach_the_guard" {
   command = plan
 

@@ -29,6 +29,17 @@ run "a_monitor_without_keys_is_refused" {
   expect_failures = [terraform_data.clients_have_keys]
 }
 
+run "a_right_to_unload_without_an_exporter_is_refused" {
+  command = plan
+
+  variables {
+    keys      = "/run/corral/keys.json"
+    may_yield = true
+  }
+
+  expect_failures = [var.may_yield]
+}
+
 run "a_client_called_monitor_is_refused" {
   command = plan
 

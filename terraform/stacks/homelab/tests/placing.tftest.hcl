@@ -210,3 +210,17 @@ run "the_exporter_has_a_namespace_of_its_own" {
     error_message = "The guard must know its key."
   }
 }
+
+run "the_exporter_of_a_card_that_yields_may_have_idle_models_unloaded" {
+  command = plan
+
+  variables {
+    catalog       = "tests/catalogs/yields"
+    card_exporter = {}
+  }
+
+  assert {
+    condition     = jsondecode(module.door.guard).clients.monitor == { models = [], requests = 4, role = "steward" }
+    error_message = "The guard must permit it to its key, and nothing else."
+  }
+}

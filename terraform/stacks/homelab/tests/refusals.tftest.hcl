@@ -57,6 +57,16 @@ run "a_card_without_a_node_is_refused" {
   expect_failures = [terraform_data.card_names_its_node]
 }
 
+run "a_card_that_yields_without_an_exporter_is_refused" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/yields"
+  }
+
+  expect_failures = [terraform_data.yielding_card_has_its_exporter]
+}
+
 run "a_local_store_on_another_node_is_refused" {
   command = plan
 
