@@ -126,6 +126,7 @@ def prepare(folder: Path, pods: int) -> tuple[str, ...]:
             "t4": {
                 "vram_bytes": 15360 * MIB,
                 "reserve_bytes": 512 * MIB,
+                "yield": None,
                 "tenants": tenants,
                 "models": {"chat": model},
             }

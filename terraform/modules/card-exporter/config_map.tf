@@ -18,6 +18,7 @@ locals {
     cards = { for name, card in var.cards : name => {
       vram_bytes    = card.vram_mib * local._mib
       reserve_bytes = card.reserve_mib * local._mib
+      yield         = one([for one in card.yield[*] : { floor_bytes = one.floor_mib * local._mib, idle_seconds = one.idle_seconds }])
       tenants = { for tenant, one in card.tenants : tenant => {
         budget_bytes = one.budget_mib * local._mib
         namespace    = one.namespace

@@ -20,6 +20,7 @@ variable "cards" {
       selector   = optional(string)
       expects    = optional(object({ env = map(string) }))
     }))
+    yield = optional(object({ floor_mib = number, idle_seconds = number }))
   }))
   nullable = false
 

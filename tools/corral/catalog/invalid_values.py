@@ -93,7 +93,7 @@ def _keys_at(kind: Any, path: KeyPath) -> list[str]:
     for step in path:
         match get_origin(kind):
             case None:
-                kind = fields_of(kind)[step].annotation
+                kind = fields_of(kind)[str(step)].annotation
             case origin:
                 kind = get_args(kind)[1 if origin is dict else 0]
         if NoneType in get_args(kind):

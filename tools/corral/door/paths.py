@@ -71,7 +71,7 @@ _INFERENCE = (
 ENGINE_METRICS, ENGINE_PROBE = "/engine-metrics/", "/engine-probe/"
 """Before the id of a model: the guard asks the engine itself, because `/upstream/…` loads a model."""
 ENGINE_YIELD = "/engine-yield/"
-"""Before the id of a model: the guard has it unloaded, if it serves no request, which llama-swap's own path does not ask."""
+"""Before the id of a model: the guard has it unloaded, if it serves no request; llama-swap's own path cuts requests."""
 UPSTREAM = "/upstream/"
 """Before the id of a model, and a path of its engine."""
 # The first line that matches.

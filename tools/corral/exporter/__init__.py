@@ -18,6 +18,7 @@ The configuration is one JSON file.  Every key is required, and no other key is 
       "seal": "<of the lock>",
       "cards": {"<card>": {
         "vram_bytes": 1, "reserve_bytes": 1,
+        "yield": {"floor_bytes": 1, "idle_seconds": 60},   when idle models are unloaded; null: never
         "tenants": {"<tenant>": {
           "budget_bytes": 1, "namespace": "<or null>", "selector": "<or null>", "expects": {"<VARIABLE>": ">0"}
         }},
@@ -34,4 +35,6 @@ the monitor, which is read at each scrape.  Without a key, or a pod, llama-swap 
 
 ``operator_keys`` is a document of `corral keys` with the hashes of the operator's keys, which is read at each request:
 without it the page is closed.
+the monitor, which is read at each scrape.  Without a key, or a pod, llama-swap is not read.  Where a card has
+``yield``, the guard behind it must take that client for a steward.
 """

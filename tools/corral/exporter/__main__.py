@@ -28,6 +28,7 @@ from .pods import ApiServer, Pod, PodNames
 from .probes import Probes
 from .recorder import Recorder
 from .server import serve_until_signal
+from .yields import Yields
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     cards = NodeCards(config, node)
     probes = Probes(cards.find_llama_swap)
+    yields = Yields(config.yields, promises=config.promises, accounts=cards.accounts, find_door=cards.find_llama_swap)
     recorder = Recorder(
         config.records,
         seal=config.seal,
@@ -52,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         read=cards.reading,
         find_llama_swap=cards.find_llama_swap,
         alertmanager=Alertmanager(config.alertmanager) if config.alertmanager else None,
+        take_yields=yields.take,
     )
     exporter = Exporter(
         seal=config.seal,
@@ -60,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         find_llama_swap=cards.find_llama_swap,
         budgets=config.budgets,
         probes=lambda: probes.results,
+        yields=yields.counts,
     )
     try:
         serve_until_signal(
@@ -67,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             exporter,
             cards.as_json,
             lambda port: print(f"exporter: listening on port {port}", flush=True),  # noqa: T201
-            beside=(probes.running(), recorder.running()),
+            beside=(probes.running(), recorder.running(), yields.running()),
             recorder=recorder,
             keys=OperatorKeys(config.operator_keys, _print_key(config)),
         )
@@ -128,11 +132,16 @@ class NodeCards:
         pods, tenants = self._names.by_uid(), self._config.tenants[one.name]
         if pods is None:
             return one
-        running = [pod for pod in pods.values() if not pod.has_ended]
+        running, is_old = [pod for pod in pods.values() if not pod.has_ended], bool(self._names.problem)
         selected = {name: tuple(filter(selector.selects, running)) for name, selector in tenants.items()}
         expects = self._config.expects[one.name]
         rows = (
-            replace(row, selected=len(found), breaks=_breaks(expects.get(row.name, {}), found))
+            replace(
+                row,
+                selected=len(found),
+                breaks=_breaks(expects.get(row.name, {}), found),
+                waiting=None if is_old else sum(pod.waits for pod in found),
+            )
             if row.kind == "tenant" and (found := selected.get(row.name)) is not None
             else row
             for row in one.rows

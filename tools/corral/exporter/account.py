@@ -62,6 +62,7 @@ class Row:
             None: it is not, or no observer runs.
         selected: of a tenant: the pods of the card's node that its ``namespace`` and ``selector`` find; None: unknown.
         breaks: of a tenant: what its pods are set to against the card's ``expects``, in words.
+        waiting: of a tenant: those of its pods that do not run yet; None: unknown.
     """
 
     kind: RowKind
@@ -77,6 +78,7 @@ class Row:
     over_since: float | None = None
     selected: int | None = None
     breaks: tuple[str, ...] = ()
+    waiting: int | None = None
 
     @property
     def over(self) -> int:

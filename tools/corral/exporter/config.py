@@ -15,6 +15,7 @@ from .account import CardPromise, ModelPromise
 from .budgets import Budget
 from .errors import Misconfigured
 from .pods import Selector
+from .yields import Rule
 
 _T = TypeVar("_T")
 _KEYS = {
@@ -52,6 +53,7 @@ class Config:
         tenants: the pods of each tenant that has some, by card.
         expects: the conditions on variables of each tenant that has some, by card.
         budgets: of the latency of their models.
+        yields: when models are unloaded, of each card where they are.
     """
 
     host: str
@@ -67,6 +69,7 @@ class Config:
     tenants: Mapping[str, Mapping[str, Selector]]
     expects: Mapping[str, Mapping[str, Mapping[str, str]]]
     budgets: tuple[Budget, ...]
+    yields: Mapping[str, Rule]
 
     @property
     def models(self) -> frozenset[str]:
@@ -115,17 +118,23 @@ def _config(read: Mapping[str, Any]) -> Config:
             for model, promised in card["models"].items()
             for one in promised["latency"]
         ),
+        {name: _rule(card["yield"]) for name, card in cards.items() if card["yield"] is not None},
     )
 
 
 def _promise(card: Mapping[str, Any]) -> CardPromise:
-    _exactly(card, {"vram_bytes", "reserve_bytes", "tenants", "models"})
+    _exactly(card, {"vram_bytes", "reserve_bytes", "yield", "tenants", "models"})
     return CardPromise(
         _count(card["vram_bytes"]),
         _count(card["reserve_bytes"]),
         {name: _count(tenant["budget_bytes"]) for name, tenant in card["tenants"].items()},
         {model: _model(one) for model, one in card["models"].items()},
     )
+
+
+def _rule(one: Mapping[str, Any]) -> Rule:
+    _exactly(one, {"floor_bytes", "idle_seconds"})
+    return Rule(_count(one["floor_bytes"]), _count(one["idle_seconds"]))
 
 
 def _model(one: Mapping[str, Any]) -> ModelPromise:

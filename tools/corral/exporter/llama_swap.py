@@ -152,15 +152,19 @@ class LlamaSwap:
         raise LlamaSwapUnknown(f"The engine of {resident.model} gave no answer.")
 
     def unload_idle(self, model: str) -> bool | None:
-        """Have the guard unload *model*; False: it serves a request, and stays; None: it is not loaded any more.
+        """Have the guard unload *model*; None: it is not loaded any more.
+
+        False: it stays, because it serves a request, or does not report that it serves none.
 
         Raises:
-            LlamaSwapUnknown: no guard is there, it does not permit this, or whether the model serves is not known.
+            LlamaSwapUnknown: no guard is there, it does not permit this, or whether the model is unloaded is not known.
         """
         if not self.is_door:
             raise LlamaSwapUnknown("Only the guard of a front door unloads a model without a risk for its requests.")
         path = f"/engine-yield/{quote(model, safe='')}"
-        status, _ = _ask("POST", self.endpoint, path, self.headers, UNLOAD_LIMIT_S, accepted=(200, 404, 409))
+        status, text = _ask("POST", self.endpoint, path, self.headers, UNLOAD_LIMIT_S, accepted=(200, 404, 409, 502))
+        if status == HTTPStatus.BAD_GATEWAY and _code(text) != "engine-silent":
+            raise LlamaSwapUnknown(f"Whether {model} is unloaded is unknown: the guard's code is {_code(text)!r}.")
         return None if status == HTTPStatus.NOT_FOUND else status == HTTPStatus.OK
 
     def _engine_metrics(self, resident: Resident) -> str:
@@ -202,6 +206,14 @@ def _request(listed: Mapping[str, Any]) -> Request:
 
 def _load_failure(error: str) -> str:
     return next((reason for reason, form in _LOAD_ERRORS.items() if form.fullmatch(error)), "")
+
+
+def _code(text: str) -> str:
+    """The guard's code for a refusal; empty without one."""
+    try:
+        return str(json.loads(text)["error"]["code"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _count(value: object) -> int:

@@ -81,6 +81,12 @@ METRICS = {
         Metric("corral_latency_budget_requests", "counter", _BUDGET, "Answered requests that the budget is about."),
         Metric("corral_latency_budget_slow_requests", "counter", _BUDGET, "Those of them that took longer than it."),
         Metric("corral_missed_requests", "counter", (), "Requests that left llama-swap's list before they were read."),
+        Metric(
+            "corral_yields",
+            "counter",
+            ("card", "model", "reason"),
+            "How often the model was unloaded because a neighbour needed memory: free-below-floor or tenant-waits.",
+        ),
         Metric("corral_engine_requests", "gauge", ("model", "state"), "Requests that an engine has: busy or deferred."),
         Metric("corral_engine_up", "gauge", ("model",), "1 when the engine of a loaded model answered in time."),
         Metric("corral_probe_success", "gauge", ("model",), "1 when the loaded model gave its last probe an answer."),

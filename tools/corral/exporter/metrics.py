@@ -171,6 +171,7 @@ class Exporter(Collector):
         budgets: the latency budgets of the lock.
         probes: the last results of the deep probe, by model.
         store: gives the metrics of the model store as text; none where another exporter serves them.
+        yields: how often models were unloaded for their neighbours, by card, model and reason.
     """
 
     def __init__(
@@ -183,10 +184,13 @@ class Exporter(Collector):
         budgets: Iterable[Budget] = (),
         probes: Callable[[], Mapping[str, Result]] = dict,
         store: Callable[[], str] = str,
+        yields: Callable[[], Mapping[tuple[str, str, str], int]] = dict,
     ) -> None:
         self._seal, self._accounts, self._find = seal, accounts, find_llama_swap
         self._probes, self._store = probes, store
         self._served = Served(models, budgets)
+        self._probes, self._store, self._yields = probes, store, yields
+        self._served = Served(models)
         self._lock = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
@@ -198,6 +202,8 @@ class Exporter(Collector):
                 accounts = self._accounts()
             for account in accounts:
                 _write_account(account, families)
+            for labels, count in sorted(self._yields().items()):
+                families.add("corral_yields", labels, count)
             if self._find:
                 with families.timed("llama-swap"):
                     self._write_llama_swap(self._find(), families)

@@ -29,6 +29,7 @@ USABLE_S = 120.0
 _PAGE = "200"
 _MOST_PAGES = 10
 _MOST_BYTES = 16 << 20
+_STARTS = {"ContainerCreating", "PodInitializing", "CrashLoopBackOff"}
 _STATIC_UID = "kubernetes.io/config.hash"  # a static pod's control group has this in place of the API server's uid
 
 
@@ -41,6 +42,7 @@ class Pod:
         variables: of its containers, those that were asked for, each with its values; None: it comes from elsewhere.
         has_ended: none of its containers runs again.
         ip: its address; empty before it has one.
+        waits: it is on its node and does not run yet, or not again, which free memory may change.
     """
 
     uid: str
@@ -50,6 +52,7 @@ class Pod:
     variables: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
     has_ended: bool = False
     ip: str = ""
+    waits: bool = False
 
 
 class ApiServer:
@@ -169,7 +172,19 @@ def _pod(listed: Mapping[str, Any], variables: frozenset[str]) -> Pod:
         values,
         has_ended,
         str(status.get("podIP") or ""),
+        not metadata.get("deletionTimestamp") and not has_ended and _waits(status),
     )
+
+
+def _waits(status: Mapping[str, Any]) -> bool:
+    """Whether a pod does not run, for no reason (as an image that cannot be pulled) that memory is not the remedy of.
+
+    The words are the kubelet's: pkg/kubelet/kubelet_pods.go and pkg/kubelet/container/sync_result.go of Kubernetes.
+    """
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    waiting = [(one.get("state") or {}).get("waiting") for one in containers]
+    reasons = {str(one.get("reason")) for one in waiting if one}
+    return (bool(reasons) or status.get("phase") == "Pending") and reasons <= _STARTS
 
 
 def _values(listed: Mapping[str, Any], variables: frozenset[str]) -> dict[str, frozenset[str | None]]:

@@ -5,14 +5,14 @@ One request at a time, none to an engine that serves others, and none that would
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from .errors import LlamaSwapUnknown
 from .llama_swap import LlamaSwap, Resident
+from .rounds import repeating
 
 EVERY_S = 300.0
 """Seconds until a model that gave an answer is asked again."""
@@ -74,18 +74,6 @@ class Probes:
             return Result(None, self._clock())
         return before if seconds is None else Result(seconds, self._clock())
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """A round every ``ROUND_S`` while the block lasts."""
-        ended = threading.Event()
-
-        def repeat() -> None:
-            while not ended.wait(ROUND_S):
-                self.run()
-
-        thread = threading.Thread(target=repeat, daemon=True)  # a probe under way does not delay the end
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
+        return repeating(self.run, ROUND_S)

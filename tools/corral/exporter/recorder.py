@@ -5,7 +5,8 @@ line that has only the time stands for a sample that is the same as the one befo
 over its promise, what lacked room) is computed when they are read, by the rules of ``account``::
 
     {"version": 1, "at": 1.5, "is_start": true, "seal": "…", "promises": {"<card>": …}}
-    {"version": 1, "at": 1.6, "reading": {…}, "models": {"<id>": "ready"}, "failures": […], "alerts": […]}
+    {"version": 1, "at": 1.6, "reading": {…}, "models": {"<id>": "ready"}, "failures": […], "alerts": […],
+     "yields": […]}
     {"version": 1, "at": 16.6}
 
 ``models`` is null while llama-swap does not answer, ``alerts`` while no Alertmanager does.  A line is one write; one
@@ -23,7 +24,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from .alertmanager import Alertmanager
 from .errors import AlertsUnknown, LlamaSwapUnknown
 from .holders import CardReading, Holder, Reading
 from .llama_swap import LlamaSwap, Request
+from .yields import Yielded
 
 EVERY_S = 15.0
 """Seconds between two samples."""
@@ -73,6 +75,7 @@ class Recorder:
         find_llama_swap: the llama-swap that runs now, None: none does.
         is_expected: whether a llama-swap should run now, so that its absence is a fault.
         alertmanager: whose alerts are recorded; None: of none.
+        take_yields: which models were unloaded for their neighbours since the last call.
     """
 
     def __init__(
@@ -85,9 +88,10 @@ class Recorder:
         find_llama_swap: Callable[[], LlamaSwap | None],
         is_expected: Callable[[], bool] = lambda: True,
         alertmanager: Alertmanager | None = None,
+        take_yields: Callable[[], Sequence[Yielded]] = tuple,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._is_expected, self._alertmanager = is_expected, alertmanager
+        self._is_expected, self._alertmanager, self._take_yields = is_expected, alertmanager, take_yields
         self._alert_problem = ""
         self._folder, self._clock = folder, clock
         self._head = {"seal": seal, "promises": {name: asdict(one) for name, one in promises.items()}}
@@ -100,6 +104,7 @@ class Recorder:
         self._last_request: Request | None = None
         self._has_begun = False
         self._failed: Counter[tuple[str, int, str]] = Counter()
+        self._yielded: list[Yielded] = []
 
     def record(self) -> None:
         """Write one sample.
@@ -110,13 +115,14 @@ class Recorder:
         now, sample = self._clock(), self._sample()
         try:
             segment = self._current(now)
-            same = sample == self._last and not sample["failures"]
+            same = sample == self._last and not sample["failures"] and not sample["yields"]
             _write(segment, now, {} if same else sample)
         except OSError:
             self._close_segment()
             raise
         self._last = sample
         self._failed.clear()
+        self._yielded.clear()
 
     def open_since(self, since: float) -> list[BinaryIO]:
         """As the function ``open_since``; empty where another exporter has the folder."""
@@ -166,7 +172,15 @@ class Recorder:
         reading["certain"] = sorted(reading["certain"])
         models = self._served()
         failures = [asdict(Failure(*key, count)) for key, count in sorted(self._failed.items())]
-        return {"reading": reading, "models": models, "failures": failures, "alerts": self._alerts()}
+        self._yielded += self._take_yields()
+        yields = [asdict(one) for one in self._yielded]
+        return {
+            "reading": reading,
+            "models": models,
+            "failures": failures,
+            "alerts": self._alerts(),
+            "yields": yields,
+        }
 
     def _alerts(self) -> list[dict[str, Any]] | None:
         problem, found = "", None

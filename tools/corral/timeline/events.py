@@ -27,6 +27,7 @@ class Code(StrEnum):
     STOPPING = "model-stopping"
     RELOADED = "model-reloaded"
     UNLOADED = "model-unloaded"
+    YIELDED = "model-yielded"
     FAILED = "requests-failed"
     OVER = "over-promise"
     WITHIN = "within-promise"
@@ -50,7 +51,8 @@ class Event:
         at: seconds since 1970: of the sample that shows it.
         name: of the card's holder or the model; empty where it is about none.
         count: of requests that failed; else 1.
-        reason: of their failure, one of ``llama_swap.LOAD_FAILURES`` or ``status-N``; else empty.
+        reason: of their failure, one of ``llama_swap.LOAD_FAILURES`` or ``status-N``; of a model that has yielded, one
+            of ``yields.Reason``; else empty.
         has_begun: before the first moment.
     """
 
@@ -99,7 +101,7 @@ def of(moments: Sequence[Moment], before: Moment | None = None) -> Iterator[Even
     state = _State({}, {}, {})
     if before and moments:
         if moments[0].at - before.at <= GAP_S:
-            begun = list(_after(state, replace(before, failures=(), is_start=False)))
+            begun = list(_after(state, replace(before, failures=(), yields=(), is_start=False)))
             yield from (replace(one, at=moments[0].at, text=f"before: {one.text}", has_begun=True) for one in begun)
         else:
             state.last = before
@@ -110,6 +112,7 @@ def of(moments: Sequence[Moment], before: Moment | None = None) -> Iterator[Even
 def _after(state: _State, now: Moment) -> Iterator[Event]:
     """The events between *state* and *now*, which becomes the state."""
     yield from _of_recorder(state.last, now)
+    yield from _yields(now)
     pids = _pids(now)
     if now.models is not None:
         yield from _of_models(state.states, now.models, state.pids, pids, now.at)
@@ -228,6 +231,17 @@ def _over(row: Row) -> _Condition:
     held, promised = mib(row.held or 0), mib(row.promised or 0)
     begin = f"{row.name} holds {held:,} MiB, {mib(row.over):,} more than the {promised:,} promised"
     return _Condition((Code.OVER, begin), (Code.WITHIN, f"{row.name} keeps to its promise again"))
+
+
+def _yields(now: Moment) -> Iterator[Event]:
+    for one in now.yields:
+        free, wanted, idle = f"{mib(one.free):,} MiB", f"{mib(one.wanted):,}", f"idle for {one.idle_s / 60:.0f} min"
+        why = (
+            f"a pod of {one.tenant} waits; {free} are free, {wanted} are left of its budget"
+            if one.reason == "tenant-waits"
+            else f"{free} are free, less than the {wanted} of yield.floor_mib"
+        )
+        yield Event(now.at, Code.YIELDED, one.card, one.model, f"{one.model}, {idle}, yields: {why}", reason=one.reason)
 
 
 def _failures(now: Moment) -> Iterator[Event]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
@@ -13,6 +14,7 @@ from corral.exporter.account import CardAccount, CardPromise
 from corral.exporter.alertmanager import Alert
 from corral.exporter.holders import Reading
 from corral.exporter.recorder import Failure
+from corral.exporter.yields import Yielded
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Moment:
         failures: requests that failed since the sample before.
         alerts: that fire; None: unknown.
         is_start: the exporter has started with it.
+        yields: models that were unloaded for their neighbours since the sample before.
     """
 
     at: float
@@ -36,6 +39,7 @@ class Moment:
     failures: tuple[Failure, ...]
     alerts: tuple[Alert, ...] | None
     is_start: bool
+    yields: tuple[Yielded, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,12 +81,14 @@ class _Sample(_Line):
     models: dict[str, str] | None
     failures: tuple[Failure, ...]
     alerts: tuple[Alert, ...] | None
+    yields: tuple[Yielded, ...] = ()  # older lines have none
 
     @model_validator(mode="after")
     def _has_sizes(self) -> Self:
         cards = [size for one in self.reading.cards for size in (one.card.total, one.card.free)]
         held = [holder.held for one in self.reading.cards for holder in one.holders]
-        if any(size is not None and size < 0 for size in (*cards, *held)):
+        needs = [size for one in self.yields for size in (one.free, one.wanted, one.idle_s)]
+        if any(size is not None and not 0 <= size < math.inf for size in (*cards, *held, *needs)):
             raise ValueError("a size is no number of bytes")
         return self
 
@@ -114,9 +120,11 @@ def read(lines: Iterable[bytes]) -> Recording:
             continue
         if head and isinstance(found, _Sample):
             accounts = account.of(head.promises, found.reading)
-            last = Moment(found.at, head.seal, accounts, found.models, found.failures, found.alerts, starts)
+            last = Moment(
+                found.at, head.seal, accounts, found.models, found.failures, found.alerts, starts, found.yields
+            )
         elif last and not isinstance(found, _Sample):
-            last = replace(last, at=found.at, failures=(), is_start=starts)
+            last = replace(last, at=found.at, failures=(), yields=(), is_start=starts)
         else:
             continue
         moments.append(last)

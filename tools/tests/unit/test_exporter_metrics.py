@@ -18,6 +18,7 @@ from corral.exporter.llama_swap import Request, Resident
 from corral.exporter.metric_table import METRICS
 from corral.exporter.metrics import Exporter, Families, Served
 from corral.exporter.probes import Result
+from corral.exporter.yields import Rule, Yielded, Yields
 
 MIB = 1 << 20
 PROMISES = {
@@ -31,7 +32,9 @@ PROMISES = {
 T4 = Card("GPU-1", "Tesla T4", 15360 * MIB, 4634 * MIB)
 
 
-def scrape(reading: Reading, since: Excesses | None = None) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def scrape(
+    reading: Reading, since: Excesses | None = None, **options
+) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Name and labels of each series, and its value."""
     registry = CollectorRegistry()
     registry.register(
@@ -40,6 +43,7 @@ def scrape(reading: Reading, since: Excesses | None = None) -> dict[tuple[str, f
             models=["qwen3-8b"],
             accounts=lambda: (since or Excesses()).dated(account.of(PROMISES, reading)),
             find_llama_swap=lambda: None,
+            **options,
         )
     )
     text = generate_latest(registry).decode()
@@ -182,6 +186,15 @@ def test_a_load_that_failed_is_counted_from_0_on_by_its_reason():
     assert {before["corral_failed_loads_total", "qwen3-8b", one] for one in ("timeout", "process-ended")} == {0}
     assert after["corral_failed_loads_total", "qwen3-8b", "timeout"] == 1
     assert after["corral_failed_loads_total", "qwen3-8b", "process-ended"] == 0
+
+
+def test_how_often_a_model_has_yielded_is_counted_from_0_on_by_its_reason():
+    yields = Yields({"t4": Rule(1, 60)}, promises=PROMISES, accounts=tuple, find_door=lambda: None)
+    yields._add(Yielded("t4", "qwen3-8b", "tenant-waits", "immich-ml", 1, 2, 61.0))
+    found = scrape(Reading(unknown="hanging"), yields=yields.counts)
+    labels = {"card": "t4", "model": "qwen3-8b"}
+    assert value(found, "corral_yields_total", reason="tenant-waits", **labels) == 1
+    assert value(found, "corral_yields_total", reason="free-below-floor", **labels) == 0
 
 
 def test_requests_before_the_exporter_do_not_count():

@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,6 +28,7 @@ from corral.exporter.config import read_config
 from corral.exporter.errors import Misconfigured, PodsUnknown
 from corral.exporter.pods import Pod
 from corral.keys import LocalKeys
+from corral.exporter.yields import Rule
 from corral.timeline import recording
 from tests.support.engine_process import authorization, wait_for
 from tests.support.fake_nvidia_smi import UUID, install, install_script
@@ -47,6 +49,7 @@ CONFIG = {
         "t4": {
             "vram_bytes": 15360 * MIB,
             "reserve_bytes": 512 * MIB,
+            "yield": {"floor_bytes": 1024 * MIB, "idle_seconds": 60},
             "tenants": {
                 "immich-ml": {
                     "budget_bytes": 2100 * MIB,
@@ -248,6 +251,25 @@ def test_a_tenant_has_what_its_pods_break_of_its_cards_expectations(tmp_path, mo
     assert {row.name: row.breaks for row in account.rows} == {"chat": (), "immich-ml": breaks, "reserve": ()}
 
 
+def test_a_card_yields_by_its_rule_and_one_without_never(tmp_path):
+    cards = CONFIG["cards"] | {"other": CONFIG["cards"]["t4"] | {"yield": None}}
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"cards": cards}))
+    assert read_config(tmp_path / "config.json").yields == {"t4": Rule(1024 * MIB, 60)}
+
+
+def test_a_tenant_has_the_pods_that_wait_and_by_an_old_list_that_is_unknown(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    listing = Mock(return_value=[Pod(uid, "immich", f"ml-{uid}", {"app": "ml"}, waits=uid != "1") for uid in "123"])
+    monkeypatch.setattr("corral.exporter.pods.ApiServer.pods", listing)
+    cards = NodeCards(read_config(tmp_path / "config.json"), "node")
+    assert [row.waiting for row in cards.accounts()[0].rows if row.kind == "tenant"] == [2]
+    monkeypatch.setattr("corral.exporter.pods.FRESH_S", 0.0)
+    listing.side_effect = PodsUnknown("a test")
+    (tenant,) = [row for row in cards.accounts()[0].rows if row.kind == "tenant"]
+    assert (tenant.selected, tenant.waiting) == (3, None)
+
+
 def test_a_driver_that_hangs_costs_about_a_second_and_the_rest_answers(started, tmp_path):
     install_script(tmp_path, "exec sleep 600\n")
     address = started(hanging=True)
@@ -299,6 +321,8 @@ def cards_with_budget(**changes):
         (cards_with_budget(p95_seconds="4.5"), "'4.5' is no time"),
         (cards_with_budget(answer_tokens=1.5), "1.5 is no whole number"),
         (cards_with_budget(p99_seconds=1), "'p99_seconds'"),
+        ({"cards": {"t4": CONFIG["cards"]["t4"] | {"yield": {"floor_bytes": 1}}}}, "'idle_seconds'"),
+        ({"cards": {"t4": CONFIG["cards"]["t4"] | {"yield": {"floor_bytes": 1, "idle_seconds": "60"}}}}, "'60'"),
     ],
 )
 def test_a_configuration_that_breaks_a_rule_is_refused(tmp_path, changed, reason):

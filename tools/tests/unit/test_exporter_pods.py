@@ -142,3 +142,29 @@ def test_the_variables_of_a_sidecar_count_too():
 def test_an_evicted_pod_that_is_still_listed_has_ended(phase, ended):
     listed = {"metadata": {"uid": "a", "namespace": "immich", "name": "ml"}, "status": {"phase": phase}}
     assert _pod(listed, frozenset()).has_ended is ended
+
+
+def pending(*reasons, phase="Pending", **metadata):
+    """A pod as it is listed; a container that runs has no reason."""
+    states = [{"state": {"waiting": {"reason": one}} if one else {"running": {}}} for one in reasons]
+    status = {"phase": phase, "initContainerStatuses": states[:1], "containerStatuses": states[1:]}
+    return {"metadata": {"uid": "a", "namespace": "immich", "name": "ml", **metadata}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("listed", "waits"),
+    [
+        (pending(), True),
+        (pending(None, "PodInitializing"), True),
+        (pending("ContainerCreating"), True),
+        (pending(None, "CrashLoopBackOff", phase="Running"), True),
+        (pending(None, None, phase="Running"), False),
+        (pending(phase="Running"), False),
+        (pending(None, "ImagePullBackOff"), False),
+        (pending("ContainerCreating", "CreateContainerConfigError"), False),
+        (pending("ContainerCreating", deletionTimestamp="2026-05-28T20:27:00Z"), False),
+        (pending("CrashLoopBackOff", phase="Failed"), False),
+    ],
+)
+def test_a_pod_waits_while_it_does_not_run_and_memory_may_be_the_reason(listed, waits):
+    assert _pod(listed, frozenset()).waits is waits

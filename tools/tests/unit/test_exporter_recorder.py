@@ -6,11 +6,13 @@ import json
 import shutil
 import threading
 from contextlib import closing
+from unittest.mock import Mock
 
 import pytest
 
 from corral.exporter import account, recorder
 from corral.exporter.recorder import Failure
+from corral.exporter.yields import Yielded
 from corral.timeline import recording
 from tests.support.kernel import modes, umask
 from tests.support.recorded import BEGAN, PROMISES, SILENT, Scene, reading, request
@@ -274,6 +276,28 @@ def test_a_disk_that_was_full_is_no_start_and_costs_no_failure(scene, monkeypatc
     first, last = read(scene).moments
     assert (first.is_start, last.is_start) == (True, False)
     assert last.failures == (Failure("chat", 500, "", 4),)
+
+
+YIELDED = Yielded("t4", "chat", "tenant-waits", "immich-ml", 100, 200, 61.5)
+
+
+def test_a_model_that_has_yielded_is_in_one_moment_also_after_a_disk_that_was_full(scene, monkeypatch):
+    taken = [(YIELDED,), (YIELDED, YIELDED)]
+    scene.options["take_yields"] = lambda: taken.pop() if taken else ()
+    scene.restart()
+    with monkeypatch.context() as broken:
+        broken.setattr(recorder, "_write", Mock(side_effect=OSError("a test")))
+        with pytest.raises(OSError, match="a test"):
+            scene.sample(CALM)
+    scene.sample(CALM, times=3)
+    assert [moment.yields for moment in read(scene).moments] == [(YIELDED,) * 3, (), ()]
+
+
+def test_a_line_of_before_models_yielded_has_none(scene):
+    scene.sample(CALM)
+    lines = [line.replace(b',"yields":[]', b"") for line in scene.lines()]
+    assert b"yields" not in b"".join(lines)
+    assert recording.read(lines).moments == read(scene).moments
 
 
 def test_an_exporter_that_does_not_record_serves_no_others_records(scene):

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -20,12 +20,15 @@ from corral.drill.small_disk import fill
 from corral.errors import Refused
 from corral.exporter.alertmanager import Alert
 from corral.exporter.holders import Kind
+from corral.exporter.yields import Yielded
 from corral.timeline import post_mortem, recording, report
 from corral.timeline.events import Code
 from corral.timeline.report import Timeline
 from tests.repo.test_documents import HEADINGS
 from tests.support.kernel import small_disk
 from tests.support.recorded import BEGAN, PROMISES, SILENT, Scene, reading, request
+from tests.support.kernel import fill, small_disk
+from tests.support.recorded import BEGAN, MIB, PROMISES, SILENT, Scene, reading, request
 
 CALM = {"immich_ml": 2040, "frigate": 1900}
 GROWN = CALM | {"immich_ml": 10726}
@@ -76,6 +79,31 @@ def test_the_incident_has_each_event_once_in_its_order(scene):
         "immich-ml keeps to its promise again",
         "chat has room again",
     ]
+
+
+def test_a_model_that_yielded_has_its_reason(scene):
+    """The tenant whose pod waits, or the floor."""
+    taken = [
+        (Yielded("t4", "chat", "free-below-floor", "", 300 * MIB, 1024 * MIB, 3600.0),),
+        (Yielded("t4", "chat", "tenant-waits", "immich-ml", 300 * MIB, 1600 * MIB, 90.0),),
+        (),
+    ]
+    scene.options["take_yields"] = lambda: taken.pop() if taken else ()
+    scene.restart()
+    scene.sample(reading(chat=6996), models={"chat": "ready"})
+    scene.sample(reading(), models={})
+    scene.sample(reading(), models={})
+    scene.sample(times=2)
+    found = [one for one in timeline(scene).events if one.code is Code.YIELDED]
+    assert [one.text for one in found] == [
+        "chat, idle for 2 min, yields: a pod of immich-ml waits; 300 MiB are free, 1,600 are left of its budget",
+        "chat, idle for 60 min, yields: 300 MiB are free, less than the 1,024 of yield.floor_mib",
+    ]
+    assert [(one.card, one.name, one.reason) for one in found] == [
+        ("t4", "chat", "tenant-waits"),
+        ("t4", "chat", "free-below-floor"),
+    ]
+    assert texts(scene)[2:4] == [found[0].text, "chat is unloaded"]
 
 
 def test_minute_by_minute_it_has_what_changed_and_like_failures_are_one_line(scene):
@@ -380,13 +408,16 @@ def test_a_time_that_is_none_or_has_no_record_is_refused_with_the_rule(recorded,
         '{"version": 1, "at": 1e300}',
         '{"version": 1, "at": 1, "seal": "", "is_start": true, "promises": {"t4": NO_CARD}}',
         '{"version": 1, "at": 1, "models": {}, "failures": [], "alerts": null, "reading": {"cards": [LESS]}}',
+        '{"version": 1, "at": 1, "models": {}, "failures": [], "alerts": null, "reading": {}, "yields": [BELOW]}',
     ],
 )
 def test_a_figure_that_is_none_is_a_damaged_line(recorded, capsys, tmp_path, line):
     (path,) = (tmp_path / "records").iterdir()
     less = {"card": {"uuid": "", "name": "", "total": -1, "free": 1}, "holders": []}
     none = {"vram": 0, "reserve": 0, "tenants": {}, "models": {}}
-    line = line.replace("NO_CARD", json.dumps(none)).replace("LESS", json.dumps(less))
+    below = asdict(Yielded("t4", "chat", "free-below-floor", "", -1, 1, 60.0))
+    for name, found in (("NO_CARD", none), ("LESS", less), ("BELOW", below)):
+        line = line.replace(name, json.dumps(found))
     path.write_text(f"{path.read_text()}{line}\n")
     assert main(recorded) == 0
     assert "1 lines of the recording are damaged" in capsys.readouterr().err

@@ -13,6 +13,7 @@ variables {
       node        = "k8s-node1"
       vram_mib    = 15360
       reserve_mib = 512
+      yield       = { floor_mib = 1024, idle_seconds = 60 }
       tenants = {
         immich-ml = { budget_mib = 2100, namespace = "immich", selector = "app=immich-machine-learning", expects = { env = { MACHINE_LEARNING_MODEL_TTL = ">0" } } }
         desktop   = { budget_mib = 100 }
@@ -86,6 +87,7 @@ run "it_is_given_the_promises_of_cards_with_a_node" {
       t4 = {
         vram_bytes    = 16106127360
         reserve_bytes = 536870912
+        yield         = { floor_bytes = 1073741824, idle_seconds = 60 }
         tenants = {
           immich-ml = { budget_bytes = 2202009600, namespace = "immich", selector = "app=immich-machine-learning", expects = { MACHINE_LEARNING_MODEL_TTL = ">0" } }
           desktop   = { budget_bytes = 104857600, namespace = null, selector = null, expects = {} }
@@ -276,5 +278,18 @@ run "without_an_alertmanager_it_reaches_no_name_server" {
   assert {
     condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).alertmanager == null && !contains(flatten([for rule in kubernetes_network_policy_v1.card_exporter.spec[0].egress : [for ports in rule.ports : ports.port]]), "53")
     error_message = "Nothing of it needs one."
+  }
+}
+
+run "a_card_without_a_word_about_it_yields_nothing" {
+  command = plan
+
+  variables {
+    cards = { t4 = { node = "k8s-node1", vram_mib = 15360, reserve_mib = 512, tenants = {} } }
+  }
+
+  assert {
+    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).cards.t4.yield == null
+    error_message = "It must be off by default."
   }
 }
