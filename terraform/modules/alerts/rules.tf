@@ -52,6 +52,8 @@ locals {
   _of_card    = "0 * max by (instance, card) (corral_card_memory_bytes{${local._card}}) + on (instance) group_left ()"
   _llama_swap = "max by (card) (${local._of_card} max by (instance) (corral_llama_swap_up))"
 
+  _yielded = "sum by (card, model, reason) (increase(corral_yields_total{${local._card}}[10m]))"
+
   _broken = "corral_tenant_expectations_broken{${local._card}}"
 
   _interval = "15s"
@@ -177,6 +179,18 @@ locals {
         summary     = "The tenant {{ $labels.holder }} of the card {{ $labels.card }} is not set as its card's file expects."
         description = "Without these settings it may outgrow its budget. `corral status` names the variable and its value."
         runbook_url = "${var.runbooks}/expectation-broken.md"
+      }
+    },
+    {
+      alert           = "CorralModelYielded"
+      expr            = "${local._yielded} > 0"
+      for             = "0s" # the expression looks back for ten minutes
+      keep_firing_for = "0s"
+      labels          = { severity = "info" }
+      annotations = {
+        summary     = "The idle model {{ $labels.model }} was unloaded for a neighbour on the card {{ $labels.card }}: {{ $labels.reason }}."
+        description = "Its next request loads it again, if there is room. `corral timeline --since 30m` names the tenant, and what was free."
+        runbook_url = "${var.runbooks}/model-yielded.md"
       }
     },
     ],

@@ -296,6 +296,26 @@ def test_requests_that_are_refused_for_three_minutes_are_an_alert_and_one_burst_
     alerts([reading()] * 45, {240: {}, 255: firing, 390: firing, 480: {}}, *more)
 
 
+def yielded(values, *, card="t4", instance="node:9460", reason="tenant-waits"):
+    labels = f'card="{card}",model="chat",reason="{reason}",instance="{instance}"'
+    return {"series": f"corral_yields_total{{{labels}}}", "values": values}
+
+
+def test_a_model_that_yielded_is_an_alert_for_ten_minutes_with_its_reason_and_its_count_alone_is_none(alerts):
+    more = (
+        yielded("0x8 1x60"),
+        yielded("7x68", reason="free-below-floor"),
+        yielded("0x8 1x60", card="laptop", instance="laptop:9460"),
+    )
+    firing = {"CorralModelYielded": [({"card": "t4", "model": "chat", "reason": "tenant-waits"}, "")]}
+    alerts([reading()] * 68, {120: {}, 135: firing, 720: firing, 750: {}, 900: {}}, *more)
+
+
+def test_an_exporter_that_begins_anew_is_no_model_that_yielded(alerts):
+    more = (yielded("3x30 _x30", instance="old:9460"), yielded("_x32 0x30", instance="new:9460"))
+    alerts([reading()] * 60, none_at(range(0, 900, 60)), *more)
+
+
 GIB = 1 << 30
 
 
