@@ -10,6 +10,7 @@ from corral.exporter.account import CardAccount, CardPromise, ModelPromise
 from corral.exporter.attribution import OnThisMachine
 from corral.exporter.budgets import Budget
 from corral.exporter.holders import Reading
+from corral.exporter.yields import Rule
 from corral.lock.lock import Lock, LockEntry
 from corral.seating import chart as charts
 from corral.seating.chart import Chart
@@ -55,6 +56,13 @@ def budgets(lock: Lock) -> tuple[Budget, ...]:
         for model_id, entry in lock.models.items()
         for one in entry.intent.latency
     )
+def rules(lock: Lock) -> dict[str, Rule]:
+    """When idle models are unloaded, of each card of *lock* where they are."""
+    return {
+        name: Rule(card.yields.floor_mib * MIB, card.yields.idle_seconds)
+        for name, card in lock.cards.items()
+        if card.yields
+    }
 
 
 def _models_of(card: str, chart: Chart, lock: Lock) -> dict[str, ModelPromise]:

@@ -5,6 +5,9 @@ each loaded model that is idle gives a short answer: that is its health.  It loa
 is unknown has no figure.  Of the model store it reads the room, and what is there of each model.  docs/metrics.md has
 every metric.  The promises are those of the lock as it was at the start.
 
+Where the card's file has `yield`, idle models are unloaded while less is free than its floor, the longest idle first;
+only by a stack that has neither keys nor TLS, through its front door.
+
 A sample every 15 s is recorded, 64 MiB at most, which is more than seven days: `corral timeline` prints it.
 
 The page at / shows the account of the cards live, the last hour of each holder, models and failed requests.
@@ -68,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     from corral.exporter.probes import Probes
     from corral.exporter.recorder import Recorder
     from corral.exporter.server import serve_until_signal
+    from corral.exporter.yields import Yields
 
     state = paths.state_dir()
     catalog = options.catalog_dir(args, stack.recorded(state))
@@ -80,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         return excesses.dated(local.read(lock, state))
 
     probes = Probes(lambda: _llama_swap(state))
+    yields = Yields(local.rules(lock), promises=local.promises(lock), accounts=accounts, find_door=lambda: _door(state))
     watch = Watch(lambda: store_state.read(locked, store), output.warn)
     exporter = Exporter(
         seal=lock.seal,
@@ -89,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
         budgets=local.budgets(lock),
         probes=lambda: probes.results,
         store=lambda: store_metrics.text(store_metrics.LOCAL, watch.latest()),
+        yields=yields.counts,
     )
     if args.once:
         watch.read_once()
@@ -104,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
         find_llama_swap=lambda: _llama_swap(state),
         is_expected=lambda: stack.recorded(state) is not None,
         alertmanager=Alertmanager(args.alertmanager) if args.alertmanager else None,
+        take_yields=yields.take,
     )
     root = f"http://{args.listen}:{args.port}"
     operator_keys = _operator_keys(args.listen, LocalKeys(state))
@@ -116,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
             exporter,
             lambda: {"at": time.time(), "cards": [one.as_json() for one in accounts()]},
             lambda _port: output.info(address),
-            beside=(probes.running(), recorder.running(), watch.running()),
+            beside=(probes.running(), recorder.running(), watch.running(), yields.running()),
             recorder=recorder,
             keys=operator_keys,
         )
@@ -166,3 +173,13 @@ def _llama_swap(state: Path) -> LlamaSwap | None:
     except CannotRun:
         return None
     return LlamaSwap(client.endpoint, client.headers) if client else None
+
+
+def _door(state: Path) -> LlamaSwap | None:
+    """The same by its front door, whose guard unloads; None also where that needs a key, or speaks TLS."""
+    try:
+        running = stack.running(state)
+    except CannotRun:
+        return None
+    is_open = running and running.door.keys is None and running.door.tls is None
+    return LlamaSwap(running.endpoint, {}, is_door=True) if running and is_open else None

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.cluster import pods, watched
+from tests.support.cluster import watched
 from tests.support.cluster.alerting import notified, receiving
 from tests.support.cluster.follower import Follower
 from tests.support.cluster.pods import eventually
@@ -27,7 +27,6 @@ def lab(cluster, tmp_path_factory):
 def receiver(lab, tmp_path_factory):
     with receiving(lab, tmp_path_factory.mktemp("monitoring")) as receiver:
         yield receiver
-
 
 
 def events(lab):

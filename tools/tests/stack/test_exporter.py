@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from corral import paths
 from corral.agent import store_metrics
+from corral.card import local
+from corral.cli import exporter as command
 from corral.cli.main import main
 from corral.engine import stack
 from corral.exporter import llama_swap
@@ -20,8 +24,11 @@ from corral.exporter.errors import LlamaSwapUnknown
 from corral.exporter.llama_swap import LlamaSwap
 from corral.exporter.metric_table import METRICS
 from corral.exporter.probes import Probes
+from corral.exporter.yields import Yields
+from corral.lock import lock as locks
 from tests.support.demo_stack import demo_stack, pid_of
 from tests.support.engine_process import chat, free_port, get, stop, wait_for
+from tests.support.fake_nvidia_smi import UUID, install
 
 pytestmark = pytest.mark.timeout(240)
 SCRAPES = 200
@@ -43,6 +50,9 @@ def running(tmp_path_factory):
     """A stack whose tiny-text is unloaded after TTL_S seconds without a request; tiny-vision has latency budgets."""
     more = {"tiny-text": f"ttl: {TTL_S}\n", "tiny-vision": BUDGETS}
     with demo_stack(tmp_path_factory.mktemp("exporter"), more=more) as present:
+    """A stack whose tiny-text is unloaded after TTL_S seconds without a request, and whose card yields."""
+    rule = "yield: {floor_mib: 1000, idle_seconds: 1}\n"
+    with demo_stack(tmp_path_factory.mktemp("exporter"), ttl={"tiny-text": TTL_S}, card=rule) as present:
         yield present
 
 
@@ -222,6 +232,42 @@ def test_a_model_that_serves_others_is_not_probed_and_one_that_is_stopped_fails(
         os.kill(pid_of("tiny-vision"), signal.SIGCONT)
     monkeypatch.setattr(LlamaSwap, "engine", lambda _self, _resident: figures | {"requests_processing": 1.0})
     assert client.probe(resident) is None
+
+
+def test_an_idle_model_yields_through_the_door_of_the_stack_while_the_driver_has_too_little(
+    running, monkeypatch, tmp_path
+):
+    catalog, state = running
+    monkeypatch.setenv("CORRAL_STATE", str(state))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    endpoint, lock = stack.running(state).endpoint, locks.require(catalog)
+    chat(endpoint, "Hello.", model="tiny-vision")
+    hours = itertools.count()
+
+    def driver(free):
+        install(
+            tmp_path,
+            f"{UUID}, Tesla T4, {pid_of('tiny-vision')}, 158, llama-server\n",
+            cards=f"{UUID}, 4096, {free}, Tesla T4\n",
+        )
+
+    yields = Yields(
+        local.rules(lock),
+        promises=local.promises(lock),
+        accounts=lambda: local.read(lock, state),
+        find_door=lambda: command._door(state),
+        clock=lambda: time.time() + next(hours) * 3600,  # an hour passes at each look
+    )
+    for free in (1000, 999):
+        assert yields.take() == ()
+        driver(free)
+        yields.run()
+
+    (one,) = yields.take()
+    assert (one.card, one.model, one.reason, one.free) == ("laptop", "tiny-vision", "free-below-floor", 999 << 20)
+    assert one.idle_s >= 3600
+    assert "tiny-vision" not in [one.model for one in stack.running(state).client().residents()]
+    chat(endpoint, "Hello.", model="tiny-vision")
 
 
 def test_a_port_that_is_taken_is_refused_with_the_next_command(running, exporter, capsys):

@@ -24,6 +24,10 @@ def demo_stack(folder: Path, *, more: Mapping[str, str] | None = None) -> Iterat
     """Lock a copy of the demo's catalog in *folder* and start its stack: the catalog, and the state folder.
 
     *more* is added to the files of some models.
+def demo_stack(folder: Path, *, ttl: Mapping[str, int] | None = None, card: str = "") -> Iterator[tuple[Path, Path]]:
+    """Lock a copy of the demo's catalog in *folder* and start its stack: the catalog, and the state folder.
+
+    *ttl* replaces that of some models, in seconds; *card* is added to the file of the card.
     """
     catalog, state = folder / "catalog", folder / "state"
     for name in ("models", "cards"):
@@ -31,6 +35,9 @@ def demo_stack(folder: Path, *, more: Mapping[str, str] | None = None) -> Iterat
     for model, text in (more or {}).items():
         with (catalog / "models" / f"{model}.yaml").open("a", encoding="utf-8") as intent:
             intent.write(text)
+            intent.write(f"ttl: {seconds}\n")
+    with (catalog / "cards" / "laptop.yaml").open("a", encoding="utf-8") as intent:
+        intent.write(card)
     with tiny_hub(folder / "hub") as hub, pytest.MonkeyPatch.context() as settings:
         settings.setenv("HF_ENDPOINT", hub.endpoint)
         settings.setenv("CORRAL_STATE", str(state))

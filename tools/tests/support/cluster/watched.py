@@ -43,7 +43,7 @@ print(*table, sep="\\n")
 
 @contextmanager
 def watched(cluster: Cluster, folder: Path, **keys: object) -> Iterator[Homelab]:
-    """An applied lab with a text model called ``MODEL``; its card's file has the tenants immich-ml and frigate, and *keys*."""
+    """An applied lab with a text model called ``MODEL``; its card has the tenants immich-ml and frigate, and *keys*."""
     with homelab(cluster, folder, NAMESPACE) as lab:
         _without_haste(lab.clone / "tools" / "corral" / "exporter" / "driver.py")
         card = {"vram_mib": 15360, "reserve_mib": 512, "compute_capability": "7.5", "node": cluster.node} | keys
