@@ -17,6 +17,7 @@ from corral.exporter import account
 from corral.exporter.keys import OperatorKeys
 from corral.exporter.server import serving
 from corral.keys import OPERATOR, LocalKeys
+from corral.exporter.yields import Yielded
 from tests.support.browser import browser
 from tests.support.recorded import PROMISES, SILENT, Scene, reading, request
 
@@ -242,6 +243,20 @@ def test_a_screen_reader_has_each_table_with_its_headings(scene, tmp_path):
     assert "held MiB" in found["columnheader"]
     assert any("immich-ml" in one for one in found["rowheader"])
     assert sorted(found["heading"]) == ["Failed requests of the last hour", "Models", "t4: 15,360 MiB"]
+
+
+def test_a_model_that_yielded_is_listed_once_with_its_reason(scene, tmp_path):
+    taken = [(Yielded("t4", "chat", "tenant-waits", "immich-ml", 1, 2, 61.0),)]
+    scene.options["take_yields"] = lambda: taken.pop() if taken else ()
+    scene.restart()
+    scene.sample(times=4)
+
+    async def act(page, _server):
+        return {role: await page.names(role) for role in ("table", "cell")}
+
+    found = in_page(scene, tmp_path, act)
+    assert "Models that were unloaded for a neighbour" in found["table"]
+    assert found["cell"].count("a pod of immich-ml waited") == 1
 
 
 def test_the_page_is_never_stored_nor_framed(scene):
