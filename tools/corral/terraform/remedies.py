@@ -27,6 +27,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "images_are_named": (),
     "models_are_on_one_card": (),
     "card_names_its_node": ("kubectl", "get", "nodes"),
+    "yielding_card_has_its_exporter": (),
     "store_is_on_the_cards_node": (),
     "card_holds_its_set": _SEAT,
 }

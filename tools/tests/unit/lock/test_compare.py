@@ -201,3 +201,11 @@ def test_models_come_by_name_whether_they_went_or_came(locked):
         ("m", "removed"),
         ("z", "added"),
     ]
+
+
+def test_a_card_that_yields_is_named_with_its_floor_and_one_that_does_not_any_more_too(locked):
+    rule = {"yield": {"floor_mib": 1024}}
+    begins = next(one for one in compare(locked(), locked("two", card=rule)) if one.about == "card")
+    ends = next(one for one in compare(locked("three", card=rule), locked("four")) if one.about == "card")
+    assert begins.details == ("yield.floor_mib none → 1024", "yield.idle_seconds none → 60")
+    assert ends.details == ("yield.floor_mib 1024 → none", "yield.idle_seconds 60 → none")
