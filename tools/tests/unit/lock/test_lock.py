@@ -41,7 +41,14 @@ def test_a_lock_has_the_documented_shape(folder, hub):
     assert list(document) == ["version", "seal", "sources", "images", "cards", "clients", "models"]
     assert (document["version"], document["images"]) == (2, {})
     assert document["cards"] == {
-        "t4": {"vram_mib": 15360, "reserve_mib": 512, "compute_capability": None, "node": None, "tenants": {}}
+        "t4": {
+            "vram_mib": 15360,
+            "reserve_mib": 512,
+            "compute_capability": None,
+            "node": None,
+            "tenants": {},
+            "yield": None,
+        }
     }
     entry = document["models"]["vision"]
     assert list(entry) == ["intent", "repo", "revision", "licence", "files", "argv", "predicted", "measured"]
