@@ -56,6 +56,8 @@ def budgets(lock: Lock) -> tuple[Budget, ...]:
         for model_id, entry in lock.models.items()
         for one in entry.intent.latency
     )
+
+
 def rules(lock: Lock) -> dict[str, Rule]:
     """When idle models are unloaded, of each card of *lock* where they are."""
     return {

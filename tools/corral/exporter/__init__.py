@@ -31,10 +31,9 @@ The configuration is one JSON file.  Every key is required, and no other key is 
     }
 
 ``door`` is the front door of the pods of ``engines``: its port, the Host that it serves, and the file with the key of
-the monitor, which is read at each scrape.  Without a key, or a pod, llama-swap is not read.
+the monitor, which is read at each scrape.  Without a key, or a pod, llama-swap is not read.  Where a card has
+``yield``, the guard behind it must take that client for a steward.
 
 ``operator_keys`` is a document of `corral keys` with the hashes of the operator's keys, which is read at each request:
 without it the page is closed.
-the monitor, which is read at each scrape.  Without a key, or a pod, llama-swap is not read.  Where a card has
-``yield``, the guard behind it must take that client for a steward.
 """

@@ -187,10 +187,8 @@ class Exporter(Collector):
         yields: Callable[[], Mapping[tuple[str, str, str], int]] = dict,
     ) -> None:
         self._seal, self._accounts, self._find = seal, accounts, find_llama_swap
-        self._probes, self._store = probes, store
-        self._served = Served(models, budgets)
         self._probes, self._store, self._yields = probes, store, yields
-        self._served = Served(models)
+        self._served = Served(models, budgets)
         self._lock = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:

@@ -47,12 +47,10 @@ latency:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """A stack whose tiny-text is unloaded after TTL_S seconds without a request; tiny-vision has latency budgets."""
+    """A stack whose tiny-text is unloaded after TTL_S idle seconds, tiny-vision has latency budgets, the card yields."""
     more = {"tiny-text": f"ttl: {TTL_S}\n", "tiny-vision": BUDGETS}
-    with demo_stack(tmp_path_factory.mktemp("exporter"), more=more) as present:
-    """A stack whose tiny-text is unloaded after TTL_S seconds without a request, and whose card yields."""
     rule = "yield: {floor_mib: 1000, idle_seconds: 1}\n"
-    with demo_stack(tmp_path_factory.mktemp("exporter"), ttl={"tiny-text": TTL_S}, card=rule) as present:
+    with demo_stack(tmp_path_factory.mktemp("exporter"), more=more, card=rule) as present:
         yield present
 
 

@@ -16,8 +16,8 @@ from corral import keys
 from corral.exporter import account
 from corral.exporter.keys import OperatorKeys
 from corral.exporter.server import serving
-from corral.keys import OPERATOR, LocalKeys
 from corral.exporter.yields import Yielded
+from corral.keys import OPERATOR, LocalKeys
 from tests.support.browser import browser
 from tests.support.recorded import PROMISES, SILENT, Scene, reading, request
 

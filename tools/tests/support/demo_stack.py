@@ -20,14 +20,10 @@ DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
 
 @contextmanager
-def demo_stack(folder: Path, *, more: Mapping[str, str] | None = None) -> Iterator[tuple[Path, Path]]:
+def demo_stack(folder: Path, *, more: Mapping[str, str] | None = None, card: str = "") -> Iterator[tuple[Path, Path]]:
     """Lock a copy of the demo's catalog in *folder* and start its stack: the catalog, and the state folder.
 
-    *more* is added to the files of some models.
-def demo_stack(folder: Path, *, ttl: Mapping[str, int] | None = None, card: str = "") -> Iterator[tuple[Path, Path]]:
-    """Lock a copy of the demo's catalog in *folder* and start its stack: the catalog, and the state folder.
-
-    *ttl* replaces that of some models, in seconds; *card* is added to the file of the card.
+    *more* is added to the files of some models, *card* to the file of the card.
     """
     catalog, state = folder / "catalog", folder / "state"
     for name in ("models", "cards"):
@@ -35,7 +31,6 @@ def demo_stack(folder: Path, *, ttl: Mapping[str, int] | None = None, card: str 
     for model, text in (more or {}).items():
         with (catalog / "models" / f"{model}.yaml").open("a", encoding="utf-8") as intent:
             intent.write(text)
-            intent.write(f"ttl: {seconds}\n")
     with (catalog / "cards" / "laptop.yaml").open("a", encoding="utf-8") as intent:
         intent.write(card)
     with tiny_hub(folder / "hub") as hub, pytest.MonkeyPatch.context() as settings:

@@ -27,8 +27,8 @@ from corral.exporter.__main__ import NodeCards
 from corral.exporter.config import read_config
 from corral.exporter.errors import Misconfigured, PodsUnknown
 from corral.exporter.pods import Pod
-from corral.keys import LocalKeys
 from corral.exporter.yields import Rule
+from corral.keys import LocalKeys
 from corral.timeline import recording
 from tests.support.engine_process import authorization, wait_for
 from tests.support.fake_nvidia_smi import UUID, install, install_script

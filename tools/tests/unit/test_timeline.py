@@ -26,8 +26,6 @@ from corral.timeline.events import Code
 from corral.timeline.report import Timeline
 from tests.repo.test_documents import HEADINGS
 from tests.support.kernel import small_disk
-from tests.support.recorded import BEGAN, PROMISES, SILENT, Scene, reading, request
-from tests.support.kernel import fill, small_disk
 from tests.support.recorded import BEGAN, MIB, PROMISES, SILENT, Scene, reading, request
 
 CALM = {"immich_ml": 2040, "frigate": 1900}
