@@ -9,8 +9,9 @@
 #   preflight: room|no-room|memory-unknown|no-engine|usage KEY=VALUE …: SENTENCE
 #
 # Programs read the code and the fields, people the sentence.  The records of holders.sh follow no-room, if that file is
-# beside this one.  The source is nvidia-smi, or the command in CORRAL_VRAM_SOURCE: a line "free, total" in MiB for
-# each card.  Of several cards CUDA_VISIBLE_DEVICES must name one unambiguously.  Nothing is written to disk.
+# beside this one.  Before an engine is started, page-cache follows, where it is known.  The source is nvidia-smi, or the
+# command in CORRAL_VRAM_SOURCE: a line "free, total" in MiB for each card.  Of several cards CUDA_VISIBLE_DEVICES must
+# name one unambiguously.  Nothing is written to disk.
 
 set -uf
 
@@ -93,6 +94,31 @@ read_memory() { # LIMIT; prints "FREE TOTAL", or "REASON SENTENCE"
   }
 }
 
+# What of the model's files is in the page cache, before the engine reads any, by fincore (util-linux), if it is installed.
+# To those who do not own a file the kernel reports all of it (mm/mincore.c), and such a figure is none.
+# shellcheck disable=SC2016 # for another shell
+readonly CACHED='for file in "$0"/*.gguf; do [ -O "$file" ] || exit; done
+exec fincore --bytes --noheadings --raw --output RES,SIZE "$0"/*.gguf'
+page_cache() { # ENGINE WORD…
+  folder='' last=''
+  for word; do
+    case $last in -m | --model) folder=${word%/*} ;; esac
+    last=$word
+  done
+  [ -n "$folder" ] && can_run fincore || return
+  ask 0.3 sh -c "$CACHED" "$folder" | {
+    cached=0 size=0 code=''
+    while [ -z "$code" ] && read -r first second; do
+      case $first in
+      [0-9]*) cached=$((cached + first)) size=$((size + second)) ;;
+      =answered) code=$second ;;
+      esac
+    done
+    [ "$size" = 0 ] || [ "$code" != 0 ] || record "page-cache model=$model cached_bytes=$cached size_bytes=$size" \
+      "$((cached >> 20)) of $((size >> 20)) MiB of $model are in the page cache"
+  }
+}
+
 for stream in 0 1 2; do # otherwise the next pipe would reuse the number of a closed stream
   eval "true 9>&$stream" 2>/dev/null || eval "exec $stream<>/dev/null"
 done
@@ -141,6 +167,8 @@ case $memory in
   ;;
 *) record "memory-unknown $fields reason=${memory%% *}" "$model needs $need MiB: ${memory#* }; the engine tries" ;;
 esac
+
+page_cache "$@"
 
 # A crash must not write a core as large as the model.  ulimit -c is not in POSIX, but every sh of a Linux image has it.
 # shellcheck disable=SC3045

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-Code = Literal["room", "no-room", "memory-unknown", "no-engine", "usage", "holder", "seat", "unattributed"]
+Code = Literal[
+    "room", "no-room", "memory-unknown", "no-engine", "usage", "holder", "seat", "unattributed", "page-cache"
+]
 
 _LINE = re.compile(r"^preflight: (?P<code>[a-z-]+)(?P<fields>(?: [a-z_]+=[^\s:]+)*): .*$", re.MULTILINE)
 _REQUIRED: dict[str, frozenset[str]] = {
@@ -23,9 +25,10 @@ _REQUIRED: dict[str, frozenset[str]] = {
     "holder": frozenset({"for", "pid", "name"}),
     "seat": frozenset({"for", "pid", "seat_mib", "model", "on_card"}),
     "unattributed": frozenset({"for", "held_mib"}),
+    "page-cache": frozenset({"model", "cached_bytes", "size_bytes"}),
 }
 _DECISIONS = ("room", "no-room", "memory-unknown", "no-engine", "usage")
-_FIGURES = ("need_mib", "free_mib", "total_mib", "pid", "held_mib", "seat_mib")
+_FIGURES = ("need_mib", "free_mib", "total_mib", "pid", "held_mib", "seat_mib", "cached_bytes", "size_bytes")
 _TEXTS = ("model", "reason", "program", "name")
 
 
@@ -46,6 +49,8 @@ class Record:
     held_mib: int | None = None  # None where the driver does not give it
     seat_mib: int | None = None  # what an engine may take
     on_card: bool = False  # whether the engine that has the seat uses a card
+    cached_bytes: int | None = None  # of the model's files, in the page cache before the engine reads them
+    size_bytes: int | None = None  # of these files
 
     @property
     def is_decision(self) -> bool:

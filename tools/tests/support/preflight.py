@@ -18,7 +18,12 @@ _NEEDS = ("cat", "env", "grep", "setsid", "sh", "sleep", "tr", "yes")
 
 
 _LIMITS = {
-    SCRIPT: {"read_memory 0.6": "read_memory 60", "read_memory 0.2": "read_memory 60", "-lt 25 ]": "-lt 25000 ]"},
+    SCRIPT: {
+        "read_memory 0.6": "read_memory 60",
+        "read_memory 0.2": "read_memory 60",
+        "-lt 25 ]": "-lt 25000 ]",
+        "ask 0.3 sh": "ask 60 sh",
+    },
     HOLDERS: {"ask 0.25 sh": "ask 60 sh", "ask 0.25 nvidia-smi": "ask 60 nvidia-smi"},
 }
 

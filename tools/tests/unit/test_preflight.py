@@ -14,6 +14,7 @@ from corral.door import preflight_line
 from corral.door.preflight_line import Record
 from corral.engine import processes
 from tests.support.engine_process import wait_for
+from tests.support.kernel import not_permitted
 from tests.support.preflight import MISUSED, NO_PROGRAM, REFUSED, SCRIPT, Preflight, decision, records, without_limits
 from tests.support.shells import SHELLS, shell
 
@@ -294,3 +295,41 @@ def test_an_engine_that_needs_no_card_is_started_whatever_is_free(preflight):
 def _allow_cores() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The path of a model of two files."""
+    for name in ("model", "mmproj"):
+        (tmp_path / f"{name}.gguf").write_bytes(b"x" * 5000)
+    return tmp_path / "model.gguf"
+
+
+def test_the_share_of_the_files_in_the_page_cache_is_a_record_before_the_engine_starts(preflight, model):
+    preflight.install(
+        "fincore", 'case $* in *mmproj.gguf*model.gguf) printf "4096 5000\\n4294967296 8589934592\\n" ;; esac'
+    )
+    done = preflight("sh", "-c", "echo started", "--model", str(model))
+
+    assert started(done)
+    assert records(done)[1:] == [Record("page-cache", model="qwen3-8b", cached_bytes=4294971392, size_bytes=8589939592)]
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo 4096 5000; exit 1", "echo no such file >&2", "sleep 600"])
+def test_without_a_whole_answer_about_the_page_cache_there_is_no_record_of_it(preflight, model, script):
+    preflight.install("fincore", script)
+    done = preflight("sh", "-c", "echo started", "--model", str(model))
+
+    assert started(done)
+    assert [one.code for one in records(done)] == ["memory-unknown"]
+
+
+def test_of_files_of_another_user_nothing_is_recorded(preflight, model):
+    if os.geteuid() != 0:
+        not_permitted("this user may give no file to another one; run the tests as root")
+    os.chown(model.with_name("mmproj.gguf"), 1234, 1234)
+    preflight.install("fincore", "echo 5000 5000")  # to such a user the kernel reports all as cached
+    done = preflight("sh", "-c", "echo started", "--model", str(model))
+
+    assert started(done)
+    assert [one.code for one in records(done)] == ["memory-unknown"]

@@ -48,6 +48,10 @@ preflight: unattributed for=a held_mib=6900: the rest
         ),
         ("preflight: unattributed for=a held_mib=5: …", Record("unattributed", refused="a", held_mib=5)),
         ("preflight: unattributed for=a held_mib=5 more=1: …", Record("unattributed", refused="a", held_mib=5)),
+        (
+            "preflight: page-cache model=a cached_bytes=5 size_bytes=9: …",
+            Record("page-cache", model="a", cached_bytes=5, size_bytes=9),
+        ),
     ],
 )
 def test_a_line_is_its_code_and_fields(line, expected):
