@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from .config import Client, Config
+from .follower import Follower
 from .keys import Keys
 from .refusals import Refusal
 from .uses import Uses
@@ -66,6 +67,7 @@ class Guard:
     ) -> None:
         self.config, self.keys, self.log, self.limits = config, keys, log, limits or Limits()
         self.uses = Uses()
+        self.follower = Follower()
         self._most = connections
         self._connections: set[Connection] = set()
         self._is_empty = asyncio.Event()

@@ -74,6 +74,8 @@ ENGINE_YIELD = "/engine-yield/"
 """Before the id of a model: the guard has it unloaded, if it serves no request; llama-swap's own path cuts requests."""
 UPSTREAM = "/upstream/"
 """Before the id of a model, and a path of its engine."""
+MODEL_CHANGES = "/model-changes"
+"""The guard's own: each load and each unload, as ``changes`` describes them."""
 # The first line that matches.
 ROUTES = (
     *(Route(("POST",), path, Access.CLIENT, is_inference=True) for path in _INFERENCE),
@@ -85,6 +87,7 @@ ROUTES = (
     Route(("GET",), f"{ENGINE_METRICS}*", Access.MONITOR),
     Route(("POST",), f"{ENGINE_PROBE}*", Access.MONITOR),
     Route(("POST",), f"{ENGINE_YIELD}*", Access.STEWARD),
+    Route(("GET",), MODEL_CHANGES, Access.MONITOR),
     Route(("GET",), "/unload", Access.OPERATOR),
     Route(("GET",), "/logs", Access.OPERATOR),
     Route(("GET",), "/logs/stream", Access.OPERATOR),

@@ -148,6 +148,7 @@ PATHS = {
     for path in (
         "/unload",
         "/running",
+        "/model-changes",
         "/logs",
         "/logs/stream/tiny-text",
         "/api/events",

@@ -68,6 +68,8 @@ ACCESS = {
     "/engine-probe/m": Access.MONITOR,
     "/engine-yield/m": Access.STEWARD,
     "/engine-yield": None,
+    "/model-changes": Access.MONITOR,
+    "/model-changes/m": None,
     "/unload": Access.OPERATOR,
     "/logs": Access.OPERATOR,
     "/logs/stream/m": Access.OPERATOR,
@@ -111,6 +113,7 @@ def test_nothing_that_a_monitor_may_do_beyond_a_client_changes_anything():
     assert {route.path for route in routes if route.methods != ("GET",)} == {"/engine-probe/*"}
     assert len(routes) == 4
     assert [route.path for route in ROUTES if route.access is Access.STEWARD] == ["/engine-yield/*"]
+    assert len(routes) == 5
 
 
 def test_only_inference_and_what_an_operator_uses_take_a_body():
