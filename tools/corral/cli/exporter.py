@@ -26,10 +26,14 @@ examples:
 from __future__ import annotations
 
 import argparse
+import asyncio
 import errno
 import ipaddress
 import re
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from corral import keys, output, paths
@@ -39,7 +43,11 @@ from corral.agent.store import Store
 from corral.agent.store_state import Watch
 from corral.card import local
 from corral.cli import options
+from corral.door.config import Misconfigured, read_config
+from corral.door.follower import Follower
+from corral.door.llama_swap import FAULTS
 from corral.engine import stack
+from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, ExitCode
 from corral.exporter import replay
 from corral.exporter.account import CardAccount
@@ -50,6 +58,7 @@ from corral.lock import lock as locks
 
 PORT = 9460
 _PRINT_KEY = 'cat "${CORRAL_STATE:-.corral}/keys/operator.key"'  # without a path: it is in answers without a key
+_FOLLOW_PAUSE_S = 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,11 +89,17 @@ def run(args: argparse.Namespace) -> int:
 
     excesses = replay.continued(paths.records_dir(), time.time())
 
+    follower = Follower()
+
     def accounts() -> tuple[CardAccount, ...]:
         return excesses.dated(local.read(lock, state))
 
     probes = Probes(lambda: _llama_swap(state))
     yields = Yields(local.rules(lock), promises=local.promises(lock), accounts=accounts, find_door=lambda: _door(state))
+    def find_llama_swap() -> LlamaSwap | None:
+        return _llama_swap(state, follower)
+
+    probes = Probes(find_llama_swap)
     watch = Watch(lambda: store_state.read(locked, store), output.warn)
     exporter = Exporter(
         seal=lock.seal,
@@ -92,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
         accounts=accounts,
         find_llama_swap=lambda: _llama_swap(state),
         budgets=local.budgets(lock),
+        find_llama_swap=find_llama_swap,
         probes=lambda: probes.results,
         store=lambda: store_metrics.text(store_metrics.LOCAL, watch.latest()),
         yields=yields.counts,
@@ -107,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         seal=lock.seal,
         promises=local.promises(lock),
         read=lambda: local.reading(state),
-        find_llama_swap=lambda: _llama_swap(state),
+        find_llama_swap=find_llama_swap,
         is_expected=lambda: stack.recorded(state) is not None,
         alertmanager=Alertmanager(args.alertmanager) if args.alertmanager else None,
         take_yields=yields.take,
@@ -124,6 +140,7 @@ def run(args: argparse.Namespace) -> int:
             lambda: {"at": time.time(), "cards": [one.as_json() for one in accounts()]},
             lambda _port: output.info(address),
             beside=(probes.running(), recorder.running(), watch.running(), yields.running()),
+            beside=(probes.running(), recorder.running(), watch.running(), _following(state, follower)),
             recorder=recorder,
             keys=operator_keys,
         )
@@ -165,7 +182,24 @@ def _url(text: str) -> str:
     return text
 
 
-def _llama_swap(state: Path) -> LlamaSwap | None:
+@contextmanager
+def _following(state: Path, follower: Follower) -> Iterator[None]:
+    """Follow the local stack's llama-swap while the block lasts, as the guard does in a cluster."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(_FOLLOW_PAUSE_S):
+            with suppress(Misconfigured, *FAULTS):  # no stack runs, or it has just ended
+                asyncio.run(follower.follow(read_config(StackFolder(state).guard_config)))
+
+    threading.Thread(target=repeat, daemon=True).start()  # a stream without events does not delay the end
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _llama_swap(state: Path, follower: Follower) -> LlamaSwap | None:
     """The local stack's llama-swap; None when none runs, or its key cannot be read."""
     try:
         running = stack.running(state)
@@ -183,3 +217,4 @@ def _door(state: Path) -> LlamaSwap | None:
         return None
     is_open = running and running.door.keys is None and running.door.tls is None
     return LlamaSwap(running.endpoint, {}, is_door=True) if running and is_open else None
+    return LlamaSwap(client.endpoint, client.headers, followed=follower.listed) if client else None

@@ -7,11 +7,11 @@ import json
 import math
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
 
 from .errors import LlamaSwapUnknown
@@ -32,6 +32,9 @@ _LOAD_ERRORS = {
 }
 LOAD_FAILURES = tuple(_LOAD_ERRORS)
 """How a load fails: the process ended before it was ready, or was not ready in time."""
+CAUSES = ("idle", "evicted", "requested", "died", "unknown")
+"""Why a model was unloaded."""
+_WARM, _COLD = 0.9, 0.1
 _QUESTION = {"messages": [{"role": "user", "content": "Reply with one word."}], "max_tokens": 4, "temperature": 0}
 _SAMPLE = re.compile(r"llamacpp:(\w+) ([0-9.eE+-]+)")
 
@@ -74,15 +77,38 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A load that ended ready, or an unload.
+
+    Attributes:
+        number: the follower's own; it grows by 1, and begins again with the follower.
+        at: in seconds since 1970.
+        seconds: of a load, from its start on; None: its beginning was missed.
+        page_cache: of a load: ``warm`` where 90 % of the model's files or more were in the page cache before it,
+            ``cold`` where less than 10 % were, else ``partial``; ``unknown``.
+        cause: of an unload, one of ``CAUSES``; empty for a load.
+    """
+
+    number: int
+    at: float
+    model: str
+    seconds: float | None = None
+    page_cache: str = "unknown"
+    cause: str = ""
+
+
+@dataclass(frozen=True)
 class LlamaSwap:
     """The llama-swap at *endpoint* (``http://host:port``), and the headers that it and its engines require.
 
-    With *is_door* the guard is there, which reads an engine's metrics itself.
+    With *is_door* the guard is there, which reads an engine's metrics itself, and follows the changes of models.  Else
+    *followed* has these; None: they are not followed now.
     """
 
     endpoint: str
     headers: Mapping[str, str]
     is_door: bool = False
+    followed: Callable[[], Sequence[Mapping[str, Any]] | None] = lambda: None
 
     def residents(self) -> tuple[Resident, ...]:
         """The models that have a process now.
@@ -107,6 +133,23 @@ class LlamaSwap:
             return tuple(sorted(map(_request, listed or ()), key=lambda one: one.number))
         except (ValueError, KeyError, TypeError):
             raise LlamaSwapUnknown("llama-swap's list of requests is none.") from None
+
+    def changes(self) -> tuple[Change, ...]:
+        """The last loads and unloads, the oldest first.
+
+        Raises:
+            LlamaSwapUnknown: they are not followed now.
+        """
+        try:
+            if self.is_door:
+                listed = json.loads(_get(self.endpoint, "/model-changes", self.headers))["changes"]
+            else:
+                listed = self.followed()
+            if listed is not None:
+                return tuple(map(_change, listed))
+        except (ValueError, KeyError, TypeError):
+            raise LlamaSwapUnknown("The list of what was loaded is none of the guard's.") from None
+        raise LlamaSwapUnknown("llama-swap's changes are not followed.")
 
     def engine(self, resident: Resident) -> dict[str, float]:
         """The figures that the engine of *resident* reports, without their prefix ``llamacpp:``.
@@ -204,6 +247,22 @@ def _request(listed: Mapping[str, Any]) -> Request:
     )
 
 
+def _change(listed: Mapping[str, Any]) -> Change:
+    number, at, model = int(listed["number"]), float(listed["at"]), str(listed["model"])
+    if listed["kind"] == "unloaded":
+        return Change(number, at, model, cause=CAUSES[CAUSES.index(listed["cause"])])
+    if listed["kind"] != "loaded":
+        raise ValueError(f"kind {listed['kind']!r}")
+    seconds, cached = (None if listed[name] is None else float(listed[name]) for name in ("seconds", "cached"))
+    return Change(number, at, model, seconds, _page_cache(cached))
+
+
+def _page_cache(cached: float | None) -> str:
+    if cached is None:
+        return "unknown"
+    return "warm" if cached >= _WARM else "cold" if cached < _COLD else "partial"
+
+
 def _load_failure(error: str) -> str:
     return next((reason for reason, form in _LOAD_ERRORS.items() if form.fullmatch(error)), "")
 
@@ -254,7 +313,34 @@ def _ask(
     return response.status, text.decode("utf-8", errors="replace")
 
 
-def new(listed: Sequence[Request], last: Request | None) -> tuple[Sequence[Request], int]:
+class _Numbered(Protocol):
+    """One of a list that only grows; its number has another ``at`` when the list has begun again."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def at(self) -> object: ...
+
+
+_One = TypeVar("_One", bound=_Numbered)
+
+
+class News(Generic[_One]):
+    """What is new in each reading of a list; what the first one has is older than the reader, and is not."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._last: _One | None = None
+
+    def take(self, listed: Sequence[_One]) -> tuple[Sequence[_One], int]:
+        """Those of *listed* that are new, the oldest first, and how many before them were never listed."""
+        found = new(listed, self._last) if self._has_begun else ((), 0)
+        self._last, self._has_begun = listed[-1] if listed else None, True
+        return found
+
+
+def new(listed: Sequence[_One], last: _One | None) -> tuple[Sequence[_One], int]:
     """Those of *listed* (the oldest first) after *last*, and how many between the two were never listed.
 
     All of them are, where *last* is None, or where llama-swap has begun again since.

@@ -68,6 +68,22 @@ METRICS = {
             ("model", "reason"),
             "Requests whose model could not be loaded: its process ended, or was not ready in time.",
         ),
+        Metric("corral_loads", "counter", ("model",), "Loads that ended ready."),
+        Metric(
+            "corral_load_seconds",
+            "histogram",
+            ("model", "page_cache"),
+            "Time of such a load from its start on. What was in the node's page cache of the model's files before it: "
+            "warm, 90 % or more; cold, less than 10 %; partial; unknown.",
+        ),
+        Metric(
+            "corral_unloads",
+            "counter",
+            ("model", "cause"),
+            "Ends of models that were ready. idle: its time to live was over; evicted: another model was asked for; "
+            "requested: by an operator, or with llama-swap; died: its process ended by itself; unknown.",
+        ),
+        Metric("corral_missed_changes", "counter", (), "Loads and unloads that were not read in time."),
         Metric("corral_request_duration_seconds", "histogram", ("model",), "Requests that were answered with 200."),
         Metric("corral_prompt_seconds", "histogram", ("model",), "Time that the engine took for the prompt."),
         Metric("corral_prompt_tokens", "counter", ("model",), "Tokens of prompts that were not in a cache."),

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -22,7 +22,7 @@ from . import llama_swap
 from .account import FOREIGN, MOST_FOREIGN, OTHER, CardAccount, Row
 from .budgets import Budget, Budgets
 from .errors import LlamaSwapUnknown
-from .llama_swap import LlamaSwap, Request, Resident
+from .llama_swap import Change, LlamaSwap, News, Request, Resident
 from .metric_table import DURATIONS_S, METRICS
 from .probes import Result
 
@@ -99,6 +99,7 @@ class Served:
         self._budgets = Budgets(budgets)
         self._has_begun = False
         self._last: Request | None = None
+        self._news: News[Request] = News()
         self._missed = 0
         self._codes: Counter[tuple[str, str]] = Counter()
         self._failed_loads: Counter[tuple[str, str]] = Counter()
@@ -118,6 +119,12 @@ class Served:
         self._budgets.take(fresh, ready)
         self._missed += missed
         self._last, self._has_begun = listed[-1] if listed else None, True
+    def take(self, listed: tuple[Request, ...]) -> None:
+        """Add what is new in *listed*, the oldest first: the whole list of llama-swap."""
+        fresh, missed = self._news.take(listed)
+        for one in fresh:
+            self._add(one)
+        self._missed += missed
 
     def lose_sight(self) -> None:
         """Llama-swap is not known: that ends nothing, and begins nothing."""
@@ -160,6 +167,42 @@ class Served:
                 families.add_histogram(name, (model,), one)
 
 
+class Loaded:
+    """What was loaded and unloaded since the first ``take``, as ``Served``."""
+
+    def __init__(self, models: Collection[str]) -> None:
+        self._models = frozenset(models)
+        self._news: News[Change] = News()
+        self._missed = 0
+        self._loads: Counter[str] = Counter()
+        self._unloads: Counter[tuple[str, str]] = Counter()
+        self._seconds: dict[tuple[str, str], Histogram] = {}
+
+    def take(self, listed: tuple[Change, ...]) -> None:
+        """Add what is new in *listed*, the oldest first: the whole list of the follower."""
+        fresh, missed = self._news.take(listed)
+        self._missed += missed
+        for one in fresh:
+            model = one.model if one.model in self._models else OTHER
+            if one.cause:
+                self._unloads[model, one.cause] += 1
+                continue
+            self._loads[model] += 1
+            if one.seconds is not None:
+                self._seconds.setdefault((model, one.page_cache), Histogram()).observe(one.seconds)
+
+    def write(self, families: Families) -> None:
+        """All sums."""
+        families.add("corral_missed_changes", (), self._missed)
+        for model, count in sorted((dict.fromkeys(self._models, 0) | self._loads).items()):
+            families.add("corral_loads", (model,), count)
+        unloads = {(model, cause): 0 for model in self._models for cause in llama_swap.CAUSES}
+        for labels, count in sorted((unloads | self._unloads).items()):
+            families.add("corral_unloads", labels, count)
+        for labels, one in sorted(self._seconds.items()):
+            families.add_histogram("corral_load_seconds", labels, one)
+
+
 class Exporter(Collector):
     """Reads everything at each scrape, one scrape at a time.
 
@@ -189,6 +232,8 @@ class Exporter(Collector):
         self._seal, self._accounts, self._find = seal, accounts, find_llama_swap
         self._probes, self._store, self._yields = probes, store, yields
         self._served = Served(models, budgets)
+        self._probes, self._store = probes, store
+        self._served, self._loaded = Served(models), Loaded(models)
         self._lock = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
@@ -224,6 +269,9 @@ class Exporter(Collector):
         families.add("corral_llama_swap_up", (), 1 if client else 0)
         self._served.write(families)
         if client:
+            with suppress(LlamaSwapUnknown):
+                self._loaded.take(client.changes())
+                self._loaded.write(families)
             with ThreadPoolExecutor(max(1, len(residents))) as pool:  # engines that hang cost one limit together
                 read = list(pool.map(partial(_figures, client), residents))
             for one, figures in zip(residents, read, strict=True):

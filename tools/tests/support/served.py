@@ -43,6 +43,7 @@ class Served:
         group: models of one group take turns; by default each has its own.
         limit: requests at a time.
         health: the path whose status 200 ends the load.
+        ttl: seconds without a request after which it is unloaded; 0: never.
     """
 
     weights: Path
@@ -52,6 +53,7 @@ class Served:
     group: str = ""
     limit: int = 10
     health: str = "/health"
+    ttl: int = 0
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,7 @@ def _config(
             "proxy": "http://127.0.0.1:${PORT}",
             "checkEndpoint": one.health,
             "concurrencyLimit": one.limit,
+            "ttl": one.ttl,
             "metadata": {"sha256": [sha256[model]]},
         }
         for model, one in models.items()

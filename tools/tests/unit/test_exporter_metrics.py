@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import get_args
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from corral.door import changes as door_changes
 from corral.exporter import account
 from corral.exporter.account import MOST_FOREIGN, OTHER, CardPromise, ModelPromise
 from corral.exporter.driver import Card
+from corral.exporter.errors import LlamaSwapUnknown
 from corral.exporter.excesses import Excesses
 from corral.exporter.holders import CardReading, Holder, Kind, Reading
-from corral.exporter.llama_swap import Request, Resident
+from corral.exporter.llama_swap import CAUSES, Change, LlamaSwap, Request, Resident
 from corral.exporter.metric_table import METRICS
-from corral.exporter.metrics import Exporter, Families, Served
+from corral.exporter.metrics import Exporter, Families, Loaded, Served
 from corral.exporter.probes import Result
 from corral.exporter.yields import Rule, Yielded, Yields
 
@@ -163,6 +166,8 @@ def test_a_probe_without_an_answer_is_a_failure_and_has_no_time():
         def requests(self):
             return ()
 
+        changes = requests
+
         def engine(self, _resident):
             return {}
 
@@ -236,11 +241,15 @@ def test_while_llama_swap_is_unknown_nothing_is_counted_and_nothing_forgotten():
         def requests(self):
             return (request(1, at="a"), request(2, at="b"))
 
+        def changes(self):
+            raise LlamaSwapUnknown("a test")
+
     clients = iter((None, Client(), None, Client()))
     exporter = Exporter(seal="", models=["qwen3-8b"], accounts=tuple, find_llama_swap=lambda: next(clients))
     for _ in range(4):
         counted = {family.name: [one.value for one in family.samples] for family in exporter.collect()}
     assert counted["corral_requests"] == [0]
+    assert not {"corral_loads", "corral_unloads", "corral_missed_changes"} & counted.keys()
 
 
 def test_requests_that_left_the_list_unread_are_counted_as_missed():
@@ -259,6 +268,71 @@ def test_a_refused_request_is_no_duration():
     found = served([request(1, status=429, prompt_s=None)])
     assert found["corral_requests_total", "qwen3-8b", "429"] == 1
     assert not [name for name, *_ in found if name.startswith("corral_request_duration")]
+
+
+def loaded(*lists):
+    """The series of ``Loaded`` after a first reading of an empty list, and then of each of *lists*."""
+    one = Loaded(["qwen3-8b"])
+    for listed in ((), *lists):
+        one.take(tuple(listed))
+    families = Families()
+    one.write(families)
+    return {
+        (sample.name, *sample.labels.values()): sample.value for family in families.all() for sample in family.samples
+    }
+
+
+def test_loads_and_unloads_are_counted_from_0_on_and_those_of_strangers_together():
+    before = loaded()
+    assert before["corral_loads_total", "qwen3-8b"] == 0
+    assert {before["corral_unloads_total", "qwen3-8b", cause] for cause in CAUSES} == {0}
+    first = Change(1, 10.0, "qwen3-8b", 2.0, "cold")
+    found = loaded([first], [first, Change(2, 11.0, "qwen3-8b", cause="idle"), Change(3, 12.0, "strange", None)])
+    assert found["corral_loads_total", "qwen3-8b"] == found["corral_loads_total", OTHER] == 1
+    assert found["corral_unloads_total", "qwen3-8b", "idle"] == 1
+    counts = {key: value for key, value in found.items() if key[0] == "corral_load_seconds_count"}
+    assert counts == {("corral_load_seconds_count", "qwen3-8b", "cold"): 1}  # of the other, the seconds are unknown
+    assert found["corral_load_seconds_sum", "qwen3-8b", "cold"] == 2
+
+
+def test_a_guard_that_begins_again_is_counted_on_and_what_was_not_read_in_time_is_missed():
+    found = loaded([Change(1, 10.0, "qwen3-8b")], [Change(1, 20.0, "qwen3-8b")], [Change(5, 30.0, "qwen3-8b")])
+    assert found["corral_loads_total", "qwen3-8b"] == 3
+    assert found["corral_missed_changes_total",] == 3
+
+
+def followed(*listed):
+    return LlamaSwap("http://127.0.0.1:1", {}, followed=lambda: [asdict(one) for one in listed])
+
+
+@pytest.mark.parametrize(
+    ("cached", "page_cache"),
+    [
+        (1.0, "warm"),
+        (0.9, "warm"),
+        (0.89, "partial"),
+        (0.1, "partial"),
+        (0.09, "cold"),
+        (0.0, "cold"),
+        (None, "unknown"),
+    ],
+)
+def test_the_share_in_the_page_cache_has_a_name(cached, page_cache):
+    (found,) = followed(door_changes.Change(1, 10.0, "a", "loaded", seconds=2.0, cached=cached)).changes()
+    assert found == Change(1, 10.0, "a", 2.0, page_cache)
+
+
+def test_a_cause_of_the_guard_is_one_of_the_exporter_and_no_other_is_believed():
+    assert set(get_args(door_changes.Cause)) == set(CAUSES)
+    assert followed(door_changes.Change(1, 10.0, "a", "unloaded", cause="died")).changes()[0].cause == "died"
+    for one in (door_changes.Change(1, 10.0, "a", "unloaded", cause="bored"), door_changes.Change(1, 1.0, "a", "lost")):
+        with pytest.raises(LlamaSwapUnknown):
+            followed(one).changes()
+
+
+def test_what_is_not_followed_is_unknown():
+    with pytest.raises(LlamaSwapUnknown):
+        LlamaSwap("http://127.0.0.1:1", {}).changes()
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
