@@ -7,9 +7,12 @@ over its promise, what lacked room) is computed when they are read, by the rules
     {"version": 1, "at": 1.5, "is_start": true, "seal": "…", "promises": {"<card>": …}}
     {"version": 1, "at": 1.6, "reading": {…}, "models": {"<id>": "ready"}, "failures": […], "alerts": […],
      "yields": […]}
+    {"version": 1, "at": 1.6, "reading": {…}, "models": {"<id>": "ready"}, "failures": […], "changes": […],
+     "alerts": […]}
     {"version": 1, "at": 16.6}
 
-``models`` is null while llama-swap does not answer, ``alerts`` while no Alertmanager does.  A line is one write; one
+``models`` is null while llama-swap does not answer, ``changes`` (loads and unloads since the sample before) while its
+events are not followed, ``alerts`` while no Alertmanager answers.  A line is one write; one
 that was torn is no JSON, and the next exporter begins on a line of its own.
 """
 
@@ -30,13 +33,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from . import llama_swap
 from .account import FOREIGN, MOST_FOREIGN, OTHER, CardPromise
 from .alertmanager import Alertmanager
 from .errors import AlertsUnknown, LlamaSwapUnknown
 from .holders import CardReading, Holder, Reading
 from .llama_swap import LlamaSwap, Request
 from .yields import Yielded
+from .llama_swap import Change, LlamaSwap, News, Request
 
 EVERY_S = 15.0
 """Seconds between two samples."""
@@ -101,8 +104,9 @@ class Recorder:
         self._segment: io.FileIO | None = None
         self._is_start = True
         self._last: Mapping[str, Any] | None = None
-        self._last_request: Request | None = None
-        self._has_begun = False
+        self._requests: News[Request] = News()
+        self._changes: News[Change] = News()
+        self._changed: list[Change] = []
         self._failed: Counter[tuple[str, int, str]] = Counter()
         self._yielded: list[Yielded] = []
 
@@ -116,6 +120,7 @@ class Recorder:
         try:
             segment = self._current(now)
             same = sample == self._last and not sample["failures"] and not sample["yields"]
+            same = sample == self._last and not sample["failures"] and not sample["changes"]
             _write(segment, now, {} if same else sample)
         except OSError:
             self._close_segment()
@@ -123,6 +128,7 @@ class Recorder:
         self._last = sample
         self._failed.clear()
         self._yielded.clear()
+        self._changed.clear()
 
     def open_since(self, since: float) -> list[BinaryIO]:
         """As the function ``open_since``; empty where another exporter has the folder."""
@@ -170,16 +176,19 @@ class Recorder:
         found = self._read()
         reading = asdict(replace(found, cards=tuple(map(_bounded, found.cards))))
         reading["certain"] = sorted(reading["certain"])
-        models = self._served()
+        models, is_followed = self._served(), self._take_changes()
         failures = [asdict(Failure(*key, count)) for key, count in sorted(self._failed.items())]
         self._yielded += self._take_yields()
         yields = [asdict(one) for one in self._yielded]
+        changes = [asdict(replace(one, model=self._name(one.model))) for one in self._changed] if is_followed else None
         return {
             "reading": reading,
             "models": models,
             "failures": failures,
             "alerts": self._alerts(),
             "yields": yields,
+            "changes": changes,
+            "alerts": self._alerts(),
         }
 
     def _alerts(self) -> list[dict[str, Any]] | None:
@@ -202,10 +211,19 @@ class Recorder:
             residents, listed = client.residents(), client.requests()
         except LlamaSwapUnknown:
             return None
-        fresh = llama_swap.new(listed, self._last_request)[0] if self._has_begun else ()
-        self._last_request, self._has_begun = listed[-1] if listed else None, True
+        fresh, _ = self._requests.take(listed)
         self._failed.update((self._name(one.model), one.status, one.load_failure) for one in fresh if one.status != 200)
         return {self._name(one.model): one.state for one in residents}
+
+    def _take_changes(self) -> bool:
+        """Whether the changes of models are followed now; adds the new ones."""
+        client = self._find()
+        try:
+            if client:
+                self._changed += self._changes.take(client.changes())[0]
+        except LlamaSwapUnknown:
+            return False
+        return client is not None
 
     def _name(self, model: str) -> str:
         return model if model in self._models else OTHER

@@ -77,6 +77,16 @@ class _Condition:
 _Key = tuple[str, str, str]
 _STATES = {"starting": Code.LOADING, "ready": Code.LOADED, "stopping": Code.STOPPING}
 _STATE_WORDS = {"starting": "is being loaded", "ready": "is loaded", "stopping": "is being unloaded"}
+_CHANGED = (Code.LOADED, Code.UNLOADED, Code.RELOADED)
+"""Samples show these where loads and unloads are not followed."""
+_CAUSES = {
+    "idle": "its time to live was over",
+    "evicted": "another model was asked for",
+    "requested": "an operator, or the end of llama-swap",
+    "died": "its process ended by itself",
+    "unknown": "the cause is not known",
+}
+_CACHES = {"warm": "from the page cache", "cold": "cold", "partial": "partly from the page cache"}
 _FAILURES = {
     "process-ended": "its load failed, the process ended before it was ready",
     "timeout": "its load failed, it was not ready in time",
@@ -114,8 +124,13 @@ def _after(state: _State, now: Moment) -> Iterator[Event]:
     yield from _of_recorder(state.last, now)
     yield from _yields(now)
     pids = _pids(now)
+    last = state.last
+    is_followed = last is not None and None not in (last.changes, now.changes) and not now.is_start
+    if is_followed:
+        yield from _changes(now)
     if now.models is not None:
-        yield from _of_models(state.states, now.models, state.pids, pids, now.at)
+        found_states = _of_models(state.states, now.models, state.pids, pids, now.at)
+        yield from (one for one in found_states if not (is_followed and one.code in _CHANGED))
         state.states = now.models
         state.pids = {model: found for model, found in state.pids.items() if model in now.models}
     state.pids |= pids
@@ -242,6 +257,14 @@ def _yields(now: Moment) -> Iterator[Event]:
             else f"{free} are free, less than the {wanted} of yield.floor_mib"
         )
         yield Event(now.at, Code.YIELDED, one.card, one.model, f"{one.model}, {idle}, yields: {why}", reason=one.reason)
+def _changes(now: Moment) -> Iterator[Event]:
+    for one in sorted(now.changes or (), key=lambda change: change.at):
+        if one.cause:
+            yield Event(now.at, Code.UNLOADED, "", one.model, f"{one.model} is unloaded: {_CAUSES[one.cause]}")
+        else:
+            time = "" if one.seconds is None else f" after {one.seconds:.1f} s"
+            cache = "" if one.page_cache == "unknown" else f", {_CACHES[one.page_cache]}"
+            yield Event(now.at, Code.LOADED, "", one.model, f"{one.model} is loaded{time}{cache}")
 
 
 def _failures(now: Moment) -> Iterator[Event]:

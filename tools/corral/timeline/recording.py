@@ -13,6 +13,7 @@ from corral.exporter import account
 from corral.exporter.account import CardAccount, CardPromise
 from corral.exporter.alertmanager import Alert
 from corral.exporter.holders import Reading
+from corral.exporter.llama_swap import Change
 from corral.exporter.recorder import Failure
 from corral.exporter.yields import Yielded
 
@@ -27,6 +28,7 @@ class Moment:
         accounts: of each card.
         models: the state of each model that has a process; None: unknown.
         failures: requests that failed since the sample before.
+        changes: loads and unloads since the sample before; None: unknown, as they are in older recordings.
         alerts: that fire; None: unknown.
         is_start: the exporter has started with it.
         yields: models that were unloaded for their neighbours since the sample before.
@@ -40,6 +42,7 @@ class Moment:
     alerts: tuple[Alert, ...] | None
     is_start: bool
     yields: tuple[Yielded, ...] = ()
+    changes: tuple[Change, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class _Sample(_Line):
     reading: Reading
     models: dict[str, str] | None
     failures: tuple[Failure, ...]
+    changes: tuple[Change, ...] | None = None
     alerts: tuple[Alert, ...] | None
     yields: tuple[Yielded, ...] = ()  # older lines have none
 
@@ -125,6 +129,11 @@ def read(lines: Iterable[bytes]) -> Recording:
             )
         elif last and not isinstance(found, _Sample):
             last = replace(last, at=found.at, failures=(), yields=(), is_start=starts)
+            served = (found.models, found.failures, found.alerts, starts, found.changes)
+            last = Moment(found.at, head.seal, accounts, *served)
+        elif last and not isinstance(found, _Sample):
+            changes = None if last.changes is None else ()
+            last = replace(last, at=found.at, failures=(), changes=changes, is_start=starts)
         else:
             continue
         moments.append(last)

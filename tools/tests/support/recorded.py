@@ -58,6 +58,11 @@ class LlamaSwap:
     def requests(self):
         return self.scene.requests
 
+    def changes(self):
+        if self.scene.changes is None:
+            raise LlamaSwapUnknown("a test")
+        return self.scene.changes
+
 
 class Alertmanager:
     """The Alertmanager of *scene*; one whose alerts are None does not answer."""
@@ -79,7 +84,7 @@ class Scene:
 
     def __init__(self, folder, **options):
         self.folder, self.now = folder, BEGAN
-        self.reading, self.models, self.requests = reading(), {}, ()
+        self.reading, self.models, self.requests, self.changes = reading(), {}, (), None
         self.alerts = ()
         self.options = {"seal": "0" * 64, "promises": PROMISES} | options
         self.recorder = self.new()

@@ -21,6 +21,7 @@ from corral.errors import Refused
 from corral.exporter.alertmanager import Alert
 from corral.exporter.holders import Kind
 from corral.exporter.yields import Yielded
+from corral.exporter.llama_swap import Change
 from corral.timeline import post_mortem, recording, report
 from corral.timeline.events import Code
 from corral.timeline.report import Timeline
@@ -119,6 +120,43 @@ def test_minute_by_minute_it_has_what_changed_and_like_failures_are_one_line(sce
         ("20:32", "11,120", "immich-ml keeps to its promise again"),
         ("20:32", "11,120", "chat has room again"),
     ]
+
+
+def test_loads_that_are_followed_are_events_however_short_they_were(scene):
+    scene.changes = ()
+    scene.sample(models={"chat": "ready"})
+    scene.changes = (
+        Change(1, BEGAN + 2, "other", 1.26, "cold"),
+        Change(2, BEGAN + 9, "chat", None),
+        Change(3, BEGAN + 1, "chat", cause="evicted"),
+        Change(4, BEGAN + 8, "other", cause="died"),
+    )
+    scene.sample(times=3)
+    scene.sample(models={})
+    scene.changes += (Change(5, BEGAN + 40, "chat", cause="idle"),)
+    scene.sample()
+    assert texts(scene) == [
+        "the exporter has started",
+        "chat is loaded",
+        "chat is unloaded: another model was asked for",
+        "(other) is loaded after 1.3 s, cold",
+        "(other) is unloaded: its process ended by itself",
+        "chat is loaded",
+        "chat is unloaded: its time to live was over",
+    ]
+
+
+def test_where_loads_are_not_followed_the_samples_show_them(scene):
+    scene.changes = ()
+    scene.sample(models={"chat": "ready"}, times=2)
+    scene.changes = None
+    scene.sample(models={})
+    scene.changes = (Change(1, BEGAN, "chat", cause="idle"),)
+    scene.sample()
+    assert texts(scene)[2:] == ["chat is unloaded"]
+    scene.restart()
+    scene.sample(models={"chat": "ready"})
+    assert texts(scene)[3:] == ["the exporter has started", "chat is loaded"]
 
 
 def test_a_curve_has_the_height_of_the_card_and_its_first_last_and_extreme_figures(scene):
