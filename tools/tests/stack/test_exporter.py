@@ -132,6 +132,22 @@ def test_requests_states_and_durations_are_those_of_the_stack(running, exporter)
     assert names <= known | of_the_store
 
 
+def test_a_load_is_counted_with_its_seconds_and_its_end_with_the_cause(running, exporter):
+    present = stack.running(paths.state_dir())
+    for one in present.client().residents():
+        present.client().unload(one.model)
+    series = ("corral_loads_total", "tiny-text"), ("corral_unloads_total", "idle", "tiny-text")
+    wait_for(lambda: series[0] in scrape(exporter), what="the exporter follows llama-swap")
+    before = scrape(exporter)
+    chat(present.endpoint, "Hello.", model="tiny-text")
+    found = wait_for(
+        lambda: (one := scrape(exporter)).get(series[1]) == before[series[1]] + 1 and one, what="the end of its ttl"
+    )
+    assert found[series[0]] == before[series[0]] + 1
+    counts = [value for key, value in found.items() if key[0] == "corral_load_seconds_count" and "tiny-text" in key]
+    assert sum(counts) == found[series[0]]
+
+
 def test_the_store_has_every_model_of_the_lock(running, exporter):
     found = wait_for(lambda: (one := scrape(exporter))["corral_store_up", "local"] == 1 and one, what="the store")
     models = json.loads((running[0] / "lock.json").read_text())["models"]
