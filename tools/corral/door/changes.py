@@ -138,7 +138,7 @@ class Changes:
                 self._cached[record.model] = min(1.0, (record.cached_bytes or 0) / record.size_bytes)
 
     def end(self) -> None:
-        """llama-swap ends as it was told to, with all that it runs."""
+        """llama-swap ends, by a signal or to read its configuration again, with all that it runs."""
         for model in sorted(_residents(self._states or {})):
             self._add(model, "unloaded", cause="requested")
         self._states = {}

@@ -192,7 +192,7 @@ def test_the_counts_survive_the_guard_and_are_unknown_while_it_is_away(watched, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_end_of_llama_swap_is_told_from_its_death(tmp_path, number):
+def test_a_stream_ends_with_llama_swap_and_breaks_off_when_it_is_killed(tmp_path, number):
     weights = tiny_gguf.write_all(tmp_path / "models").text
     (tmp_path / "run").mkdir()
     with served(tmp_path / "run", {"first": Served(weights)}) as stack:
