@@ -53,6 +53,8 @@ locals {
   _llama_swap = "max by (card) (${local._of_card} max by (instance) (corral_llama_swap_up))"
 
   _yielded = "sum by (card, model, reason) (increase(corral_yields_total{${local._card}}[10m]))"
+  # An exporter of another lock than the one that the rules are from.
+  _behind = "max by (card) (${local._of_card} max by (instance) (corral_lock_info{seal!=\"${var.seal}\"}))"
 
   _broken = "corral_tenant_expectations_broken{${local._card}}"
 
@@ -191,6 +193,15 @@ locals {
         summary     = "The idle model {{ $labels.model }} was unloaded for a neighbour on the card {{ $labels.card }}: {{ $labels.reason }}."
         description = "Its next request loads it again, if there is room. `corral timeline --since 30m` names the tenant, and what was free."
         runbook_url = "${var.runbooks}/model-yielded.md"
+      alert           = "CorralLockBehind"
+      expr            = join(" or ", concat([local._behind], local._stores_behind))
+      for             = "15m" # an apply delivers the rules first, and waits for downloads and a new pod
+      keep_firing_for = local._kept
+      labels          = { severity = "warning" }
+      annotations = {
+        summary     = "The exporter of {{ $labels.card }}{{ $labels.store }} has another lock than the alerts."
+        description = "The catalog's lock is not applied, or not completely: promises, models and files are those of another one. `corral plan` has the difference."
+        runbook_url = "${var.runbooks}/lock-behind.md"
       }
     },
     ],
@@ -241,7 +252,7 @@ locals {
     },
     {
       source_matchers = ["alertname=\"CorralStoreSilent\""]
-      target_matchers = ["alertname=~\"CorralStoreFilling|CorralModelNotInStore|CorralPageCacheCold\""]
+      target_matchers = ["alertname=~\"CorralStoreFilling|CorralModelNotInStore|CorralPageCacheCold|CorralLockBehind\""]
       equal           = ["store"]
     },
     {

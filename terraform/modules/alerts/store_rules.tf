@@ -15,6 +15,10 @@ locals {
   _size   = "max by (store, model) (corral_store_model_bytes{${local._store}})"
   _asked  = "sum by (model) (increase(corral_requests_total{code=\"200\"}[1d])) > 0"
 
+  _stores_behind = length(var.stores) == 0 ? [] : [
+    "max by (store) (corral_store_lock_info{${local._store}, seal!=\"${var.seal}\"})",
+  ]
+
   _store_alerts = [
     {
       alert           = "CorralStoreFilling"

@@ -35,6 +35,17 @@ variable "runbooks" {
   }
 }
 
+variable "seal" {
+  description = "The seal of the lock that the rules are delivered with: an exporter that has another one for long is an alert."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[0-9a-f]{64}$", var.seal))
+    error_message = "The seal is \"${var.seal}\"; it must have 64 hexadecimal digits: the value of `seal` in lock.json."
+  }
+}
+
 variable "stores" {
   description = "The model stores that an exporter reports, by the label `store`, which is its namespace: each has an alert for its absence."
   type        = list(string)

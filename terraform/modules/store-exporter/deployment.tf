@@ -75,7 +75,7 @@ resource "kubernetes_deployment_v1" "store_exporter" {
           working_dir       = local._folder
           command = [
             "python3", "-m", "agent", "metrics", "--store", local._store, "--lock", "${local._folder}/lock/lock.json",
-            "--name", var.namespace, "--listen", "0.0.0.0", "--port", tostring(local.port),
+            "--name", var.namespace, "--seal", var.seal, "--listen", "0.0.0.0", "--port", tostring(local.port),
           ]
 
           env {

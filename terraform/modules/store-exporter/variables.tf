@@ -39,3 +39,9 @@ variable "scraped_from" {
   default     = []
   nullable    = false
 }
+
+variable "seal" {
+  description = "The seal of the lock, which is a metric."
+  type        = string
+  nullable    = false
+}

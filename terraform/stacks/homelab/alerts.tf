@@ -6,5 +6,6 @@ module "alerts" {
   labels    = var.card_exporter.alerts.labels
   namespace = var.card_exporter.namespace
   runbooks  = var.card_exporter.alerts.runbooks
+  seal      = module.catalog.lock.seal
   stores    = [local.namespace]
 }

@@ -5,7 +5,7 @@
     python3 -m agent warm   --store /models --lock lock.json qwen3-8b
     python3 -m agent prune  --store /models --lock lock.json --grace 7d --yes
     python3 -m agent store  --store /models
-    python3 -m agent metrics --store /models --lock lock.json --name llama-cpp
+    python3 -m agent metrics --store /models --lock lock.json --name llama-cpp --seal 0123…
 
 Progress is written to stderr as plain lines; --json writes to stdout, one object per line.  HF_TOKEN (or the file
 that HF_TOKEN_PATH names) gives access to gated repos, HF_ENDPOINT names another hub, CORRAL_HUB_MIN_KIB_PER_SECOND the
@@ -128,7 +128,9 @@ def _metrics(args: argparse.Namespace) -> int:
     try:
         with (
             stop_on_sigterm() as stop,
-            serving((args.listen, args.port), lambda: store_metrics.text(args.name, watch.latest())) as server,
+            serving(
+                (args.listen, args.port), lambda: store_metrics.text(args.name, watch.latest(), args.seal)
+            ) as server,
             watch.running(),
         ):
             _info(f"agent metrics: listening on port {server.server_port}")
@@ -192,6 +194,9 @@ def _parser() -> argparse.ArgumentParser:
         default=store_metrics.LOCAL,
         help="the label store (default: %(default)s)",
     )
+    serving_metrics.add_argument(
+        "--seal", metavar="SEAL", type=_seal, required=True, help="of the lock, of which --lock may be a part"
+    )
     serving_metrics.add_argument("--listen", metavar="ADDRESS", default="127.0.0.1", help="default: %(default)s")
     serving_metrics.add_argument("--port", metavar="N", type=_port, default=9461, help="default: %(default)s; 0: any")
     return parser
@@ -207,6 +212,12 @@ def _store_name(text: str) -> str:
     if store_metrics.NAME.fullmatch(text):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is no name of a store: it has a-z, 0-9, '.' and '-' alone")
+
+
+def _seal(text: str) -> str:
+    if re.fullmatch(r"[0-9a-f]{64}", text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is no seal: it has 64 hexadecimal digits")
 
 
 def _write_one(args: argparse.Namespace, fields: dict[str, Any], line: str) -> None:

@@ -32,6 +32,7 @@ class Metric:
 
 
 METRICS = (
+    Metric("corral_store_lock_info", ("store", "seal"), "1; the seal of the lock that the models are from."),
     Metric("corral_store_up", ("store",), "1 when the store could be read within the last 90 seconds."),
     Metric("corral_store_size_bytes", ("store",), "Size of the store's file system."),
     Metric("corral_store_free_bytes", ("store",), "Room that is left there, for the exporter's user."),
@@ -54,9 +55,9 @@ METRICS = (
 )
 
 
-def text(store: str, state: StoreState | None) -> str:
-    """The metrics of the *state* of the store named *store*; None: it is unknown."""
-    series = list(_series(state))
+def text(store: str, state: StoreState | None, seal: str) -> str:
+    """The metrics of the *state* of the store named *store*, None: it is unknown; *seal* is that of the lock."""
+    series = [("corral_store_lock_info", (seal,), 1), *_series(state)]
     lines = []
     for metric in METRICS:
         found = [(labels, value) for name, labels, value in series if name == metric.name]

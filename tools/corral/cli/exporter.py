@@ -111,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
         probes=lambda: probes.results,
         store=lambda: store_metrics.text(store_metrics.LOCAL, watch.latest()),
         yields=yields.counts,
+        store=lambda: store_metrics.text(store_metrics.LOCAL, watch.latest(), lock.seal),
     )
     if args.once:
         watch.read_once()

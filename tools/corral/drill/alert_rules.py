@@ -19,10 +19,11 @@ from corral.terraform.runner import Terraform
 _MODULE = REPOSITORY / "terraform" / "modules" / "alerts"
 
 
-def render_rules(cards: Sequence[str], folder: Path, stores: Sequence[str] = ()) -> tuple[str, str]:
+def render_rules(cards: Sequence[str], folder: Path, seal: str, stores: Sequence[str] = ()) -> tuple[str, str]:
     """The rules for Prometheus about *cards* and *stores*, and the ``inhibit_rules`` of Alertmanager, as YAML.
 
-    The new *folder* holds a copy of the module, and Terraform's own files.
+    *seal* is that of the lock that the exporters should have.  The new *folder* holds a copy of the module, and
+    Terraform's own files.
 
     Raises:
         ProgramMissing: Terraform is missing or too old.
@@ -30,7 +31,7 @@ def render_rules(cards: Sequence[str], folder: Path, stores: Sequence[str] = ())
     """
     shutil.copytree(_MODULE, folder, ignore=shutil.ignore_patterns(".terraform*", "tests", "*.tfstate*"))
     (folder / "terraform.tfvars.json").write_text(
-        json.dumps({"cards": list(cards), "stores": list(stores)}), encoding="utf-8"
+        json.dumps({"cards": list(cards), "seal": seal, "stores": list(stores)}), encoding="utf-8"
     )
     variables = environment.allowed(environment.TERRAFORM)
     terraform = Terraform(find_terraform(), folder, variables, lambda failed: CannotRun(failed.message))

@@ -159,7 +159,7 @@ class Scene:
             store=self._store_metrics if setting.store_bytes else str,
         )
         list(self._exporter.collect())  # requests of before do not count
-        self._receiver = self._start_watching()
+        self._receiver = self._start_watching(lock.seal)
 
     # -- what a drill does ------------------------------------------------------------------------------------
 
@@ -297,14 +297,15 @@ class Scene:
         client = running.client() if running else None
         return LlamaSwap(client.endpoint, client.headers) if client else None
 
-    def _start_watching(self) -> Receiver | None:
-        """The exporter, and where they are installed Prometheus and Alertmanager."""
+    def _start_watching(self, seal: str) -> Receiver | None:
+        """The exporter, and where they are installed Prometheus and Alertmanager; *seal* is that of the lock."""
         self._scope.enter_context(self._watched)
         server = self._watched.enter_context(serving(("127.0.0.1", 0), self._exporter, dict))
         if (programs := installed()) is None:
             return None
         stores = [store_metrics.LOCAL] if self._setting.store_bytes else []
         rules, inhibit_rules = render_rules([CARD], self._folder / "alerts", stores)
+        rules, inhibit_rules = render_rules([CARD], self._folder / "alerts", seal)
         target = f"127.0.0.1:{server.server_port}"
         folder = self._folder / "monitoring"
         folder.mkdir()

@@ -30,6 +30,7 @@ from tests.support.engine_process import get, post
 
 MIB = 1 << 20
 TICK_S = 15
+SEAL = "0" * 64
 SEATS = {"chat": 6996, "vision": 5300, "embed": 900}
 GROUPS = {"chat": "main", "vision": "main", "embed": "side"}
 PROMISE = CardPromise(
@@ -46,7 +47,7 @@ QUIET = {"immich-ml": 2000, "frigate": 2200}
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory):
     """The module's rules and inhibit rules, as YAML."""
-    return render_rules(["t4"], tmp_path_factory.mktemp("alerts") / "module", ["llama-cpp"])
+    return render_rules(["t4"], tmp_path_factory.mktemp("alerts") / "module", SEAL, ["llama-cpp"])
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def series_of(timeline):
     found = defaultdict(lambda: ["_"] * len(timeline))
     now = []
     exporter = Exporter(
-        seal="0", models=SEATS, accounts=lambda: account.of({"t4": PROMISE}, now[-1]), find_llama_swap=None
+        seal=SEAL, models=SEATS, accounts=lambda: account.of({"t4": PROMISE}, now[-1]), find_llama_swap=None
     )
     for at, one in enumerate(timeline):
         if one is None:
@@ -152,8 +153,9 @@ def _filled(rule, one):
         "{{ $value | humanize1024 }}": value,
         "{{ $value | humanizePercentage }}": value,
     }
+    known = "|".join(map(re.escape, words))
     return {
-        key: re.sub("|".join(map(re.escape, words)), lambda found: words[found[0]], text)
+        key: re.sub(rf"{known}|{{{{ \$labels\.\w+ }}}}", lambda found: words.get(found[0], ""), text)
         for key, text in rule["annotations"].items()
     }
 
@@ -381,6 +383,34 @@ def test_an_exporter_of_a_store_that_is_missing_is_the_same_alert_and_a_new_pod_
     alerts([reading()] * 60, {195: {}, 255: {}, 450: {}, 465: firing, 600: firing}, more, other)
 
 
+def behind(values):
+    """An exporter of the card, and one of the store, that have had another lock at *values*."""
+    labels = f'instance="10.0.0.7:9460",seal="{"1" * 64}"'
+    card = {"series": 'corral_card_memory_bytes{card="t4",instance="10.0.0.7:9460"}', "values": "1x240"}
+    return (
+        card,
+        {"series": f"corral_lock_info{{{labels}}}", "values": values},
+        of_store("lock_info", values, seal="1" * 64),
+    )
+
+
+def test_an_exporter_of_another_lock_is_an_alert_after_a_quarter_of_an_hour_and_ends_with_the_apply(alerts):
+    own = of_store("lock_info", f"{'_ ' * 90} 1x60", seal=SEAL)
+    firing = {"CorralLockBehind": [({"card": "t4"}, ""), ({"store": "llama-cpp"}, "")]}
+    timeline = [reading()] * 150
+    alerts(
+        timeline, {885: {}, 900: firing, 1500: firing, 1560: {}}, *behind("1x90 stale"), own, of_store("up", "1x150")
+    )
+
+
+def test_an_apply_that_takes_ten_minutes_and_a_lock_of_elsewhere_are_no_alert(alerts):
+    elsewhere = (
+        {"series": f'corral_lock_info{{instance="laptop:9460",seal="{"2" * 64}"}}', "values": "1x240"},
+        of_store("lock_info", "1x240", store="other", seal="2" * 64),
+    )
+    alerts([reading()] * 120, none_at(range(0, 1800, 60)), *behind("1x40 stale"), *elsewhere)
+
+
 UP = {"series": "corral_llama_swap_up", "values": "1x240"}
 
 
@@ -547,7 +577,7 @@ TARGETS = {
 ABOUT_STORES = {
     name: {"alertname": "CorralStoreFilling", "store": store}
     for name, store in (("filling", "llama-cpp"), ("elsewhere", "other"))
-}
+} | {"behind": {"alertname": "CorralLockBehind", "store": "llama-cpp"}}
 ALSO = {"exporter": {"driver": {"alertname": SILENT_DRIVER}}, "store": ABOUT_STORES}
 INHIBITED = {
     "nothing": ({"alertname": "NodeDown"}, set()),
@@ -562,7 +592,7 @@ INHIBITED = {
     "another": ({"alertname": "CorralQueueFull", "model": "vision"}, set()),
     "thrash": ({"alertname": "CorralThrash"}, {"latency"}),
     "driver": ({"alertname": SILENT_DRIVER}, {"over", "room", "unknown"}),
-    "store": ({"alertname": "CorralStoreSilent", "store": "llama-cpp"}, {"filling"}),
+    "store": ({"alertname": "CorralStoreSilent", "store": "llama-cpp"}, {"filling", "behind"}),
     "tenant": ({"alertname": UNKNOWN, "kind": "tenant", "holder": "immich-ml"}, {"over", "expectation"}),
     "neighbour": ({"alertname": UNKNOWN, "kind": "tenant", "holder": "frigate"}, set()),
     "model": ({"alertname": UNKNOWN, "kind": "model", "holder": "chat", "model": "chat"}, {"room"}),

@@ -9,6 +9,7 @@ import itertools
 import json
 import re
 import time
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
@@ -21,6 +22,7 @@ from corral.drill.monitoring import installed, monitoring
 from corral.exporter import account
 from corral.exporter.budgets import Budget
 from corral.exporter.llama_swap import Request, Resident
+from corral.exporter.llama_swap import Change, Request, Resident
 from corral.exporter.metrics import Exporter
 from corral.exporter.probes import Result
 from corral.exporter.server import serving
@@ -31,6 +33,7 @@ from tests.support.recorded import PROMISES, reading
 FOLDER = paths.REPOSITORY / "terraform" / "modules" / "alerts" / "dashboards"
 DASHBOARDS = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
 PANELS = [(name, panel) for name, one in DASHBOARDS.items() for panel in one["panels"]]
+SEAL = "0" * 64
 VARIABLES = {"$__rate_interval": "10s", "$card": ".*", "$model": ".*", "$store": ".*"}
 STORE = StoreState(100, 40, 10, 1, (ModelState("chat", "ready", 30, 20),))
 pytestmark = pytest.mark.timeout(240)
@@ -40,13 +43,19 @@ class LlamaSwap:
     """Three requests more at each reading: one that is answered, one that is refused, one whose load fails."""
 
     def __init__(self):
-        self._numbers, self._listed = itertools.count(1), []
+        self._numbers, self._listed, self._changes = itertools.count(1), [], []
 
     def residents(self):
         return (Resident("chat", "ready", "http://127.0.0.1:1"),)
 
     def engine(self, _resident):
         return {"requests_processing": 1.0, "requests_deferred": 0.0}
+
+    def changes(self):
+        """A load more at each reading, and an unload."""
+        for one in (Change(0, 1.0, "chat", 1.5, "warm"), Change(0, 1.0, "chat", cause="evicted")):
+            self._changes.append(replace(one, number=len(self._changes) + 1))
+        return tuple(self._changes)
 
     def requests(self):
         for status, failure in ((200, ""), (429, ""), (500, "process-ended")):
@@ -61,15 +70,15 @@ def prometheus(tmp_path_factory):
     grown = reading(immich_ml=10726, frigate=None, free=1900)
     client = LlamaSwap()
     exporter = Exporter(
-        seal="0" * 64,
+        seal=SEAL,
         models=["chat"],
         accounts=lambda: account.of(PROMISES, grown),
         find_llama_swap=lambda: client,
         budgets=[Budget("t4", "chat", "desk", prompt_tokens=20, answer_tokens=20, seconds=0.5, cold="allowed")],
         probes=lambda: {"chat": Result(0.2, time.time())},
-        store=lambda: store_metrics.text("llama-cpp", STORE),
+        store=lambda: store_metrics.text("llama-cpp", STORE, SEAL),
     )
-    rules, inhibit = render_rules(["t4"], tmp_path_factory.mktemp("alerts") / "module")
+    rules, inhibit = render_rules(["t4"], tmp_path_factory.mktemp("alerts") / "module", SEAL)
     folder = tmp_path_factory.mktemp("monitoring")
     with (
         serving(("127.0.0.1", 0), exporter, dict) as server,

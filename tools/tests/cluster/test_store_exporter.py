@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -55,6 +57,11 @@ def test_every_model_of_the_lock_is_ready_and_in_the_page_cache_that_the_downloa
     assert 0 < found["corral_store_free_bytes", NAMESPACE] < found["corral_store_size_bytes", NAMESPACE]
 
 
+def test_the_seal_is_that_of_the_applied_lock(lab):
+    seals = [labels[0] for name, *labels in series(lab) if name == "corral_store_lock_info"]
+    assert seals == [json.loads((lab.catalog / "lock.json").read_text())["seal"]]
+
+
 def test_the_exporter_of_the_store_can_change_nothing_there(lab):
     done = in_pod(lab, "touch", "/models/x")
     assert done.returncode != 0
@@ -97,10 +104,10 @@ def test_a_store_that_cannot_be_read_is_an_alert_until_the_runbook_has_given_it_
     operator.assert_all_is_done()
 
 
-@pytest.mark.parametrize("name", ["store-filling", "page-cache-cold"])
+@pytest.mark.parametrize("name", ["store-filling", "page-cache-cold", "lock-behind"])
 def test_the_commands_of_a_runbook_whose_alert_promtool_tests_are_accepted(lab, name):
-    """A store that is full, and an hour without a page, are not made here."""
+    """A store that is full, an hour without a page, and a quarter of an hour of another lock are not made here."""
     operator = Follower(lab, name)
-    for heading in ("Diagnosis", "Mitigation", "Verify"):
+    for heading in operator.book.commands:
         operator.does(heading, status=1)
     operator.assert_all_is_done()

@@ -26,6 +26,7 @@ from tests.support.fetching import MIB, shop
 from tests.support.kernel import OTHER_UID, forget_cached, on_a_disk
 
 SIZE = 8 * MIB
+SEAL = "0123456789abcdef" * 4
 STATE = StoreState(100, 40, 10, 1, (ModelState("chat", "ready", 30, 20), ModelState("vision", "missing", 25, None)))
 
 
@@ -233,10 +234,10 @@ def test_a_store_that_hangs_is_unknown_after_a_while_and_a_scrape_returns(monkey
         assert hangs.wait(60)
         assert watch.latest() == STATE
         now[0] += store_state.OLDEST_S + 1
-        with serving(("127.0.0.1", 0), lambda: store_metrics.text("nfs", watch.latest())) as server:
+        with serving(("127.0.0.1", 0), lambda: store_metrics.text("nfs", watch.latest(), SEAL)) as server:
             status, text = get(f"http://127.0.0.1:{server.server_port}/metrics")
         assert status == 200
-        assert series(text) == {("corral_store_up", "nfs"): 0.0}
+        assert series(text) == {("corral_store_lock_info", "nfs", SEAL): 1.0, ("corral_store_up", "nfs"): 0.0}
     may_end.set()
 
 
@@ -244,7 +245,9 @@ def test_a_store_that_hangs_is_unknown_after_a_while_and_a_scrape_returns(monkey
 
 
 def test_prometheus_own_parser_reads_every_metric():
-    families = {family.name: family for family in text_string_to_metric_families(store_metrics.text("nfs", STATE))}
+    families = {
+        family.name: family for family in text_string_to_metric_families(store_metrics.text("nfs", STATE, SEAL))
+    }
     assert list(families) == [metric.name for metric in store_metrics.METRICS]
     for metric in store_metrics.METRICS:
         assert (families[metric.name].type, families[metric.name].documentation) == ("gauge", metric.help)
@@ -253,7 +256,8 @@ def test_prometheus_own_parser_reads_every_metric():
 
 
 def test_the_figures_are_those_of_the_state():
-    assert series(store_metrics.text("nfs", STATE)) == {
+    assert series(store_metrics.text("nfs", STATE, SEAL)) == {
+        ("corral_store_lock_info", "nfs", SEAL): 1,
         ("corral_store_up", "nfs"): 1,
         ("corral_store_size_bytes", "nfs"): 100,
         ("corral_store_free_bytes", "nfs"): 40,
@@ -277,7 +281,7 @@ def test_every_state_is_described():
 
 @contextmanager
 def started(one, *words):
-    command = [sys.executable, "-m", "corral.agent", "metrics", "--lock", str(one.lock)]
+    command = [sys.executable, "-m", "corral.agent", "metrics", "--seal", SEAL, "--lock", str(one.lock)]
     process = subprocess.Popen(
         [*command, "--store", str(one.store.root), *words], stderr=subprocess.PIPE, text=True, errors="replace"
     )

@@ -3,6 +3,7 @@
 variables {
   cards  = ["t4"]
   stores = ["llama-cpp"]
+  seal   = "0000000000000000000000000000000000000000000000000000000000000000"
 }
 
 run "every_alert_has_a_runbook_a_severity_and_a_sentence" {
@@ -57,9 +58,19 @@ run "each_store_has_an_alert_for_its_absence" {
   }
 
   assert {
-    condition     = [for rule in yamldecode(output.rules).groups[0].rules : rule.alert if strcontains(rule.expr, "store=~\"a\\\\.b|llama-cpp\"")] == ["CorralStoreFilling", "CorralModelNotInStore", "CorralPageCacheCold"]
+    condition     = [for rule in yamldecode(output.rules).groups[0].rules : rule.alert if strcontains(rule.expr, "store=~\"a\\\\.b|llama-cpp\"")] == ["CorralLockBehind", "CorralStoreFilling", "CorralModelNotInStore", "CorralPageCacheCold"]
     error_message = "A point in a name is no pattern."
   }
+}
+
+run "a_seal_that_is_none_is_refused" {
+  command = plan
+
+  variables {
+    seal = "x\"} or vector(1"
+  }
+
+  expect_failures = [var.seal]
 }
 
 run "a_store_that_is_no_name_is_refused" {

@@ -7,6 +7,7 @@ variables {
   claim     = "models-1a2b3c4d"
   image     = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
   node      = "k8s-node1"
+  seal      = "0123456789abcdef"
   program   = { agent = "download-models-agent", lock = "download-models-lock", digest = "0123", user = 10001 }
 }
 
@@ -45,7 +46,7 @@ run "its_name_in_the_metrics_is_the_namespace" {
   assert {
     condition = kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].container[0].command == tolist([
       "python3", "-m", "agent", "metrics", "--store", "/models", "--lock", "/opt/corral/lock/lock.json",
-      "--name", "llama-cpp", "--listen", "0.0.0.0", "--port", "9461",
+      "--name", "llama-cpp", "--seal", "0123456789abcdef", "--listen", "0.0.0.0", "--port", "9461",
     ])
     error_message = "The alerts are for this name."
   }
