@@ -40,6 +40,10 @@ def _quantile(share: float, metric: str) -> str:
     return f"histogram_quantile({share}, sum by (model, le) (rate({buckets}{_RATE})))"
 
 
+def _of_an_hour(metric: str) -> str:
+    return f"sum by (model, page_cache) (increase({_of_model(metric)}[1h]))"
+
+
 _HELD = f"max by (card, holder) ({_of_card('corral_held_bytes')})"
 _PROMISED = f"max by (card, holder) ({_of_card('corral_promised_bytes')})"
 _FREE = f"max by (card) ({_of_card('corral_card_free_bytes')})"
@@ -49,6 +53,7 @@ _SLOW, _ASKED = (
     f"sum by (model, consumer) (increase({_of_model(f'corral_latency_budget_{name}_total')}[1h]))"
     for name in ("slow_requests", "requests")
 )
+_LOAD = f"{_of_an_hour('corral_load_seconds_sum')} / ({_of_an_hour('corral_load_seconds_count')} > 0)"
 _ANSWER, _PROMPT = "corral_request_duration_seconds", "corral_prompt_seconds"
 
 # Each dashboard: its title, its variable with a metric that has its values, and its panels: title, unit, query, legend.
@@ -71,6 +76,19 @@ DASHBOARDS = {
         ("model", "corral_requests_total"),
         (
             ("State", "", f"max by (model, state) ({_of_model('corral_model_state')})", "{{model}} {{state}}"),
+            (
+                "Loads in an hour",
+                "short",
+                f"sum by (model) (increase({_of_model('corral_loads_total')}[1h]))",
+                "{{model}}",
+            ),
+            (
+                "Unloads in an hour",
+                "short",
+                f"sum by (model, cause) (increase({_of_model('corral_unloads_total')}[1h]))",
+                "{{model}} {{cause}}",
+            ),
+            ("Time of a load, the mean of an hour", "s", _LOAD, "{{model}} {{page_cache}}"),
             (
                 "Requests",
                 "reqps",
