@@ -200,7 +200,7 @@ locals {
       labels          = { severity = "warning" }
       annotations = {
         summary     = "The exporter of {{ $labels.card }}{{ $labels.store }} has another lock than the alerts."
-        description = "The catalog's lock is not applied, or not completely: promises, models and files are those of another one. `corral plan` has the difference."
+        description = "The catalog's lock is not applied completely: promises, models and files are another one's. `corral plan` has the difference."
         runbook_url = "${var.runbooks}/lock-behind.md"
       }
     },
