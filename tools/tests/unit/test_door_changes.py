@@ -137,6 +137,13 @@ def test_what_happened_while_nothing_was_known_has_no_cause_and_no_seconds():
     assert found == [("a", "unloaded", None, "unknown"), ("c", "loaded", None, None)]
 
 
+def test_an_end_before_a_gap_is_not_explained_by_what_comes_after_it():
+    observed = Observed({"a": "ready"}).observe({})
+    observed.changes.lose()
+    observed.changes.resume({})
+    assert observed.observe({"b": "starting"}, IDLE).causes() == [("a", "unknown")]
+
+
 def test_numbers_grow_by_one_and_old_changes_leave():
     observed = Observed()
     for _ in range(1000):

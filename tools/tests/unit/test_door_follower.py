@@ -13,6 +13,7 @@ from tests.support.guard_process import CLIENTS, LIMIT_S, run_guard, stub_llama_
 MONITOR = {"operator": CLIENTS["operator"], "first": {"models": [], "requests": None, "role": "monitor"}}
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
+DIED = "2026-01-01T00:00:00Z [WARN] <tiny-text> upstream process exited unexpectedly\n"
 IDLE = "2026-01-01T00:00:00Z [INFO] <tiny-text> Unloading model, TTL of 4s reached\n"
 
 
@@ -93,6 +94,15 @@ def test_until_the_first_states_are_there_nothing_is_known(guard, streams):
     assert changes(guard) is None
     streams.send(states(tiny_text="ready"))
     assert followed(guard) == []
+
+
+def test_the_log_of_before_a_stream_explains_nothing_after_it(guard, streams):
+    streams.send(HEAD, states(tiny_text="ready"))
+    assert followed(guard) == []
+    streams.send(None)
+    wait_for(lambda: changes(guard) is None, what="the break")
+    streams.send(HEAD, log(IDLE), states(tiny_text="ready"), states(), log(DIED))
+    wait_for(lambda: changes(guard) == [("tiny-text", "died")], what="the unload")
 
 
 def test_an_event_in_several_chunks_and_several_events_in_one_are_each_read(guard, streams):
