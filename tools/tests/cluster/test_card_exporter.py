@@ -187,7 +187,10 @@ def test_it_reads_llama_swap_through_the_door_and_loads_no_model(lab, exporter):
         probed = ("corral_probe_success", MODEL)  # in the next round, half a minute later at most
         pods.eventually(lambda: series(metrics), lambda found: found.get(probed) == 1, limit_s=120)
 
+        ended = ("corral_unloads_total", "requested", MODEL)
+        before = pods.eventually(lambda: series(metrics), lambda found: ended in found)[ended]
         assert post(f"{door}/api/models/unload/{MODEL}", {}, api_key=lab.key())[0] == 200
+        pods.eventually(lambda: series(metrics), lambda found: found[ended] == before + 1)
         for _ in range(20):
             states = [name for name in series(metrics) if name[0] == "corral_model_state"]
         assert states == []
