@@ -193,6 +193,9 @@ locals {
         summary     = "The idle model {{ $labels.model }} was unloaded for a neighbour on the card {{ $labels.card }}: {{ $labels.reason }}."
         description = "Its next request loads it again, if there is room. `corral timeline --since 30m` names the tenant, and what was free."
         runbook_url = "${var.runbooks}/model-yielded.md"
+      }
+    },
+    {
       alert           = "CorralLockBehind"
       expr            = join(" or ", concat([local._behind], local._stores_behind))
       for             = "15m" # an apply delivers the rules first, and waits for downloads and a new pod

@@ -94,24 +94,21 @@ def run(args: argparse.Namespace) -> int:
     def accounts() -> tuple[CardAccount, ...]:
         return excesses.dated(local.read(lock, state))
 
-    probes = Probes(lambda: _llama_swap(state))
-    yields = Yields(local.rules(lock), promises=local.promises(lock), accounts=accounts, find_door=lambda: _door(state))
     def find_llama_swap() -> LlamaSwap | None:
         return _llama_swap(state, follower)
 
     probes = Probes(find_llama_swap)
+    yields = Yields(local.rules(lock), promises=local.promises(lock), accounts=accounts, find_door=lambda: _door(state))
     watch = Watch(lambda: store_state.read(locked, store), output.warn)
     exporter = Exporter(
         seal=lock.seal,
         models=lock.models,
         accounts=accounts,
-        find_llama_swap=lambda: _llama_swap(state),
-        budgets=local.budgets(lock),
         find_llama_swap=find_llama_swap,
+        budgets=local.budgets(lock),
         probes=lambda: probes.results,
-        store=lambda: store_metrics.text(store_metrics.LOCAL, watch.latest()),
-        yields=yields.counts,
         store=lambda: store_metrics.text(store_metrics.LOCAL, watch.latest(), lock.seal),
+        yields=yields.counts,
     )
     if args.once:
         watch.read_once()
@@ -140,8 +137,10 @@ def run(args: argparse.Namespace) -> int:
             exporter,
             lambda: {"at": time.time(), "cards": [one.as_json() for one in accounts()]},
             lambda _port: output.info(address),
-            beside=(probes.running(), recorder.running(), watch.running(), yields.running()),
-            beside=(probes.running(), recorder.running(), watch.running(), _following(state, follower)),
+            beside=(
+                *(probes.running(), recorder.running(), watch.running(), yields.running()),
+                _following(state, follower),
+            ),
             recorder=recorder,
             keys=operator_keys,
         )
@@ -207,7 +206,7 @@ def _llama_swap(state: Path, follower: Follower) -> LlamaSwap | None:
         client = running.client() if running else None
     except CannotRun:
         return None
-    return LlamaSwap(client.endpoint, client.headers) if client else None
+    return LlamaSwap(client.endpoint, client.headers, followed=follower.listed) if client else None
 
 
 def _door(state: Path) -> LlamaSwap | None:
@@ -218,4 +217,3 @@ def _door(state: Path) -> LlamaSwap | None:
         return None
     is_open = running and running.door.keys is None and running.door.tls is None
     return LlamaSwap(running.endpoint, {}, is_door=True) if running and is_open else None
-    return LlamaSwap(client.endpoint, client.headers, followed=follower.listed) if client else None

@@ -169,6 +169,9 @@ class Exchange(asyncio.Protocol):
                 if self._path.startswith(prefix):
                     self._answer_whole(HTTPStatus.OK, await ask(config, self._path.removeprefix(prefix)))
                     return
+            if self._route.path == paths.MODEL_CHANGES:
+                self._answer_whole(HTTPStatus.OK, self._guard.follower.answer(config))
+                return
             if self._path.startswith(paths.ENGINE_YIELD):
                 name = self._path.removeprefix(paths.ENGINE_YIELD)
                 self._answer_whole(HTTPStatus.OK, await engines.unload(config, self._guard.uses, name))
@@ -176,9 +179,6 @@ class Exchange(asyncio.Protocol):
             if not self._used and (model := self._model or self._upstream_model()):
                 await self._guard.uses.enter(model)
                 self._used = model
-            if self._route.path == paths.MODEL_CHANGES:
-                self._answer_whole(HTTPStatus.OK, self._guard.follower.answer(config))
-                return
             if self._route.is_quick:
                 self._limit(self._guard.limits.quick_answer, lambda: self._refuse(_silent()))
             # Neither llama-swap nor an engine uses the query of an inference path.

@@ -151,6 +151,7 @@ class Scene:
         self.card.hold(scope.enter_context(_sleeping()).pid, "/usr/bin/frigate", _FRIGATE_MIB)
         self.hold_tenant(TENANT_MIB)
         lock = locks.require(self._catalog)
+        self._seal = lock.seal
         self._exporter = Exporter(
             seal=lock.seal,
             models=lock.models,
@@ -159,7 +160,7 @@ class Scene:
             store=self._store_metrics if setting.store_bytes else str,
         )
         list(self._exporter.collect())  # requests of before do not count
-        self._receiver = self._start_watching(lock.seal)
+        self._receiver = self._start_watching()
 
     # -- what a drill does ------------------------------------------------------------------------------------
 
@@ -290,22 +291,21 @@ class Scene:
 
     def _store_metrics(self) -> str:
         state = store_state.read(read_lock(self._catalog / "lock.json"), Store(self.store))
-        return store_metrics.text(store_metrics.LOCAL, state)
+        return store_metrics.text(store_metrics.LOCAL, state, self._seal)
 
     def _find_llama_swap(self) -> LlamaSwap | None:
         running = stack.running(self._state)
         client = running.client() if running else None
         return LlamaSwap(client.endpoint, client.headers) if client else None
 
-    def _start_watching(self, seal: str) -> Receiver | None:
+    def _start_watching(self) -> Receiver | None:
         """The exporter, and where they are installed Prometheus and Alertmanager; *seal* is that of the lock."""
         self._scope.enter_context(self._watched)
         server = self._watched.enter_context(serving(("127.0.0.1", 0), self._exporter, dict))
         if (programs := installed()) is None:
             return None
         stores = [store_metrics.LOCAL] if self._setting.store_bytes else []
-        rules, inhibit_rules = render_rules([CARD], self._folder / "alerts", stores)
-        rules, inhibit_rules = render_rules([CARD], self._folder / "alerts", seal)
+        rules, inhibit_rules = render_rules([CARD], self._folder / "alerts", self._seal, stores)
         target = f"127.0.0.1:{server.server_port}"
         folder = self._folder / "monitoring"
         folder.mkdir()

@@ -97,8 +97,6 @@ class Served:
     def __init__(self, models: Collection[str], budgets: Iterable[Budget] = ()) -> None:
         self._models = frozenset(models)
         self._budgets = Budgets(budgets)
-        self._has_begun = False
-        self._last: Request | None = None
         self._news: News[Request] = News()
         self._missed = 0
         self._codes: Counter[tuple[str, str]] = Counter()
@@ -113,17 +111,10 @@ class Served:
 
     def take(self, listed: tuple[Request, ...], ready: Collection[str] = ()) -> None:
         """Add what is new in *listed*, the oldest first: the whole list of llama-swap, whose models *ready* are so."""
-        fresh, missed = llama_swap.new(listed, self._last) if self._has_begun else ((), 0)
-        for one in fresh:
-            self._add(one)
-        self._budgets.take(fresh, ready)
-        self._missed += missed
-        self._last, self._has_begun = listed[-1] if listed else None, True
-    def take(self, listed: tuple[Request, ...]) -> None:
-        """Add what is new in *listed*, the oldest first: the whole list of llama-swap."""
         fresh, missed = self._news.take(listed)
         for one in fresh:
             self._add(one)
+        self._budgets.take(fresh, ready)
         self._missed += missed
 
     def lose_sight(self) -> None:
@@ -231,9 +222,7 @@ class Exporter(Collector):
     ) -> None:
         self._seal, self._accounts, self._find = seal, accounts, find_llama_swap
         self._probes, self._store, self._yields = probes, store, yields
-        self._served = Served(models, budgets)
-        self._probes, self._store = probes, store
-        self._served, self._loaded = Served(models), Loaded(models)
+        self._served, self._loaded = Served(models, budgets), Loaded(models)
         self._lock = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:

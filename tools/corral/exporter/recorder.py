@@ -5,10 +5,8 @@ line that has only the time stands for a sample that is the same as the one befo
 over its promise, what lacked room) is computed when they are read, by the rules of ``account``::
 
     {"version": 1, "at": 1.5, "is_start": true, "seal": "…", "promises": {"<card>": …}}
-    {"version": 1, "at": 1.6, "reading": {…}, "models": {"<id>": "ready"}, "failures": […], "alerts": […],
-     "yields": […]}
     {"version": 1, "at": 1.6, "reading": {…}, "models": {"<id>": "ready"}, "failures": […], "changes": […],
-     "alerts": […]}
+     "alerts": […], "yields": […]}
     {"version": 1, "at": 16.6}
 
 ``models`` is null while llama-swap does not answer, ``changes`` (loads and unloads since the sample before) while its
@@ -37,9 +35,8 @@ from .account import FOREIGN, MOST_FOREIGN, OTHER, CardPromise
 from .alertmanager import Alertmanager
 from .errors import AlertsUnknown, LlamaSwapUnknown
 from .holders import CardReading, Holder, Reading
-from .llama_swap import LlamaSwap, Request
-from .yields import Yielded
 from .llama_swap import Change, LlamaSwap, News, Request
+from .yields import Yielded
 
 EVERY_S = 15.0
 """Seconds between two samples."""
@@ -119,8 +116,8 @@ class Recorder:
         now, sample = self._clock(), self._sample()
         try:
             segment = self._current(now)
-            same = sample == self._last and not sample["failures"] and not sample["yields"]
-            same = sample == self._last and not sample["failures"] and not sample["changes"]
+            once = sample["failures"] or sample["changes"] or sample["yields"]
+            same = sample == self._last and not once
             _write(segment, now, {} if same else sample)
         except OSError:
             self._close_segment()
@@ -185,10 +182,9 @@ class Recorder:
             "reading": reading,
             "models": models,
             "failures": failures,
-            "alerts": self._alerts(),
-            "yields": yields,
             "changes": changes,
             "alerts": self._alerts(),
+            "yields": yields,
         }
 
     def _alerts(self) -> list[dict[str, Any]] | None:

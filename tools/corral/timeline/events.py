@@ -257,6 +257,8 @@ def _yields(now: Moment) -> Iterator[Event]:
             else f"{free} are free, less than the {wanted} of yield.floor_mib"
         )
         yield Event(now.at, Code.YIELDED, one.card, one.model, f"{one.model}, {idle}, yields: {why}", reason=one.reason)
+
+
 def _changes(now: Moment) -> Iterator[Event]:
     for one in sorted(now.changes or (), key=lambda change: change.at):
         if one.cause:

@@ -28,9 +28,9 @@ class Moment:
         accounts: of each card.
         models: the state of each model that has a process; None: unknown.
         failures: requests that failed since the sample before.
-        changes: loads and unloads since the sample before; None: unknown, as they are in older recordings.
         alerts: that fire; None: unknown.
         is_start: the exporter has started with it.
+        changes: loads and unloads since the sample before; None: unknown, as they are in older recordings.
         yields: models that were unloaded for their neighbours since the sample before.
     """
 
@@ -41,8 +41,8 @@ class Moment:
     failures: tuple[Failure, ...]
     alerts: tuple[Alert, ...] | None
     is_start: bool
-    yields: tuple[Yielded, ...] = ()
     changes: tuple[Change, ...] | None = None
+    yields: tuple[Yielded, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,16 +124,11 @@ def read(lines: Iterable[bytes]) -> Recording:
             continue
         if head and isinstance(found, _Sample):
             accounts = account.of(head.promises, found.reading)
-            last = Moment(
-                found.at, head.seal, accounts, found.models, found.failures, found.alerts, starts, found.yields
-            )
-        elif last and not isinstance(found, _Sample):
-            last = replace(last, at=found.at, failures=(), yields=(), is_start=starts)
-            served = (found.models, found.failures, found.alerts, starts, found.changes)
+            served = (found.models, found.failures, found.alerts, starts, found.changes, found.yields)
             last = Moment(found.at, head.seal, accounts, *served)
         elif last and not isinstance(found, _Sample):
             changes = None if last.changes is None else ()
-            last = replace(last, at=found.at, failures=(), changes=changes, is_start=starts)
+            last = replace(last, at=found.at, failures=(), changes=changes, yields=(), is_start=starts)
         else:
             continue
         moments.append(last)

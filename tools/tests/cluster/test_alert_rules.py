@@ -121,7 +121,7 @@ def promtool(folder, document):
 
 def _document(rules, timeline, expected, more):
     pack = {rule["alert"]: rule for rule in yaml.safe_load(rules.read_text())["groups"][0]["rules"]}
-    assert len(pack) == 16
+    assert len(pack) == 18
     return {
         "rule_files": [str(rules)],
         "evaluation_interval": f"{TICK_S}s",

@@ -21,7 +21,6 @@ from corral.drill.alert_rules import render_rules
 from corral.drill.monitoring import installed, monitoring
 from corral.exporter import account
 from corral.exporter.budgets import Budget
-from corral.exporter.llama_swap import Request, Resident
 from corral.exporter.llama_swap import Change, Request, Resident
 from corral.exporter.metrics import Exporter
 from corral.exporter.probes import Result

@@ -47,7 +47,7 @@ latency:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """A stack whose tiny-text is unloaded after TTL_S idle seconds, tiny-vision has latency budgets, the card yields."""
+    """A stack: tiny-text is unloaded after TTL_S idle seconds, tiny-vision has latency budgets, the card yields."""
     more = {"tiny-text": f"ttl: {TTL_S}\n", "tiny-vision": BUDGETS}
     rule = "yield: {floor_mib: 1000, idle_seconds: 1}\n"
     with demo_stack(tmp_path_factory.mktemp("exporter"), more=more, card=rule) as present:

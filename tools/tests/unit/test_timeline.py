@@ -20,8 +20,8 @@ from corral.drill.small_disk import fill
 from corral.errors import Refused
 from corral.exporter.alertmanager import Alert
 from corral.exporter.holders import Kind
-from corral.exporter.yields import Yielded
 from corral.exporter.llama_swap import Change
+from corral.exporter.yields import Yielded
 from corral.timeline import post_mortem, recording, report
 from corral.timeline.events import Code
 from corral.timeline.report import Timeline

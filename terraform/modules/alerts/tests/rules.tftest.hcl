@@ -10,7 +10,7 @@ run "every_alert_has_a_runbook_a_severity_and_a_sentence" {
   command = plan
 
   assert {
-    condition = length(yamldecode(output.rules).groups[0].rules) == 16 && alltrue([for rule in yamldecode(output.rules).groups[0].rules :
+    condition = length(yamldecode(output.rules).groups[0].rules) == 18 && alltrue([for rule in yamldecode(output.rules).groups[0].rules :
       fileexists("../../../${rule.annotations.runbook_url}") && contains(["info", "warning", "critical"], rule.labels.severity) && endswith(rule.annotations.summary, ".")
     ])
     error_message = "An alert without a next step is noise."
@@ -38,7 +38,7 @@ run "without_a_store_there_is_no_alert_about_one" {
   }
 
   assert {
-    condition     = length(yamldecode(output.rules).groups[0].rules) == 12 && length(split("---\n", output.operator_objects)) == 2
+    condition     = length(yamldecode(output.rules).groups[0].rules) == 14 && length(split("---\n", output.operator_objects)) == 2
     error_message = "No exporter reports it."
   }
 }
