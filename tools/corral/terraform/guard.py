@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from corral.cluster.target import ClusterTarget
@@ -56,16 +57,20 @@ class ClusterGuard:
         exporters.give_keys(self._connected(), self._target.namespace)
 
     def begin(self, kinds: Collection[str]) -> None:
-        """Make Kubernetes forget that a Deployment of *kinds*, which are changed in place now, was late before.
+        """Make Kubernetes forget what was wrong before with a Deployment of *kinds*, which are changed in place now.
 
-        The provider reads that condition before Kubernetes takes it back, and fails immediately.  Without a deadline
-        Kubernetes reports no progress; Terraform then writes the deadline again.
+        A pod that has failed (it was evicted, or its node refused it) keeps a Deployment that recreates its pod from
+        making the new one until the progress deadline: kubernetes/pkg/controller/deployment, ``deletePod`` counts it.
+
+        That it was late before, the provider reads before Kubernetes takes it back, and fails immediately.  Without a
+        deadline Kubernetes reports no progress; Terraform then writes the deadline again.
         """
         from kubernetes.client import AppsV1Api
 
         if _DEPLOYMENT not in kinds:
             return
         apps = AppsV1Api(self._connected().api)
+        self._delete_failed_pods(self._deployments(apps))
         until = time.monotonic() + _LATE_LIMIT_S
         while late := [one for one in self._deployments(apps) if _is_late(one)]:
             self._set_deadline(apps, late, _NEVER)
@@ -118,6 +123,16 @@ class ClusterGuard:
     def _deployments(self, apps: AppsV1Api) -> Sequence[Any]:
         found = _translated(lambda: apps.list_namespaced_deployment(self._target.namespace, label_selector=_OURS))
         return list(found.items)
+
+    def _delete_failed_pods(self, deployments: Sequence[Any]) -> None:
+        from kubernetes.client import CoreV1Api
+
+        core, namespace = CoreV1Api(self._connected().api), self._target.namespace
+        for one in deployments:
+            labels = ",".join(f"{key}={value}" for key, value in sorted(one.spec.selector.match_labels.items()))
+            chosen = {"label_selector": labels, "field_selector": "status.phase=Failed"}
+            if _translated(partial(core.list_namespaced_pod, namespace, **chosen)).items:
+                _translated(partial(core.delete_collection_namespaced_pod, namespace, **chosen))
 
     def _set_deadline(self, apps: AppsV1Api, deployments: Sequence[Any], limit: int) -> None:
         for one in deployments:

@@ -10,7 +10,7 @@ from corral.cluster.port_forward import forwarded
 from tests.support.cluster.cluster import SLICES
 from tests.support.cluster.follower import STORE, Follower
 from tests.support.cluster.homelab import homelab
-from tests.support.cluster.pods import eventually
+from tests.support.cluster.pods import eventually, leave_failed
 from tests.support.engine_process import post, question
 from tests.support.faulty_hub import Status
 
@@ -79,11 +79,13 @@ def test_pod_not_ready(lab):
     assert operator.book.targets(text) == ["#the-keys-are-missing"]
     operator.does("The keys are missing")
 
+    leave_failed(lab.cluster, lab.server_pod())
     lab.lose_image("llama-swap", NOWHERE)
     text = lab.corral("apply", "--yes", code=1).stderr
     assert operator.book.targets(text) == ["#the-image-cannot-be-pulled"]
     operator.does("The image cannot be pulled")
 
+    operator.does("A failed pod is left")
     operator.does("The store does not mount")
     operator.does("The runtime class is missing")
     operator.does("The node is unavailable")

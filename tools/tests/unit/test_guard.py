@@ -20,6 +20,7 @@ from corral.errors import CannotRun
 from corral.terraform.guard import ClusterGuard
 
 JOBS, DEPLOYMENTS = "/apis/batch/v1/namespaces/llm/jobs", "/apis/apps/v1/namespaces/llm/deployments"
+PODS, FAILED = "/api/v1/namespaces/llm/pods", "fieldSelector=status.phase%3DFailed&labelSelector=a%3Db"
 BOTH = {"kubernetes_job_v1", "kubernetes_deployment_v1"}
 
 
@@ -43,8 +44,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         path, _, query = self.path.partition("?")
-        assert query == "labelSelector=app.kubernetes.io/part-of%3Dcorral"
+        assert query == (FAILED if path == PODS else "labelSelector=app.kubernetes.io/part-of%3Dcorral")
         self._answer({"items": self.server.objects[path]})
+
+    def do_DELETE(self):
+        self.server.deleted.append(self.path)
+        self._answer({"status": "Success"})
 
     def do_PATCH(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -63,7 +68,8 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def api():
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.objects, server.patched, server.status = {JOBS: [], DEPLOYMENTS: []}, [], 200
+        server.objects, server.patched, server.status = {JOBS: [], DEPLOYMENTS: [], PODS: []}, [], 200
+        server.deleted = []
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield server
@@ -136,6 +142,24 @@ def test_a_server_that_was_not_late_is_left_alone(api, guard):
     guard.begin(BOTH)
 
     assert api.patched == []
+
+
+def test_a_failed_pod_of_a_server_that_is_changed_is_deleted_before(api, guard):
+    api.objects |= {DEPLOYMENTS: [deployment("llama-swap")], PODS: [{"metadata": {"name": "llama-swap-x"}}]}
+
+    guard.begin({"kubernetes_config_map_v1"})
+    assert api.deleted == []
+    guard.begin(BOTH)
+
+    assert api.deleted == [f"{PODS}?{FAILED}"]
+
+
+def test_where_no_pod_has_failed_nothing_is_deleted(api, guard):
+    api.objects[DEPLOYMENTS] = [deployment("llama-swap")]
+
+    guard.begin(BOTH)
+
+    assert api.deleted == []
 
 
 def test_what_terraform_does_not_wait_for_is_left_alone(api, guard):

@@ -42,7 +42,9 @@ def _pods(_cluster: Cluster, core: client.CoreV1Api) -> Iterator[str]:
         if pod.status.phase in {"Running", "Succeeded"}:
             continue
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        yield f"pod {name}: {pod.status.phase}, node {pod.spec.node_name}, made {pod.metadata.creation_timestamp:%T}"
+        times = f"made {pod.metadata.creation_timestamp:%T}, deleted {pod.metadata.deletion_timestamp or 'never'}"
+        why = f"{pod.status.reason} {pod.status.message}" if pod.status.reason else "no reason"
+        yield f"pod {name}: {pod.status.phase} ({why}), node {pod.spec.node_name}, {times}"
         for one in pod.status.conditions or ():
             if one.status != "True":
                 yield f"  {one.type}={one.status} since {one.last_transition_time:%T}: {one.reason} {one.message}"

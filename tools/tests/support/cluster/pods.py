@@ -27,6 +27,19 @@ RESTRICTED = {
 """Security contexts that Pod Security *restricted* accepts."""
 
 
+def leave_failed(cluster: Cluster, running: Any) -> None:
+    """Beside the pod *running*, one of the same owner that has failed, as after an eviction: no kubelet touches it."""
+    core, namespace = client.CoreV1Api(cluster.api), running.metadata.namespace
+    name = f"{running.metadata.name[:50]}-failed"
+    made = pod(name, running.spec.containers[0].image, "true")
+    made["spec"]["schedulerName"] = "none"
+    core.create_namespaced_pod(namespace, made)
+    core.patch_namespaced_pod_status(name, namespace, {"status": {"phase": "Failed", "reason": "Evicted"}})
+    owners = cluster.api.sanitize_for_serialization(running.metadata.owner_references)
+    labels = running.metadata.labels  # last: a ReplicaSet deletes a pod too many that has not failed
+    core.patch_namespaced_pod(name, namespace, {"metadata": {"labels": labels, "ownerReferences": owners}})
+
+
 def pod(
     name: str,
     image: str,
