@@ -125,10 +125,9 @@ class Changes:
                 self._explain(model, "idle")
             elif model := found["died"] or found["ended"]:
                 self._explain(model, "died")
-            elif found["unload"]:  # the line is written when the models have ended
-                named = {self._names.get(found["one"])} if found["one"] else set(self._names.values())
-                for model in named:
-                    if model and (self._states or {}).get(model) != "ready":
+            elif found["unload"]:
+                for model in {self._names.get(found["one"])} if found["one"] else set(self._names.values()):
+                    if model:
                         self._explain(model, "requested")
 
     def engine_log(self, text: str) -> None:
@@ -166,13 +165,12 @@ class Changes:
 
     def _explain(self, model: str, cause: Cause) -> None:
         """The log has the *cause* of the end of *model*, which has just come, or is about to."""
-        if model in _residents(self._states or {}):
-            self._causes[model] = cause
-            return
         found = [one for one in self._ends if one.model == model]
         if found and not (found[-1].is_followed and self._clock() - found[-1].clock > _AT_ONCE_S):
             self._ends.remove(found[-1])
             self._add(model, "unloaded", cause=cause, at=found[-1].at)
+        elif model in _residents(self._states or {}):
+            self._causes[model] = cause
 
     def _settle(self, seconds: float) -> None:
         """Decide about the ends that nothing has explained for more than *seconds*."""

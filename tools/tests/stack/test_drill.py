@@ -134,7 +134,7 @@ def test_where_no_small_disk_can_be_mounted_that_is_the_reason(tmp_path, monkeyp
 
 
 def test_the_alert_of_a_full_store_waits_for_less_in_the_drill_and_is_the_same_otherwise(tmp_path):
-    rules, _ = render_rules(["t4"], tmp_path / "alerts", "seal", ["local"])
+    rules, _ = render_rules(["t4"], tmp_path / "alerts", "0" * 64, ["local"])
     before, after = (
         {rule["alert"]: rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]}
         for text in (rules, with_waits(rules, {"CorralStoreFilling": 15}))

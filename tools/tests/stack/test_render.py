@@ -17,6 +17,7 @@ import yaml
 from corral import keys, paths
 from corral.catalog.catalog import load
 from corral.catalog.intent import Model
+from corral.drill.small_disk import fill
 from corral.engine.door import Door
 from corral.errors import CannotRun, CatalogInvalid, ProgramMissing, Refused
 from corral.files import OwnFolder
@@ -24,7 +25,7 @@ from corral.keys import LocalKeys
 from corral.lock import lock
 from corral.terraform import local, runner
 from corral.terraform.program import find_terraform
-from tests.support.kernel import fill, modes, small_disk, umask
+from tests.support.kernel import modes, small_disk, umask
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog, write_lock
 
 ENGINE = Path("/opt/llama-server")

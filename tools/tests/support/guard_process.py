@@ -294,6 +294,8 @@ class StubLlamaSwap:
             received = b""
             while b"\r\n\r\n" not in received and (data := connection.recv(1 << 16)):
                 received += data
+            if not received:  # a guard that ends may have connected, and no more
+                return
             head, _, rest = received.partition(b"\r\n\r\n")
             body = bytearray(rest)
             length = int((re.search(rb"Content-Length: (\d+)", head) or [b"", b"0"])[1])

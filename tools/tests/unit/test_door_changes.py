@@ -84,6 +84,7 @@ def test_a_load_that_failed_or_was_ended_is_none_and_no_unload():
         pytest.param(({"a": "stopping"}, {}, unload("/api/models/unload")), "requested", id="all"),
         pytest.param(({"a": "stopping"}, {}, unload("/unload", "GET")), "requested", id="all, as it was"),
         pytest.param(({"a": "stopping"}, unload("/unload", "GET"), {}), "requested", id="its line is early"),
+        pytest.param((unload("/unload", "GET"), {"a": "stopping"}, {}), "requested", id="its line is first"),
         pytest.param(({"a": "stopping"}, {}, {"b": "starting"}), "evicted", id="evicted"),
         pytest.param(
             ({"a": "stopping"}, {"a": "stopping", "b": "starting"}, {"b": "starting"}), "evicted", id="one read"

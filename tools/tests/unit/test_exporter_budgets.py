@@ -121,6 +121,9 @@ class Client:
     def engine(self, _resident):
         return {}
 
+    def changes(self):
+        return ()
+
 
 @pytest.mark.parametrize(
     ("readings", "count"),
