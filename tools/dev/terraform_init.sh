@@ -4,7 +4,8 @@
 #   make init BACKEND=pg      PostgreSQL, schema "llama-cpp", at PG_CONN_STR
 #   make init BACKEND=local   a file in the stack's own folder again
 # Terraform asks before it copies an existing state.  The first init pins the provider by its hash, in .terraform.lock.hcl;
-# every later one refuses another provider, except with ARGS=-upgrade.  Exit 2: wrong usage.
+# every later one refuses another provider, except with ARGS=-upgrade.  Exit 2: wrong usage;
+# 3: there is no Terraform that corral can use.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,6 +18,7 @@ umask 077 # a state and a plan hold secrets, a provider is a program
 stack=terraform/stacks/homelab
 override=$stack/backend_override.tf
 before=$(cat "$override" 2>/dev/null || true)
+terraform=$(.venv/bin/python tools/dev/terraform_program.py --started)
 
 case ${BACKEND:-} in
 '') ;;
@@ -36,7 +38,6 @@ TF
 *) die "BACKEND is $BACKEND; it must be local or pg." "make init BACKEND=pg" ;;
 esac
 
-terraform=$(.venv/bin/python tools/dev/terraform_program.py)
 config=$(tools/dev/terraform_provider.sh)
 [ -z "$config" ] || export TF_CLI_CONFIG_FILE=$config
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
-from python_terraform import IsFlagged
 
 from corral.engine import environment
 from corral.errors import CannotRun
@@ -36,8 +35,8 @@ def render_rules(cards: Sequence[str], folder: Path, seal: str, stores: Sequence
     variables = environment.allowed(environment.TERRAFORM)
     terraform = Terraform(find_terraform(), folder, variables, lambda failed: CannotRun(failed.message))
     terraform.run("init")
-    outputs = terraform.run("apply", auto_approve=IsFlagged).outputs
-    return str(outputs["rules"]["value"]), str(outputs["inhibit_rules"]["value"])
+    outputs = terraform.applied()
+    return str(outputs["rules"]), str(outputs["inhibit_rules"])
 
 
 def with_waits(rules: str, waits: Mapping[str, int]) -> str:

@@ -112,7 +112,7 @@ class Homelab:
                 state.chmod(0o600)
         with tempfile.TemporaryDirectory(prefix="corral-plan-") as folder:
             file = Path(folder) / "plan"
-            planned = self._run("plan", input=False, out=str(file), **self._inputs)
+            planned = self._terraform.understood(self._run("plan", input=False, out=str(file), **self._inputs))
             if unknown := planned.undeclared:
                 raise Refused("\n".join(unknown), next_step=f"The variables there are: {self._stack}/README.md")
 
@@ -155,11 +155,12 @@ class Homelab:
 
         Raises:
             CannotRun: the state cannot be read.
+            ProgramMissing: Terraform is missing or too old.
         """
         until = time.monotonic() + _WRITING_LIMIT_S
         while True:
             try:
-                return {name: one["value"] for name, one in json.loads(self._run("output").stdout).items()}
+                return self._terraform.values(self._run("output"))
             except CannotRun as error:
                 # An apply beside this one writes the file of the state in place, and this may be in the middle of it.
                 if _HALF_WRITTEN not in error.message or time.monotonic() > until:
@@ -188,8 +189,8 @@ class Homelab:
             data = {"TF_DATA_DIR": str(folder / "data")}
             program, variables = self._terraform.terraform_bin_path, self._terraform.environment | data
             terraform = Terraform(program, folder, variables, self._explain)
-            outputs = terraform.run("apply", auto_approve=IsFlagged, **self._inputs).outputs
-        return self._target(outputs["target"]["value"])
+            outputs = terraform.applied(**self._inputs)
+        return self._target(outputs["target"])
 
     def _target(self, values: dict[str, Any]) -> ClusterTarget:
         kubeconfig, catalog = (
@@ -209,7 +210,7 @@ class Homelab:
         if finished.code != 0 and _wants_init(finished):
             self._init()
             finished = self._terraform.cmd(command, json=IsFlagged, **options)
-        return self._terraform.judged(finished)
+        return finished
 
     def _init(self) -> None:
         self._report(f"terraform init in {self._stack}")

@@ -72,9 +72,9 @@ def render_local(
 
 def _applied(catalog: Path, store: Path, engine: Path, state: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     with _stack(catalog, store, engine, state, more) as (terraform, folder, inputs):
-        applied = terraform.run("apply", auto_approve=IsFlagged, **inputs)
+        outputs = terraform.applied(**inputs)
         (folder / _NEXT_STATE).replace(folder / _STATE)
-        return {name: one["value"] for name, one in applied.outputs.items()}
+        return outputs
 
 
 def plan_local(

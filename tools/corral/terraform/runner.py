@@ -16,16 +16,14 @@ from typing import Any, NamedTuple
 import python_terraform
 from python_terraform import IsFlagged
 
+from corral.agent.hub_policy import printable
 from corral.errors import CorralError, ProgramMissing, Refused
 from corral.terraform import remedies
 
 MINIMUM_VERSION = (1, 9)
 UMASK = 0o077
 """States and plans hold secrets, and providers are programs: all that Terraform writes is this user's alone."""
-_GET_IT = (
-    "Upgrade or repair it: https://developer.hashicorp.com/terraform/install; or take it off PATH, then: make setup, "
-    "which installs corral's own"
-)
+_TERRAFORM, _OPENTOFU = "https://developer.hashicorp.com/terraform/install", "https://opentofu.org/docs/intro/install/"
 _RULES = {"Resource precondition failed", "Invalid value for variable"}
 _UNDECLARED = "Value for undeclared variable"
 _RULE_ADDRESS = re.compile(r"\n\nThis was checked by the validation rule at .*", re.DOTALL)
@@ -38,11 +36,6 @@ class Finished(NamedTuple):
     events: list[dict[str, Any]]
     stdout: str
     stderr: str
-
-    @property
-    def outputs(self) -> dict[str, Any]:
-        """The outputs that an apply reports; the plan before it announces them without values."""
-        return next(event["outputs"] for event in reversed(self.events) if event.get("type") == "outputs")
 
     @property
     def errors(self) -> list[dict[str, Any]]:
@@ -93,8 +86,49 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
         """Nothing, where the library reads the state."""
 
     def run(self, command: str, *args: str, **options: Any) -> Finished:
-        """Run *command* with JSON lines in the stack; raises as ``judged``."""
-        return self.judged(self.cmd(command, *args, json=IsFlagged, input=False, **options))
+        """Run *command* with JSON lines in the stack; raises as ``understood``."""
+        return self.understood(self.cmd(command, *args, json=IsFlagged, input=False, **options))
+
+    def applied(self, **options: Any) -> dict[str, Any]:
+        """Apply the stack and return the value of each output by name; raises as ``understood``."""
+        finished = self.run("apply", auto_approve=IsFlagged, **options)
+        # The plan before the apply announces the outputs without values.
+        reported = (event.get("outputs") for event in reversed(finished.events) if event.get("type") == "outputs")
+        return self._values(next(reported, None), finished)
+
+    def values(self, finished: Finished) -> dict[str, Any]:
+        """The value of each output by name, of ``output -json``; raises as ``understood``."""
+        try:
+            outputs = json.loads(self.judged(finished).stdout)
+        except ValueError:
+            outputs = None
+        return self._values(outputs, finished)
+
+    def _values(self, outputs: Any, finished: Finished) -> dict[str, Any]:
+        try:
+            return {name: one["value"] for name, one in outputs.items()}
+        except (AttributeError, KeyError, TypeError):
+            raise self._foreign(finished) from None
+
+    def understood(self, finished: Finished) -> Finished:
+        """*finished*, a command with JSON lines, unless it failed or does not begin them with a version.
+
+        A program of that name that is no Terraform may end with exit code 0; this takes no further start of it.
+
+        Raises:
+            As ``judged``.
+            ProgramMissing: this is neither a Terraform nor an OpenTofu.
+        """
+        if not any(event.get("type") == "version" for event in self.judged(finished).events):
+            raise self._foreign(finished)
+        return finished
+
+    def _foreign(self, finished: Finished) -> ProgramMissing:
+        program = self.terraform_bin_path
+        return ProgramMissing(
+            f"{program} does not answer as Terraform and OpenTofu do: {_last_words(finished)}.",
+            next_step=_get_it(program),
+        )
 
     def judged(self, finished: Finished) -> Finished:
         """*finished*, unless it failed.
@@ -132,7 +166,7 @@ def starting(program: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ProgramMissing(f"{program} does not start: {error.strerror}.", next_step=_GET_IT) from None
+        raise ProgramMissing(f"{program} does not start: {error.strerror}.", next_step=_get_it(program)) from None
 
 
 def finished(code: int, stdout: str, stderr: str) -> Finished:
@@ -144,7 +178,10 @@ def event_of(line: str) -> dict[str, Any] | None:
     """The event on *line* of a command with ``-json``; None for any other line."""
     if not line.startswith('{"@'):
         return None
-    event: dict[str, Any] = json.loads(line)
+    try:
+        event: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
     return event
 
 
@@ -154,16 +191,39 @@ def require_version(program: str) -> None:
     Raises:
         ProgramMissing: it is too old, or does not start.
     """
+    with starting(program):
+        done = subprocess.run(
+            [program, "version", "-json"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
     try:
-        printed = subprocess.run([program, "version", "-json"], capture_output=True, check=True, text=True).stdout
-        version = str(json.loads(printed)["terraform_version"])
+        version = str(json.loads("" if done.returncode else done.stdout)["terraform_version"])
         numbers = tuple(int(part) for part in version.partition("-")[0].split("."))
-    except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as error:
-        raise ProgramMissing(f"{program} does not print its version: {error}", next_step=_GET_IT) from None
+    except (ValueError, KeyError, TypeError):
+        words = _last_words(Finished(done.returncode, [], done.stdout, done.stderr))
+        raise ProgramMissing(f"{program} does not print its version: {words}.", next_step=_get_it(program)) from None
     if numbers < MINIMUM_VERSION:
         name = "OpenTofu" if Path(program).name == "tofu" else "Terraform"
         minimum = ".".join(map(str, MINIMUM_VERSION))
-        raise ProgramMissing(f"{program} is {name} {version}; corral needs {minimum} or newer.", next_step=_GET_IT)
+        raise ProgramMissing(
+            f"{program} is {name} {version}; corral needs {minimum} or newer.", next_step=_get_it(program)
+        )
+
+
+def _get_it(program: str) -> str:
+    page = _OPENTOFU if Path(program).name == "tofu" else _TERRAFORM
+    return f"Upgrade or repair it: {page}; or take it off PATH, then: make setup, which installs corral's own"
+
+
+def _last_words(finished: Finished) -> str:
+    """The last line of an output that is not Terraform's, for a sentence."""
+    lines = [line for line in f"{finished.stdout}\n{finished.stderr}".splitlines() if line.strip()]
+    words = f'its last line is "{printable(lines[-1].strip())}"' if lines else "it prints nothing"
+    return f"{words} (exit code {finished.code})"
 
 
 def refused(rules: Sequence[Mapping[str, Any]], catalog: Path | None) -> Refused:

@@ -43,6 +43,19 @@ def test_colours_go_to_a_terminal_and_not_into_a_pipe(script):
     os.close(ours)
 
 
+def test_a_program_that_is_no_terraform_is_refused_and_the_backend_stays(script, tmp_path, monkeypatch):
+    (tmp_path / "terraform" / "terraform").write_text("#!/bin/sh\necho Hello\n")
+    (tmp_path / "terraform" / "terraform").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/terraform:{os.environ['PATH']}")
+    override = tmp_path / "terraform" / "stacks" / "homelab" / "backend_override.tf"
+    override.write_text("# as it was\n")
+
+    done = subprocess.run([script], env={**os.environ, "BACKEND": "local"}, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, override.read_text()) == (3, "", "# as it was\n")
+    assert done.stderr.startswith(f"terraform: {tmp_path}/terraform/terraform does not print its version: ")
+
+
 def test_the_first_init_pins_the_provider_and_the_next_ones_refuse_another(script, tmp_path, monkeypatch):
     stack = tmp_path / "terraform" / "stacks" / "homelab"
     (stack / "versions.tf").write_text(REQUIRED)

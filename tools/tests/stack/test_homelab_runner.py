@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from corral.cluster.target import ClusterTarget
-from corral.errors import CannotRun, CorralError, Failed, Refused
+from corral.errors import CannotRun, CorralError, Failed, ProgramMissing, Refused
 from corral.terraform import applying, remedies
 from corral.terraform.homelab import Homelab
 from corral.terraform.program import find_terraform
@@ -137,6 +137,18 @@ def test_plans_states_and_providers_are_closed_to_other_users_also_a_state_that_
 
 def test_a_stack_that_was_never_applied_has_no_outputs(stack):
     assert Homelab(stack).outputs() == {}
+
+
+@pytest.mark.parametrize("output", ["", "Hello", "[]", '{"note": "first"}'])
+def test_a_program_that_is_no_terraform_is_not_believed_when_it_ends_well(stack, tmp_path, monkeypatch, output):
+    program = tmp_path / "terraform"
+    program.write_text(f"#!/bin/sh\necho '{output}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    for call in (Homelab(stack).outputs, Homelab(stack).target, Homelab(stack).plan().__enter__):
+        with pytest.raises(ProgramMissing, match=f"^{program} does not answer as Terraform and OpenTofu do: "):
+            call()
 
 
 def test_errors_of_terraform_have_no_colours(stack):

@@ -416,8 +416,16 @@ def test_where_there_is_no_terraform_the_way_to_one_is_named(catalog, tmp_path, 
     assert "https://developer.hashicorp.com/terraform/install" in caught.value.next_step
 
 
-@pytest.mark.parametrize(("name", "called"), [("terraform", "Terraform"), ("tofu", "OpenTofu")])
-def test_an_old_terraform_is_named_with_its_version(catalog, tmp_path, monkeypatch, name, called):
+@pytest.mark.parametrize(
+    ("name", "called", "page"),
+    [
+        ("terraform", "Terraform", "https://developer.hashicorp.com/terraform/install"),
+        ("tofu", "OpenTofu", "https://opentofu.org/docs/intro/install/"),
+    ],
+)
+def test_an_old_terraform_is_named_with_its_version_and_its_own_page(
+    catalog, tmp_path, monkeypatch, name, called, page
+):
     program = fake_terraform(
         tmp_path, monkeypatch, """[ "$1" = version ] && echo '{"terraform_version": "1.5.7"}' && exit; exit 1"""
     )
@@ -428,13 +436,62 @@ def test_an_old_terraform_is_named_with_its_version(catalog, tmp_path, monkeypat
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
 
     assert str(program) in caught.value.message
+    assert f"Upgrade or repair it: {page}; " in caught.value.next_step
 
 
-def test_a_terraform_that_does_not_work_is_reported(catalog, tmp_path, monkeypatch):
-    fake_terraform(tmp_path, monkeypatch, "exit 1")
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 1", "it prints nothing (exit code 1)"),
+        ("echo No version is set for command terraform >&2; exit 126", "No version is set for command terraform"),
+        ('[ "$1" = version ] && echo "[]" && exit; exit 1', 'its last line is "[]" (exit code 0)'),
+        ("printf 'a\\033[31m\\n'; exit 1", r'"a\x1b[31m"'),
+    ],
+)
+def test_a_terraform_that_does_not_work_is_reported_with_its_last_line(catalog, tmp_path, monkeypatch, script, words):
+    program = fake_terraform(tmp_path, monkeypatch, script)
 
-    with pytest.raises(ProgramMissing, match="does not print its version"):
+    with pytest.raises(ProgramMissing, match=f"^{program} does not print its version: ") as caught:
         local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert words in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+VERSION = """{"@message":"Terraform 1.12.0","type":"version"}"""
+
+
+@pytest.mark.parametrize("call", [local.render_local, local.plan_local])
+@pytest.mark.parametrize("output", ["", "Hello", "[]", '{"@message', '{"@message":"Hello"}'])
+def test_a_program_that_is_no_terraform_is_not_believed_when_it_ends_well(catalog, tmp_path, monkeypatch, call, output):
+    program = fake_terraform(tmp_path, monkeypatch, f"echo '{output}'")
+
+    with pytest.raises(ProgramMissing, match=f"^{program} does not answer as Terraform and OpenTofu do: ") as caught:
+        call(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert caught.value.next_step.startswith("Upgrade or repair it: ")
+
+
+@pytest.mark.parametrize("outputs", ["", '{"@message":"","type":"outputs","outputs":{"llama_swap_config":{}}}'])
+def test_an_apply_that_reports_no_outputs_is_an_error_and_keeps_the_state(catalog, tmp_path, monkeypatch, outputs):
+    state = tmp_path / "state"
+    local.render_local(catalog, tmp_path / "store", ENGINE, state=state)
+    before = (state / "terraform" / "terraform.tfstate").read_bytes()
+    program = fake_terraform(tmp_path, monkeypatch, f"echo '{VERSION}'; echo '{outputs}'")
+
+    with pytest.raises(ProgramMissing, match=f"^{program} does not answer as Terraform and OpenTofu do: "):
+        local.render_local(catalog, tmp_path / "store", ENGINE, state=state)
+
+    assert (state / "terraform" / "terraform.tfstate").read_bytes() == before
+
+
+def test_the_version_of_terraform_takes_no_start_of_its_own(catalog, tmp_path, monkeypatch):
+    real = find_terraform()
+    fake_terraform(tmp_path, monkeypatch, f'echo "$1" >>{tmp_path}/started; exec {real} "$@"')
+
+    local.render_local(catalog, tmp_path / "store", ENGINE, state=tmp_path / "state")
+
+    assert (tmp_path / "started").read_text().split() == ["init", "apply"]
 
 
 def test_a_terraform_that_fails_is_quoted(catalog, tmp_path, monkeypatch):
