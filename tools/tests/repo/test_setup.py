@@ -1,4 +1,4 @@
-"""The set-up's refusals of a missing or old Python, and when it installs corral's own Terraform.
+"""The set-up's refusals, when it keeps .venv, and when it installs corral's own Terraform.
 
 Stand-ins: the real programs cannot be old on demand, and a virtual environment takes a minute.
 """
@@ -11,8 +11,11 @@ import subprocess
 import pytest
 
 from corral import paths
+from tests.support.kernel import read_only
 
-TOOLS = ("bash", "cat", "cksum", "dirname", "grep", "head", "mktemp", "rm", "sed", "sort")
+TOOLS = ("bash", "cat", "cksum", "dirname", "find", "grep", "head", "id", "mkdir", "mktemp")
+TOOLS += ("rm", "sed", "sort", "stat", "touch")
+REBUILDS = "Python packages into .venv"
 
 
 @pytest.fixture
@@ -26,15 +29,17 @@ def machine(tmp_path):
     for name in TOOLS:
         (programs / name).symlink_to(shutil.which(name))
 
-    def put(name, says):
+    def put(name, says, script=""):
         file = programs / name
-        file.write_text(f"#!{shutil.which('bash')}\necho '{says}'\n")
+        file.unlink(missing_ok=True)
+        file.write_text(f"#!{shutil.which('bash')}\n{script}\necho '{says}'\n")
         file.chmod(0o755)
+        return file
 
-    def setup(*words, **variables):
-        environment = {"PATH": str(programs), **variables}
-        command = [clone / "tools" / "setup.sh", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    def setup(*words, before=(), **variables):
+        environment = [f"{name}={value}" for name, value in {"PATH": programs, **variables}.items()]
+        command = [*before, "env", "-i", *environment, clone / "tools" / "setup.sh", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     setup.put, setup.clone = put, clone
     return setup
@@ -74,10 +79,48 @@ def test_a_named_python_that_does_not_start_is_refused_by_name(machine):
     assert "PYTHON names /nowhere/python3, which does not start" in machine(PYTHON="/nowhere/python3").stderr
 
 
+def test_a_named_python_may_have_a_blank_in_its_path(machine):
+    python = machine.put("my python3", "3.12.1")
+
+    assert REBUILDS in machine(PYTHON=str(python)).stderr
+
+
+def test_a_named_program_that_is_no_python_is_refused_by_name(machine):
+    true = shutil.which("true")
+
+    assert f"PYTHON names {true}, which does not start as a Python" in machine(PYTHON=true).stderr
+
+
+def test_a_clone_that_cannot_be_written_is_named_with_the_reason(machine):
+    machine.put("python3", "3.12.1")
+
+    done = machine(before=read_only(machine.clone))
+
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[1:] == [
+        f"setup: {machine.clone}/.venv cannot be written: Read-only file system; use a clone in a folder of your own."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ('[[ "$*" != *"venv"* && "$*" != *ensurepip* ]] || exit 1', "install python3-venv of your distribution."),
+        ('[[ "$*" != *"venv"* ]] || { echo no space left >&2; exit 1; }', "could not write the virtual environment"),
+    ],
+)
+def test_a_virtual_environment_that_cannot_be_made_has_its_own_remedy(machine, script, words):
+    machine.put("python3", "3.12.1", script)
+
+    done = machine()
+
+    assert done.returncode == 3
+    assert words in done.stderr.splitlines()[-1]
+
+
 @pytest.fixture
 def installed(machine):
     """The machine with its virtual environment; pip only writes down what it is to install."""
-    machine.put("python3", "3.11.7")
     folder = machine.clone / ".venv"
     (folder / "bin").mkdir(parents=True)
     python = folder / "bin" / "python"
@@ -85,6 +128,7 @@ def installed(machine):
         f"""#!{shutil.which("bash")}
 case "$*" in
   *terraform_program.py) echo "$TERRAFORM"; [ -n "$TERRAFORM" ] ;;
+  *version_info*) echo "${{OWN_VERSION:-3.11.7}}" ;;
   *"pip install"*) echo "$*" >>{folder}/pip; [ -z "${{BROKEN:-}}" ] ;;
 esac
 """
@@ -99,6 +143,49 @@ esac
     (folder / "setup-stamp").write_text(f"3.11.7 {machine.clone} {checksum}\n")
     machine.pip = lambda: (folder / "pip").read_text().splitlines() if (folder / "pip").exists() else []
     return machine
+
+
+@pytest.mark.parametrize("on_path", ["3.9.18", "3.13.1", None])
+def test_a_virtual_environment_that_works_is_kept_whatever_python_is_on_path(installed, on_path):
+    if on_path:
+        installed.put("python3", on_path)
+
+    done = installed(TERRAFORM="/usr/bin/tofu")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (installed.clone / ".venv" / "setup-stamp").read_text().startswith("3.11.7 ")
+
+
+@pytest.mark.parametrize("variables", [{"PYTHON": "python3"}, {"OWN_VERSION": "3.10.2"}, {"OWN_VERSION": "3.12.1"}])
+def test_a_virtual_environment_of_another_python_is_made_again(installed, variables):
+    installed.put("python3", "3.13.1")
+
+    assert REBUILDS in installed(TERRAFORM="/usr/bin/tofu", **variables).stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "command"),
+    [({"OWN_VERSION": "3.10.2"}, "make setup"), ({"TERRAFORM": ""}, "tools/setup.sh terraform")],
+)
+def test_another_users_virtual_environment_is_not_changed(installed, variables, command):
+    owner = (installed.clone / ".venv").owner()
+    installed.put("python3", "3.13.1")
+    installed.put("id", "12345")
+
+    done = installed(**{"TERRAFORM": "/usr/bin/tofu", **variables})
+
+    assert (done.returncode, installed.pip()) == (3, [])
+    assert done.stderr == (
+        f"setup: .venv belongs to {owner}, and .venv has to change: run {command} as {owner}, "
+        f"or remove it: sudo rm -r {installed.clone}/.venv\n"
+    )
+    assert (installed.clone / ".venv" / "setup-stamp").exists()
+
+
+def test_another_users_virtual_environment_that_works_is_used(installed):
+    installed.put("id", "12345")
+
+    assert installed(TERRAFORM="/usr/bin/tofu").returncode == 0
 
 
 def test_terraforms_wheel_is_not_installed_where_another_terraform_is_on_path(installed):

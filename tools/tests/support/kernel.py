@@ -55,6 +55,19 @@ def on_a_disk(folder: Path) -> Iterator[Path]:
         yield Path(own)
 
 
+def read_only(folder: Path) -> list[str]:
+    """The words before a command that cannot write in *folder*, not even as root."""
+    _require_mounts()
+    return [
+        *small_disks.UNSHARE,
+        "sh",
+        "-ec",
+        'mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; shift; exec "$@"',
+        "sh",
+        str(folder),
+    ]
+
+
 def run_confined(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python as a user without any rights, where nothing but *folder*'s subfolder ``store`` can be written.
 
@@ -67,9 +80,7 @@ def run_confined(folder: Path, *words: str, **environment: str) -> subprocess.Co
     unprivileged = ["setpriv", f"--reuid={OTHER_UID}", f"--regid={OTHER_UID}", "--clear-groups", "--no-new-privs"]
     python = folder / "python" / Path(sys._base_executable).resolve().relative_to(sys.base_prefix)
     command = [*(unprivileged if os.geteuid() == 0 else []), str(python), "-B", "-S", "-s", "-W", "error", *words]
-    allowed = subprocess.run([*small_disks.UNSHARE, "true"], capture_output=True, text=True, check=False)
-    if allowed.returncode:
-        not_permitted(f"no mount name space can be made here: {allowed.stderr}")
+    _require_mounts()
     return subprocess.run(
         [*small_disks.UNSHARE, "sh", "-ec", confine, "sh", str(folder), sys.base_prefix, *command],
         env={"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(folder / "python" / "lib"), **environment},
@@ -79,6 +90,12 @@ def run_confined(folder: Path, *words: str, **environment: str) -> subprocess.Co
         timeout=60,
         check=False,
     )
+
+
+def _require_mounts() -> None:
+    allowed = subprocess.run([*small_disks.UNSHARE, "true"], capture_output=True, text=True, check=False)
+    if allowed.returncode:
+        not_permitted(f"no mount name space can be made here: {allowed.stderr}")
 
 
 @contextmanager
