@@ -7,6 +7,8 @@ MAKEFLAGS += --no-print-directory
 
 CATALOG ?= terraform/catalog
 CORRAL := .venv/bin/corral
+# Variables of the command line are in the environment of a recipe, where a blank is no end of a word.
+WITH_CATALOG = $(if $(filter-out file,$(origin CATALOG)),--catalog "$$CATALOG")
 ARGS ?=
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(lastword $(MAKEFILE_LIST)))
@@ -26,27 +28,27 @@ help: ## This list
 ##@ The homelab
 
 init: setup ## terraform init of the homelab stack (BACKEND=pg: its state in PostgreSQL at PG_CONN_STR)
-	@BACKEND=$(BACKEND) tools/dev/terraform_init.sh $(ARGS)
+	@tools/dev/terraform_init.sh $(ARGS)
 
 plan: setup ## The changes that an apply would make in the cluster, in the catalog's terms (ARGS=--local: on this machine)
-	@$(CORRAL) plan $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
+	@$(CORRAL) plan $(WITH_CATALOG) $(ARGS)
 
 apply: setup ## Show the plan, ask, apply it, then smoke (ARGS="--yes --no-smoke": without question and smoke)
-	@$(CORRAL) apply $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
+	@$(CORRAL) apply $(WITH_CATALOG) $(ARGS)
 
 smoke: setup ## Prove that every model of the running stack answers, and answers right
-	@$(CORRAL) smoke $(if $(filter-out file,$(origin CATALOG)),--catalog $(CATALOG)) $(ARGS)
+	@$(CORRAL) smoke $(WITH_CATALOG) $(ARGS)
 
 ##@ The machines
 
 hosts: setup ## Show Ansible's changes, ask, then make them (INVENTORY=DIR PLAYBOOK=store|gpu-nodes|…, else site)
-	@INVENTORY=$(INVENTORY) PLAYBOOK=$(PLAYBOOK) tools/dev/hosts.sh $(ARGS)
+	@tools/dev/hosts.sh $(ARGS)
 
 test-hosts: ## Every Ansible role on real hosts, booted for it (root; INSTALL=1; ARGS="-k nfs_store" for some)
 	@tools/dev/test_hosts.sh $(ARGS)
 
 test-cluster: ## The deployment on a real throwaway Kubernetes (root; INSTALL=1; CLUSTER=current uses yours; ARGS="-k apply" for some)
-	@CLUSTER=$(CLUSTER) tools/dev/test_cluster.sh $(ARGS)
+	@tools/dev/test_cluster.sh $(ARGS)
 
 ##@ Development
 

@@ -12,7 +12,7 @@ die() {
 
 playbook=ansible/playbooks/${PLAYBOOK:-site}.yml
 [ -n "${INVENTORY:-}" ] || die "name an inventory, a copy of ansible/inventories/example: make hosts INVENTORY=ansible/inventories/homelab"
-[ -e "$INVENTORY" ] || die "$INVENTORY does not exist. Copy the example: cp -r ansible/inventories/example $INVENTORY"
+[ -e "$INVENTORY" ] || die "$INVENTORY does not exist. Copy the example: cp -r ansible/inventories/example $(printf %q "$INVENTORY")"
 [ -e "$playbook" ] || die "the play $playbook does not exist; the plays are: $(basename --suffix .yml ansible/playbooks/*.yml | xargs)"
 inventory=$(realpath "$INVENTORY")
 

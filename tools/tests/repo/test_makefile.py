@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+
+import pytest
 
 from corral import paths
 
@@ -35,3 +39,38 @@ def test_nothing_but_dispatch_stands_in_a_recipe():
     recipes = re.findall(r"(?:^\t.*\n)+", MAKEFILE, re.MULTILINE)
 
     assert max(recipe.count("\n") for recipe in recipes) <= 3
+
+
+@pytest.mark.parametrize(
+    ("target", "program"),
+    [
+        ("init", "tools/dev/terraform_init.sh"),
+        ("plan", ".venv/bin/corral"),
+        ("apply", ".venv/bin/corral"),
+        ("smoke", ".venv/bin/corral"),
+        ("hosts", "tools/dev/hosts.sh"),
+        ("test-cluster", "tools/dev/test_cluster.sh"),
+    ],
+)
+@pytest.mark.parametrize("from_shell", [False, True])
+def test_a_blank_in_a_variable_is_no_end_of_a_word(target, program, from_shell, tmp_path):
+    shutil.copy(paths.REPOSITORY / "Makefile", tmp_path)
+    for name in {"tools/setup.sh", program}:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        output = 'printf "%s\\n" "$BACKEND" "$INVENTORY" "$PLAYBOOK" "$CLUSTER" "$@"' if name == program else ""
+        file.write_text(f"#!/bin/sh\n{output}\n")
+        file.chmod(0o755)
+    values = {name: f"my {name}" for name in ("BACKEND", "INVENTORY", "PLAYBOOK", "CLUSTER", "CATALOG")}
+    words = [] if from_shell else [f"{name}={value}" for name, value in values.items()]
+
+    done = subprocess.run(
+        ["make", "--no-print-directory", "-C", tmp_path, target, *words],
+        env={**os.environ, **(values if from_shell else {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    given = [target, "--catalog", "my CATALOG"] if program == ".venv/bin/corral" else []
+    assert done.stdout.splitlines() == [*list(values.values())[:4], *given], done.stderr
