@@ -11,6 +11,9 @@ from corral.errors import CannotRun, Refused
 from corral.lock.lock import Lock
 from corral.seating import advice, chart, report
 
+_ELSEWHERE = " For remedies run: corral seat"
+"""The end of the seating module's sentence, for a plain `terraform plan`."""
+
 
 @contextmanager
 def seating_help(catalog: Catalog, lock: Lock) -> Iterator[None]:
@@ -27,4 +30,4 @@ def seating_help(catalog: Catalog, lock: Lock) -> Iterator[None]:
         if not (lines := report.help_for_short_cards(catalog, lock)):
             raise
         kind = Refused if isinstance(error, Refused) else CannotRun
-        raise kind("\n".join([error.message, *lines]), next_step=error.next_step) from None
+        raise kind("\n".join([error.message.replace(_ELSEWHERE, ""), *lines]), next_step=error.next_step) from None

@@ -49,6 +49,21 @@ def test_a_stale_lock_is_refused_by_name(tmp_path, capsys):
     assert "corral lock --catalog" in error
 
 
+def test_a_refusal_with_remedies_beneath_it_does_not_name_the_command_for_them(tmp_path, capsys):
+    shutil.copytree(DEMO, tmp_path / "catalog")
+    card = tmp_path / "catalog" / "cards" / "laptop.yaml"
+    card.write_text(card.read_text().replace("vram_mib: 4096", "vram_mib: 2900"))
+    assert main(["lock", "--catalog", str(tmp_path / "catalog")]) == 0
+    capsys.readouterr()
+
+    assert main(["plan", "--local", "--catalog", str(tmp_path / "catalog")]) == 2
+
+    refusal, headline, *_, step = capsys.readouterr().err.splitlines()
+    assert refusal.endswith("add up to 2926 of its 2900 MiB.")
+    assert headline == "laptop is short of 26 MiB. Each of these alone would do:"
+    assert step == f"  → corral seat --catalog {tmp_path}/catalog"
+
+
 def test_a_full_disk_is_named_and_nothing_is_left_in_the_repository(tmp_path, monkeypatch, capsys):
     store, engine = tmp_path / "store", Path("llama-server")
     with small_disk(tmp_path / "disk", 1 << 20) as disk:
