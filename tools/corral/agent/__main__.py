@@ -44,7 +44,7 @@ EXIT_CODES = """\
 exit codes:
   0  done
   1  done, and something does not match the lock, is not in memory, or could not be removed
-  2  wrong usage or configuration; a file that the hub does not have or give
+  2  wrong usage or configuration; a file that the hub does not have or denies
   3  could not be run: no network, no room, stopped
 """
 

@@ -1,7 +1,7 @@
 """HTTP connections that are kept for the next request and can be aborted from another thread.
 
-``http.client`` speaks the protocol, but trusts the server with the length of its answers' heads and of what lies
-between the chunks of a body.  Both are limited here.
+``http.client`` implements the protocol, but limits neither the length of an answer's head nor the length of the lines
+between the chunks of a body.  This module limits both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What corral believes of a hub: which addresses it contacts, who gets the token, how much it waits for and prints.
+"""What corral accepts from a hub: which addresses it contacts, who gets the token, how much it waits for and prints.
 
 Everything that reads a hub follows these rules: `corral lock`, and the agent.
 

@@ -332,7 +332,7 @@ class Card(BaseModel):
     model_config = _Strict | ConfigDict(serialize_by_alias=True)
 
     vram_mib: int = Field(gt=0, description="MiB of memory on the card")
-    reserve_mib: int = Field(512, ge=0, description="MiB that are promised to none")
+    reserve_mib: int = Field(512, ge=0, description="MiB that no model or tenant may use")
     compute_capability: Annotated[str, StringConstraints(pattern=_CAPABILITY)] | None = Field(
         None, description='NVIDIA compute capability in quotes, e.g. "7.5"'
     )

@@ -1,12 +1,12 @@
-"""Play an incident on this machine, and print when each layer knew of it.
+"""Play an incident on this machine, and print when each layer detected the fault.
 
 {names}
 
 llama-swap, the engine, the preflight, the exporter and `corral why` are real, and so are Prometheus and Alertmanager
 where they are installed.  The card is a stand-in: a program called nvidia-smi.  A local stack that runs is left alone.
 
-Exit code 1 when a layer did not know, or an alert came late: the one with the culprit has 60 s from the first failed
-load.
+Exit code 1 when a layer did not detect the fault, or an alert came late: the one with the culprit has 60 s from the
+first failed load.
 
 examples:
   corral drill
@@ -54,10 +54,10 @@ def run(args: argparse.Namespace) -> int:
         finally:
             signal.signal(signal.SIGTERM, before)
         shutil.rmtree(place, ignore_errors=True)
-    knew = all(one.after_s is not None for one in found if one.is_required)
+    passed = all(one.after_s is not None for one in found if one.is_required)
     if args.json:
-        output.data_json({"drill": args.drill, "passed": knew, "layers": [one.as_json() for one in found]})
+        output.data_json({"drill": args.drill, "passed": passed, "layers": [one.as_json() for one in found]})
     else:
         rows = [(one.layer, "-" if one.after_s is None else f"{one.after_s:.1f} s", one.text) for one in found]
         output.table(("layer", "knew after", "what"), rows)
-    return ExitCode.OK if knew else ExitCode.FAILED
+    return ExitCode.OK if passed else ExitCode.FAILED

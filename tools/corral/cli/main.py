@@ -50,7 +50,7 @@ COMMANDS = {
     "engine": "which llama-server and llama-swap would be used",
     "demo": "tiny models through the whole path, on this machine",
     "stand-down": "take a tenant off the card for a time, while a command runs; it is always restored",
-    "drill": "play the incident that corral is for, and print when each layer knew",
+    "drill": "play the incident that corral is for, and print when each layer detected the fault",
     "completion": "print the completion script of a shell",
 }
 """Each command with its summary: ``corral.cli.NAME`` has its help (the docstring), ``add_arguments`` and ``run``."""
@@ -73,7 +73,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands; only the command named *only* is imported (``"*"``: all of them)."""
     parser = _Parser(
         prog="corral",
-        description="Serve GGUF models on a GPU that other things use too, and know the truth about it.",
+        description="Serve GGUF models on a GPU that other services use too, and account for its memory.",
         **_HELP,
     )
     parser.add_argument("--version", action="version", version=f"corral {__version__}")

@@ -13,7 +13,7 @@ DRILLS = {
     "tenant-grows": "2026-06-02: a tenant takes the card, and the next load has no room",
     "engine-hangs": "the engine of a loaded model stops, and llama-swap stays green",
     "weights-damaged": "the file of a model is damaged, and its next load fails",
-    "exporter-dies": "the exporter ends, and with it what every other alert is about",
+    "exporter-dies": "the exporter ends, and with it the metrics of every other alert",
     "store-full": "the store's disk fills while a new version is fetched, and the one of before stays",
 }
 """Each drill with its summary: the module of its name has ``play``, and ``SETTING`` where its scene has more."""

@@ -1,4 +1,4 @@
-"""When a layer knew of a fault, and what it knew."""
+"""When a layer detected a fault, and what it reported."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Observation:
 
     Attributes:
         layer: its name.
-        after_s: seconds from the first failure that a client notices; None: it did not know.
-        text: what it knew, in its own words, or why it did not.
-        is_required: it is installed, so that not knowing is a failure.
+        after_s: seconds from the first failure that a client notices; None: it did not detect the fault.
+        text: what it reported, in its own words, or why it did not detect the fault.
+        is_required: it is installed, so that a fault it does not detect is a failure.
     """
 
     layer: str

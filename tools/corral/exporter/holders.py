@@ -86,8 +86,9 @@ class Reading:
         cards: in the driver's order; empty when ``unknown`` is not.
         unknown: a code for why nothing is known; empty otherwise: a ``DriverFault``, or ``no_cards``.
         problem: the same in a sentence, or what keeps the owners of processes from being known.
-        certain: the kinds of which one that is no holder holds nothing; of the others that is unknown.  Empty where
-            the driver's pids are not those of this machine, and every holder is hidden.
+        certain: the kinds whose holders are all known: a model or tenant of such a kind that is not among the holders
+            holds nothing.  Of the other kinds that is unknown.  Empty where the driver's pids are not those of this
+            machine, because no process can then be attributed.
     """
 
     cards: tuple[CardReading, ...] = ()

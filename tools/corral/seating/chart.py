@@ -28,7 +28,7 @@ class CardChart:
 
     Attributes:
         vram_mib: memory of the card.
-        reserve_mib: promised to none.
+        reserve_mib: memory that no model or tenant may use.
         tenants: the budget of each tenant, by name.
         groups: the groups of its models, by name.
         used_mib: the reserve, all budgets and all groups.

@@ -236,8 +236,8 @@ def _of_card(account: CardAccount, before: Collection[_Key]) -> dict[_Key, _Cond
     culprit = account.excesses[0].name if account.excesses else "none"
     for row in account.rows:
         if row.short and (Code.NO_ROOM, name, row.name) in before:
-            begin = f"{row.name} has no room: {mib(row.short):,} MiB lack; largest excess: {culprit}"
-            end = f"{row.name} has room again"
+            begin = f"{row.name} does not fit: {mib(row.short):,} MiB short; largest excess: {culprit}"
+            end = f"{row.name} fits again"
             found[Code.NO_ROOM, name, row.name] = _Condition((Code.NO_ROOM, begin), (Code.ROOM, end))
     return found
 

@@ -153,7 +153,7 @@ def test_options_that_do_not_fit_are_refused(bench, words, text, capsys):
 @pytest.mark.parametrize(
     "words", [("--users", "0"), ("--users", "1,x"), ("--rate", "nan"), ("--users", "1", "--rate", "1")]
 )
-def test_a_load_that_is_none_is_refused(bench, words, capsys):
+def test_an_invalid_load_is_refused(bench, words, capsys):
     with pytest.raises(SystemExit) as stop:
         bench("m", *words)
     assert stop.value.code == 2

@@ -93,7 +93,7 @@ def test_watching_as_json_prints_a_document_a_line():
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "x", "3601"])
-def test_an_interval_that_is_none_is_refused(seconds, capsys):
+def test_an_invalid_interval_is_refused(seconds, capsys):
     with pytest.raises(SystemExit) as error:
         main(["card", *CATALOG, f"--watch={seconds}"])
     assert error.value.code == 2

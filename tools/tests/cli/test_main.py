@@ -181,7 +181,7 @@ def test_an_unbuffered_stdout_that_takes_nothing_is_one_sentence_too(line, capsy
 
 
 @pytest.mark.parametrize("name", ["evil com", "LLM.lan", "llm.lan:8080", "*.lan", "[::1]", "-llm", "llm.", ""])
-def test_a_name_of_the_door_that_is_none_is_refused_by_its_option(name, capsys):
+def test_an_invalid_name_of_the_door_is_refused_by_its_option(name, capsys):
     with pytest.raises(SystemExit, match=str(ExitCode.REFUSED.value)):
         cli.main(["up", f"--name={name}"])
 

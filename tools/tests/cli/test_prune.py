@@ -27,7 +27,7 @@ def blobs(one):
     return len(list((one.store.root / "blobs").iterdir()))
 
 
-def test_a_duration_that_is_none_is_refused_with_examples(one, capsys):
+def test_an_invalid_duration_is_refused_with_examples(one, capsys):
     with pytest.raises(SystemExit) as ended:
         prune(one, "--grace", "5x")
     assert ended.value.code == 2

@@ -543,7 +543,7 @@ def test_what_has_no_end_is_refused_within_a_gigabyte_and_twenty_seconds(refused
         "ftp://127.0.0.1:{port}",
     ],
 )
-def test_an_address_that_is_none_for_a_token_gets_no_request(refused, hub, monkeypatch, endpoint):
+def test_an_address_that_may_not_have_the_token_gets_no_request(refused, hub, monkeypatch, endpoint):
     port = hub.address.partition(":")[2]
     monkeypatch.setattr(
         socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", int(port)))]

@@ -103,7 +103,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("content", "endless", "expected"), ANSWERS.values(), ids=ANSWERS)
-def test_an_answer_that_is_none_is_one_error_in_one_line(one, content, endless, expected):
+def test_a_malformed_answer_is_one_error_in_one_line(one, content, endless, expected):
     one.hub.faults = [faults.Raw(on=faults.RESOLVE, content=content, endless=endless)]
     with pytest.raises((RetryableError, CorralError), match=expected) as caught:
         read(one)

@@ -316,7 +316,7 @@ def test_half_a_certificate_is_refused_before_anything_runs(locked, capsys, word
     assert stack.recorded(paths.state_dir()) is None
 
 
-def test_a_certificate_that_is_none_is_refused_in_caddys_own_words(up, capsys, locked, tmp_path):
+def test_a_file_without_a_certificate_is_refused_in_caddys_own_words(up, capsys, locked, tmp_path):
     files = [tmp_path / "llm.crt", tmp_path / "llm.key"]
     for file in files:
         file.write_text("nothing")

@@ -113,7 +113,7 @@ def test_loopback_and_https_are_allowed(endpoint):
 
 
 @pytest.mark.parametrize("endpoint", ["ftp://x.example", "models.example", "http://", "http://[::1"])
-def test_an_endpoint_that_is_none_is_refused(endpoint):
+def test_an_endpoint_without_the_address_of_a_hub_is_refused(endpoint):
     with pytest.raises(Refused, match="is not the address of a hub"):
         Hub.from_environment({"HF_ENDPOINT": endpoint})
 

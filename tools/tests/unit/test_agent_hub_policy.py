@@ -1,4 +1,4 @@
-"""What is believed of a hub: its addresses, the token, the rate, and the text that it sends."""
+"""What corral accepts from a hub: its addresses, the token, the rate, and the text that it sends."""
 
 import pytest
 

@@ -105,7 +105,7 @@ def test_it_does_not_matter_where_the_bytes_are_parted(size):
     "usage",
     ['"usage": null', '"usage": {"completion_tokens": -1}', '"usage": {"completion_tokens": true}', '"usage": [3]'],
 )
-def test_a_number_of_tokens_that_is_none_is_none(usage):
+def test_an_invalid_number_of_tokens_counts_as_missing(usage):
     one = Sample(0.0)
     answer = StreamedAnswer(one)
     answer.feed(b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}\n', 1.0)

@@ -251,7 +251,7 @@ def test_a_header_that_takes_too_much_memory_is_refused(monkeypatch):
     ],
     ids=lambda answer: repr(answer[:12]),
 )
-def test_an_answer_that_is_none_is_an_error_and_is_not_believed(program, answer):
+def test_a_malformed_answer_is_an_error_and_is_not_believed(program, answer):
     program(f"import os; os.write(1, {answer[:2000]!r})")
 
     with pytest.raises(

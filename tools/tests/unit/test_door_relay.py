@@ -513,7 +513,7 @@ def test_a_client_sees_the_models_that_it_may_use(guard, stub, framing):
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"data": 1}', b'{"data": [1]}', b'{"data": [{}]}', b"\xff"])
-def test_a_list_of_models_that_is_none_is_a_502(guard, stub, body):
+def test_a_malformed_list_of_models_is_a_502(guard, stub, body):
     stub.answer("/v1/models", b"HTTP/1.1 200 OK\r\n\r\n" + body)
 
     assert guard.get("/v1/models", "key-of-second").status == 502

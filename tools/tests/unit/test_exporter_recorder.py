@@ -129,7 +129,7 @@ def test_after_a_damaged_line_nothing_is_taken_for_the_same_as_before(scene):
         b'{"version": 1, "at": 1.0, "seal": "", "promises": {"t4": {}}, "is_start": true}',
     ],
 )
-def test_a_line_that_is_none_of_the_recorder_is_counted_and_left_out(scene, line):
+def test_a_line_that_the_recorder_did_not_write_is_counted_and_left_out(scene, line):
     scene.sample(CALM)
     found = recording.read([line, *scene.lines(), line])
     assert (len(found.moments), found.damaged) == (1, 2)

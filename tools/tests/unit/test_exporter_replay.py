@@ -63,7 +63,7 @@ def test_a_gap_in_the_records_is_a_break(scene):
 
 
 @pytest.mark.parametrize("line", [b"[]\n", b"{}\n", b'{"at": "x"}\n', b'{"at": 1780000021.0, "reading": {}}\n'])
-def test_records_that_are_none_are_not_believed(scene, line):
+def test_an_invalid_record_is_a_break(scene, line):
     scene.sample(GROWN)
     (path,) = recorder.segments(scene.folder)
     path.write_bytes(path.read_bytes() + line)

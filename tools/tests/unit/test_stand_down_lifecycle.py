@@ -40,7 +40,7 @@ def test_a_stand_down_is_read_from_its_lease():
         {restorer.RESTORED: "{"},
     ],
 )
-def test_a_lease_that_is_none_of_corrals_is_refused_with_the_way_out(notes):
+def test_a_lease_that_corral_did_not_make_is_refused_with_the_way_out(notes):
     with pytest.raises(Refused, match="is not what `corral stand-down` writes") as error:
         lifecycle.end(cluster_with(**GOOD | notes), TENANT)
     assert "kubectl delete lease corral-stand-down-ml" in error.value.next_step

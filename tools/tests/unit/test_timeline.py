@@ -73,10 +73,10 @@ def test_the_incident_has_each_event_once_in_its_order(scene):
         "chat is loaded",
         "chat is unloaded",
         "immich-ml holds 4,700 MiB, 2,600 more than the 2,100 promised",
-        "chat has no room: 4,562 MiB lack; largest excess: immich-ml",
+        "chat does not fit: 4,562 MiB short; largest excess: immich-ml",
         *["2 requests to chat failed: its load failed, the process ended before it was ready"] * 4,
         "immich-ml keeps to its promise again",
-        "chat has room again",
+        "chat fits again",
     ]
 
 
@@ -114,11 +114,11 @@ def test_minute_by_minute_it_has_what_changed_and_like_failures_are_one_line(sce
         ("20:29", "11,120", "chat is unloaded"),
         ("20:30", "2,434", "immich-ml 2,040 → 10,726 MiB"),
         ("20:30", "2,434", "immich-ml holds 4,700 MiB, 2,600 more than the 2,100 promised"),
-        ("20:30", "2,434", "chat has no room: 4,562 MiB lack; largest excess: immich-ml"),
+        ("20:30", "2,434", "chat does not fit: 4,562 MiB short; largest excess: immich-ml"),
         ("20:31", "2,434", "8 requests to chat failed: its load failed, the process ended before it was ready"),
         ("20:32", "11,120", "immich-ml 10,726 → 2,040 MiB"),
         ("20:32", "11,120", "immich-ml keeps to its promise again"),
-        ("20:32", "11,120", "chat has room again"),
+        ("20:32", "11,120", "chat fits again"),
     ]
 
 
@@ -176,7 +176,7 @@ def test_what_began_before_is_there_at_the_beginning(scene):
     failed = "2 requests to chat failed: its load failed, the process ended before it was ready"
     assert texts(scene, since=250, until=BEGAN + 270) == [
         "before: immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised",
-        "before: chat has no room: 4,562 MiB lack; largest excess: immich-ml",
+        "before: chat does not fit: 4,562 MiB short; largest excess: immich-ml",
         failed,
         failed,
     ]
@@ -263,7 +263,7 @@ def test_while_the_driver_is_silent_nothing_ends(scene):
     scene.sample(reading(**GROWN), times=2)
     assert texts(scene)[1:] == [
         "immich-ml holds 10,726 MiB, 8,626 more than the 2,100 promised",
-        "chat has no room: 4,562 MiB lack; largest excess: immich-ml",
+        "chat does not fit: 4,562 MiB short; largest excess: immich-ml",
         "what is held on t4 is unknown: nvidia-smi did not respond within 1 s.",
         "what is held on t4 is known again",
     ]
@@ -426,7 +426,7 @@ def test_the_command_begins_a_post_mortem_in_utc_and_prints_its_path(recorded, c
         (["--post-mortem", ""], 2, "The title '' has no letter or digit"),
     ],
 )
-def test_a_time_that_is_none_or_has_no_record_is_refused_with_the_rule(recorded, capsys, options, code, problem):
+def test_an_invalid_time_or_one_without_records_is_refused_with_the_rule(recorded, capsys, options, code, problem):
     try:
         found = main([*recorded, *options])
     except SystemExit as error:
@@ -447,7 +447,7 @@ def test_a_time_that_is_none_or_has_no_record_is_refused_with_the_rule(recorded,
         '{"version": 1, "at": 1, "models": {}, "failures": [], "alerts": null, "reading": {}, "yields": [BELOW]}',
     ],
 )
-def test_a_figure_that_is_none_is_a_damaged_line(recorded, capsys, tmp_path, line):
+def test_an_impossible_figure_is_a_damaged_line(recorded, capsys, tmp_path, line):
     (path,) = (tmp_path / "records").iterdir()
     less = {"card": {"uuid": "", "name": "", "total": -1, "free": 1}, "holders": []}
     none = {"vram": 0, "reserve": 0, "tenants": {}, "models": {}}

@@ -168,7 +168,7 @@ run "a_private_hub_outside_of_its_networks_is_refused" {
   expect_failures = [terraform_data.private_hub_has_its_addresses]
 }
 
-run "a_network_that_is_none_is_refused" {
+run "an_address_without_a_prefix_length_is_refused" {
   command = plan
 
   variables {
