@@ -59,5 +59,5 @@ def run(args: argparse.Namespace) -> int:
         output.data_json({"drill": args.drill, "passed": passed, "layers": [one.as_json() for one in found]})
     else:
         rows = [(one.layer, "-" if one.after_s is None else f"{one.after_s:.1f} s", one.text) for one in found]
-        output.table(("layer", "knew after", "what"), rows)
+        output.table(("layer", "detected after", "what"), rows)
     return ExitCode.OK if passed else ExitCode.FAILED
