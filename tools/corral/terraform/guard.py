@@ -25,6 +25,7 @@ _SUBJECTS = {
 }
 """The subjects of findings about one workload; any other, such as a claim, concerns both."""
 _OURS = "app.kubernetes.io/part-of=corral"
+_FAILED = "status.phase=Failed"
 _NEVER = 2**31 - 1  # what Kubernetes takes for no deadline
 _LATE_LIMIT_S, _EVERY_S = 5.0, 0.05
 
@@ -130,9 +131,10 @@ class ClusterGuard:
         core, namespace = CoreV1Api(self._connected().api), self._target.namespace
         for one in deployments:
             labels = ",".join(f"{key}={value}" for key, value in sorted(one.spec.selector.match_labels.items()))
-            chosen = {"label_selector": labels, "field_selector": "status.phase=Failed"}
-            if _translated(partial(core.list_namespaced_pod, namespace, **chosen)).items:
-                _translated(partial(core.delete_collection_namespaced_pod, namespace, **chosen))
+            failed = partial(core.list_namespaced_pod, namespace, label_selector=labels, field_selector=_FAILED)
+            delete = partial(core.delete_collection_namespaced_pod, namespace, label_selector=labels)
+            if _translated(failed).items:
+                _translated(partial(delete, field_selector=_FAILED))
 
     def _set_deadline(self, apps: AppsV1Api, deployments: Sequence[Any], limit: int) -> None:
         for one in deployments:

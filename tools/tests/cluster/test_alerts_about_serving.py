@@ -117,8 +117,9 @@ def test_a_budget_that_is_burnt_is_an_alert_until_its_runbook_has_another_agreed
 
     printed = operator.does("Diagnosis")
     assert any('"status": 200' in text or '"status":200' in text for text in printed.values())
+    operator.does("More answers at a time")
     with_budget(lab, 300)
-    operator.does("Mitigation")
+    operator.does("Another budget")
     answer_counted(lab, receiver, 15)
 
     notified(receiver, "CorralLatencyBudgetBurnt", "resolved", model=MODEL, after=before, limit_s=240)
@@ -136,7 +137,7 @@ def test_an_exporter_without_a_valid_key_is_an_alert_until_the_runbook_has_made_
     notified(receiver, "CorralLlamaSwapSilent", card="t4", after=before)
     operator = Follower(lab, "llama-swap-silent")
 
-    operator.does("Diagnosis")
+    operator.does("Diagnosis", status=1)  # its page has no key either
     operator.does("Mitigation")
     watched.mount_driver(lab)
 

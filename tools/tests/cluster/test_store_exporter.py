@@ -58,7 +58,7 @@ def test_every_model_of_the_lock_is_ready_and_in_the_page_cache_that_the_downloa
 
 
 def test_the_seal_is_that_of_the_applied_lock(lab):
-    seals = [labels[0] for name, *labels in series(lab) if name == "corral_store_lock_info"]
+    seals = [labels[-1] for name, *labels in series(lab) if name == "corral_store_lock_info"]
     assert seals == [json.loads((lab.catalog / "lock.json").read_text())["seal"]]
 
 

@@ -69,6 +69,7 @@ def watched(cluster: Cluster, folder: Path, **keys: object) -> Iterator[Homelab]
         try:
             lab.corral("apply", "--yes", "--no-smoke")
             kubectl(lab, "rollout", "restart", "daemonset/card-exporter")  # its keys are there since the apply ended
+            wait_for_exporter(lab)
             client.CoreV1Api(cluster.api).create_namespace({"metadata": {"name": TENANTS}})
             yield lab
         finally:
