@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ansible on the operator's machines: shows what would change, asks, then changes it.
+# Ansible on the operator's machines: checks the inventory, shows what would change, asks, then changes it.
 #   make hosts INVENTORY=ansible/inventories/homelab [PLAYBOOK=store] [ARGS="--limit nas"]
 # Exit 2: the inventory or the play is missing.
 set -euo pipefail
@@ -18,6 +18,14 @@ inventory=$(realpath "$INVENTORY")
 
 ANSIBLE_COLLECTIONS_PATH=$(.venv/bin/python tools/dev/ansible_collections.py)
 export ANSIBLE_COLLECTIONS_PATH ANSIBLE_CONFIG=$PWD/ansible/ansible.cfg PATH=$PWD/.venv/bin:$PATH
+
+case ${PLAYBOOK:-site} in
+  check | site) ;; # begin with the check
+  *)
+    echo "hosts: check of the inventory (no machine is contacted)" >&2
+    ansible-playbook --inventory "$inventory" ansible/playbooks/check.yml "$@"
+    ;;
+esac
 
 echo "hosts: preview of $playbook (no change yet)" >&2
 ansible-playbook --inventory "$inventory" "$playbook" --check --diff "$@"
