@@ -18,7 +18,7 @@ def clients(*hosts):
 
 # Group, variables that differ from the example, and what the refusal has to contain besides the host.
 REFUSED = {
-    "type": ("store", {"nfs_store_threads": "many"}, ["nfs_store_threads", "int", "nfs_store/README.md"]),
+    "type": ("store", {"nfs_store_threads": "many"}, ["nfs_store_threads", "a whole number", "nfs_store/README.md"]),
     "no clients": ("store", {"nfs_store_clients": []}, ["nfs_store_clients is empty", "Name the node"]),
     "wildcard": (
         "store",

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.support.hosts.inventory import ANSIBLE, EXAMPLE, GROUPS, check_cases, flat, run_playbook
+from tests.support.hosts.inventory import ANSIBLE, EMPTY, EXAMPLE, GROUPS, check_cases, flat, run_playbook
 
 ROLES = ANSIBLE / "roles"
 COMMIT = "0123456789" * 4
+REPOSITORY = {
+    "name": "vendor",
+    "uri": "https://x.invalid/",
+    "key": "https://x.invalid/key.asc",
+    "fingerprint": "0A" * 20,
+}
 
 
 def clients(*hosts):
@@ -95,10 +102,201 @@ REFUSED = {
         {"node_metrics_address": "::"},
         ["node_metrics_address is ::", "no password", "Name the"],
     ),
+    # One task takes all variables of the host's roles.  It refuses values of another type, which Ansible converts only
+    # for its own check; values that cannot be evaluated, which would switch a role off; and line ends, which begin
+    # another line of a file.
+    "types of the store": (
+        "store",
+        {
+            "nfs_store_v3": "false",
+            "nfs_store_uid": True,
+            "nfs_store_gid": 10001.0,
+            "nfs_store_threads": "1_6",
+            "nfs_store_clients": {"host": "nas", "access": "ro"},
+            "nfs_store_path": "/srv/x\n",
+            "nfs_store_mode": "0755\n",
+            "node_metrics_address": "{{ store_address }}",
+            "node_metrics_port": " 9100 ",
+        },
+        [
+            'nfs_store_v3 is the text "false"; it must be true or false, without quotes',
+            "nfs_store_uid is true; it must be a whole number",
+            "nfs_store_gid is the number 10001.0",
+            'nfs_store_threads is the text "1_6"',
+            "nfs_store_clients is a mapping; it must be a list",
+            'nfs_store_path is "/srv/x "; it must not have a line end',
+            'nfs_store_mode is "0755 "; it must not have a line end',
+            "nfs_store/README.md",
+            "node_metrics_address cannot be evaluated: 'store_address' is undefined",
+            'node_metrics_port is the text " 9100 "',
+            "node_metrics/README.md",
+        ],
+    ),
+    "types of a GPU node": (
+        "gpu_nodes",
+        {
+            "gpu_node_driver_packages": "cuda-drivers",
+            "gpu_node_driver_version": "570.195.03\n",
+            "gpu_node_repositories": [REPOSITORY | {"uri": "https://x.invalid/\nTrusted: yes"}],
+            "local_store_disk": "/dev/{{ disk }}",
+            "nfs_client_tuning_nconnect": "\uff18",
+            "nfs_client_tuning_options": ["hard\n"],
+            "nfs_client_tuning_server": EMPTY,
+            "nfs_client_tuning_sysctls": {
+                "net.ipv4.tcp_rmem": "4096 1 2\nkernel.modprobe = /tmp/x",
+                "vm.swappiness": True,
+            },
+        },
+        [
+            'gpu_node_driver_packages is the text "cuda-drivers"; it must be a list',
+            'gpu_node_driver_version is "570.195.03 "; it must not have a line end',
+            "gpu_node_repositories[0].uri is",
+            "local_store_disk cannot be evaluated: 'disk' is undefined",
+            "nfs_client_tuning_nconnect is the text",
+            "nfs_client_tuning_options[0] is",
+            "nfs_client_tuning_server is empty; it must be a text",
+            "nfs_client_tuning_sysctls.net.ipv4.tcp_rmem is",
+            "nfs_client_tuning_sysctls.vm.swappiness is true; it must be a whole number",
+        ],
+    ),
+    "types of a host with llama.cpp": (
+        "llama_hosts",
+        {
+            "llama_cpp_ccache": "no",
+            "llama_cpp_install_packages": 0,
+            "llama_cpp_release": EMPTY,
+            "llama_cpp_root": "/opt/llama.cpp\n",
+            "llama_server_clients": "192.168.1.0/24",
+            "llama_server_port": "8080\n",
+            "llama_server_store_groups": ["a\n"],
+        },
+        [
+            'llama_cpp_ccache is the text "no"',
+            "llama_cpp_install_packages is the number 0",
+            "llama_cpp_release is empty; it must be a mapping",
+            'llama_cpp_root is "/opt/llama.cpp "; it must not have a line end',
+            'llama_server_clients is the text "192.168.1.0/24"; it must be a list',
+            'llama_server_port is "8080 "',
+            'llama_server_store_groups[0] is "a "',
+        ],
+    ),
+    "undefined within a mapping": (
+        "llama_hosts",
+        {"llama_cpp_release": {"build": 11549, "commit": "{{ commits.b11549 }}"}},
+        ["llama_cpp_release cannot be evaluated: 'commits' is undefined"],
+    ),
+    # Addresses and paths; further notations of both are tests of the filters, below.
+    "exporter on every address": (
+        "store",
+        {"node_metrics_address": "::ffff:0.0.0.0"},
+        ["node_metrics_address is ::ffff:0.0.0.0, which is every address"],
+    ),
+    "exporter on a multicast address": (
+        "store",
+        {"node_metrics_address": "224.0.0.1"},
+        ['node_metrics_address is "224.0.0.1", which is a multicast address'],
+    ),
+    "service on a multicast address": (
+        "llama_hosts",
+        {"llama_server_listen": "ff02::1", "llama_server_clients": ["192.168.1.0/24"]},
+        ['llama_server_listen is "ff02::1", which is a multicast address', "Write 127.0.0.1"],
+    ),
+    "export of the root, file system with a slash at its end": (
+        "store",
+        {"nfs_store_path": "/.", "nfs_store_filesystem": "/srv/nfs-ssd/"},
+        [
+            '"/." cannot be exported: nfs_store_path is the root of the file system',
+            'nfs_store_filesystem is not in its shortest form, which is "/srv/nfs-ssd".',
+        ],
+    ),
+    "export of /etc": (
+        "store",
+        {"nfs_store_path": "/etc", "nfs_store_filesystem": ""},
+        ['"/etc" cannot be exported: nfs_store_path is a folder of the system'],
+    ),
+    "local store in /etc": (
+        "gpu_nodes",
+        {"local_store_disk": "/dev/vdb", "local_store_path": "/etc"},
+        ['local_store_path is "/etc", which is a folder of the system', "remove it for the default"],
+    ),
+    "root as the store": (
+        "llama_hosts",
+        {"llama_server_store": "/"},
+        ['llama_server_store is "/", which is the root of the file system'],
+    ),
+    "TCP buffers": (
+        "gpu_nodes",
+        {"nfs_client_tuning_sysctls": {"net.ipv4.tcp_rmem": "4096 1 2", "net.ipv4.tcp_wmem": "4096 131072"}},
+        [
+            'sets net.ipv4.tcp_rmem to "4096 1 2"; it must be three numbers that do not fall',
+            'sets net.ipv4.tcp_wmem to "4096 131072"; it must be three numbers',
+            'net.ipv4.tcp_wmem: "4096 131072 16777216"',
+        ],
+    ),
+    "sysctls out of range": (
+        "gpu_nodes",
+        {"nfs_client_tuning_sysctls": {"vm.swappiness": 201, "vm.dirty_ratio": 101}},
+        ["sets vm.swappiness to 201; it must be a number from 0 to 200", "vm.dirty_ratio to 101", "from 0 to 100"],
+    ),
+    "sysctls that undo each other": (
+        "gpu_nodes",
+        {"nfs_client_tuning_sysctls": {"vm.dirty_ratio": 10, "vm.dirty_bytes": 268435456}},
+        ["sets vm.dirty_bytes and vm.dirty_ratio", "Remove one"],
+    ),
+    "repository without addresses": (
+        "gpu_nodes",
+        {"gpu_node_repositories": [REPOSITORY | {"uri": "not a uri", "key": "nope"}]},
+        ['"vendor" with the uri "not a uri"', '"vendor" with the key "nope"', "begins with https://"],
+    ),
+    "repositories of one name": (
+        "gpu_nodes",
+        {"gpu_node_repositories": [REPOSITORY, REPOSITORY]},
+        ["names a repository twice: vendor, vendor"],
+    ),
+    # Ports of the engines, one for each model of the catalog.
+    "engine's port": (
+        "llama_hosts",
+        {"llama_server_first_engine_port": 8079},
+        ["llama_server_first_engine_port is 8079", "llama_server_port, 8080, must be none of them"],
+    ),
+    "engine's port that does not exist": (
+        "llama_hosts",
+        {"llama_server_first_engine_port": 65535},
+        ["llama_server_first_engine_port is 65535", "must end at 65535 at most"],
+    ),
 }
 ACCEPTED = {
     "unrelated variable that needs facts": ("llama_hosts", {"remark": "{{ ansible_facts.processor_vcpus }}"}),
     "node with a store of its own": ("gpu_nodes", {"local_store_disk": "/dev/vdb"}),
+    "templates, numbers as an INI inventory has them": (
+        "store",
+        {
+            "nfs_store_v3": "{{ 1 == 2 }}",
+            "nfs_store_threads": "{{ 4 * 2 }}",
+            "nfs_store_path": "{{ nfs_store_filesystem }}/x",
+            "nfs_store_uid": "1000",
+        },
+    ),
+    "repository without TLS, sysctls": (
+        "gpu_nodes",
+        {
+            "gpu_node_repositories": [REPOSITORY | {"uri": "http://10.0.0.1:8000/"}],
+            "nfs_client_tuning_sysctls": {
+                "vm.swappiness": 200,
+                "vm.dirty_bytes": 1,
+                "net.ipv4.tcp_wmem": "4096 4096 65536",
+            },
+        },
+    ),
+    "cmake's definitions, service for a network on every address": (
+        "llama_hosts",
+        {
+            "llama_cpp_cmake_flags": {"GGML_NATIVE": True, "CMAKE_CXX_FLAGS": "-O2 -g"},
+            "llama_server_clients": ["192.168.1.0/24"],
+            "llama_server_listen": "0.0.0.0",
+            "llama_server_port": 8080,
+        },
+    ),
 }
 
 
@@ -118,6 +316,49 @@ def test_a_value_that_a_role_refuses_is_refused_with_host_rule_and_remedy(refusa
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_a_value_that_the_roles_accept_is_accepted(refusals, case):
     assert refusals[case] == ""
+
+
+@pytest.fixture(scope="module")
+def filters():
+    """The filters by their names."""
+    return runpy.run_path(str(ANSIBLE / "plugins" / "filter" / "corral.py"))["FilterModule"]().filters()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"])
+def test_an_address_of_every_interface_is_known_in_each_notation(filters, address):
+    assert filters["corral_is_unspecified"](address)
+    assert not filters["corral_is_loopback"](address)
+
+
+@pytest.mark.parametrize(
+    "address", ["224.0.0.1", "ff02::1", "::ffff:224.0.0.1", "192.168.1.300", "", "nas", "10.0.0.0/8"]
+)
+def test_an_address_that_no_machine_has_is_refused(filters, address):
+    assert filters["corral_address_error"](address) != ""
+    assert filters["corral_address_error"]("192.168.1.30") == filters["corral_address_error"]("fd00::1") == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/", "root of the file system"),
+        ("//", "root of the file system"),
+        ("/srv/..", "root of the file system"),
+        ("/srv/nfs-ssd/../../etc", 'shortest form, which is "/etc"'),
+        ("//etc", 'shortest form, which is "/etc"'),
+        ("/srv/models/", 'shortest form, which is "/srv/models"'),
+        ("/usr/share/models", "folder of the system"),
+        ("/var/lib", "folder of the system"),
+        ("/srv", "folder of the system"),
+        ("/srv/a b", "other characters"),
+        ("/srv/a\n", "other characters"),
+        ("srv", "not an absolute path"),
+    ],
+)
+def test_a_folder_that_a_role_must_not_own_is_refused_with_the_reason(filters, path, words):
+    assert words in filters["corral_path_error"](path, own=True)
+    assert filters["corral_path_error"]("/var/lib/corral/models", own=True) == ""
+    assert filters["corral_path_error"]("/srv/a b") == ""
 
 
 def read(file):
@@ -193,3 +434,15 @@ def test_every_role_applies_the_same_rules_before_it_does_anything():
 
     assert {name for name, task in first.items() if task.get("ansible.builtin.import_tasks") != "refuse.yml"} == set()
     assert len(first) >= 7
+
+
+def test_no_rule_lets_a_line_end_through():
+    files = [*ROLES.glob("*/tasks/*.yml"), *ROLES.glob("*/templates/*.j2")]
+    rules = [
+        rule
+        for file in files
+        for rule in re.findall(r"""match\(['"](.*?)['"]\)|\brule: "([^"]*)\"""", file.read_text())
+    ]
+
+    assert [rule for rule in map("".join, rules) if rule.endswith("$")] == []
+    assert len(rules) >= 20

@@ -22,6 +22,8 @@ GROUPS: dict[str, dict[str, Any]] = {
     for group in ("store", "gpu_nodes", "llama_hosts")
 }
 """The variables of each group of the example."""
+EMPTY = object()
+"""The value of a variable without one: `name:`."""
 
 _FAILURE = re.compile(r"^(?:fatal|failed): \[([^\] ]+)[^\n]*=> *\n((?: +[^\n]*\n| *\n(?= ))*)", re.MULTILINE)
 
@@ -49,7 +51,7 @@ def check_cases(cases: Mapping[str, tuple[str, Mapping[str, Any]]], folder: Path
     """Check the variables of all *cases* in one run; each case is a host.
 
     Args:
-        cases: case → group, and the variables that differ from the example's; None removes one.
+        cases: case → group, and the variables that differ from the example's; None removes one, EMPTY has no value.
         folder: for the inventory and Ansible's temporary files.
 
     Returns:
@@ -62,7 +64,9 @@ def check_cases(cases: Mapping[str, tuple[str, Mapping[str, Any]]], folder: Path
     inventory: dict[str, Any] = {group: {"hosts": {}} for group in GROUPS}
     for case, (group, changed) in cases.items():
         variables = {"ansible_host": "machine.invalid"} | GROUPS[group] | changed
-        inventory[group]["hosts"][names[case]] = {name: v for name, v in variables.items() if v is not None}
+        inventory[group]["hosts"][names[case]] = {
+            name: None if value is EMPTY else value for name, value in variables.items() if value is not None
+        }
     if not inventory["store"]["hosts"]:  # the roles of the GPU node depend on whether there is a store
         inventory["store"]["hosts"]["nas"] = {"ansible_host": "machine.invalid"} | GROUPS["store"]
     (folder / "hosts.json").write_text(json.dumps(inventory), encoding="utf-8")
