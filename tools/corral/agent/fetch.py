@@ -49,7 +49,7 @@ def fetch(
     lease for *lease_ttl* seconds counts as dead.
 
     Raises:
-        Refused: an unknown model, a file that the hub does not have or denies, a store with foreign files.
+        Refused: an unknown model, a file that the hub does not have or denies, a store with files of other programs.
         Failed: a file does not match the lock, not even when fetched again; it is not published.
         CannotRun: no room, no network, a store that cannot be written, or ``Stopped``.
     """

@@ -58,14 +58,8 @@ def on_a_disk(folder: Path) -> Iterator[Path]:
 def read_only(folder: Path) -> list[str]:
     """The words before a command that cannot write in *folder*, not even as root."""
     _require_mounts()
-    return [
-        *small_disks.UNSHARE,
-        "sh",
-        "-ec",
-        'mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; shift; exec "$@"',
-        "sh",
-        str(folder),
-    ]
+    confine = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+    return [*small_disks.UNSHARE, "sh", "-c", confine, "sh", str(folder)]
 
 
 def run_confined(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -63,7 +63,7 @@ run "each_store_has_an_alert_for_its_absence" {
   }
 }
 
-run "a_seal_that_is_none_is_refused" {
+run "a_malformed_seal_is_refused" {
   command = plan
 
   variables {
