@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from corral.engine import ports
@@ -22,6 +23,7 @@ def wanted(
     keys: bool = False,
     tls: Sequence[Path] | None = None,
     names: Sequence[str] = (),
+    scope: ExitStack | None = None,
 ) -> tuple[Door, int]:
     """The door of the stack in *state* that serves *lock*, and the first port of its engines.
 
@@ -33,6 +35,7 @@ def wanted(
         keys: whether keys are required even without clients.
         tls: the files of a certificate and its key; empty: Caddy's own authority; None: as *present*.
         names: further names that requests may be for; none: as *present*.
+        scope: until it ends, no other stack gets the ports.
 
     Raises:
         Refused: *tls* is one file, or three.
@@ -43,7 +46,7 @@ def wanted(
     if present:
         swap_port, first_engine_port = present.door.swap_port, present.first_engine_port
     else:
-        swap_port = ports.for_engines(len(lock.models) + 1, number)
+        swap_port = ports.for_engines(len(lock.models) + 1, number, scope)
         first_engine_port = swap_port + 1
     needs_keys = keys or bool(lock.clients) or bool(had and had.keys)
     door = Door(

@@ -25,7 +25,7 @@ import argparse
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from corral import keys, output, paths
@@ -69,36 +69,37 @@ def run(args: argparse.Namespace) -> None:
     programs = Programs(engine, binaries.llama_swap(), binaries.caddy())
     stack.clear_leftovers(state, report=output.info)
     present = stack.running(state)
-    door, first_engine_port = local_door.wanted(
-        state, locked, present, port=args.port, keys=args.keys, tls=args.tls, names=args.names
-    )
-    if present is None:
-        ports.require_free(door.port)  # before anything takes long
-    with seating_help(wanted, locked):
-        configuration = local.render_stack(
-            wanted.directory, store, engine.path, state=state, start_port=first_engine_port, door=door
+    with ExitStack() as reservation:
+        door, first_engine_port = local_door.wanted(
+            state, locked, present, port=args.port, keys=args.keys, tls=args.tls, names=args.names, scope=reservation
         )
-    if present:
-        stack.require_same(present, configuration, door, restart=f"corral down && {_again(args)}")
-        if (stopped := present.stopped()) and stopped.process != present.process:  # llama-swap is started anew
-            message = f"{stopped} of the running stack is stopped (SIGSTOP): no request reaches llama-swap."
-            raise CannotRun(message, next_step=f"kill -CONT {stopped.process.pid}")
-    if door.keys:
-        keys.ensure_operator(LocalKeys(state))
-        has_key = LocalKeys(state).read().of
-        for name in (name for name in locked.clients if name not in has_key):
-            output.info(f"The client {name} has no key: corral keys add {name}")
-    with stop_on_sigterm() as stop, progress_on_stderr() as report:
-        fetch(read_lock(wanted.lock_file), Store(store), report=report, stop=stop)
-    running, fresh = stack.start(
-        state,
-        configuration,
-        programs,
-        door=door,
-        first_engine_port=first_engine_port,
-        catalog=wanted.directory.resolve(),
-        report=output.info,
-    )
+        if present is None:
+            ports.require_free(door.port)  # before anything takes long
+        with seating_help(wanted, locked):
+            configuration = local.render_stack(
+                wanted.directory, store, engine.path, state=state, start_port=first_engine_port, door=door
+            )
+        if present:
+            stack.require_same(present, configuration, door, restart=f"corral down && {_again(args)}")
+            if (stopped := present.stopped()) and stopped.process != present.process:  # llama-swap is started anew
+                message = f"{stopped} of the running stack is stopped (SIGSTOP): no request reaches llama-swap."
+                raise CannotRun(message, next_step=f"kill -CONT {stopped.process.pid}")
+        if door.keys:
+            keys.ensure_operator(LocalKeys(state))
+            has_key = LocalKeys(state).read().of
+            for name in (name for name in locked.clients if name not in has_key):
+                output.info(f"The client {name} has no key: corral keys add {name}")
+        with stop_on_sigterm() as stop, progress_on_stderr() as report:
+            fetch(read_lock(wanted.lock_file), Store(store), report=report, stop=stop)
+        running, fresh = stack.start(
+            state,
+            configuration,
+            programs,
+            door=door,
+            first_engine_port=first_engine_port,
+            catalog=wanted.directory.resolve(),
+            report=output.info,
+        )
     if not fresh:
         output.info(f"This configuration is already running (pid {running.pid}).")
     if args.detach or not fresh:

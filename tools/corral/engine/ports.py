@@ -46,12 +46,13 @@ def other_door() -> int:
     )
 
 
-def for_engines(count: int, port: int) -> int:
+def for_engines(count: int, port: int, scope: contextlib.ExitStack | None = None) -> int:
     """The first of *count* neighbouring free ports, for llama-swap and the engines behind the door on *port*.
 
     An engine listens only while its model is loaded, so a free port may still be another stack's: each stack has a
     place of its own, which follows from *port*, and is passed over as a whole when one of its ports is in use, as the
-    first always is while its stack runs.
+    first always is while its stack runs.  Until then, the last port of the place is held in *scope*: of two stacks
+    that start at the same moment, the second passes it over.
 
     Raises:
         CannotRun: there are none.
@@ -59,7 +60,7 @@ def for_engines(count: int, port: int) -> int:
     for place in range(port, port + PLACES):
         first = _ENGINES.start + place % PLACES * _APART
         wanted = range(first, first + count)
-        if wanted.stop <= _ENGINES.stop and not any(_problem(number) for number in wanted):
+        if wanted.stop <= _ENGINES.stop and _is_free(wanted, scope):
             return first
     raise CannotRun(f"There are no {count} free ports in a row below {_ENGINES.stop}.", next_step="ss -ltnp")
 
@@ -85,12 +86,28 @@ def is_listening(pid: int, port: int) -> bool:
     return False
 
 
+def _is_free(wanted: range, scope: contextlib.ExitStack | None) -> bool:
+    last = wanted.start + (len(wanted) // _APART + 1) * _APART - 1
+    with contextlib.ExitStack() as attempt:
+        held = attempt.enter_context(socket.socket())
+        if _refusal(held, last) or any(_problem(number) for number in wanted):
+            return False
+        if scope:
+            scope.push(attempt.pop_all())
+    return True
+
+
 def _problem(port: int) -> OSError | None:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-            probe.listen(1)
-        except OSError as error:
-            return error
+        return _refusal(probe, port)
+
+
+def _refusal(listener: socket.socket, port: int) -> OSError | None:
+    """Why *listener* cannot listen on *port*; None: it does."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen(1)
+    except OSError as error:
+        return error
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def test_engines_keep_away_from_the_place_of_another_stack(taken):
         listener.bind(("127.0.0.1", first + taken))
         listener.listen()
         assert abs(ports.for_engines(3, door) - first) >= 100
+
+
+def test_two_stacks_that_start_at_the_same_moment_get_places_of_their_own():
+    door = free_port()
+    with ExitStack() as scope, ExitStack() as other:
+        first = ports.for_engines(3, door, scope)
+        assert abs(ports.for_engines(3, door, other) - first) >= 100
+        scope.close()
+        assert ports.for_engines(3, door) == first
 
 
 def test_the_last_place_is_followed_by_the_first():
