@@ -45,7 +45,7 @@ export CORRAL_MANIFEST_TOOLS PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
 echo "test-cluster: everything is built ($((SECONDS - started)) s)" >&2
 
 # Several files at a time, each worker on a throwaway cluster of its own: tests/cluster/conftest.py has the groups.
-parallel=(--numprocesses 6)
+parallel=(--numprocesses 7)
 [ -z "${CLUSTER:-}" ] || parallel=()
 case " $* " in
   *" tests/"*) ;;
