@@ -13,6 +13,9 @@ Without --endpoint it is the local stack, with --context the llama-swap in that 
 adds a few milliseconds.  The key is the operator's own, or CORRAL_API_KEY.  The front door accepts ten requests at a
 time for a model; more are 429, and are counted as that.
 
+--report TITLE writes docs/benchmarks/<date>-<title>.md: the figures with plots, a verdict by stated rules against the
+model's latency budgets, the machine, the lock, and who held the card meanwhile; every sample lies beside it.
+
 --save keeps every sample, and --compare finds whether a second run differs from a first by more than chance and drift.
 
 exit codes:
@@ -24,6 +27,7 @@ examples:
   corral bench qwen3-8b
   corral bench qwen3-8b --users 1,4,10 --prompt-tokens 800 --answer-tokens 120 --save before.json.gz
   corral bench qwen3-8b --rate 0.5,1 --seconds 120
+  corral bench qwen3-8b --users 1,2,4,8 --seconds 300 --report "qwen3 8b on the t4"
   corral bench --compare before.json.gz after.json.gz
 """
 
@@ -37,6 +41,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,10 +53,13 @@ from corral.files import refuse_unwritable, write_atomically
 from corral.smoke.endpoint import require_sendable
 
 if TYPE_CHECKING:
-    from corral.bench.figures import Figures, Spread
+    from corral.bench.figures import Figures
     from corral.bench.load import Level
-    from corral.bench.measuring import Measured
+    from corral.bench.measuring import Measured, Question
+    from corral.cli import bench_report
     from corral.cli.endpoints import ServedEndpoint
+    from corral.cluster.target import ClusterTarget
+    from corral.engine.stack import Running
 
 _T = TypeVar("_T", int, float)
 _MOST_REQUESTS = 1_000_000
@@ -59,11 +67,8 @@ _MEASURE_AGAIN = (
     "  → Measure again with less other work on this machine, fewer users, a lower --rate, or from another machine"
 )
 _ANOTHER_FILE = "Name another file with --save"
+_OPTIONS = ("users", "rate", "at_most", "seconds", "requests", "prompt_tokens", "answer_tokens", "seed")
 _CONDITIONS = ("prompt_tokens", "answer_tokens", "may_end", "seconds", "requests", "seed")
-COLUMNS = (
-    *("model", "load", "ok", "failed", "TTFT p50", "p95", "p99", "TPOT p50", "p95", "E2E p50", "p95"),
-    *("output tokens/s", "prefill tokens/s", "decode tokens/s", "waiting p50"),
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,6 +102,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seed = "of the times of --rate, and of the prompts' words (default: 0)"
     parser.add_argument("--seed", type=options.whole_number(0), default=0, metavar="N", help=seed)
     parser.add_argument("--save", metavar="FILE", type=Path, help="keep all samples, as compressed JSON")
+    document = "write docs/benchmarks/<date>-<title>.md, with plots and samples beside it"
+    parser.add_argument("--report", metavar="TITLE", help=document)
     compare = "compare two saved runs, and measure nothing"
     parser.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"), type=Path, help=compare)
     options.add_cluster(parser)
@@ -105,21 +112,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, or compare."""
     if args.compare:
-        if args.models:
-            raise Refused("--compare measures nothing, and has no model.", next_step="Leave out the model")
+        if args.models or args.report:
+            raise Refused("--compare measures nothing: it has no model and no --report.", next_step="Leave that out")
         return _compare(*args.compare, as_json=args.json)
     if not args.models:
         raise Refused("No model was named.", next_step="corral bench MODEL; corral status lists the models")
     if args.save:
         _require_writable(args.save)
     levels, (local, target) = _levels(args), endpoints.named(args)
+    report = _report(args, local, target) if args.report else None
     with endpoints.opened(args, local, target, command="bench MODEL") as endpoint:
         _allow_files(2 * max(args.users or (10,)))
-        measured, error = asyncio.run(_measure(args, endpoint, levels))
-        code = _report(args, measured, endpoint.url) if measured else ExitCode.CANNOT_RUN
+        with report.watch.running() if report else nullcontext():
+            measured, error = asyncio.run(_measure(args, endpoint, levels))
+        conditions = _conditions(args, endpoint.url)
+        code = _show(args, measured, conditions) if measured else ExitCode.CANNOT_RUN
+    if report and measured:
+        output.info(f"Written: {report.write(conditions, measured, _question(args))}")
     if error:
         raise error
     return code
+
+
+def _report(args: argparse.Namespace, local: Running | None, target: ClusterTarget | None) -> bench_report.Report:
+    from corral.cli import bench_report
+
+    given = [(f"--{name.replace('_', '-')}", getattr(args, name)) for name in _OPTIONS]
+    words = [word for name, value in given if value for word in (name, _word(value))]
+    words += ["--may-end"] * args.may_end
+    return bench_report.Report(args.report, args.models, args.catalog, local, target, words)
+
+
+def _word(value: Any) -> str:
+    return ",".join(map("{:g}".format, value)) if isinstance(value, tuple) else f"{value:g}"
 
 
 def _allow_files(connections: int) -> None:
@@ -147,10 +172,9 @@ async def _measure(
 ) -> tuple[list[Measured], CannotRun | None]:
     """What was measured, and the error of the model that ended it."""
     from corral.bench.exchange import Client
-    from corral.bench.measuring import Question, measure
+    from corral.bench.measuring import measure
 
     require_sendable(endpoint.api_key)
-    question = Question(args.prompt_tokens, args.answer_tokens, args.may_end, args.seed)
     limits = {"silence_s": args.silence, "timeout_s": args.timeout}
     found: list[Measured] = []
     async with Client(endpoint.root, api_key=endpoint.api_key, trust=endpoint.trust, **limits) as client:
@@ -159,10 +183,16 @@ async def _measure(
             if args.endpoint:
                 step = "Check the address, the model's name, and CORRAL_API_KEY"
             try:
-                found.append(await measure(client, model, question, levels, output.info, next_step=step))
+                found.append(await measure(client, model, _question(args), levels, output.info, next_step=step))
             except CannotRun as error:
                 return found, error
     return found, None
+
+
+def _question(args: argparse.Namespace) -> Question:
+    from corral.bench.measuring import Question
+
+    return Question(args.prompt_tokens, args.answer_tokens, args.may_end, args.seed)
 
 
 def _levels(args: argparse.Namespace) -> list[Level]:
@@ -180,24 +210,25 @@ def _levels(args: argparse.Namespace) -> list[Level]:
     return [Level(users=users, **how) for users in dict.fromkeys(args.users or (1, 10))]
 
 
-def _report(args: argparse.Namespace, measured: Sequence[Measured], url: str) -> int:
-    from corral.bench import figures, saved
-
-    conditions = {
+def _conditions(args: argparse.Namespace, url: str) -> dict[str, Any]:
+    return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "corral": __version__,
         "endpoint": url,
         **{name: getattr(args, name) for name in _CONDITIONS},
     }
+
+
+def _show(args: argparse.Namespace, measured: Sequence[Measured], conditions: dict[str, Any]) -> int:
+    from corral.bench import figures, saved, table
+
     levels = [(one.model, figures.of(run)) for one in measured for run in one.runs]
     if args.json:
         output.data_json(saved.document(conditions, measured, with_samples=False))
     else:
-        output.table(COLUMNS, [_row(model, one) for model, one in levels])
-        for name, formula in figures.FORMULAS:
-            output.info(f"{name} = {formula}")
-        least = ", ".join(f"p{100 * q:g} {figures.least_samples(q)}" for q in figures.QUANTILES)
-        output.info(f"n too small: a percentile needs ten answers beyond it ({least})")
+        output.table(table.COLUMNS, [table.row(model, one) for model, one in levels])
+        for line in table.explained():
+            output.info(line)
     for model, one in levels:
         for note in _notes(args, one):
             output.info(f"{model}, {one.level}: {note}")
@@ -230,25 +261,6 @@ def _notes(args: argparse.Namespace, one: Figures) -> Iterator[str]:
         yield f"{one.cached_tokens} tokens of the prompts were in the server's cache"
     for reason in one.invalid:
         yield f"The run is invalid: {reason}."
-
-
-def _row(model: str, one: Figures) -> tuple[str, ...]:
-    return (
-        *(model, one.level, str(one.ok), str(one.requests - one.ok)),
-        *(_time(one.ttft, q) for q in (0, 1, 2)),
-        *(_time(one.tpot, q) for q in (0, 1)),
-        *(_time(one.e2e, q) for q in (0, 1)),
-        f"{one.output_tokens_per_s:.1f}",
-        *("-" if value is None else f"{value:.1f}" for value in (one.prefill_per_s, one.decode_per_s)),
-        _time(one.waiting, 0) if one.waiting.n else "-",
-    )
-
-
-def _time(spread: Spread, q: int) -> str:
-    value = spread.quantiles[q]
-    if value is None:
-        return "n too small"
-    return f"{1000 * value:.1f} ms" if value < 10 else f"{value:.1f} s"
 
 
 def _compare(before: Path, after: Path, *, as_json: bool) -> int:

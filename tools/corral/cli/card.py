@@ -27,6 +27,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output, paths
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     target = options.cluster(args)
     if target is None and args.catalog is None and stack.recorded(paths.state_dir()) is None:
         target = options.applied()
-    read = _reader(args, target)
+    read = reader(args.catalog, target, namespace=args.namespace)
     while True:
         accounts = read()
         _show(accounts, args)
@@ -66,16 +67,27 @@ def run(args: argparse.Namespace) -> int:
         time.sleep(args.watch)
 
 
-def _reader(args: argparse.Namespace, target: ClusterTarget | None) -> Callable[[], tuple[CardAccount, ...]]:
-    """What reads the cards: of the cluster of *target*, or without one of this machine."""
+def reader(
+    catalog: Path | None, target: ClusterTarget | None, *, namespace: str | None = None
+) -> Callable[[], tuple[CardAccount, ...]]:
+    """What reads the cards: of the cluster of *target*, or without one of this machine, by its *catalog*.
+
+    Args:
+        catalog: the folder; None: that of the local stack, else the nearest one.
+        target: where the exporter of the card's node is asked.
+        namespace: of that exporter; None: the only one.
+
+    Raises:
+        CorralError: there is no catalog or no lock, or the cluster cannot be reached; the reader, as it reads.
+    """
     if target:
         from corral.card import remote
         from corral.cluster.client import connect
 
         cluster = connect(target.kubeconfig, target.context)
-        return lambda: remote.read(cluster, namespace=args.namespace, of=target.namespace).cards
+        return lambda: remote.read(cluster, namespace=namespace, of=target.namespace).cards
     state = paths.state_dir()
-    lock = locks.require(options.catalog_dir(args, stack.recorded(state)))
+    lock = locks.require(options.catalog_of(catalog, stack.recorded(state)))
     return lambda: local.read(lock, state)
 
 

@@ -107,7 +107,11 @@ def catalog_dir(args: argparse.Namespace, served: Running | ClusterTarget | None
     Raises:
         Refused: there is none.
     """
-    chosen: Path | None = args.catalog
+    return catalog_of(args.catalog, served)
+
+
+def catalog_of(chosen: Path | None, served: Running | ClusterTarget | None) -> Path:
+    """The same of the option's value."""
     return chosen.absolute() if chosen else (served and served.catalog) or paths.find_catalog()
 
 

@@ -11,6 +11,7 @@ from corral.bench import figures, saved
 from corral.bench.exchange import Sample
 from corral.bench.load import Level, Run
 from corral.bench.measuring import Measured
+from corral.cli import bench_report
 from corral.cli.main import main
 from tests.support.paced_endpoint import BEFORE_LATER, Pace, serving
 
@@ -92,6 +93,29 @@ def test_what_was_measured_before_a_model_failed_is_printed_and_saved(bench, tmp
     assert "honest\t1 user\t3\t0" in out
     assert "cut gave no whole answer before the load" in err
     assert saved.read(file).levels.keys() == {("honest", "1 user")}
+
+
+def test_a_report_is_written_with_the_command_that_repeats_it(bench, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(bench_report, "FOLDER", tmp_path)
+    words = ("honest", "--users", "1,2", "--requests", "5", "--prompt-tokens", "20", "--answer-tokens", "8")
+    assert bench(*words, "--report", "First!") == 0
+    (document,) = tmp_path.glob("*.md")
+    assert document.name.endswith("-first.md")
+    assert f"Written: {document}" in capsys.readouterr().err
+    text = document.read_text()
+    assert "$ corral bench honest --users 1,2 --seconds 30 --requests 5 --prompt-tokens 20 --answer-tokens 8\n" in text
+    assert "| lock | unknown: no catalog belongs to this endpoint |" in text
+    assert "Not known: no catalog and no exporter belong to this endpoint." in text
+    assert "| honest | 2 users | holds |" in text
+
+
+def test_a_report_that_is_there_is_refused_before_anything_is_measured(bench, pace, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(bench_report, "FOLDER", tmp_path)
+    assert bench("honest", "--users", "1", "--requests", "1", "--report", "x") == 0
+    sent = len(pace.bodies)
+    assert bench("honest", "--users", "1", "--requests", "1", "--report", "X") == 2
+    assert "is there already" in capsys.readouterr().err
+    assert len(pace.bodies) == sent
 
 
 def test_lengths_and_users_that_were_not_reached_are_named(bench, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -196,6 +197,17 @@ def test_it_reads_llama_swap_through_the_door_and_loads_no_model(lab, exporter):
         assert states == []
     document = json.loads(lab.corral("keys", "list", "--json", "--context", lab.cluster.context).stdout)
     assert document["monitor"] == {"keys": 1}
+
+
+def test_the_report_of_a_benchmark_through_the_service_has_what_held_the_card(lab, exporter):
+    words = ("--users", "1,2", "--requests", "20", "--prompt-tokens", "60", "--answer-tokens", "8")
+    done = lab.corral("bench", MODEL, "--context", lab.cluster.context, *words, "--report", "service", code=None)
+    assert done.returncode in (0, 4), done.stderr  # 4: other clusters made the client late
+    (document,) = (lab.clone / "docs" / "benchmarks").glob("*-service.md")
+    text = document.read_text()
+    assert f"| {MODEL} | 2 users | 20 | 0 |" in text
+    assert re.search(rf"^\| {MODEL} \| (0|100) \| 100 \| 100 \|$", text, re.MULTILINE), text
+    assert "| card t4 | Tesla T4 |" in text
 
 
 def test_without_the_exporter_every_model_answers(lab, exporter):

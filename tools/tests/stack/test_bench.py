@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
+from corral import paths
 from corral.bench import saved
+from corral.cli import bench_report
 from corral.cli.main import main
+from corral.drill.stand_in import StandInCard
+from corral.engine import stack
+from corral.lock import lock as locks
 from tests.support.demo_stack import demo_stack
 
 pytestmark = pytest.mark.timeout(240)
@@ -49,3 +55,21 @@ def test_every_answer_is_whole_and_the_engine_has_figures_of_its_own(bench):
 def test_samples_are_kept(bench, tmp_path):
     bench("--users", "2", "--requests", "5", "--save", str(tmp_path / "x.gz"))
     assert len(saved.read(tmp_path / "x.gz").levels["tiny-text", "2 users"]["e2e"]) == 5
+
+
+def test_a_report_names_the_lock_the_engine_and_who_held_the_card(bench, tmp_path, monkeypatch):
+    """The card is a stand-in; what holds it is this test."""
+    card = StandInCard(tmp_path / "driver", total_mib=4096, driver_mib=96)
+    card.hold(os.getpid(), "/usr/bin/immich-ml", 1000)
+    monkeypatch.setenv("PATH", f"{card.folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(bench_report, "FOLDER", tmp_path / "benchmarks")
+    monkeypatch.setattr(bench_report, "_EVERY_S", 0.05)
+    bench("--users", "1", "--requests", "20", "--report", "tiny")
+    (document,) = (tmp_path / "benchmarks").glob("*-tiny.md")
+    text = document.read_text()
+    seal = locks.require(stack.recorded(paths.state_dir()).catalog).seal
+    assert f"| lock | {seal[:12]} |" in text
+    assert "| card laptop | Tesla T4 |" in text
+    assert "| immich-ml | 1,000 | 1,000 | 1,000 |" in text
+    assert "| engine | build " in text
+    assert (tmp_path / "benchmarks" / f"{document.stem}-card-laptop.svg").is_file()

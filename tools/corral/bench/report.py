@@ -1,0 +1,188 @@
+"""A benchmark as a document: its verdict, its figures, what held the card meanwhile, and every sample beside it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from corral import markdown, templates
+from corral.bench import figures, plot, saved, table, verdict
+from corral.bench.figures import QUANTILES, Figures
+from corral.bench.measuring import Measured, Question
+from corral.bench.plot import Line
+from corral.bench.verdict import Goal, Verdict
+from corral.files import refuse_unwritable, write_atomically
+
+MOST_SAMPLE_BYTES = 2_000_000
+"""Of the file of samples, compressed: it is committed."""
+OPTION = "--report TITLE"
+_MIB = 1 << 20
+_MOST_HOLDERS = 8
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is held on a card, so many *seconds* after the beginning; bytes, None: unknown."""
+
+    seconds: float
+    free: int | None
+    holders: Mapping[str, int | None]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What else a document states.
+
+    Attributes:
+        command: the command line.
+        facts: of the machine, the lock and the engine: names and values.
+        goals: the latency budgets of each model.
+        held: the readings of each card.
+        unknown: why there are none; empty: there are.
+    """
+
+    command: str
+    facts: Sequence[tuple[str, str]] = ()
+    goals: Mapping[str, Sequence[Goal]] = field(default_factory=dict)
+    held: Mapping[str, Sequence[Held]] = field(default_factory=dict)
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one document, which begin with *stem*."""
+
+    folder: Path
+    stem: str
+
+    @property
+    def document(self) -> Path:
+        """The document."""
+        return self.folder / f"{self.stem}.md"
+
+    def beside(self, suffix: str) -> Path:
+        """The file with *suffix* that the document links to."""
+        return self.folder / f"{self.stem}{suffix}"
+
+
+def write(
+    files: Files,
+    title: str,
+    conditions: Mapping[str, Any],
+    measured: Sequence[Measured],
+    question: Question,
+    around: Surroundings,
+) -> None:
+    """Write *files*: the document with *title*, its plots, and the samples.
+
+    Raises:
+        Refused: there is such a document, or the folder cannot be written.
+    """
+    found = {one.model: [figures.of(run) for run in one.runs] for one in measured}
+    verdicts = {
+        model: verdict.of(
+            levels,
+            around.goals.get(model, ()),
+            prompt_tokens=question.prompt_tokens,
+            answer_tokens=question.answer_tokens,
+        )
+        for model, levels in found.items()
+    }
+    plots = {f"-latency-{at}": drawn for at, drawn in enumerate(filter(None, map(_latency, found, found.values())), 1)}
+    memory = {f"-card-{markdown.slug(card, example=OPTION)}": _memory(card, held) for card, held in around.held.items()}
+    samples, left_out = _samples(dict(conditions), measured)
+    text = templates.render(
+        "benchmark.md.j2",
+        title=markdown.cell(title),
+        date=str(conditions["at"])[:10],
+        headlines=[_headline(model, one) for model, one in verdicts.items()],
+        command=markdown.one_line(around.command),
+        decisions=[_cells(model, *vars(one).values()) for model, of in verdicts.items() for one in of.decisions],
+        rules=verdict.RULES,
+        columns=table.COLUMNS,
+        rows=[_cells(*table.row(model, one)) for model, levels in found.items() for one in levels],
+        explained=list(table.explained()),
+        plots=[f"{files.stem}{suffix}.svg" for suffix in plots],
+        unknown=around.unknown,
+        cards=[
+            (markdown.cell(card), f"{files.stem}{suffix}.svg", list(_held_rows(held)))
+            for (card, held), suffix in zip(around.held.items(), memory, strict=True)
+        ],
+        facts=[_cells(*one) for one in around.facts],
+        samples=files.beside(".json.gz").name,
+        left_out=left_out,
+    )
+    pictures: dict[str, str | bytes] = {f"{suffix}.svg": drawn for suffix, drawn in (plots | memory).items()}
+    with refuse_unwritable(files.folder, next_step=f"ls -ld {shlex.quote(str(files.folder.parent))}"):
+        files.folder.mkdir(exist_ok=True)
+    for suffix, content in ({".json.gz": samples} | pictures).items():
+        with refuse_unwritable(files.beside(suffix), next_step=f"Name another title with {OPTION}"):
+            write_atomically(files.beside(suffix), content)
+    markdown.create(files.document, text, another=OPTION)
+
+
+def _headline(model: str, found: Verdict) -> str:
+    name = markdown.cell(model)
+    first = next((one for one in found.decisions if one.level != found.serves and one.state != "holds"), None)
+    serves = f"{name} serves {found.serves}" if found.serves else f"Of {name}, no level holds"
+    reason = f"; {first.level}: {markdown.cell(first.reason)}" if first else ""
+    saturated = f"; it is saturated from {found.saturated} on" if found.saturated else ""
+    return f"{serves}{reason}{saturated}."
+
+
+def _cells(*values: object) -> tuple[str, ...]:
+    return tuple(markdown.cell(str(value)) for value in values)
+
+
+def _latency(model: str, levels: Sequence[Figures]) -> str | None:
+    """Latencies against load; None: no level has enough answers for a median."""
+    lines = [
+        Line(f"{name} p{100 * q:g}", [(at, one.quantiles[number]) for at, one in enumerate(spreads)])
+        for name, spreads in (("TTFT", [one.ttft for one in levels]), ("E2E", [one.e2e for one in levels]))
+        for number, q in enumerate(QUANTILES[:2])
+    ]
+    known = [one for one in lines if any(value is not None for _, value in one.points)]
+    if not known:
+        return None
+    ticks = [(float(at), one.level) for at, one in enumerate(levels)]
+    return plot.draw(f"{model}: latency against load", known, ticks, x="load", y="seconds")
+
+
+def _memory(card: str, held: Sequence[Held]) -> str:
+    names = sorted({name for one in held for name in one.holders}, key=lambda name: (-_most(held, name), name))
+    lines = [Line("free", [(one.seconds, _mib(one.free)) for one in held])] + [
+        Line(name, [(one.seconds, _mib(one.holders.get(name, 0))) for one in held]) for name in names[:_MOST_HOLDERS]
+    ]
+    end = held[-1].seconds
+    ticks = [(end * part / 4, f"{end * part / 4:.0f} s") for part in range(5)]
+    return plot.draw(f"{card}: memory held during the benchmark", lines, ticks, x="time", y="MiB")
+
+
+def _held_rows(held: Sequence[Held]) -> Iterator[tuple[str, ...]]:
+    for name in dict.fromkeys(name for one in held for name in one.holders):
+        known = [value for one in held if (value := one.holders.get(name, 0)) is not None]
+        values = (known[0], max(known), known[-1]) if known else (None, None, None)
+        yield (markdown.cell(name), *(f"{value // _MIB:,}" if value is not None else "?" for value in values))
+
+
+def _most(held: Sequence[Held], name: str) -> int:
+    return max((one.holders.get(name) or 0 for one in held), default=0)
+
+
+def _mib(value: int | None) -> float | None:
+    return None if value is None else value / _MIB
+
+
+def _samples(conditions: dict[str, Any], measured: Sequence[Measured]) -> tuple[bytes, str]:
+    """The file of samples, and what was left out of it so that it is not too large."""
+    found = saved.document(conditions, measured, with_samples=True)
+    if len(packed := saved.pack(found)) <= MOST_SAMPLE_BYTES:
+        return packed, ""
+    for one in found["levels"]:
+        one["samples"]["gaps"] = []
+    if len(packed := saved.pack(found)) <= MOST_SAMPLE_BYTES:
+        return packed, "the times between pieces of content"
+    return saved.pack(saved.document(conditions, measured, with_samples=False)), "the samples; it has the figures"

@@ -1,0 +1,175 @@
+"""What the document of a benchmark states beside its figures: the machine, the lock, the cards and their holders."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from corral import __version__, markdown, paths
+from corral.bench import report
+from corral.bench.report import Files, Held, Surroundings
+from corral.bench.verdict import Goal
+from corral.cli import card, options
+from corral.engine.stack import Running
+from corral.errors import CorralError, Refused
+from corral.exporter.account import CardAccount
+from corral.lock import lock as locks
+
+if TYPE_CHECKING:
+    from corral.bench.measuring import Measured, Question
+    from corral.cluster.target import ClusterTarget
+
+FOLDER = paths.REPOSITORY / "docs" / "benchmarks"
+_EVERY_S = 5.0
+_END_LIMIT_S = 15.0
+
+
+class Report:
+    """The document of one benchmark, under way."""
+
+    def __init__(
+        self,
+        title: str,
+        models: Sequence[str],
+        catalog: Path | None,
+        local: Running | None,
+        target: ClusterTarget | None,
+        options_given: Sequence[str],
+    ) -> None:
+        """Begin the document with *title* on *models*, measured with *options_given* on what ``endpoints.named`` gave.
+
+        Raises:
+            Refused: the title has no letter or digit, there is such a document, or there is no catalog.
+            CannotRun: the cluster cannot be reached.
+        """
+        name = markdown.slug(title, example='--report "t4, q4"')
+        self._files = Files(FOLDER, f"{time.strftime('%Y-%m-%d')}-{name}")
+        if self._files.document.exists():
+            message = f"{self._files.document} is there already."
+            raise Refused(message, next_step=f"Choose another title: {report.OPTION}")
+        self._title, self._models, self._local = title, models, local
+        self._words = options_given
+        is_ours = local or target
+        self._lock = locks.require(options.catalog_of(catalog, is_ours)) if is_ours else None
+        self.watch = Watch(card.reader(catalog, target) if is_ours else None)
+
+    def write(self, conditions: Mapping[str, Any], measured: Sequence[Measured], question: Question) -> Path:
+        """Write the document; its path.
+
+        Raises:
+            Refused: its folder cannot be written.
+        """
+        found = self.watch
+        around = Surroundings(
+            command=shlex.join(["corral", "bench", *self._models, *self._words]),
+            facts=[("endpoint", str(conditions["endpoint"])), *_machine(self._local), *found.cards(), *self._served()],
+            goals={model: self._goals(model) for model in self._models},
+            held={name: held for name, held in found.held.items() if any(one.free is not None for one in held)},
+            unknown=found.unknown,
+        )
+        report.write(self._files, self._title, conditions, measured, question, around)
+        return self._files.document
+
+    def _goals(self, model: str) -> list[Goal]:
+        entry = self._lock.models.get(model) if self._lock else None
+        return [
+            Goal(one.consumer, one.prompt_tokens, one.answer_tokens, one.p95_seconds)
+            for one in (entry.intent.latency if entry else ())
+        ]
+
+    def _served(self) -> Iterator[tuple[str, str]]:
+        if self._local:
+            yield "engine", f"build {self._local.engine.build} ({self._local.engine.origin})"
+        if self._lock is None:
+            yield "lock", "unknown: no catalog belongs to this endpoint"
+            return
+        yield "lock", self._lock.seal[:12]
+        for model in self._models:
+            if entry := self._lock.models.get(model):
+                source = f"{entry.repo}@{(entry.revision or '')[:12]}" if entry.repo else "a file of this machine"
+                files = ", ".join(one.path for one in entry.files)
+                slots = f"context {entry.intent.context}, {entry.intent.parallel} slots"
+                yield model, f"{source}, {files}; {slots}; predicted with build {entry.predicted.engine}"
+            else:
+                yield model, "unknown: it is not in the lock"
+
+
+class Watch:
+    """Reads, while a benchmark runs, who holds the cards that the endpoint's models are on."""
+
+    def __init__(self, read: Callable[[], tuple[CardAccount, ...]] | None) -> None:
+        self._read = read
+        self._ended = threading.Event()
+        self.held: dict[str, list[Held]] = {}
+        self._names: dict[str, str] = {}
+        self.unknown = "" if read else "Not known: no catalog and no exporter belong to this endpoint."
+
+    def cards(self) -> Iterator[tuple[str, str]]:
+        """Each card that was read, and the driver's name of it."""
+        for name, model in self._names.items():
+            yield f"card {name}", model
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Read every five seconds, and at the beginning and the end of the block."""
+        if self._read is None:
+            yield
+            return
+        began = time.monotonic()
+        self._take(began)
+        thread = threading.Thread(target=self._repeat, args=(began,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join(_END_LIMIT_S)
+        self._take(began)
+
+    def _repeat(self, began: float) -> None:
+        while not self._ended.wait(_EVERY_S):
+            self._take(began)
+
+    def _take(self, began: float) -> None:
+        assert self._read
+        try:
+            accounts = self._read()
+        except CorralError as error:
+            self.unknown = f"Not always known: {error.message}"
+            return
+        for one in accounts:
+            if one.driver is None:
+                self.unknown = f"Not known of {one.name}: {one.problem}"
+                continue
+            self._names[one.name] = one.driver.name
+            holders = {row.name: row.held for row in one.rows if row.held is None or row.held > 0}
+            reading = Held(time.monotonic() - began, one.driver.free, holders)
+            self.held.setdefault(one.name, []).append(reading)
+
+
+def _machine(local: Running | None) -> Iterator[tuple[str, str]]:
+    cores, memory = os.cpu_count() or 1, psutil.virtual_memory().total / (1 << 30)
+    system = f"{platform.system()} {platform.release()}"
+    what = "client and server" if local else "client"
+    yield f"machine of the {what}", f"{_processor()}, {cores} cores, {memory:.0f} GiB, {system}"
+    yield "load of that machine at the end", f"{os.getloadavg()[0]:.1f}"
+    yield "corral", __version__
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()

@@ -1,0 +1,182 @@
+"""The document of a benchmark: its verdict by its own rules, its pictures, its samples."""
+
+from __future__ import annotations
+
+import json
+import random
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from corral import markdown
+from corral.bench import figures, plot, report, saved, verdict
+from corral.bench.exchange import Sample
+from corral.bench.load import Level, Run
+from corral.bench.measuring import Measured, Question
+from corral.bench.plot import Line
+from corral.bench.report import Files, Held, Surroundings
+from corral.bench.verdict import Goal, State
+from corral.errors import Refused
+
+GIB = 1 << 30
+TRIAGE = Goal("triage", prompt_tokens=256, answer_tokens=64, p95_seconds=4.0)
+CONDITIONS = {"at": "2026-11-24T10:00:00+0000", "endpoint": "http://127.0.0.1:8080"}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def sample(at, *, e2e, outcome="ok", tokens=64):
+    return Sample(
+        *(at, at, outcome), first=at + e2e / 4, last=at + e2e, ended=at + e2e, chunks=tokens, output_tokens=tokens
+    )
+
+
+def run_of(users, *, e2e=2.0, count=200, failed=0, tokens=64):
+    """Each user's requests follow each other; *failed* of them are refused."""
+    samples = [sample(at // users * e2e, e2e=e2e, tokens=tokens) for at in range(count)]
+    samples += [sample(0.0, e2e=0.1, outcome="http-429") for _ in range(failed)]
+    return Run(Level(users=users), samples, seconds=count / users * e2e)
+
+
+def decided(*runs, goals=(TRIAGE,), prompt_tokens=256, answer_tokens=64):
+    levels = [figures.of(one) for one in runs]
+    return verdict.of(levels, goals, prompt_tokens=prompt_tokens, answer_tokens=answer_tokens)
+
+
+def states(found):
+    return [(one.level, one.state) for one in found.decisions]
+
+
+def test_a_model_serves_the_largest_load_up_to_which_every_level_holds():
+    found = decided(run_of(8, e2e=5.0), run_of(1), run_of(2, e2e=3.9), run_of(16))
+    assert states(found) == [
+        ("1 user", State.HOLDS),
+        ("2 users", State.HOLDS),
+        ("8 users", State.FAILS),
+        ("16 users", State.HOLDS),
+    ]
+    assert found.serves == "2 users"
+    assert found.decisions[2].reason == "5.00 s for 95 of 100 answers, and triage asks for 4 s"
+
+
+def test_a_failed_request_fails_a_level():
+    found = decided(run_of(1, failed=1), goals=())
+    assert states(found) == [("1 user", State.FAILS)]
+    assert (found.serves, found.decisions[0].reason) == ("", "1 of 201 requests failed: 1 http-429")
+
+
+def test_too_few_answers_for_a_budget_are_unknown_and_no_green():
+    assert states(decided(run_of(1, count=199))) == [("1 user", State.UNKNOWN)]
+    assert decided(run_of(1, count=199)).serves == ""
+
+
+def test_a_late_client_decides_nothing(monkeypatch):
+    monkeypatch.setattr(figures, "MOST_LAG_S", -1.0)
+    assert states(decided(run_of(1))) == [("1 user", State.INVALID)]
+
+
+@pytest.mark.parametrize(("prompt_tokens", "answer_tokens"), [(255, 64), (256, 63)])
+def test_a_budget_with_longer_texts_than_those_measured_decides_nothing(prompt_tokens, answer_tokens):
+    found = decided(run_of(1, e2e=9.0), prompt_tokens=prompt_tokens, answer_tokens=answer_tokens)
+    assert states(found) == [("1 user", State.HOLDS)]
+    assert states(decided(run_of(1, e2e=9.0))) == [("1 user", State.FAILS)]
+
+
+def test_the_first_level_that_no_larger_one_exceeds_is_saturated():
+    assert decided(run_of(1), run_of(2), run_of(4, e2e=3.9)).saturated == "2 users"
+    assert decided(run_of(1), run_of(2), run_of(4)).saturated == ""
+
+
+def drawn(lines, ticks=((0, "a"), (1, "b"))):
+    return ET.fromstring(plot.draw("t & <u>", lines, ticks, x="load", y="s"))
+
+
+def test_a_plot_has_a_line_for_each_series_with_gaps_where_nothing_is_known():
+    root = drawn([Line("one", [(0, 1.0), (0.2, None), (0.6, 3.0), (1, 2.0)]), Line("two", [(0, 0.0), (1, 4.0)])])
+    lines = [one.get("points").split() for one in root.iter(f"{SVG}polyline")]
+    assert [len(points) for points in lines] == [1, 2, 2]
+    heights = [float(points[-1].split(",")[1]) for points in lines]
+    assert heights[2] < heights[1] < heights[0]  # 4, 2, 1: upwards is less
+    texts = [one.text for one in root.iter(f"{SVG}text")]
+    assert {"one", "two", "a", "b", "t & <u>"} <= set(texts)
+
+
+@pytest.mark.parametrize(
+    ("highest", "marks"),
+    [(0, ["0", "1"]), (0.03, ["0", "0.01", "0.02", "0.03"]), (15360, ["0", "5,000", "10,000", "15,000", "20,000"])],
+)
+def test_the_marks_of_a_plot_are_round_and_reach_above_its_lines(highest, marks):
+    root = drawn([Line("one", [(0, highest), (1, 0)])])
+    assert [one.text for one in root.iter(f"{SVG}text") if one.get("class") == "mark"] == marks
+
+
+def written(folder, measured, **around):
+    files = Files(folder, "2026-11-24-night")
+    report.write(files, "At *night*", CONDITIONS, measured, Question(256, 64), Surroundings("corral bench m", **around))
+    return files
+
+
+def test_a_document_has_verdict_figures_pictures_held_memory_and_samples(tmp_path):
+    held = [Held(0.0, 10 * GIB, {"m": 4 * GIB}), Held(60.0, 4 * GIB, {"m": 4 * GIB, "immich-ml": 6 * GIB})]
+    files = written(
+        tmp_path / "benchmarks",
+        [Measured("m", 1.0, (run_of(1), run_of(2, e2e=5.0)))],
+        goals={"m": [TRIAGE]},
+        held={"t4": held},
+        facts=[("lock", "abc")],
+    )
+    text = files.document.read_text()
+    assert text.startswith("# At \\*night\\*, 2026-11-24\n")
+    assert "**m serves 1 user; 2 users: 5.00 s for 95 of 100 answers, and triage asks for 4 s" in text
+    assert "| m | 2 users | fails | 5.00 s for 95 of 100 answers, and triage asks for 4 s |" in text
+    assert all(f"* {rule}\n" in text for rule in verdict.RULES)
+    assert "| m | 1 user | 200 | 0 | 500.0 ms |" in text
+    assert "| immich-ml | 0 | 6,144 | 6,144 |" in text
+    assert "| lock | abc |" in text
+    links = {"2026-11-24-night.json.gz", "2026-11-24-night-latency-1.svg", "2026-11-24-night-card-t4.svg"}
+    assert {one.name for one in files.document.parent.iterdir()} == links | {files.document.name}
+    assert all(f"]({name})" in text for name in links)
+    for name in links - {"2026-11-24-night.json.gz"}:
+        assert ET.parse(files.document.parent / name).getroot().tag == f"{SVG}svg"
+    assert len(saved.read(files.beside(".json.gz")).levels["m", "2 users"]["e2e"]) == 200
+
+
+def test_what_was_held_is_unknown_with_the_reason(tmp_path):
+    files = written(tmp_path, [Measured("m", 1.0, (run_of(1),))], unknown="Not known of t4: nvidia-smi is missing.")
+    assert "\nNot known of t4: nvidia-smi is missing.\n" in files.document.read_text()
+
+
+def test_a_document_that_is_there_is_left_as_it_is(tmp_path):
+    files = written(tmp_path, [Measured("m", 1.0, (run_of(1),))])
+    before = files.document.read_bytes()
+    with pytest.raises(Refused, match="is there already"):
+        written(tmp_path, [Measured("m", 1.0, (run_of(2),))])
+    assert files.document.read_bytes() == before
+
+
+def test_samples_of_more_than_two_megabytes_lose_a_part_that_is_named(tmp_path, monkeypatch):
+    source = random.Random(1)
+    run = run_of(1)
+    for one in run.samples:
+        one.gaps = [source.random() for _ in range(50)]
+    measured = [Measured("m", 1.0, (run,))]
+    sizes = []
+    for number, most in enumerate((2_000_000, 20_000, 1_000)):
+        monkeypatch.setattr(report, "MOST_SAMPLE_BYTES", most)
+        files = written(tmp_path / str(number), measured)
+        sizes.append(files.beside(".json.gz").stat().st_size)
+        text = files.document.read_text()
+        assert ("it lacks" in text) == (number > 0)
+    assert sizes[0] > 20_000 > sizes[1] > sizes[2]
+    assert "it lacks the samples; it has the figures" in text
+
+
+@pytest.mark.parametrize("title", ["", "…", "  "])
+def test_a_title_without_a_letter_is_refused_with_an_example(title):
+    with pytest.raises(Refused, match="no letter or digit") as error:
+        markdown.slug(title, example='--report "t4"')
+    assert error.value.next_step == '--report "t4"'
+
+
+def test_the_conditions_of_a_document_are_those_of_its_samples(tmp_path):
+    files = written(tmp_path, [Measured("m", 1.0, (run_of(1),))])
+    assert saved.read(files.beside(".json.gz")).conditions == json.loads(json.dumps(CONDITIONS))
