@@ -48,6 +48,24 @@ def cached_bytes(path: Path) -> int:
     return min(status.st_size, pages * mmap.PAGESIZE)
 
 
+def drop(path: Path) -> None:
+    """Ask the kernel to drop *path* from this machine's page cache; pages that a process has mapped stay.
+
+    ``CannotRun`` where the file cannot be opened, or the system has no such request.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            os.fsync(file.fileno())  # pages that are not written yet stay
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    except (OSError, AttributeError) as error:
+        raise CannotRun(
+            f"{path} cannot be dropped from memory: {getattr(error, 'strerror', None) or error}.",
+            next_step="Run this on the Linux machine that serves the model",
+            code=Code.CACHE_UNREADABLE,
+            fields={"path": str(path)},
+        ) from error
+
+
 def _require_permission(path: Path, owner: int) -> None:
     # To other users Linux reports every page as resident, whatever is true (mm/mincore.c, since 5.2).
     if os.geteuid() == owner or _effective_capabilities() & _CAP_FOWNER or os.access(path, os.W_OK):

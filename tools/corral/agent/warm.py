@@ -61,7 +61,7 @@ def warm(
         Refused: an unknown model, or one that is not in the store.
         CannotRun: a file cannot be read, the kernel does not report to this user what is in memory, or ``Stopped``.
     """
-    paths = {path: model for model in lock.select(models) for path in _files(store, model)}
+    paths = {path: model for model in lock.select(models) for path in files_of(store, model)}
     sizes = {path: path.stat().st_size for path in paths}
     limit = memory_limit()
     total = sum(sizes.values())
@@ -81,8 +81,12 @@ def warm(
     return tuple(found)
 
 
-def _files(store: Store, model: LockedModel) -> list[Path]:
-    """The files to which the model's link leads, of whichever version."""
+def files_of(store: Store, model: LockedModel) -> list[Path]:
+    """The files to which the link of *model* leads, of whichever version.
+
+    Raises:
+        Refused: they are not there.
+    """
     link = store.root / model.id
     files = sorted(link.glob("*.gguf")) if store.linked_set(model.id) and link.is_dir() else []
     gone = [path for path in files if not path.is_file()]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from corral.bench import load
+from corral.bench import load, loads
 from corral.bench.exchange import Client, Sample, described
 from corral.bench.load import Level, Run
+from corral.bench.loads import Load, Loader
 from corral.bench.prompts import Prompts, body
 from corral.errors import CannotRun
 
@@ -26,11 +28,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Measured:
-    """A model: seconds to its first answer, a load included, and the run of each level."""
+    """A model: seconds to its first answer, a load included, the run of each level, and loads that were measured."""
 
     model: str
     first_answer_s: float
     runs: tuple[Run, ...]
+    loads: tuple[Load, ...] = ()
 
 
 async def measure(
@@ -41,8 +44,12 @@ async def measure(
     report: Callable[[str], None],
     *,
     next_step: str,
+    loader: Loader | None = None,
+    loads_each: int = 0,
 ) -> Measured:
     """Measure *model*; what begins is *report*-ed as a line, and *next_step* is for a model without an answer.
+
+    After the *levels*, *loader* prepares *loads_each* cold loads and as many warm ones.
 
     Raises:
         CannotRun: it gives no whole answer at all.
@@ -72,4 +79,5 @@ async def measure(
         most = f", {level.requests} requests at most" if level.requests else ""
         report(f"{model}: {level.name}, {level.seconds:g} s{most} …")
         runs.append(await load.run(level, send))
-    return Measured(model, first_answer_s, tuple(runs))
+    measured = await loads.measure(partial(send, None), loader, loads_each, report, model=model) if loader else ()
+    return Measured(model, first_answer_s, tuple(runs), measured)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from corral import markdown, templates
-from corral.bench import figures, plot, saved, table, verdict
+from corral.bench import figures, loads, plot, saved, table, verdict
 from corral.bench.figures import QUANTILES, Figures
 from corral.bench.measuring import Measured, Question
 from corral.bench.plot import Line
@@ -105,6 +105,9 @@ def write(
         columns=table.COLUMNS,
         rows=[_cells(*table.row(model, one)) for model, levels in found.items() for one in levels],
         explained=list(table.explained()),
+        load_columns=loads.COLUMNS,
+        load_rows=[_cells(*row) for one in measured for row in loads.rows(one.model, one.loads)],
+        load_notes=[markdown.cell(note) for one in measured for note in loads.notes(one.model, one.loads)],
         plots=[f"{files.stem}{suffix}.svg" for suffix in plots],
         unknown=around.unknown,
         cards=[

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corral.bench import figures
+from corral.bench import figures, loads
 from corral.bench.figures import FORMULAS
 from corral.bench.load import Run
 from corral.bench.measuring import Measured
@@ -43,6 +43,7 @@ def document(conditions: dict[str, Any], measured: Sequence[Measured], *, with_s
         "conditions": conditions,
         "formulas": dict(FORMULAS),
         "first_answer_s": {one.model: one.first_answer_s for one in measured},
+        "loads": {one.model: list(loads.summary(one.loads)) for one in measured if one.loads},
         "levels": [
             {"model": one.model, "figures": figures.of(run).as_json()}
             | ({"samples": _samples(run)} if with_samples else {})

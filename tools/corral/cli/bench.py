@@ -13,6 +13,9 @@ Without --endpoint it is the local stack, with --context the llama-swap in that 
 adds a few milliseconds.  The key is the operator's own, or CORRAL_API_KEY.  The front door accepts ten requests at a
 time for a model; more are 429, and are counted as that.
 
+--loads also measures loads of a local stack's model: cold ones, whose files are dropped from the page cache before, and
+warm ones.  The model is unloaded for each, which ends what it answers then.
+
 --report TITLE writes docs/benchmarks/<date>-<title>.md: the figures with plots, a verdict by stated rules against the
 model's latency budgets, the machine, the lock, and who held the card meanwhile; every sample lies beside it.
 
@@ -27,6 +30,7 @@ examples:
   corral bench qwen3-8b
   corral bench qwen3-8b --users 1,4,10 --prompt-tokens 800 --answer-tokens 120 --save before.json.gz
   corral bench qwen3-8b --rate 0.5,1 --seconds 120
+  corral bench qwen3-8b --users 1 --loads 5
   corral bench qwen3-8b --users 1,2,4,8 --seconds 300 --report "qwen3 8b on the t4"
   corral bench --compare before.json.gz after.json.gz
 """
@@ -40,7 +44,7 @@ import math
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -55,6 +59,7 @@ from corral.smoke.endpoint import require_sendable
 if TYPE_CHECKING:
     from corral.bench.figures import Figures
     from corral.bench.load import Level
+    from corral.bench.loads import Loader
     from corral.bench.measuring import Measured, Question
     from corral.cli import bench_report
     from corral.cli.endpoints import ServedEndpoint
@@ -67,13 +72,13 @@ _MEASURE_AGAIN = (
     "  → Measure again with less other work on this machine, fewer users, a lower --rate, or from another machine"
 )
 _ANOTHER_FILE = "Name another file with --save"
-_OPTIONS = ("users", "rate", "at_most", "seconds", "requests", "prompt_tokens", "answer_tokens", "seed")
+_OPTIONS = ("users", "rate", "at_most", "seconds", "requests", "prompt_tokens", "answer_tokens", "seed", "loads")
 _CONDITIONS = ("prompt_tokens", "answer_tokens", "may_end", "seconds", "requests", "seed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help="what to measure, one after the other")
-    options.add(parser, "--catalog", "--json")
+    options.add(parser, "--catalog", "--store", "--json")
     endpoints.add_argument(parser)
     load = parser.add_mutually_exclusive_group()
     users = "users at a time, one level after the other (default: 1,10)"
@@ -101,6 +106,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--silence", **seconds, default=120.0, help=silence)
     seed = "of the times of --rate, and of the prompts' words (default: 0)"
     parser.add_argument("--seed", type=options.whole_number(0), default=0, metavar="N", help=seed)
+    loads = "so many cold loads and as many warm ones, of a local stack"
+    parser.add_argument("--loads", type=options.whole_number(1, 100), metavar="N", help=loads)
     parser.add_argument("--save", metavar="FILE", type=Path, help="keep all samples, as compressed JSON")
     document = "write docs/benchmarks/<date>-<title>.md, with plots and samples beside it"
     parser.add_argument("--report", metavar="TITLE", help=document)
@@ -121,10 +128,11 @@ def run(args: argparse.Namespace) -> int:
         _require_writable(args.save)
     levels, (local, target) = _levels(args), endpoints.named(args)
     report = _report(args, local, target) if args.report else None
+    loaders = _loaders(args, local) if args.loads else {}
     with endpoints.opened(args, local, target, command="bench MODEL") as endpoint:
         _allow_files(2 * max(args.users or (10,)))
         with report.watch.running() if report else nullcontext():
-            measured, error = asyncio.run(_measure(args, endpoint, levels))
+            measured, error = asyncio.run(_measure(args, endpoint, levels, loaders))
         conditions = _conditions(args, endpoint.url)
         code = _show(args, measured, conditions) if measured else ExitCode.CANNOT_RUN
     if report and measured:
@@ -168,7 +176,7 @@ def _require_writable(file: Path) -> None:
 
 
 async def _measure(
-    args: argparse.Namespace, endpoint: ServedEndpoint, levels: Sequence[Level]
+    args: argparse.Namespace, endpoint: ServedEndpoint, levels: Sequence[Level], loaders: Mapping[str, Loader]
 ) -> tuple[list[Measured], CannotRun | None]:
     """What was measured, and the error of the model that ended it."""
     from corral.bench.exchange import Client
@@ -183,10 +191,43 @@ async def _measure(
             if args.endpoint:
                 step = "Check the address, the model's name, and CORRAL_API_KEY"
             try:
-                found.append(await measure(client, model, _question(args), levels, output.info, next_step=step))
+                loads: dict[str, Any] = {"loader": loaders.get(model), "loads_each": args.loads or 0}
+                found.append(
+                    await measure(client, model, _question(args), levels, output.info, next_step=step, **loads)
+                )
             except CannotRun as error:
                 return found, error
     return found, None
+
+
+def _loaders(args: argparse.Namespace, local: Running | None) -> dict[str, Loader]:
+    """What prepares the loads of each model."""
+    if local is None:
+        message = "--loads needs the local stack: the page cache is that of the machine that serves."
+        raise Refused(message, next_step="corral up --detach here, or leave out --loads")
+    return {model: _Loader(args, model, local) for model in args.models}
+
+
+class _Loader:
+    """Unloads a model of the local stack, and drops its files from the page cache or reads them into it."""
+
+    def __init__(self, args: argparse.Namespace, model: str, local: Running) -> None:
+        self._lock, self._store = options.lock_and_store(args, local)
+        (self._locked,) = self._lock.select([model])
+        self._client = local.client()
+
+    def prepare(self, *, cold: bool) -> tuple[int, int]:
+        """The bytes of its files, and those that the page cache has then."""
+        from corral.agent import page_cache, warm
+
+        self._client.unload(self._locked.id)
+        files = warm.files_of(self._store, self._locked)
+        if cold:
+            for path in files:
+                page_cache.drop(path)
+        else:
+            warm.warm(self._lock, self._store, models=[self._locked.id])
+        return sum(path.stat().st_size for path in files), sum(map(page_cache.cached_bytes, files))
 
 
 def _question(args: argparse.Namespace) -> Question:
@@ -220,7 +261,7 @@ def _conditions(args: argparse.Namespace, url: str) -> dict[str, Any]:
 
 
 def _show(args: argparse.Namespace, measured: Sequence[Measured], conditions: dict[str, Any]) -> int:
-    from corral.bench import figures, saved, table
+    from corral.bench import figures, loads, saved, table
 
     levels = [(one.model, figures.of(run)) for one in measured for run in one.runs]
     if args.json:
@@ -229,6 +270,10 @@ def _show(args: argparse.Namespace, measured: Sequence[Measured], conditions: di
         output.table(table.COLUMNS, [table.row(model, one) for model, one in levels])
         for line in table.explained():
             output.info(line)
+        if rows := [row for one in measured for row in loads.rows(one.model, one.loads)]:
+            output.table(loads.COLUMNS, rows)
+    for note in (note for one in measured for note in loads.notes(one.model, one.loads)):
+        output.info(note)
     for model, one in levels:
         for note in _notes(args, one):
             output.info(f"{model}, {one.level}: {note}")

@@ -134,8 +134,8 @@ def store_dir(args: argparse.Namespace) -> Path:
     return chosen.absolute() if chosen else paths.default_store()
 
 
-def lock_and_store(args: argparse.Namespace) -> tuple[lock_file.Lock, Store]:
-    """The lock, as the agent reads it, and the store that *args* name.
+def lock_and_store(args: argparse.Namespace, served: Running | None = None) -> tuple[lock_file.Lock, Store]:
+    """The lock of ``catalog_dir``, as the agent reads it, and the store that *args* name.
 
     Raises:
         Refused: there is no lock, or it cannot be read.
@@ -143,7 +143,7 @@ def lock_and_store(args: argparse.Namespace) -> tuple[lock_file.Lock, Store]:
     from corral.agent.lock_file import read_lock
     from corral.agent.store import Store
 
-    return read_lock(catalog_dir(args) / "lock.json"), Store(store_dir(args))
+    return read_lock(catalog_dir(args, served) / "lock.json"), Store(store_dir(args))
 
 
 def _name(text: str) -> str:

@@ -118,6 +118,12 @@ def test_a_report_that_is_there_is_refused_before_anything_is_measured(bench, pa
     assert len(pace.bodies) == sent
 
 
+def test_loads_of_an_endpoint_elsewhere_are_refused(bench, pace, capsys):
+    assert bench("honest", "--loads", "1") == 2
+    assert "the page cache is that of the machine that serves" in capsys.readouterr().err
+    assert pace.bodies == []
+
+
 def test_lengths_and_users_that_were_not_reached_are_named(bench, capsys):
     bench("honest", "--users", "50", "--requests", "4", "--prompt-tokens", "256", "--answer-tokens", "64")
     err = capsys.readouterr().err

@@ -73,3 +73,18 @@ def test_a_report_names_the_lock_the_engine_and_who_held_the_card(bench, tmp_pat
     assert "| immich-ml | 1,000 | 1,000 | 1,000 |" in text
     assert "| engine | build " in text
     assert (tmp_path / "benchmarks" / f"{document.stem}-card-laptop.svg").is_file()
+
+
+def test_cold_loads_and_warm_ones_are_apart_by_what_the_page_cache_really_had(bench):
+    _, found = bench("--users", "1", "--requests", "1", "--loads", "2")
+    cold, warm = found["loads"]["tiny-text"]
+    assert [(one["cold"], one["n"], one["as_wanted"]) for one in (cold, warm)] == [(True, 2, True), (False, 2, True)]
+    assert cold["cached"] < 0.05 * cold["bytes"]
+    assert warm["cached"] == warm["bytes"] == cold["bytes"] > 100_000
+    assert 0 < warm["shortest"] <= warm["median"] <= warm["longest"]
+
+
+def test_an_unknown_model_is_refused_before_any_load(running, monkeypatch, capsys):
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    assert main(["bench", "nothing", "--loads", "1"]) == 2
+    assert "nothing" in capsys.readouterr().err

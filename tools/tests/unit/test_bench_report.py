@@ -12,6 +12,7 @@ from corral import markdown
 from corral.bench import figures, plot, report, saved, verdict
 from corral.bench.exchange import Sample
 from corral.bench.load import Level, Run
+from corral.bench.loads import Load
 from corral.bench.measuring import Measured, Question
 from corral.bench.plot import Line
 from corral.bench.report import Files, Held, Surroundings
@@ -138,6 +139,33 @@ def test_a_document_has_verdict_figures_pictures_held_memory_and_samples(tmp_pat
     for name in links - {"2026-11-24-night.json.gz"}:
         assert ET.parse(files.document.parent / name).getroot().tag == f"{SVG}svg"
     assert len(saved.read(files.beside(".json.gz")).levels["m", "2 users"]["e2e"]) == 200
+
+
+def load(*, cold, cached, seconds):
+    return Load(cold, 100 << 20, cached << 20, seconds)
+
+
+def test_loads_are_a_table_by_what_was_in_the_page_cache(tmp_path):
+    loads = (
+        *(load(cold=True, cached=0, seconds=one) for one in (4.0, 2.0, 3.0)),
+        *(load(cold=False, cached=100, seconds=0.5) for _ in range(3)),
+    )
+    text = written(tmp_path, [Measured("m", 1.0, (run_of(1),), loads)]).document.read_text()
+    assert "| m | cold | 3 | 2.00 s | 3.00 s | 4.00 s | 100 | 0% | 33 |" in text
+    assert "| m | warm | 3 | 0.50 s | 0.50 s | 0.50 s | 100 | 100% | 200 |" in text
+    assert "loads are none" not in text
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (load(cold=True, cached=6, seconds=1.0), "6% of its files were in the page cache: another process"),
+        (load(cold=False, cached=94, seconds=1.0), "94% of its files were in the page cache: the page cache kept no"),
+    ],
+)
+def test_a_load_whose_page_cache_was_not_as_wanted_is_named(tmp_path, one, why):
+    text = written(tmp_path, [Measured("m", 1.0, (run_of(1),), (one,))]).document.read_text()
+    assert f"m: {why}" in text
 
 
 def test_what_was_held_is_unknown_with_the_reason(tmp_path):
