@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jinja2
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 # The largest private IPv4 network is 10.0.0.0/8; a site gets at most a /29 to /48 of IPv6.
 SHORTEST_PREFIX = {4: 8, 6: 16}
@@ -166,6 +167,12 @@ def _shown(value: object) -> str:
     return json.dumps(value) if isinstance(value, bool) else f"the number {value}"
 
 
+def argument_errors(variables: Mapping[str, Any], options: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return what Ansible's own check of a role's arguments finds in *variables*, as ``validate_argument_spec`` states it."""
+    given = {name: variables[name] for name in options if name in variables}
+    return [str(message) for message in ArgumentSpecValidator(options).validate(given).error_messages]
+
+
 def unknown_variables(
     variables: Mapping[str, Any], specifications: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, str]]:
@@ -214,6 +221,7 @@ class FilterModule:
         """The filters under the names that templates use."""
         return {
             "corral_address_error": address_error,
+            "corral_argument_errors": argument_errors,
             "corral_is_loopback": is_loopback,
             "corral_is_unspecified": is_unspecified,
             "corral_network_error": network_error,
