@@ -33,12 +33,9 @@ def demo(tmp_path):
     stack.stop(state, drain_s=0)
 
 
-@pytest.mark.parametrize("options", [(), ("--keys",)], ids=["without-keys", "with-keys"])
-def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo, options):
+def require_every_check_and_nothing_left(demo, *options):
     before = clone.state()
 
-    if options:
-        assert demo(*options).returncode == 0  # with the keys of one before, it passes again
     done = demo(*options)
 
     assert done.returncode == 0, done.stderr
@@ -51,8 +48,12 @@ def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo, options):
     assert "corral-" not in (done.stdout + done.stderr).replace("corral-llama-server", "")
 
 
-def test_a_kept_demo_is_the_local_stack_and_is_not_trampled_on(demo):
-    assert demo("--keep").returncode == 0
+def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo):
+    require_every_check_and_nothing_left(demo)
+
+
+def test_a_kept_demo_is_the_local_stack_and_is_not_trampled_on_and_the_next_one_has_keys_too(demo):
+    assert demo("--keys", "--keep").returncode == 0
     assert stack.running(demo.state) is not None
 
     again = demo()
@@ -60,3 +61,6 @@ def test_a_kept_demo_is_the_local_stack_and_is_not_trampled_on(demo):
     assert again.returncode == 2
     assert "corral down, then: make demo" in again.stderr
     assert stack.running(demo.state) is not None
+
+    stack.stop(demo.state, drain_s=0)
+    require_every_check_and_nothing_left(demo, "--keys")  # with the keys of the one before
