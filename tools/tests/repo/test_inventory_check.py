@@ -168,6 +168,7 @@ REFUSED = {
             "llama_cpp_root": "/opt/llama.cpp\n",
             "llama_server_clients": "192.168.1.0/24",
             "llama_server_port": "8080\n",
+            "llama_server_program": EMPTY,
             "llama_server_store_groups": ["a\n"],
         },
         [
@@ -177,6 +178,7 @@ REFUSED = {
             'llama_cpp_root is "/opt/llama.cpp "; it must not have a line end',
             'llama_server_clients is the text "192.168.1.0/24"; it must be a list',
             'llama_server_port is "8080 "',
+            "llama_server_program is empty",
             'llama_server_store_groups[0] is "a "',
         ],
     ),
@@ -256,12 +258,12 @@ REFUSED = {
     # Ports of the engines, one for each model of the catalog.
     "engine's port": (
         "llama_hosts",
-        {"llama_server_first_engine_port": 8079},
+        {"llama_server_first_engine_port": 8079, "llama_server_program": "llama-swap"},
         ["llama_server_first_engine_port is 8079", "llama_server_port, 8080, must be none of them"],
     ),
     "engine's port that does not exist": (
         "llama_hosts",
-        {"llama_server_first_engine_port": 65535},
+        {"llama_server_first_engine_port": 65535, "llama_server_program": "llama-swap"},
         ["llama_server_first_engine_port is 65535", "must end at 65535 at most"],
     ),
 }
@@ -302,9 +304,8 @@ ACCEPTED = {
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory):
-    """Case → its refusal, "" for an accepted one."""
-    cases = {case: (group, changed) for case, (group, changed, _) in REFUSED.items()} | ACCEPTED
-    return check_cases(cases, tmp_path_factory.mktemp("cases"))
+    """Case → the refusals of its host, "" for an accepted one."""
+    return check_cases(REFUSED, ACCEPTED, tmp_path_factory.mktemp("cases"))
 
 
 @pytest.mark.parametrize("case", REFUSED)

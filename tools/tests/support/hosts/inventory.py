@@ -47,24 +47,42 @@ def flat(text: str) -> str:
     return re.sub(r"\s+", " ", text.replace("\\n", " "))
 
 
-def check_cases(cases: Mapping[str, tuple[str, Mapping[str, Any]]], folder: Path) -> dict[str, str]:
-    """Check the variables of all *cases* in one run; each case is a host.
+def check_cases(
+    refused: Mapping[str, tuple[str, Mapping[str, Any], list[str]]],
+    accepted: Mapping[str, tuple[str, Mapping[str, Any]]],
+    folder: Path,
+) -> dict[str, str]:
+    """Check the variables of all cases in one run, which goes on after a refusal.
+
+    Refused cases share a host where no two have the same variable, since their words name theirs; an accepted case
+    has its own.
 
     Args:
-        cases: case → group, and the variables that differ from the example's; None removes one, EMPTY has no value.
+        refused: case → group, the variables that differ from the example's (None removes one, EMPTY has no value),
+            and words of the refusal.
+        accepted: case → group and variables.
         folder: for the inventory and Ansible's temporary files.
 
     Returns:
-        Case → its refusal with "HOST" for the host's name, "" for an accepted case.
+        Case → the refusals of its host with "HOST" for the host's name, "" for an accepted case.
 
     Raises:
         AssertionError: a host was not checked, or Ansible tried to connect.
     """
-    names = {case: f"case-{number}" for number, case in enumerate(cases)}
+    hosts = [(group, dict(changed), [case]) for case, (group, changed) in accepted.items()]
+    own = len(hosts)
+    for case, (group, changed, _) in refused.items():
+        for other, variables, cases in hosts[own:]:
+            if other == group and not changed.keys() & variables.keys():
+                variables.update(changed)
+                cases.append(case)
+                break
+        else:
+            hosts.append((group, dict(changed), [case]))
     inventory: dict[str, Any] = {group: {"hosts": {}} for group in GROUPS}
-    for case, (group, changed) in cases.items():
+    for number, (group, changed, _) in enumerate(hosts):
         variables = {"ansible_host": "machine.invalid"} | GROUPS[group] | changed
-        inventory[group]["hosts"][names[case]] = {
+        inventory[group]["hosts"][f"case-{number}"] = {
             name: None if value is EMPTY else value for name, value in variables.items() if value is not None
         }
     if not inventory["store"]["hosts"]:  # the roles of the GPU node depend on whether there is a store
@@ -72,13 +90,14 @@ def check_cases(cases: Mapping[str, tuple[str, Mapping[str, Any]]], folder: Path
     (folder / "hosts.json").write_text(json.dumps(inventory), encoding="utf-8")
     # Not the role's groups.yml, which refuses that many stores.
     tasks = [{"ansible.builtin.import_role": {"name": "inventory_check", "tasks_from": "variables"}}]
-    play = {"name": "Cases", "hosts": "all", "gather_facts": False, "tasks": tasks}
+    play = {"name": "Cases", "hosts": "all", "gather_facts": False, "ignore_errors": True, "tasks": tasks}
     (folder / "play.json").write_text(json.dumps([play]), encoding="utf-8")
     done = run_playbook(folder / "play.json", folder / "hosts.json", folder, ANSIBLE_ANY_ERRORS_FATAL="false")
     text = done.stdout + done.stderr
-    assert set(re.findall(r"^(case-\d+) +: ok=", done.stdout, re.MULTILINE)) == set(names.values()), text
+    names = [f"case-{number}" for number in range(len(hosts))]
+    assert set(re.findall(r"^(case-\d+) +: ok=", done.stdout, re.MULTILINE)) == set(names), text
     assert not re.search(r"unreachable=[1-9]", done.stdout), text
-    found = dict.fromkeys(names.values(), "")
+    found = dict.fromkeys(names, "")
     for host, block in _FAILURE.findall(done.stdout):
         found[host] += flat(str(yaml.safe_load(block)["msg"])).replace(host, "HOST")
-    return {case: found[name] for case, name in names.items()}
+    return {case: found[name] for name, (_, _, cases) in zip(names, hosts, strict=True) for case in cases}
