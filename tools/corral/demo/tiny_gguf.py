@@ -97,7 +97,8 @@ def write_text(path: Path, *, thinking: bool = False, vision: bool = False, n_ff
         writer.add_num_deepstack_layers(0)
     _add_tokenizer(writer, thinking=thinking)
     tensors = weights.text_tensors(thinking=thinking, n_ff=n_ff)
-    _finish(writer, ((name, values.astype(np.float16) if values.ndim > 1 else values) for name, values in tensors))
+    halves = ((name, values.astype(np.float16, copy=False) if values.ndim > 1 else values) for name, values in tensors)
+    _finish(writer, halves)
 
 
 def write_projector(path: Path) -> None:

@@ -92,7 +92,7 @@ class Dims:
     COLOUR: Final = slice(ONE + 5, ONE + 8)
 
 
-def text_tensors(*, thinking: bool, n_ff: int) -> Iterator[tuple[str, Array]]:
+def text_tensors(*, thinking: bool, n_ff: int) -> Iterator[tuple[str, Array | NDArray[np.float16]]]:
     """Name and values of every tensor of the language model.
 
     Args:
@@ -113,9 +113,10 @@ def text_tensors(*, thinking: bool, n_ff: int) -> Iterator[tuple[str, Array]]:
     yield "blk.0.attn_q_norm.weight", _NORM * _ones(HEAD_WIDTH)
     yield "blk.0.attn_k_norm.weight", _NORM * _ones(HEAD_WIDTH)
     yield "blk.0.ffn_norm.weight", _ones(WIDTH)
-    yield "blk.0.ffn_gate.weight", _zeros(n_ff, WIDTH)
-    yield "blk.0.ffn_up.weight", _zeros(n_ff, WIDTH)
-    yield "blk.0.ffn_down.weight", _zeros(WIDTH, n_ff)
+    # In the format of the file: a wide one takes long to convert, and zeros that are only read take no memory.
+    yield "blk.0.ffn_gate.weight", np.zeros((n_ff, WIDTH), np.float16)
+    yield "blk.0.ffn_up.weight", np.zeros((n_ff, WIDTH), np.float16)
+    yield "blk.0.ffn_down.weight", np.zeros((WIDTH, n_ff), np.float16)
 
 
 def projector_tensors() -> Iterator[tuple[str, Array]]:
