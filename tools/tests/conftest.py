@@ -29,6 +29,15 @@ def pytest_configure():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config, items):
+    """Several at a time: begin with the long files, as a file that begins last is waited for alone.
+
+    The order among them, and among the others, stays random.
+    """
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say what was skipped for what was not proven: by reason, and how many tests."""
     skipped = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()))

@@ -12,6 +12,7 @@ import yaml
 
 from tests.support.hosts.inventory import ANSIBLE, EMPTY, EXAMPLE, GROUPS, check_cases, flat, run_playbook
 
+pytestmark = pytest.mark.long
 ROLES = ANSIBLE / "roles"
 COMMIT = "0123456789" * 4
 REPOSITORY = {

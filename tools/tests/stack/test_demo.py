@@ -13,6 +13,8 @@ from corral.engine import stack
 from tests.support import clone
 from tests.support.engine_process import free_port
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def demo(tmp_path):

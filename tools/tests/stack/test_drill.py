@@ -25,7 +25,7 @@ from tests.support.kernel import small_disk as require_small_disk
 
 ALERT = "alert CorralNoRoomForModel"
 PORT = ("--port", str(free_port()))
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ from tests.support.demo_stack import demo_stack, pid_of
 from tests.support.engine_process import chat, free_port, get, stop, wait_for
 from tests.support.fake_nvidia_smi import UUID, install
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 SCRAPES = 200
 TTL_S = 4
 

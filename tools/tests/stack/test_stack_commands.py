@@ -19,7 +19,7 @@ from corral.demo import tiny_gguf
 from corral.engine import binaries, engine_process, stack
 from tests.support.engine_process import chat, free_port, get, post, question, stop, unanswered, wait_for
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

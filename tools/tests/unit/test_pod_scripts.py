@@ -17,6 +17,7 @@ from corral.paths import REPOSITORY
 from tests.support.engine_process import free_port
 from tests.support.shells import SHELLS, program, shell
 
+pytestmark = pytest.mark.long
 MODULE = REPOSITORY / "terraform" / "modules" / "llama-swap"
 KEY = "corral-key-of-llama-swap"
 BUSY = [{"id": "1", "model": "chat"}]
