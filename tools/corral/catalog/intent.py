@@ -22,6 +22,7 @@ _REPO = r"^[\w.-]+/[\w.-]+$"
 _REVISION = r"^[\w./-]+$"
 _QUANT = r"^[A-Za-z0-9_-]+$"
 _SELECTOR = r"^[\w./-]+=[\w.-]+(,[\w./-]+=[\w.-]+)*$"
+_UNIT = r"^[A-Za-z0-9:_.\\@-]+\.(service|slice)$"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CONDITION = expectations.PATTERN
 _CAPABILITY = r"^[0-9]{1,2}\.[0-9]$"
@@ -32,6 +33,7 @@ FORMS = {
     _REVISION: "a branch, a tag or a commit",
     _QUANT: "like Q4_K_M",
     _SELECTOR: "a label selector like app=name",
+    _UNIT: "the name of a service or a slice, like immich-ml.service",
     _VARIABLE: "the name of an environment variable",
     _CONDITION: 'a comparison in quotes: ">0", ">=600", "<1", "<=10", or "=text"',
     _CAPABILITY: 'like "7.5"',
@@ -304,6 +306,9 @@ class Tenant(BaseModel):
     selector: Annotated[str, StringConstraints(pattern=_SELECTOR)] | None = Field(
         None, description="label selector of its pods, e.g. app=immich-server"
     )
+    unit: Annotated[str, StringConstraints(pattern=_UNIT, max_length=255)] | None = Field(
+        None, description="on a machine without Kubernetes: the systemd service or slice of its processes"
+    )
     expects: Expectations | None = Field(
         None, description="settings without which it does not keep to its budget; needs namespace and selector"
     )
@@ -312,6 +317,12 @@ class Tenant(BaseModel):
     def _pods_are_named(self) -> Self:
         if self.expects and not (self.namespace and self.selector):
             raise ValueError("expects needs namespace and selector: without them its pods are not known.")
+        return self
+
+    @model_validator(mode="after")
+    def _is_pods_or_a_unit(self) -> Self:
+        if self.unit and (self.namespace or self.selector):
+            raise ValueError("unit is for a machine without Kubernetes, namespace and selector are for a cluster.")
         return self
 
 

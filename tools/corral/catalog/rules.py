@@ -60,11 +60,11 @@ def problems(
     for card_name, card in cards.items():
         source = f"cards/{card_name}.yaml"
         for one, other in itertools.combinations(card.tenants, 2):
-            if _same_pods(card.tenants[one], card.tenants[other]):
-                what = f"{one} and {other} mean the same pods; every user of a card is counted once."
+            if same := _same(card.tenants[one], card.tenants[other]):
+                what = f"{one} and {other} mean the same {same}; every user of a card is counted once."
                 yield source, ("tenants", other), f"{what} Remove one of them."
         for name, tenant in card.tenants.items():
-            if name in served or any(label.endswith(_OUR_LABEL) for label in _labels(tenant)):
+            if name in served or _is_ours(tenant):
                 what = f"{name} is served from this catalog and has its seat by its lock"
                 yield source, ("tenants", name), f"{what}: remove it from the tenants."
     for name, client in clients.items():
@@ -94,6 +94,18 @@ def _no_consumer(model_id: str, budget: LatencyBudget, clients: Mapping[str, Cli
 
 def _labels(tenant: Tenant) -> set[str]:
     return set(tenant.selector.split(",")) if tenant.selector else set()
+
+
+def _is_ours(tenant: Tenant) -> bool:
+    is_engine = tenant.unit is not None and tenant.unit.removesuffix(".service") in _OURS
+    return is_engine or any(label.endswith(_OUR_LABEL) for label in _labels(tenant))
+
+
+def _same(one: Tenant, other: Tenant) -> str:
+    """What both name, in a word; empty: nothing."""
+    if one.unit and one.unit == other.unit:
+        return "unit"
+    return "pods" if _same_pods(one, other) else ""
 
 
 def _same_pods(one: Tenant, other: Tenant) -> bool:

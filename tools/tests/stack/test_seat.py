@@ -297,7 +297,7 @@ def test_what_if_takes_budgets_groups_and_flags_together(seat):
             "smoke.expct: unknown key expct (did you mean expect?); allowed: prompt, expect.",
         ),
         (["args.cache-typ-k=q8_0", "qwen3-8b"], "args.cache-typ-k: "),
-        (["tenants.immich-ml=5"], "a tenant has the keys budget_mib, namespace, selector, expects."),
+        (["tenants.immich-ml=5"], "a tenant has the keys budget_mib, namespace, selector, unit, expects."),
         (["tenants.imich-ml.budget_mib=5"], "It has: frigate, immich-ml, immich-server. Did you mean immich-ml?"),
         (["tenants.backup.budget_mib=5"], "t4 has no tenant backup. It has: frigate, immich-ml, immich-server."),
         (["tenants.backup.budget_mib=5"], "corral seat --what-if 'tenants.backup={budget_mib: 2048}' t4"),

@@ -84,7 +84,7 @@ def test_an_unknown_key_of_a_tenant_that_is_named_like_a_key_has_the_keys_of_a_t
 
     assert problem(Card, json.dumps(card)) == (
         "tenants.namespace.budget_mb: unknown key budget_mb (did you mean budget_mib?); "
-        "allowed: budget_mib, namespace, selector, expects"
+        "allowed: budget_mib, namespace, selector, unit, expects"
     )
 
 
