@@ -3,7 +3,7 @@ locals {
   _folder  = "/opt/corral"
   _keys    = "${local._folder}/keys"
   _records = "${local._folder}/records"
-  _nodes   = sort(distinct([for card in values(var.cards) : card.node if card.node != null]))
+  _nodes   = sort(distinct(values(var.nodes)))
 }
 
 resource "kubernetes_daemon_set_v1" "card_exporter" {

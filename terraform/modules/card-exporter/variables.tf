@@ -8,28 +8,6 @@ variable "alertmanager" {
   default = null
 }
 
-variable "cards" {
-  description = "The cards of the lock, by name; one pod runs on the node of each."
-  type = map(object({
-    node        = optional(string)
-    vram_mib    = number
-    reserve_mib = number
-    tenants = map(object({
-      budget_mib = number
-      namespace  = optional(string)
-      selector   = optional(string)
-      expects    = optional(object({ env = map(string) }))
-    }))
-    yield = optional(object({ floor_mib = number, idle_seconds = number }))
-  }))
-  nullable = false
-
-  validation {
-    condition     = anytrue([for card in values(var.cards) : card.node != null])
-    error_message = "No card names its node. Write it into cards/<card>.yaml, e.g. node: k8s-node1, then run: corral lock"
-  }
-}
-
 variable "door" {
   description = "The front door of each pod of llama-swap: its port, and a Host that it serves, e.g. { port = 8080, host = \"llama-swap.llama-cpp.svc\" }."
   type        = object({ port = number, host = string })
@@ -59,31 +37,22 @@ variable "image" {
   }
 }
 
-variable "models" {
-  description = "The models of the lock, by id."
-  type = map(object({
-    intent = object({
-      card  = string
-      group = string
-      latency = optional(list(object({
-        consumer      = string
-        prompt_tokens = number
-        answer_tokens = number
-        p95_seconds   = number
-        cold          = string
-      })), [])
-    })
-    predicted = object({ gpu_bytes = optional(number) })
-    measured  = optional(object({ gpu_bytes = number }))
-  }))
-  nullable = false
-}
-
 variable "namespace" {
   description = "The namespace that is made for it. Pod Security is off in it, because the pod reads the node's processes."
   type        = string
   default     = "corral-exporter"
   nullable    = false
+}
+
+variable "nodes" {
+  description = "The node of each card, by the card's name; one pod runs on each."
+  type        = map(string)
+  nullable    = false
+
+  validation {
+    condition     = length(var.nodes) > 0
+    error_message = "No card names its node. Write it into cards/<card>.yaml, e.g. node: k8s-node1, then run: corral lock"
+  }
 }
 
 variable "program" {
@@ -95,6 +64,12 @@ variable "program" {
     condition     = var.program == null ? true : fileexists("${var.program}/__main__.py")
     error_message = "The exporter's folder is \"${coalesce(var.program, "null")}\"; it must hold __main__.py, as tools/corral/exporter does."
   }
+}
+
+variable "promises" {
+  description = "What is promised on each card, by name: output `promises` of the module seating."
+  type        = any
+  nullable    = false
 }
 
 variable "records" {
@@ -125,11 +100,5 @@ variable "scraped_from" {
 variable "seal" {
   description = "The seal of the lock."
   type        = string
-  nullable    = false
-}
-
-variable "seats" {
-  description = "The seat of each model in whole MiB, by id: output `seats` of the module seating."
-  type        = map(number)
   nullable    = false
 }

@@ -3,6 +3,13 @@ output "chart" {
   value       = local.chart
 }
 
+output "promises" {
+  description = "What is promised on each card, by name, in bytes: `cards` of an exporter's configuration."
+  value       = local.promises
+
+  depends_on = [terraform_data.card_holds_its_set, terraform_data.every_model_has_a_figure]
+}
+
 output "seats" {
   description = "The seat of each model in whole MiB, by id."
   value       = local._seats

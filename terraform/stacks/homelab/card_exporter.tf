@@ -2,17 +2,16 @@ module "card_exporter" {
   source = "../../modules/card-exporter"
   count  = var.card_exporter == null ? 0 : 1
 
-  cards                = { for name, card in module.catalog.cards : name => card if name == local._card }
   door                 = { port = module.llama_swap.ports.door, host = "llama-swap.${local.namespace}.svc" }
   driver_pid_namespace = var.card_exporter.driver_pid_namespace
   engines              = { namespace = local.namespace, selector = "app.kubernetes.io/name=llama-swap" }
   image                = local.images.fetch
-  models               = module.catalog.models
   namespace            = var.card_exporter.namespace
+  nodes                = { for name in [local._card] : name => local.node if local.node != null }
+  promises             = module.seating.promises
   runtime_class        = var.runtime_class
   alertmanager         = var.card_exporter.alertmanager
   records              = var.card_exporter.records
   scraped_from         = var.card_exporter.scraped_from
   seal                 = module.catalog.lock.seal
-  seats                = module.seating.seats
 }

@@ -7,28 +7,10 @@ variables {
   engines = { namespace = "llama-cpp", selector = "app.kubernetes.io/name=llama-swap" }
   image   = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
   seal    = "0000000000000000000000000000000000000000000000000000000000000000"
-  seats   = { chat = 7030 }
-  cards = {
-    t4 = {
-      node        = "k8s-node1"
-      vram_mib    = 15360
-      reserve_mib = 512
-      yield       = { floor_mib = 1024, idle_seconds = 60 }
-      tenants = {
-        immich-ml = { budget_mib = 2100, namespace = "immich", selector = "app=immich-machine-learning", expects = { env = { MACHINE_LEARNING_MODEL_TTL = ">0" } } }
-        desktop   = { budget_mib = 100 }
-      }
-    }
-    laptop = { vram_mib = 4096, reserve_mib = 512, tenants = {} }
-  }
-  models = {
-    chat = {
-      intent = { card = "t4", group = "main", latency = [
-        { consumer = "desk", prompt_tokens = 800, answer_tokens = 120, p95_seconds = 4.5, requests_at_once = 2, cold = "excluded" }
-      ] }
-      predicted = { gpu_bytes = 7000000000 }
-      measured  = { gpu_bytes = 6996000000 }
-    }
+  nodes   = { t4 = "k8s-node1" }
+  promises = {
+    t4     = { vram_bytes = 16106127360, reserve_bytes = 536870912, yield = null, tenants = {}, models = {} }
+    laptop = { vram_bytes = 4294967296, reserve_bytes = 536870912, yield = null, tenants = {}, models = {} }
   }
 }
 
@@ -83,40 +65,13 @@ run "it_is_given_the_promises_of_cards_with_a_node" {
   command = plan
 
   assert {
-    condition = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).cards == {
-      t4 = {
-        vram_bytes    = 16106127360
-        reserve_bytes = 536870912
-        yield         = { floor_bytes = 1073741824, idle_seconds = 60 }
-        tenants = {
-          immich-ml = { budget_bytes = 2202009600, namespace = "immich", selector = "app=immich-machine-learning", expects = { MACHINE_LEARNING_MODEL_TTL = ">0" } }
-          desktop   = { budget_bytes = 104857600, namespace = null, selector = null, expects = {} }
-        }
-        models = { chat = {
-          group   = "main", seat_bytes = 7371489280, predicted_bytes = 7000000000, measured_bytes = 6996000000,
-          latency = [{ consumer = "desk", prompt_tokens = 800, answer_tokens = 120, p95_seconds = 4.5, cold = "excluded" }]
-        } }
-      }
-    }
-    error_message = "The promises must be those of the lock, in bytes."
+    condition     = jsonencode(jsondecode(kubernetes_config_map_v1.config.data["config.json"]).cards) == jsonencode({ t4 = var.promises.t4 })
+    error_message = "It must have the promises of these cards, as they are, and of no other."
   }
 
   assert {
     condition     = kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].affinity[0].node_affinity[0].required_during_scheduling_ignored_during_execution[0].node_selector_term[0].match_expressions[0].values == toset(["k8s-node1"])
     error_message = "One pod must run on the node of each card, and none elsewhere."
-  }
-}
-
-run "a_lock_from_before_latency_budgets_has_none" {
-  command = plan
-
-  variables {
-    models = { chat = { intent = { card = "t4", group = "main" }, predicted = { gpu_bytes = 7000000000 } } }
-  }
-
-  assert {
-    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).cards.t4.models.chat.latency == []
-    error_message = "It must be read as before."
   }
 }
 
@@ -191,12 +146,10 @@ run "cards_without_a_node_are_refused" {
   command = plan
 
   variables {
-    cards  = { laptop = { vram_mib = 4096, reserve_mib = 512, tenants = {} } }
-    models = {}
-    seats  = {}
+    nodes = {}
   }
 
-  expect_failures = [var.cards]
+  expect_failures = [var.nodes]
 }
 
 run "a_folder_without_the_program_is_refused" {
@@ -278,18 +231,5 @@ run "without_an_alertmanager_it_reaches_no_name_server" {
   assert {
     condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).alertmanager == null && !contains(flatten([for rule in kubernetes_network_policy_v1.card_exporter.spec[0].egress : [for ports in rule.ports : ports.port]]), "53")
     error_message = "Nothing of it needs one."
-  }
-}
-
-run "a_card_without_a_word_about_it_yields_nothing" {
-  command = plan
-
-  variables {
-    cards = { t4 = { node = "k8s-node1", vram_mib = 15360, reserve_mib = 512, tenants = {} } }
-  }
-
-  assert {
-    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).cards.t4.yield == null
-    error_message = "It must be off by default."
   }
 }
