@@ -9,6 +9,7 @@ locals {
       budget_bytes = one.budget_mib * local._mib
       namespace    = one.namespace
       selector     = one.selector
+      unit         = one.unit
       expects      = try(one.expects.env, {})
     } }
     models = { for id, model in var.models : id => {

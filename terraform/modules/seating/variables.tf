@@ -7,6 +7,7 @@ variable "cards" {
       budget_mib = number
       namespace  = optional(string)
       selector   = optional(string)
+      unit       = optional(string)
       expects    = optional(object({ env = map(string) }))
     }))
     yield = optional(object({ floor_mib = number, idle_seconds = number }))

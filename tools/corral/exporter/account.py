@@ -48,7 +48,7 @@ class Row:
     """One line of the account; all figures in bytes, None where there is none or it is unknown.
 
     Attributes:
-        kind: of the holder; outside of a cluster no process can be assigned to a ``tenant``.
+        kind: of the holder; for `corral card` on one machine no process can be assigned to a ``tenant``.
         name: the model's id, the tenant, or what the driver knows.
         group: of a model.
         promised: what the seating keeps for it: a model's seat, a tenant's budget.

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from . import containers
+from . import containers, units
 from .containers import Container
 from .driver import Process
 from .holders import Kind, Owner
@@ -85,24 +85,73 @@ class OnNode:
             return Owner(Kind.POD, f"pod {container.pod_uid}")
         name = f"{pod.namespace}/{pod.name}"
         if self.engines.selects(pod):
-            model = self._alias(process.pid)
+            model = _alias(process.pid, self.proc)
             return Owner(Kind.MODEL, model, name) if model in self.models else Owner(Kind.POD, name, name)
         tenants = tenants_of(pod, self.tenants)
         return Owner(Kind.TENANT, tenants[0], name) if len(tenants) == 1 else Owner(Kind.POD, name, name)
 
-    def _alias(self, pid: int) -> str:
-        try:
-            words = (self.proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            return ""
-        return next((value for flag, value in pairwise(words) if flag == "--alias"), "")
+
+@dataclass(frozen=True)
+class OnHost:
+    """Every process of a machine without Kubernetes by its unit of systemd, and the unit by the catalog's tenants.
+
+    Attributes:
+        tenants: the service or slice of each; None: the catalog names none.
+        engines: the units whose processes are llama-servers of the catalog's models.
+        models: their ids: the ``--alias`` of a command line.
+        proc: where the processes are.
+    """
+
+    tenants: Mapping[str, str | None]
+    engines: Collection[str]
+    models: Collection[str]
+    proc: Path = PROC
+
+    @property
+    def problem(self) -> str:
+        """Which tenants cannot be found; empty: all can."""
+        without = sorted(name for name, unit in self.tenants.items() if unit is None)
+        return f"The card's file names no unit of these tenants: {', '.join(without)}." if without else ""
+
+    def certain(self) -> frozenset[Kind]:
+        """The models, and the tenants where each has a unit: else a process of any unit may be a tenant's."""
+        return frozenset({Kind.MODEL} if self.problem else {Kind.MODEL, Kind.TENANT})
+
+    def owner(self, process: Process) -> Owner:
+        """Whose *process* is."""
+        return _owner(process, self.proc, lambda container: Owner(Kind.POD, f"pod {container.pod_uid}"), self._of_unit)
+
+    def _of_unit(self, cgroups: str, process: Process) -> Owner:
+        found = units.units_of(cgroups)
+        if found and found[-1] in self.engines and (model := _alias(process.pid, self.proc)) in self.models:
+            return Owner(Kind.MODEL, model)
+        tenants = [name for name, unit in self.tenants.items() if unit in found]
+        if len(tenants) == 1:
+            return Owner(Kind.TENANT, tenants[0])
+        place = units.place(cgroups)
+        return Owner(Kind.PROCESS, f"{_program(process)} in {place}" if place else _program(process))
 
 
-def _owner(process: Process, proc: Path, of_container: Callable[[Container], Owner]) -> Owner:
+def _owner(
+    process: Process,
+    proc: Path,
+    of_container: Callable[[Container], Owner],
+    of_others: Callable[[str, Process], Owner] = lambda _, process: Owner(Kind.PROCESS, _program(process)),
+) -> Owner:
     cgroups = containers.read_cgroups(process.pid, proc=proc)
     if cgroups is None:
         return Owner(Kind.HIDDEN, f"pid {process.pid}")
-    if container := containers.container_of(cgroups):
-        return of_container(container)
-    program = PurePosixPath(process.program.partition(" ")[0]).name
-    return Owner(Kind.PROCESS, program or f"pid {process.pid}")
+    container = containers.container_of(cgroups)
+    return of_container(container) if container else of_others(cgroups, process)
+
+
+def _program(process: Process) -> str:
+    return PurePosixPath(process.program.partition(" ")[0]).name or f"pid {process.pid}"
+
+
+def _alias(pid: int, proc: Path) -> str:
+    try:
+        words = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    return next((value for flag, value in pairwise(words) if flag == "--alias"), "")

@@ -43,14 +43,16 @@ class Config:
         host: the address that it listens on.
         port: the same; 0: any.
         operator_keys: the file with the hashes of the operator's keys.
-        engines: the pods of llama-swap.
-        door: of each of them.
+        engines: the pods of llama-swap; None: on a machine without Kubernetes.
+        door: of each of them; None: there is none.
+        engine_units: without Kubernetes, the systemd units of llama-swap or llama-server.
         records: the folder of the recorder.
         alertmanager: its URL; None: there is none.
         driver_pid_namespace: the number of the pid namespace whose pids the driver reports; None: the kernel's first.
         seal: of the lock.
         promises: of the node's cards.
         tenants: the pods of each tenant that has some, by card.
+        tenant_units: the systemd unit of each tenant, None where it has none, by card.
         expects: the conditions on variables of each tenant that has some, by card.
         budgets: of the latency of their models.
         yields: when models are unloaded, of each card where they are.
@@ -59,14 +61,16 @@ class Config:
     host: str
     port: int
     operator_keys: Path
-    engines: Selector
-    door: Door
+    engines: Selector | None
+    door: Door | None
+    engine_units: frozenset[str]
     records: Path
     alertmanager: str | None
     driver_pid_namespace: int | None
     seal: str
     promises: Mapping[str, CardPromise]
     tenants: Mapping[str, Mapping[str, Selector]]
+    tenant_units: Mapping[str, Mapping[str, str | None]]
     expects: Mapping[str, Mapping[str, Mapping[str, str]]]
     budgets: tuple[Budget, ...]
     yields: Mapping[str, Rule]
@@ -96,21 +100,25 @@ def _config(read: Mapping[str, Any]) -> Config:
     if read["version"] != 1:
         raise ValueError(f"version {read['version']!r}")
     _exactly(read["listen"], {"host", "port"})
-    _exactly(read["engines"], {"namespace", "selector"})
-    _exactly(read["door"], {"port", "host", "key_file"})
-    cards = read["cards"]
+    engines, cards = read["engines"], read["cards"]
+    in_units = "units" in engines
+    _exactly(engines, {"units"} if in_units else {"namespace", "selector"})
+    if in_units and read["door"] is not None:
+        raise ValueError("a door is of engines in pods")
     return Config(
         str(read["listen"]["host"]),
         _count(read["listen"]["port"]),
         Path(_text(read["operator_keys"])),
-        Selector.parse(str(read["engines"]["namespace"]), str(read["engines"]["selector"])),
-        Door(_count(read["door"]["port"]), str(read["door"]["host"]), Path(str(read["door"]["key_file"]))),
+        None if in_units else Selector.parse(str(engines["namespace"]), str(engines["selector"])),
+        None if in_units else _door(read["door"]),
+        frozenset(map(_text, engines["units"])) if in_units else frozenset(),
         Path(str(read["records"])),
         _optional(_url, read["alertmanager"]),
         _optional(_count, read["driver_pid_namespace"]),
         str(read["seal"]),
         {name: _promise(card) for name, card in cards.items()},
         {name: _tenants(card["tenants"]) for name, card in cards.items()},
+        {name: _units(card["tenants"]) for name, card in cards.items()},
         {name: _expects(card["tenants"]) for name, card in cards.items()},
         tuple(
             _budget(name, model, one)
@@ -120,6 +128,11 @@ def _config(read: Mapping[str, Any]) -> Config:
         ),
         {name: _rule(card["yield"]) for name, card in cards.items() if card["yield"] is not None},
     )
+
+
+def _door(one: Mapping[str, Any]) -> Door:
+    _exactly(one, {"port", "host", "key_file"})
+    return Door(_count(one["port"]), str(one["host"]), Path(str(one["key_file"])))
 
 
 def _promise(card: Mapping[str, Any]) -> CardPromise:
@@ -147,9 +160,13 @@ def _model(one: Mapping[str, Any]) -> ModelPromise:
 
 def _tenants(tenants: Mapping[str, Any]) -> dict[str, Selector]:
     for tenant in tenants.values():
-        _exactly(tenant, {"budget_bytes", "namespace", "selector", "expects"})
+        _exactly(tenant, {"budget_bytes", "namespace", "selector", "unit", "expects"})
     named = {name: tenant for name, tenant in tenants.items() if tenant["namespace"] and tenant["selector"]}
     return {name: Selector.parse(str(one["namespace"]), str(one["selector"])) for name, one in named.items()}
+
+
+def _units(tenants: Mapping[str, Any]) -> dict[str, str | None]:
+    return {name: _optional(_text, tenant["unit"]) for name, tenant in tenants.items()}
 
 
 def _expects(tenants: Mapping[str, Any]) -> dict[str, dict[str, str]]:

@@ -24,11 +24,11 @@ class Kind(StrEnum):
     MODEL = "model"
     """An engine of ours."""
     TENANT = "tenant"
-    """A pod of a tenant of the card."""
+    """A pod, or a unit of systemd, of a tenant of the card."""
     POD = "pod"
     """A pod that is no tenant's, or of whom that is not certain."""
     PROCESS = "process"
-    """A process of this machine that is in no pod."""
+    """A process of this machine that is in no pod, and is no tenant's."""
     HIDDEN = "hidden"
     """The driver lists it, and it is not visible from here: of another container, another user's, or just ended."""
 
@@ -47,7 +47,8 @@ class Holder:
 
     Attributes:
         kind: what it is.
-        name: the id of the model or the tenant, a pod's ``NAMESPACE/NAME`` or ``pod UID``, the program, or ``pid N``.
+        name: the id of the model or the tenant, a pod's ``NAMESPACE/NAME`` or ``pod UID``, the program (without
+            Kubernetes ``PROGRAM in UNIT``), or ``pid N``.
         pids: of its processes, outside of all containers.
         held: bytes; None: the driver does not report what one of its processes holds.
         pods: ``NAMESPACE/NAME`` of each pod that its processes are in, sorted.

@@ -1,4 +1,4 @@
-"""``python3 -m exporter``: the program of a node, from its bare files and one wheel, as a ConfigMap mounts them."""
+"""``python3 -m exporter``: the program of a machine with a card, from its bare files and one wheel, as deployed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from corral import exporter as package
 from corral import keys, paths
 from corral.exporter import driver
-from corral.exporter.__main__ import NodeCards
+from corral.exporter.__main__ import NodeCards, main
 from corral.exporter.config import read_config
 from corral.exporter.errors import Misconfigured, PodsUnknown
 from corral.exporter.pods import Pod
@@ -55,6 +55,7 @@ CONFIG = {
                     "budget_bytes": 2100 * MIB,
                     "namespace": "immich",
                     "selector": "app=ml",
+                    "unit": None,
                     "expects": {"TTL": ">0"},
                 }
             },
@@ -95,9 +96,9 @@ def started(tmp_path):
         "records": str(tmp_path / "records"),
         "operator_keys": str(store.file),
     }
-    config.write_text(json.dumps(CONFIG | changed))
 
-    def start(*, hanging=False):
+    def start(*, hanging=False, of=CONFIG):
+        config.write_text(json.dumps(of | changed))
         text = Path(driver.__file__).read_text()
         assert text.count("\nLIMIT_S = 1.0\n") == 1
         unhurried = text.replace("\nLIMIT_S = 1.0\n", "\nLIMIT_S = 60.0\n")
@@ -105,7 +106,8 @@ def started(tmp_path):
         process = subprocess.Popen(
             [sys.executable, "-S", "-s", "-W", "error", "-m", "exporter", str(config)],
             cwd=code,
-            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(WHEEL), "NODE_NAME": "node"},
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(WHEEL)}
+            | ({"NODE_NAME": "node"} if of is CONFIG else {}),
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -147,6 +149,59 @@ def test_it_runs_on_a_bare_python_and_tells_programs_and_prometheus_the_same(sta
     assert found["corral_card_used_bytes", "t4"] == card["driver"]["used"] == 13150 * MIB
     assert found["corral_llama_swap_up",] == 0  # without a key none is read
     assert found["corral_latency_budget_seconds", "t4", "desk", "chat"] == 4.5
+
+
+def on_host(**changed):
+    """CONFIG as it is on a machine without Kubernetes."""
+    config = copy.deepcopy(CONFIG) | {"engines": {"units": ["llama-swap.service"]}, "door": None} | changed
+    pods = {"namespace": None, "selector": None, "expects": {}}
+    config["cards"]["t4"]["tenants"]["immich-ml"] |= pods | {"unit": "immich-ml.service"}
+    return config
+
+
+def test_without_kubernetes_it_serves_the_card_and_no_series_of_llama_swap_pods_or_yields(started, tmp_path):
+    install(tmp_path, f"{UUID}, Tesla T4, {os.getpid()}, 10726, /usr/bin/python3\n")
+    found = series(address := started(of=on_host()))
+    (stranger,) = [
+        value
+        for name, *labels, value in ((*key, value) for key, value in found.items())
+        if name == "corral_held_bytes" and "process" in labels
+    ]
+    assert stranger == 10726 * MIB
+    assert found["corral_held_bytes", "t4", "immich-ml", "tenant"] == 0
+    assert found["corral_held_bytes", "t4", "chat", "model"] == 0
+    assert {name for name, *_ in found} == {
+        *("corral_lock_info", "corral_card_memory_bytes", "corral_card_used_bytes", "corral_card_free_bytes"),
+        *("corral_promised_bytes", "corral_predicted_bytes", "corral_held_bytes", "corral_others_held_bytes"),
+        *("corral_others_promised_bytes", "corral_model_short_bytes", "corral_scrape_seconds"),
+    }
+    recorded, *_ = wait_for(
+        lambda: recording.read(get(address, "/records?since=0", started.key)[1].encode().splitlines()).moments,
+        what="a sample",
+    )
+    assert recorded.models == {}  # none is loaded by a llama-swap that should be there
+
+
+def test_a_check_reads_the_configuration_and_serves_nothing(tmp_path, capsys):
+    for config, code in ((on_host(), 0), (on_host(version=2), 2)):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert main(["--check", str(tmp_path / "config.json")]) == code
+    assert "version 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"engines": None}, "TypeError"),
+        ({"engines": {"units": ["a.service"], "namespace": "b"}}, "'namespace'"),
+        ({"engines": {"units": [""]}}, "'' is no text"),
+        ({"door": CONFIG["door"]}, "a door is of engines in pods"),
+    ],
+)
+def test_a_configuration_that_is_neither_of_a_cluster_nor_of_a_host_is_refused(tmp_path, changed, reason):
+    (tmp_path / "config.json").write_text(json.dumps(on_host(**changed)))
+    with pytest.raises(Misconfigured, match=reason):
+        read_config(tmp_path / "config.json")
 
 
 def test_what_it_recorded_is_served_and_survives_a_kill(started, tmp_path):
@@ -306,6 +361,7 @@ def cards_with_budget(**changes):
         ({"seal": None, "cards": {"t4": {}}}, "vram_bytes"),
         ({"listen": {"host": "", "port": "9460"}}, "'9460'"),
         ({"engines": {"namespace": "a", "selector": "b"}}, "no list of labels"),
+        ({"door": None}, "AttributeError"),
         ({"door": {"port": 8080}}, "'host', 'key_file'"),
         ({"door": CONFIG["door"] | {"port": "8080"}}, "'8080'"),
         ({"alertmanager": "ftp://x"}, "'ftp://x'"),

@@ -8,7 +8,7 @@ variables {
       yield       = { floor_mib = 1024, idle_seconds = 60 }
       tenants = {
         immich-ml = { budget_mib = 2100, namespace = "immich", selector = "app=immich-machine-learning", expects = { env = { MACHINE_LEARNING_MODEL_TTL = ">0" } } }
-        plex      = { budget_mib = 100 }
+        plex      = { budget_mib = 100, unit = "plex.service" }
       }
     }
     laptop = { vram_mib = 4096, reserve_mib = 512, tenants = {} }
@@ -33,8 +33,8 @@ run "an_exporter_is_given_all_that_is_promised_in_bytes" {
       reserve_bytes = 536870912
       yield         = { floor_bytes = 1073741824, idle_seconds = 60 }
       tenants = {
-        immich-ml = { budget_bytes = 2202009600, namespace = "immich", selector = "app=immich-machine-learning", expects = { MACHINE_LEARNING_MODEL_TTL = ">0" } }
-        plex      = { budget_bytes = 104857600, namespace = null, selector = null, expects = {} }
+        immich-ml = { budget_bytes = 2202009600, namespace = "immich", selector = "app=immich-machine-learning", unit = null, expects = { MACHINE_LEARNING_MODEL_TTL = ">0" } }
+        plex      = { budget_bytes = 104857600, namespace = null, selector = null, unit = "plex.service", expects = {} }
       }
       models = { chat = {
         group   = "main", seat_bytes = 7000293376, predicted_bytes = 7000000000, measured_bytes = 6996000000,
