@@ -18,6 +18,11 @@ output "models" {
   value       = module.llama_swap_config.models
 }
 
+output "promises" {
+  description = "What the lock promises on each card, as the configuration of an exporter has it, as JSON."
+  value       = jsonencode({ seal = module.catalog.lock.seal, cards = module.seating.promises })
+}
+
 output "seating" {
   description = "The seating chart: the seats on each card, in MiB."
   value       = module.seating.chart

@@ -1,7 +1,8 @@
 """Write what is made from the catalogs: docs/models.md, docs/litellm.yaml, docs/seating-demo.svg, the README's table.
 
 With --print, nothing is written: one of them is printed to stdout, for any catalog; so is the llama-swap configuration
-of another machine, whose store and engine are named by their paths there.
+of another machine, whose store and engine are named by their paths there, and what the lock promises on each card, as
+JSON in bytes for the exporter of another machine.
 
 examples:
   corral render --check
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--check", action="store_true", help="only list which files are stale; exit 1 when one is")
     way.add_argument(
-        "--print", choices=("models", "litellm", "llama-swap"), dest="show", help="print this one to stdout"
+        "--print", choices=("models", "litellm", "llama-swap", "promises"), dest="show", help="print this one to stdout"
     )
     parser.add_argument(
         "--engine", metavar="PATH", type=Path, default=Path("llama-server"), help="llama-server of that machine"
@@ -50,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
             "models": lambda: documents.models_table(wanted, present),
             "litellm": lambda: documents.litellm(wanted, args.api_base),
             "llama-swap": lambda: _llama_swap(args, wanted),
+            "promises": lambda: _promises(wanted),
         }
         output.data(shown[args.show]())
         return ExitCode.OK
@@ -85,3 +87,9 @@ def _llama_swap(args: argparse.Namespace, wanted: catalog.Catalog) -> str:
             start_port=args.first_engine_port,
             preflight=args.preflight,
         ).rstrip()
+
+
+def _promises(wanted: catalog.Catalog) -> str:
+    lock.require_fresh(wanted)
+    with tempfile.TemporaryDirectory(prefix="corral-") as state:
+        return local.render_promises(wanted.directory, state=Path(state))

@@ -70,6 +70,14 @@ def render_local(
     return str(_applied(catalog, store, engine, state, inputs)["llama_swap_config"])
 
 
+def render_promises(catalog: Path, *, state: Path) -> str:
+    """What the lock of *catalog* promises on each card, as the configuration of an exporter has it, as JSON.
+
+    Raises as ``render_local``.
+    """
+    return str(_applied(catalog, Path("/models"), Path("llama-server"), state, {})["promises"])
+
+
 def _applied(catalog: Path, store: Path, engine: Path, state: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     with _stack(catalog, store, engine, state, more) as (terraform, folder, inputs):
         outputs = terraform.applied(**inputs)

@@ -15,18 +15,20 @@ import pytest
 import yaml
 
 from corral import keys, paths
+from corral.card import local as promised
 from corral.catalog.catalog import load
 from corral.catalog.intent import Model
 from corral.drill.small_disk import fill
 from corral.engine.door import Door
 from corral.errors import CannotRun, CatalogInvalid, ProgramMissing, Refused
+from corral.exporter.config import read_config
 from corral.files import OwnFolder
 from corral.keys import LocalKeys
 from corral.lock import lock
 from corral.terraform import local, runner
 from corral.terraform.program import find_terraform
 from tests.support.kernel import modes, small_disk, umask
-from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog, write_lock
+from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog, write_lock, write_sources
 
 ENGINE = Path("/opt/llama-server")
 
@@ -55,6 +57,37 @@ def test_a_locked_catalog_becomes_a_configuration(catalog, tmp_path):
     assert command.split()[:3] == [str(ENGINE), "-m", f"{tmp_path}/store/text/model.gguf"]
     assert command.split()[-2:] == ["--port", "${PORT}"]
     assert config["startPort"] == 6100
+
+
+def test_an_exporter_elsewhere_has_the_promises_that_this_machine_computes(tmp_path):
+    budget = {"consumer": "desk", "prompt_tokens": 300, "answer_tokens": 120, "p95_seconds": 4.5}
+    card = {
+        "vram_mib": 8192,
+        "yield": {"floor_mib": 1024},
+        "tenants": {"plex": {"budget_mib": 300, "unit": "plex.service"}, "desktop": {"budget_mib": 200}},
+    }
+    intents = {"text": SMALLEST_INTENT | {"latency": [budget]}, "writer": SMALLEST_INTENT | {"group": "side"}}
+    catalog = write_sources(tmp_path / "catalog", intents, {"laptop": card})
+    write_lock(catalog)
+    read = json.loads(local.render_promises(catalog, state=tmp_path / "state"))
+    own = {
+        "version": 1,
+        "listen": {"host": "127.0.0.1", "port": 0},
+        "operator_keys": "/keys.json",
+        "engines": {"units": []},
+        "door": None,
+        "records": "/records",
+        "alertmanager": None,
+        "driver_pid_namespace": None,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(own | read))
+
+    found, present = read_config(tmp_path / "config.json"), lock.read(catalog / "lock.json")
+    assert found.seal == present.seal
+    assert found.promises == promised.promises(present)
+    assert found.budgets == promised.budgets(present)
+    assert found.yields == promised.rules(present)
+    assert list(found.tenant_units.values()) == [{"plex": "plex.service", "desktop": None}]
 
 
 def test_the_second_rendering_is_the_same(catalog, tmp_path):
