@@ -15,6 +15,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,6 +73,7 @@ class Server(ThreadingHTTPServer):
         self.hosts = {"localhost", address[0]}
         self.free = threading.BoundedSemaphore(_AT_ONCE)
         self.readers = threading.BoundedSemaphore(_READERS)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -70,6 +70,14 @@ def test_a_page_of_another_name_gets_nothing(recording, path):
     assert ask(server, "/metrics", Host="card-exporter.corral-exporter.svc:9460")[0] == 200
 
 
+def test_it_listens_on_an_address_of_ipv6():
+    with (
+        serving(("::1", 0), NoMetrics(), dict) as server,
+        urlopen(f"http://[::1]:{server.server_port}/health") as answer,
+    ):
+        assert answer.read() == b"OK\n"
+
+
 def test_records_come_whole_while_the_recorder_goes_on(recording):
     scene, server = recording
     expected = b"".join(path.read_bytes() for path in recorder.segments(scene.folder))
