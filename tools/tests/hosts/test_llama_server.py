@@ -14,7 +14,7 @@ import yaml
 from corral.cli.main import main
 from corral.engine import host_services
 from tests.support.engine_process import Stream, chat, get
-from tests.support.hosts import llama_host
+from tests.support.hosts import card, llama_host
 from tests.support.hosts.host import wait_for
 from tests.support.hosts.playbook import play_cases, play_role
 from tests.support.hosts.room import NETWORK
@@ -22,7 +22,6 @@ from tests.support.hosts.room import NETWORK
 pytestmark = pytest.mark.timeout(600)
 
 UNIT = "llama-swap.service"
-SMI = "/usr/local/bin/nvidia-smi"
 LAUNCHCTL = "/usr/local/bin/launchctl"
 ANSWER_S = 5.0  # long enough to be stopped in the middle, and far from the half minute that llama-swap waits
 EXPOSURE = re.compile(r"Overall exposure level for \S+: ([0-9.]+)")
@@ -235,23 +234,37 @@ def test_no_gpu_stands_in_the_description_and_in_the_engines_environment(served)
         )
 
 
+def test_an_engine_of_its_unit_is_the_model_that_the_cards_exporter_names(one, catalog, tmp_path):
+    (host,) = one
+    answers(host)
+    pid = int(host.run("pgrep --full -- '--alias [t]iny-text'"))  # not the shell of this command
+    card.report(host, tmp_path, (pid, 700, "/usr/bin/python3"), (main_pid(host), 1, "/opt/llama-swap"))
+    variables = {"node_metrics_address": host.address} | card.variables(one, catalog, "laptop")
+
+    play_role("node_metrics", one, variables=variables).succeeded()
+
+    found = card.held(host)
+    assert (found["model", "tiny-text"], found["model", "slow"]) == (700, 0)
+    assert found["process", "llama-swap in llama-swap.service"] == 1
+
+
 def test_a_card_takes_all_layers_and_opens_its_devices(one, variables):
     """A stand-in for the driver, which no test host has: a device file, and a program that names a card."""
     for host in one:
         host.run("touch /dev/nvidiactl")
-        host.put("#!/bin/sh\necho Tesla T4\n", SMI, mode="0755")
+        host.put("#!/bin/sh\necho Tesla T4\n", card.SMI, mode="0755")
     play_role("llama_server", one, variables=variables).succeeded()
     for host in one:
         shown = host.run(f"systemctl show --property=Description,Environment,DeviceAllow {UNIT}")
         assert "GPU layers all (CUDA on Tesla T4)" in shown
         assert "LLAMA_ARG_DEVICE" not in shown
         assert "char-nvidia-uvm rw" in shown
-        host.put("#!/bin/sh\necho 'it could not talk to the driver'\nexit 9\n", SMI, mode="0755")
+        host.put("#!/bin/sh\necho 'it could not talk to the driver'\nexit 9\n", card.SMI, mode="0755")
 
     silent = play_role("llama_server", one, variables=variables)
     silent.refused("nvidia-smi does not name a card", "it could not talk to the driver")
     for host in one:
-        host.run(f"rm /dev/nvidiactl {SMI}")
+        host.run(f"rm /dev/nvidiactl {card.SMI}")
 
 
 def test_one_model_runs_without_llama_swap_by_the_very_words_of_the_lock(one, variables, catalog):

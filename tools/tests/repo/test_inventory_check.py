@@ -194,6 +194,41 @@ REFUSED = {
         {"node_metrics_address": "::ffff:0.0.0.0"},
         ["node_metrics_address is ::ffff:0.0.0.0, which is every address"],
     ),
+    "exporter of a card": (
+        "llama_hosts",
+        {"node_metrics_address": "192.168.1.50", "node_metrics_card": "a100", "node_metrics_card_port": 80},
+        ["node_metrics_card_port is 80; it must be a number from 1024"],
+    ),
+    "exporter of a card that the catalog does not have": (
+        "llama_hosts",
+        {"node_metrics_address": "192.168.1.50", "node_metrics_card": "../cards/t4"},
+        ['node_metrics_card is "../cards/t4"', "one of: t4"],
+    ),
+    "exporter of a card of the catalog that is served": (
+        "llama_hosts",
+        {"node_metrics_address": "192.168.1.50", "node_metrics_card": "t4", "llama_server_catalog": "/nowhere"},
+        ['node_metrics_card is "t4"', "/nowhere/cards", "the folder has no card"],
+    ),
+    "exporter of a card on every address": (
+        "llama_hosts",
+        {"node_metrics_address": "0.0.0.0", "node_metrics_card": "t4"},
+        ["node_metrics_address is 0.0.0.0, which is every address"],
+    ),
+    "two exporters on one port": (
+        "llama_hosts",
+        {"node_metrics_address": "192.168.1.50", "node_metrics_card": "t4", "node_metrics_port": 9460},
+        ["node_metrics_port and node_metrics_card_port are both 9460"],
+    ),
+    "exporter of a host on a node": (
+        "gpu_nodes",
+        {"node_metrics_address": "192.168.1.40", "node_metrics_card": "t4"},
+        ["the host is in gpu_nodes", "card_exporter = {}"],
+    ),
+    "pid namespace": (
+        "llama_hosts",
+        {"node_metrics_address": "192.168.1.50", "node_metrics_card": "t4", "node_metrics_card_pid_namespace": -1},
+        ["node_metrics_card_pid_namespace is -1", "readlink /proc/1/ns/pid"],
+    ),
     "exporter on a multicast address": (
         "store",
         {"node_metrics_address": "224.0.0.1"},
@@ -270,6 +305,10 @@ REFUSED = {
 }
 ACCEPTED = {
     "unrelated variable that needs facts": ("llama_hosts", {"remark": "{{ ansible_facts.processor_vcpus }}"}),
+    "host with an exporter of its card": (
+        "llama_hosts",
+        {"node_metrics_address": "192.168.1.50", "node_metrics_card": "t4"},
+    ),
     "node with a store of its own": ("gpu_nodes", {"local_store_disk": "/dev/vdb"}),
     "templates, numbers as an INI inventory has them": (
         "store",
