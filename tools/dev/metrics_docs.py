@@ -20,6 +20,8 @@ HEAD = """\
 
 `corral exporter` serves these at `/metrics`.
 In a cluster two exporters do: one on the node of each card, and one beside the model store.
+On a machine without Kubernetes [a service](hosts.md#who-holds-the-card-of-a-machine-without-kubernetes) does, \
+for the card alone: without metrics of llama-swap, of pods and of yields.
 `make fix` writes these tables from `tools/corral/exporter/metric_table.py` and `tools/corral/agent/store_metrics.py`.
 
 ## The card, and what is served
