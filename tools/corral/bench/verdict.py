@@ -21,12 +21,13 @@ RULES = (
 
 @dataclass(frozen=True)
 class Goal:
-    """A latency budget: seconds in which 95 of 100 of a consumer's answers must end, and the tokens that it sends."""
+    """A latency budget: seconds in which 95 of 100 of a consumer's answers must end, and what that consumer sends."""
 
     consumer: str
     prompt_tokens: int
     answer_tokens: int
     p95_seconds: float
+    requests_at_once: int = 1
 
 
 class State(StrEnum):

@@ -13,6 +13,9 @@ Without --endpoint it is the local stack, with --context the llama-swap in that 
 adds a few milliseconds.  The key is the operator's own, or CORRAL_API_KEY.  The front door accepts ten requests at a
 time for a model; more are 429, and are counted as that.
 
+--budgets measures whether the latency budgets of the models' files are kept: 200 answers for each, with its consumer's
+tokens and requests at a time.  One that is not kept gets the shortfall, and what would help.
+
 --loads also measures loads of a local stack's model: cold ones, whose files are dropped from the page cache before, and
 warm ones.  The model is unloaded for each, which ends what it answers then.
 
@@ -22,14 +25,15 @@ model's latency budgets, the machine, the lock, and who held the card meanwhile;
 --save keeps every sample, and --compare finds whether a second run differs from a first by more than chance and drift.
 
 exit codes:
-  0  measured, and every answer was whole; --compare: no figure is worse
-  1  requests failed; --compare: a figure is worse, or more requests failed
+  0  measured, and every answer was whole; --compare: no figure is worse; --budgets: all are kept
+  1  requests failed; --compare: a figure is worse, or more requests failed; --budgets: one is not kept, or unknown
   4  the run is invalid: it shows this client, and not the server
 
 examples:
   corral bench qwen3-8b
   corral bench qwen3-8b --users 1,4,10 --prompt-tokens 800 --answer-tokens 120 --save before.json.gz
   corral bench qwen3-8b --rate 0.5,1 --seconds 120
+  corral bench --budgets
   corral bench qwen3-8b --users 1 --loads 5
   corral bench qwen3-8b --users 1,2,4,8 --seconds 300 --report "qwen3 8b on the t4"
   corral bench --compare before.json.gz after.json.gz
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T", int, float)
 _MOST_REQUESTS = 1_000_000
+_USUAL_SECONDS = 30.0
 _MEASURE_AGAIN = (
     "  → Measure again with less other work on this machine, fewer users, a lower --rate, or from another machine"
 )
@@ -89,8 +94,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with --rate: requests under way at a time; the others wait here, and their wait counts (default: any number)"
     )
     parser.add_argument("--at-most", type=options.whole_number(1, 10000), metavar="N", help=most)
-    begin = "time of a level in which requests begin (default: 30)"
-    parser.add_argument("--seconds", type=positive_seconds, default=30.0, metavar="SECONDS", help=begin)
+    begin = "time of a level in which requests begin (default: 30; of a budget: 1800)"
+    parser.add_argument("--seconds", type=positive_seconds, metavar="SECONDS", help=begin)
     parser.add_argument("--requests", type=options.whole_number(1), metavar="N", help="the most of a level")
     tokens = options.whole_number(1, 1_000_000)
     prompt = "of each prompt, the chat template included (default: 256)"
@@ -109,6 +114,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     loads = "so many cold loads and as many warm ones, of a local stack"
     parser.add_argument("--loads", type=options.whole_number(1, 100), metavar="N", help=loads)
     parser.add_argument("--save", metavar="FILE", type=Path, help="keep all samples, as compressed JSON")
+    budgets = "measure each latency budget of the models, or of all, with its own tokens and requests at a time"
+    parser.add_argument("--budgets", action="store_true", help=budgets)
     document = "write docs/benchmarks/<date>-<title>.md, with plots and samples beside it"
     parser.add_argument("--report", metavar="TITLE", help=document)
     compare = "compare two saved runs, and measure nothing"
@@ -122,6 +129,15 @@ def run(args: argparse.Namespace) -> int:
         if args.models or args.report:
             raise Refused("--compare measures nothing: it has no model and no --report.", next_step="Leave that out")
         return _compare(*args.compare, as_json=args.json)
+    if args.budgets:
+        given = [f"--{name}" for name in ("users", "rate", "report", "save", "loads") if getattr(args, name)]
+        if given:
+            message = f"--budgets takes users and tokens from the catalog: {given[0]} has no place beside it."
+            raise Refused(message, next_step=f"Leave out {given[0]}")
+        from corral.cli import bench_budgets
+
+        return bench_budgets.run(args)
+    args.seconds = args.seconds or _USUAL_SECONDS
     if not args.models:
         raise Refused("No model was named.", next_step="corral bench MODEL; corral status lists the models")
     if args.save:

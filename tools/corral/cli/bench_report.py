@@ -18,8 +18,7 @@ import psutil
 from corral import __version__, markdown, paths
 from corral.bench import report
 from corral.bench.report import Files, Held, Surroundings
-from corral.bench.verdict import Goal
-from corral.cli import card, options
+from corral.cli import bench_budgets, card, options
 from corral.engine.stack import Running
 from corral.errors import CorralError, Refused
 from corral.exporter.account import CardAccount
@@ -73,19 +72,12 @@ class Report:
         around = Surroundings(
             command=shlex.join(["corral", "bench", *self._models, *self._words]),
             facts=[("endpoint", str(conditions["endpoint"])), *_machine(self._local), *found.cards(), *self._served()],
-            goals={model: self._goals(model) for model in self._models},
+            goals={model: bench_budgets.goals(self._lock, model) for model in self._models} if self._lock else {},
             held={name: held for name, held in found.held.items() if any(one.free is not None for one in held)},
             unknown=found.unknown,
         )
         report.write(self._files, self._title, conditions, measured, question, around)
         return self._files.document
-
-    def _goals(self, model: str) -> list[Goal]:
-        entry = self._lock.models.get(model) if self._lock else None
-        return [
-            Goal(one.consumer, one.prompt_tokens, one.answer_tokens, one.p95_seconds)
-            for one in (entry.intent.latency if entry else ())
-        ]
 
     def _served(self) -> Iterator[tuple[str, str]]:
         if self._local:

@@ -124,6 +124,18 @@ def test_loads_of_an_endpoint_elsewhere_are_refused(bench, pace, capsys):
     assert pace.bodies == []
 
 
+def test_budgets_of_an_endpoint_elsewhere_are_refused(bench, pace, capsys):
+    assert bench("--budgets") == 2
+    assert "has no catalog with budgets" in capsys.readouterr().err
+    assert pace.bodies == []
+
+
+@pytest.mark.parametrize("words", [("--users", "2"), ("--report", "x"), ("--loads", "1")])
+def test_options_that_a_budget_itself_decides_are_refused(bench, words, capsys):
+    assert bench("--budgets", *words) == 2
+    assert f"Leave out {words[0]}" in capsys.readouterr().err
+
+
 def test_lengths_and_users_that_were_not_reached_are_named(bench, capsys):
     bench("honest", "--users", "50", "--requests", "4", "--prompt-tokens", "256", "--answer-tokens", "64")
     err = capsys.readouterr().err

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from corral import paths
-from corral.bench import saved
+from corral.bench import figures, saved
 from corral.cli import bench_report
 from corral.cli.main import main
 from corral.drill.stand_in import StandInCard
@@ -17,11 +17,16 @@ from corral.lock import lock as locks
 from tests.support.demo_stack import demo_stack
 
 pytestmark = pytest.mark.timeout(240)
+LATENCY = """
+latency:
+  - {consumer: patient, prompt_tokens: 60, answer_tokens: 8, p95_seconds: 60, requests_at_once: 2}
+  - {consumer: hasty, prompt_tokens: 60, answer_tokens: 8, p95_seconds: 0.0001}
+"""
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    with demo_stack(tmp_path_factory.mktemp("bench")) as present:
+    with demo_stack(tmp_path_factory.mktemp("bench"), more={"tiny-text": LATENCY}) as present:
         yield present
 
 
@@ -88,3 +93,19 @@ def test_an_unknown_model_is_refused_before_any_load(running, monkeypatch, capsy
     monkeypatch.setenv("CORRAL_STATE", str(running[1]))
     assert main(["bench", "nothing", "--loads", "1"]) == 2
     assert "nothing" in capsys.readouterr().err
+
+
+def test_each_budget_is_measured_and_one_that_is_not_kept_has_its_shortfall_and_a_remedy(running, monkeypatch, capsys):
+    monkeypatch.setattr(figures, "MOST_LAG_S", float("inf"))  # this machine may be as late as it is
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    capsys.readouterr()
+    assert main(["bench", "--budgets", "--json"]) == 1
+    missed, kept = json.loads(capsys.readouterr().out)
+    assert [(one["model"], one["goal"]["consumer"], one["state"], one["answers"]) for one in (missed, kept)] == [
+        ("tiny-text", "hasty", "fails", 200),
+        ("tiny-text", "patient", "holds", 200),
+    ]
+    assert 0 < missed["serving_p95"] <= missed["p95"]
+    assert missed["reason"].endswith(" s too long")
+    assert "serving alone takes" in missed["remedy"]
+    assert kept["remedy"] == ""
