@@ -195,8 +195,7 @@ def _run(command: list[str], *, cwd: Path, variables: dict[str, str], what: str,
             env=variables,
             umask=0o077,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,  # apart: beside what it prints, Go reports each module that it downloads
             errors="replace",
             check=False,
             timeout=_BUILD_LIMIT_S,
@@ -204,7 +203,7 @@ def _run(command: list[str], *, cwd: Path, variables: dict[str, str], what: str,
     except subprocess.TimeoutExpired:
         raise ProgramMissing(f"{what} took more than {_BUILD_LIMIT_S:.0f} s.", next_step=way_out) from None
     if done.returncode:
-        last = "\n".join(done.stdout.strip().splitlines()[-12:])
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
         raise ProgramMissing(f"{what} failed (exit code {done.returncode}):\n{last}", next_step=way_out)
     return done.stdout
 

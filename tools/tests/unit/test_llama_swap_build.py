@@ -15,7 +15,10 @@ NEW, OLD = "go1.99.0", "go1.21.5"
 
 GO = """#!/bin/sh
 if [ "$1" = env ]; then echo {version}; exit 0; fi
-if [ "$1" = list ]; then echo '{{"Module": {{"Path": "m", "Dir": "{module}"}}}}'; exit 0; fi
+if [ "$1" = list ]; then
+  echo go: downloading m v1 >&2
+  echo '{{"Module": {{"Path": "m", "Dir": "{module}"}}}}'; exit 0
+fi
 if [ "$1" = mod ]; then exit 0; fi
 echo "$@" "GOTOOLCHAIN=$GOTOOLCHAIN GOFLAGS=$GOFLAGS CGO_ENABLED=$CGO_ENABLED" >> {log}
 while [ "$1" != -o ]; do shift; done
