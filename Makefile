@@ -15,7 +15,7 @@ ARGS ?=
 
 ##@ Start here
 
-demo: setup ## Tiny models from an empty store to verified answers, with the real engines (KEEP=1 leaves them running)
+demo: setup ## Small models from an empty store to verified answers, with the real engines (KEEP=1 leaves them running)
 	@$(CORRAL) demo $(if $(filter-out 0 no,$(KEEP)),--keep) $(ARGS)
 
 test: setup ## All tests: Python, the real engines, Terraform; no GPU, no internet beyond package registries

@@ -94,10 +94,14 @@ def litellm(catalog: Catalog, api_base: str) -> str:
 
 def clients_page(endpoint: str = "http://127.0.0.1:8080", model: str = "tiny-text") -> str:
     """``docs/clients.md``: how to send a request to *endpoint*; `make demo` runs the same snippets."""
-    snippets = {
-        kind: templates.render(name, endpoint=endpoint, model=model).rstrip()
-        for kind, name in (("bash", "try_curl.sh.j2"), ("python", "try_openai.py.j2"))
-    }
+    snippets = [
+        (kind, templates.render(name, endpoint=endpoint, model=model).rstrip())
+        for kind, name, model in (
+            ("bash", "try_curl.sh.j2", model),
+            ("python", "try_openai.py.j2", model),
+            ("python", "try_stream.py.j2", "smollm2"),
+        )
+    ]
     return templates.render("clients.md.j2", generated=GENERATED, endpoint=endpoint, snippets=snippets)
 
 

@@ -127,6 +127,12 @@ def info(text: str) -> None:
     sys.stderr.flush()
 
 
+def piece(text: str) -> None:
+    """Print *text*, ``visible``, to stderr as it is: a part of a line, at once."""
+    sys.stderr.write(visible(text))
+    sys.stderr.flush()
+
+
 def warn(text: str) -> None:
     """Print a warning to stderr: something that needs attention but stops nothing."""
     info(f"warning: {text}")

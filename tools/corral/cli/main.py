@@ -48,7 +48,7 @@ COMMANDS = {
     "measure": "record what a loaded model really takes, beside the prediction",
     "render": "write the model tables and the LiteLLM list",
     "engine": "which llama-server and llama-swap would be used",
-    "demo": "tiny models through the whole path, on this machine",
+    "demo": "small models through the whole path, on this machine",
     "stand-down": "take a tenant off the card for a time, while a command runs; it is always restored",
     "drill": "play the incident that corral is for, and print when each layer detected the fault",
     "completion": "print the completion script of a shell",

@@ -1,29 +1,38 @@
-"""The whole path with tiny models: from a hub through lock, store, Terraform and engines to answers and a diagnosis.
+"""The whole path with small models: from a hub through lock, store, Terraform and engines to answers and a diagnosis.
 
 Each step is the command that a user would type, run as a process of its own.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from corral import keys, paths, templates
 from corral.demo.hub import Hub, RepoContent
+from corral.demo.smollm2 import SMOLLM2
 from corral.demo.tiny_gguf import write_all
 from corral.engine import binaries, ports, stack
 from corral.errors import CannotRun, Failed, Refused
 from corral.keys import LocalKeys
 
+REAL = "smollm2"
+"""The real language model of the demo's catalog; the others are generated, and their answers are known."""
+
 _CLIENT = "demo"
-_CLIENTS = f"clients:\n  {_CLIENT}: {{models: [tiny-text], requests: 2}}\n"
+_CLIENTS = f"clients:\n  {_CLIENT}: {{{{models: [{{models}}], requests: 2}}}}\n"
+# OpenMP's threads wait for each other by spinning: beside other work on the same cores, a language model on the
+# processor then waits most of the time for a thread that has none.
+_BESIDE_OTHER_WORK = {"OMP_WAIT_POLICY": "passive"}
 
 
 @dataclass(frozen=True)
@@ -33,31 +42,42 @@ class Tour:
     Attributes:
         state: the state folder of the local stack; the tour's own files are in ``demo`` below it.
         say: receives what happens, line by line.
+        show: receives an answer, piece by piece.
     """
 
     state: Path
     say: Callable[[str], None]
+    show: Callable[[str], None]
 
     @property
     def catalog(self) -> Path:
         """The tour's copy of the demo catalog: it locks it anew, and leaves the repository alone."""
         return self.state / "demo" / "catalog"
 
-    def run(self, *, keep: bool, with_keys: bool = False, port: int | None = None) -> None:
-        """Run all steps, with a client that has a key if *with_keys*; stop what they started unless *keep*.
+    def run(self, *, keep: bool, tiny: bool = False, with_keys: bool = False, port: int | None = None) -> None:
+        """Run all steps; stop what they started unless *keep*.
 
-        The door is on *port*, by default the usual one, or a free one.
+        Args:
+            keep: leave the stack running.
+            tiny: without the real language model, whose file must be fetched.
+            with_keys: with a client that has a key.
+            port: of the door; by default the usual one, or a free one.
 
         Raises:
             Refused: a local stack is already running.
+            CannotRun: the real model's file or a program is missing, and cannot be fetched or built.
             Failed: a step failed; its own output has the reason.
         """
         if stack.running(self.state):
             raise Refused("A local stack is already running here.", next_step="corral down, then: make demo")
-        binaries.build(self.say)
-        self._copy_catalog(with_clients=with_keys)
-        with tiny_hub(self.state / "demo" / "hub") as hub:
-            environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "CORRAL_STATE": str(self.state)}
+        with ThreadPoolExecutor(1) as pool:  # the network is busy while the processor is
+            fetched = None if tiny else pool.submit(SMOLLM2.bring, self.say)
+            binaries.build(self.say)
+        weights = fetched.result() if fetched else None
+        self._copy_catalog(tiny=tiny, with_clients=with_keys)
+        with Hub(demo_repositories(self.state / "demo" / "hub", weights)) as hub:
+            environment = {**_BESIDE_OTHER_WORK, **os.environ}
+            environment |= {"HF_ENDPOINT": hub.endpoint, "CORRAL_STATE": str(self.state)}
             environment.pop("HF_TOKEN", None)
             step = partial(self._step, environment)
             step("Resolve the catalog against the hub: commits, sizes, hashes, command lines", "lock")
@@ -65,11 +85,14 @@ class Tour:
             port = port or _free_port()
             try:
                 step("Fetch, verify, render with Terraform, start", "up", "--detach", "--port", str(port))
+                endpoint, key = f"http://127.0.0.1:{port}", self._client_key(environment) if with_keys else ""
+                if not tiny:
+                    self._stream(endpoint, key)
                 step("Prove that every model answers, and answers right", "smoke")
                 step("Who holds the card: promised, predicted, measured, held", "card", accepted=(0, 1))
                 # 3: on an overloaded machine the evidence may not be there in time.
                 step("Had a model not answered, this would give the reason", "why", accepted=(0, 3))
-                self._try_clients(f"http://127.0.0.1:{port}", self._client_key(environment) if with_keys else "")
+                self._try_clients(endpoint, key)
             finally:
                 if not keep:
                     step("Stop", "down", catalog=False)
@@ -78,14 +101,14 @@ class Tour:
         else:
             self.say("\nTo keep it running and try this yourself: make demo KEEP=1")
 
-    def _copy_catalog(self, *, with_clients: bool) -> None:
+    def _copy_catalog(self, *, tiny: bool, with_clients: bool) -> None:
         try:
             if self.catalog.exists():
                 shutil.rmtree(self.catalog)
-            for folder in ("models", "cards"):
-                shutil.copytree(paths.REPOSITORY / "terraform" / "catalog-demo" / folder, self.catalog / folder)
+            copy_catalog(self.catalog, tiny=tiny)
             if with_clients:
-                (self.catalog / "clients.yaml").write_text(_CLIENTS, encoding="utf-8")
+                clients = _CLIENTS.format(models="tiny-text" if tiny else f"tiny-text, {REAL}")
+                (self.catalog / "clients.yaml").write_text(clients, encoding="utf-8")
         except OSError as error:
             raise CannotRun(
                 f"The state folder {self.state} cannot be used: {error.strerror or error}.",
@@ -123,6 +146,19 @@ class Tour:
             raise Failed(f"corral keys ended with exit code {done.returncode}: {done.stderr}")
         return done.stdout.strip()
 
+    def _stream(self, endpoint: str, key: str) -> None:
+        """The answer of the real model, as it comes.  Nothing but its form is judged: it is a small model."""
+        self.say(f"\n# Ask {SMOLLM2.title}: its answer comes piece by piece")
+        script = templates.render("try_stream.py.j2", endpoint=endpoint, model=REAL)
+        self.say(f"{script.rstrip()}\n→")
+        answer, code = relay([sys.executable, "-c", script], {**os.environ, "CORRAL_KEY": key}, self.show)
+        self.say("")
+        if code or not answer.strip():
+            raise Failed(
+                f"{REAL} did not stream an answer: exit code {code}, {len(answer)} characters.",
+                next_step="Read the output above; the stack's own log: corral logs",
+            )
+
     def _try_clients(self, endpoint: str, key: str) -> None:
         self.say("\n# Send it a request yourself: with curl, and with the OpenAI SDK")
         for name, interpreter in (("try_curl.sh.j2", ["bash", "-c"]), ("try_openai.py.j2", [sys.executable, "-c"])):
@@ -144,18 +180,54 @@ class Tour:
             self.say(f"→ {done.stdout.strip()}\n")
 
 
+def relay(command: list[str], environment: Mapping[str, str], show: Callable[[str], None]) -> tuple[str, int]:
+    """Run *command*, *show* what it prints to stdout while it prints it; the whole of that, and its exit code."""
+    decoder, pieces = codecs.getincrementaldecoder("utf-8")("replace"), []
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        try:
+            while chunk := os.read(child.stdout.fileno(), 4096):
+                pieces.append(decoder.decode(chunk))
+                show(pieces[-1])
+        except BaseException:  # its rest has no reader
+            child.kill()
+            raise
+    return "".join(pieces), child.returncode
+
+
+def copy_catalog(target: Path, *, tiny: bool = False) -> None:
+    """Copy models and cards of the demo's catalog to *target*, without its lock; only the generated models if *tiny*.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    ignored = shutil.ignore_patterns(f"{REAL}.yaml") if tiny else None
+    for folder in ("models", "cards"):
+        source = paths.REPOSITORY / "terraform" / "catalog-demo" / folder
+        shutil.copytree(source, target / folder, ignore=ignored)
+
+
 def tiny_hub(folder: Path) -> Hub:
-    """A hub on loopback with the demo's three repositories; their files are made in *folder*."""
+    """A hub on loopback with the repositories of the tiny models; their files are made in *folder*."""
     return Hub(tiny_repositories(folder))
 
 
+def demo_repositories(folder: Path, weights: Path | None = None) -> dict[str, RepoContent]:
+    """All repositories of the demo: those of the tiny models, made in *folder*, and the one of the real *weights*."""
+    repositories = tiny_repositories(folder)
+    if weights:  # 98 MB that are read from the file for each request, and whose hash is known
+        content = RepoContent({weights.name: weights}, digests={weights.name: SMOLLM2.sha256})
+        repositories["corral/SmolLM2-135M-Instruct-GGUF"] = content
+    return repositories
+
+
 def tiny_repositories(folder: Path) -> dict[str, RepoContent]:
-    """The demo's repositories as a hub takes them; their files are made in *folder*."""
+    """The repositories of the tiny models as a hub takes them; their files are made in *folder*."""
     return {repo: RepoContent(files) for repo, files in write_tiny_repositories(folder).items()}
 
 
 def write_tiny_repositories(folder: Path) -> dict[str, dict[str, Path]]:
-    """The demo's repositories, their files in *folder*: repository to (path in it, file)."""
+    """The repositories of the tiny models, their files in *folder*: repository to (path in it, file)."""
     tiny = write_all(folder)
     repositories = {"text": [tiny.text], "think": [tiny.thinking], "vision": [tiny.vision, tiny.projector]}
     return {f"corral/tiny-{name}-GGUF": {file.name: file for file in files} for name, files in repositories.items()}

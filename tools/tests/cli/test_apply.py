@@ -23,6 +23,7 @@ from corral.lock import lock
 from corral.seating import report
 from corral.terraform import guard, homelab, remedies
 from tests.support.stub_endpoint import fails_to_load, serve
+from tests.support.tiny_catalog import write_tiny_catalog
 from tests.support.tiny_stack import set_variables, write_stack
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
@@ -34,9 +35,14 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return write_tiny_catalog(tmp_path_factory.mktemp("tiny") / "catalog")
+
+
 @pytest.fixture
-def stack(tmp_path, monkeypatch):
-    folder = write_stack(tmp_path / "stack", catalog=str(DEMO), kubeconfig="/kube/config", namespace="llm")
+def stack(tmp_path, tiny, monkeypatch):
+    folder = write_stack(tmp_path / "stack", catalog=str(tiny), kubeconfig="/kube/config", namespace="llm")
     monkeypatch.setattr(homelab, "STACK", folder)
     return folder
 

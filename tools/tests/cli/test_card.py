@@ -11,8 +11,8 @@ import pytest
 
 from corral.cli.main import main
 from corral.exporter import driver
-from tests.support.demo_stack import DEMO
 from tests.support.fake_nvidia_smi import UUID, install
+from tests.support.tiny_catalog import DEMO
 
 CATALOG = ["--catalog", str(DEMO)]
 

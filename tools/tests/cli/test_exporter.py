@@ -13,8 +13,8 @@ import pytest
 from corral import keys
 from corral.cli.main import main
 from corral.keys import LocalKeys
-from tests.support.demo_stack import DEMO
 from tests.support.engine_process import free_port, get
+from tests.support.tiny_catalog import DEMO
 
 PATHS = ("/", "/card.json", "/records?since=0")
 COMMAND = 'cat "${CORRAL_STATE:-.corral}/keys/operator.key"'

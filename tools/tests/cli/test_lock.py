@@ -12,14 +12,16 @@ import sys
 
 import pytest
 
-from corral import paths
+from corral import output, paths
 from corral.catalog.ledger import argv_sha256
 from corral.cli.main import main
 from corral.demo.hub import Hub, RepoContent
-from corral.demo.tour import write_tiny_repositories
+from corral.demo.smollm2 import SMOLLM2
+from corral.demo.tour import copy_catalog, demo_repositories, write_tiny_repositories
 from corral.lock import headers
 from corral.lock import lock as locks
 from tests.support.registry import registry_on_loopback
+from tests.support.tiny_catalog import write_tiny_catalog
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 CORRAL = [sys.executable, "-m", "corral.cli.main"]
@@ -44,18 +46,22 @@ def hub(repositories, monkeypatch):
 
 @pytest.fixture
 def catalog(tmp_path):
-    """The demo catalog, not locked yet."""
-    for folder in ("models", "cards"):
-        shutil.copytree(DEMO / folder, tmp_path / folder)
+    """The demo catalog with its tiny models, not locked yet."""
+    copy_catalog(tmp_path, tiny=True)
     shutil.copy(DEMO / "measured.json", tmp_path)
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return write_tiny_catalog(tmp_path_factory.mktemp("tiny") / "catalog")
+
+
 @pytest.fixture
-def locked(catalog):
+def locked(catalog, tiny):
     """The same after a first ``lock(catalog)``, which has its own test."""
-    shutil.copy(DEMO / "lock.json", catalog)
-    shutil.copytree(DEMO / "headers", catalog / "headers")
+    shutil.copy(tiny / "lock.json", catalog)
+    shutil.copytree(tiny / "headers", catalog / "headers")
 
 
 def lock(catalog, *words):
@@ -73,11 +79,17 @@ def kept(catalog):
     return {file.name: file.read_bytes() for file in (catalog / "headers").iterdir()}
 
 
-def test_the_demo_lock_is_what_the_hub_has(catalog, hub):
-    assert lock(catalog) == 0
-    assert (catalog / "lock.json").read_text() == (DEMO / "lock.json").read_text()
-    assert kept(catalog) == kept(DEMO)
-    assert len(kept(DEMO)) >= 3
+def test_the_demo_lock_is_what_the_hub_has(hub_files, tmp_path, monkeypatch):
+    copy_catalog(tmp_path)
+    shutil.copy(DEMO / "measured.json", tmp_path)
+
+    with Hub(demo_repositories(hub_files, SMOLLM2.bring(output.info))) as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.endpoint)
+        assert lock(tmp_path) == 0
+
+    assert (tmp_path / "lock.json").read_text() == (DEMO / "lock.json").read_text()
+    assert kept(tmp_path) == kept(DEMO)
+    assert len(kept(DEMO)) >= 4
 
 
 def test_check_needs_no_network_and_names_what_is_stale(catalog, locked, hub, capsys, monkeypatch):
@@ -413,12 +425,12 @@ def test_an_old_key_is_refused_with_its_new_name(catalog, slots, capsys):
     assert not (catalog / "lock.json").exists()
 
 
-def test_rename_slots_renames_it_and_then_locks(catalog, slots, capsys):
+def test_rename_slots_renames_it_and_then_locks(catalog, slots, tiny, capsys):
     assert lock(catalog, "--rename-slots") == 0
 
     assert {file: file.read_text() for file in slots} == slots
     assert capsys.readouterr().err.count("slot is group now") == 2
-    assert (catalog / "lock.json").read_text() == (DEMO / "lock.json").read_text()
+    assert (catalog / "lock.json").read_text() == (tiny / "lock.json").read_text()
 
 
 def test_a_file_with_both_keys_is_refused_until_one_is_removed(catalog, slots, capsys):

@@ -79,9 +79,9 @@ def test_the_litellm_list_has_every_name_a_request_may_use(clone):
 
     listed = yaml.safe_load((clone / "docs" / "litellm.yaml").read_text())["model_list"]
 
-    assert [entry["model_name"] for entry in listed] == ["tiny-text", "tiny", "tiny-think", "tiny-vision"]
-    assert listed[1]["litellm_params"]["model"] == "openai/tiny-text"
-    assert [entry["model_info"]["supports_vision"] for entry in listed] == [False, False, False, True]
+    assert [entry["model_name"] for entry in listed] == ["smollm2", "tiny-text", "tiny", "tiny-think", "tiny-vision"]
+    assert listed[2]["litellm_params"]["model"] == "openai/tiny-text"
+    assert [entry["model_info"]["supports_vision"] for entry in listed] == [False, False, False, False, True]
 
 
 def test_the_repositorys_own_files_are_fresh(capsys):

@@ -28,7 +28,7 @@ def test_without_a_stack_every_model_is_down_and_the_next_command_starts_it(why)
 
     assert code == 1
     assert {one["class"] for one in verdict["answers"]} == {"stack-down"}
-    assert [one["model"] for one in verdict["answers"]] == ["tiny-text", "tiny-think", "tiny-vision"]
+    assert [one["model"] for one in verdict["answers"]] == ["smollm2", "tiny-text", "tiny-think", "tiny-vision"]
     assert verdict["next"] == [f"corral up --detach --catalog {CATALOG}"]
 
 
@@ -163,7 +163,7 @@ def test_without_json_it_prints_a_table_the_worst_verdict_and_the_commands(capsy
 
     printed = capsys.readouterr().out
     assert "tiny-vision\tstack-down\t" in printed
-    assert "tiny-text: the stack is down" in printed
+    assert "smollm2: the stack is down" in printed
     assert "  → corral up --detach" in printed
 
 
@@ -184,4 +184,4 @@ def test_an_editors_lock_is_no_model(capsys, tmp_path):
     assert main(["why", "--catalog", str(catalog), "--json"]) == 1
 
     verdict = json.loads(capsys.readouterr().out)
-    assert [one["model"] for one in verdict["answers"]] == ["tiny-text", "tiny-think", "tiny-vision"]
+    assert [one["model"] for one in verdict["answers"]] == ["smollm2", "tiny-text", "tiny-think", "tiny-vision"]

@@ -19,6 +19,7 @@ from corral.engine.door import Door
 from corral.errors import CannotRun
 from corral.terraform import local
 from tests.support.kernel import small_disk
+from tests.support.tiny_catalog import write_tiny_catalog
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
@@ -50,7 +51,7 @@ def test_a_stale_lock_is_refused_by_name(tmp_path, capsys):
 
 
 def test_a_refusal_with_remedies_beneath_it_does_not_name_the_command_for_them(tmp_path, capsys):
-    shutil.copytree(DEMO, tmp_path / "catalog")
+    write_tiny_catalog(tmp_path / "catalog")
     card = tmp_path / "catalog" / "cards" / "laptop.yaml"
     card.write_text(card.read_text().replace("vram_mib: 4096", "vram_mib: 2900"))
     assert main(["lock", "--catalog", str(tmp_path / "catalog")]) == 0

