@@ -120,7 +120,7 @@ def write(
     )
     pictures: dict[str, str | bytes] = {f"{suffix}.svg": drawn for suffix, drawn in (plots | memory).items()}
     with refuse_unwritable(files.folder, next_step=f"ls -ld {shlex.quote(str(files.folder.parent))}"):
-        files.folder.mkdir(exist_ok=True)
+        files.folder.mkdir(parents=True, exist_ok=True)
     for suffix, content in ({".json.gz": samples} | pictures).items():
         with refuse_unwritable(files.beside(suffix), next_step=f"Name another title with {OPTION}"):
             write_atomically(files.beside(suffix), content)
