@@ -9,7 +9,11 @@ from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.snapshot import Snapshot, at, claims_of, has_started, listed, name_of, quantity
 
-_TRANSIENT = re.compile(r"timed out|refused|no route to host|unreachable|i/o timeout|temporary failure", re.IGNORECASE)
+# "not registered": the kubelet has not read the ConfigMap or the Secret yet (pkg/kubelet/util/manager).
+_TRANSIENT = re.compile(
+    r"timed out|refused|no route to host|unreachable|i/o timeout|temporary failure|not registered", re.IGNORECASE
+)
+_OF_VOLUME = re.compile(r'for volume "(?P<name>[^"]+)"')
 _MISSING = (
     re.compile(r'(?P<kind>secret|configmap) "(?P<name>[^"]+)" not found', re.IGNORECASE),
     re.compile(r"references non-existent (?P<kind>secret|config) key: (?P<key>\S+)"),
@@ -95,9 +99,12 @@ def unmounted(snapshot: Snapshot, pod: Object) -> Finding | None:
     subject = f"pod/{name_of(pod)}"
     if found := missing_object(snapshot, subject, message):
         return found
-    volumes = volumes_of(snapshot, pod["spec"])
-    volume = next((one for one in volumes if f'"{name_of(one)}"' in message), next(iter(volumes), None))
-    what = f"cannot mount its volume{f' {place_of(volume)}' if volume else ''}: {_mount_error(message)}"
+    volumes, of = volumes_of(snapshot, pod["spec"]), _OF_VOLUME.search(message)
+    # Without a name, in "Unable to attach or mount volumes", it is the only one that can keep a pod waiting so long.
+    named = (one for one in volumes if of is None or name_of(one) == of["name"])
+    volume = next(named, None)
+    place = place_of(volume) if volume else of["name"] if of else ""
+    what = f"cannot mount its volume{f' {place}' if place else ''}: {_mount_error(message)}"
     step = command_at_store(snapshot, volume) if volume else snapshot.kubectl("describe", subject)
     return Finding(subject, what, message, step, is_stuck=not _TRANSIENT.search(message), cause=Cause.VOLUME)
 

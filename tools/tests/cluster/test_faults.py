@@ -113,6 +113,7 @@ class Stories:
         with self._lab("image") as lab:
             lab.lose_image("fetch", NOWHERE)
             reports["image"] = refused(lab)
+            assert reports["image"].first["next_step"].startswith("corral "), reports["image"]
             lab.corral(*shlex.split(reports["image"].first["next_step"])[1:])
             lab.set(hf_token_secret="hf-token")
             reports["secret"] = refused(lab)

@@ -195,6 +195,33 @@ def test_a_failed_nfs_mount_has_the_message_of_mount_and_whether_waiting_helps(m
     assert finding.next_step == "ssh 10.0.0.5 ls -ldn /srv/models"
 
 
+@pytest.mark.parametrize(
+    ("message", "is_stuck"),
+    [
+        ('object "corral"/"kube-root-ca.crt" not registered', False),
+        ("failed to sync configmap cache: timed out waiting for the condition", False),
+        ("hostPath type check failed: /dev/nvidia0 is not a character device", True),
+    ],
+)
+def test_a_volume_that_is_not_the_stores_is_named_and_the_store_is_not_blamed(message, is_stuck):
+    found = snapshot("local-folder-missing")
+    event = f'MountVolume.SetUp failed for volume "kube-api-access-x2x" : {message}'
+    finding = only(with_event(found, "FailedMount", event))
+    assert finding.what == f"cannot mount its volume kube-api-access-x2x: {message}."
+    assert finding.is_stuck is is_stuck
+    assert "describe" in finding.next_step
+    assert "ssh" not in finding.next_step
+
+
+def test_volumes_that_could_not_be_mounted_in_time_are_the_stores():
+    found = snapshot("local-folder-missing")
+    found = replace(found, volumes=tuple(changed(volume, nfs) for volume in found.volumes))
+    event = "Unable to attach or mount volumes: unmounted volumes=[models], unattached volumes=[]: timed out waiting"
+    finding = only(with_event(found, "FailedMount", event))
+    assert "nfs 10.0.0.5:/srv/models" in finding.what
+    assert finding.next_step == "ssh 10.0.0.5 ls -ldn /srv/models"
+
+
 def test_an_old_mount_event_of_a_pod_that_runs_is_no_finding():
     found = snapshot("local-folder-missing")
 
