@@ -4,8 +4,9 @@
     processor, at a scrape every 15 s   <= 1 % of a core
     a scrape, p50         <= 200 ms
 
-with 200 pods on the node, of which every one has a process on the card; nvidia-smi is a stand-in.  The list of pods is
-parsed anew every 15 s, as in a cluster.  The program runs from its bare files and one wheel, as its ConfigMap has them.
+with 200 pods on the node, of which every one has a process on the card; nvidia-smi is a stand-in.  It records, and idle
+models of the card yield.  The list of pods is parsed anew every 15 s, as in a cluster.  The program runs from its bare
+files and one wheel, as its ConfigMap has them.
 
     python tools/benchmarks/exporter.py [--small] [--scrapes 40] [--pods 200]
 """
@@ -109,7 +110,8 @@ def prepare(folder: Path, pods: int) -> tuple[str, ...]:
     shutil.copy(card.folder / "nvidia-smi", folder)
     for pid in range(1, pods + 1):
         card.hold(pid, "/usr/bin/python3", 10)
-    tenants = {"immich-ml": {"budget_bytes": 2100 * MIB, "namespace": "immich", "selector": "app=a0", "expects": {}}}
+    tenants = {"immich-ml": {"budget_bytes": 2100 * MIB, "namespace": "immich", "selector": "app=a0"}}
+    tenants["immich-ml"] |= {"unit": None, "expects": {}}
     model = {"group": "main", "seat_bytes": 7030 * MIB, "predicted_bytes": 7030 * MIB, "measured_bytes": None}
     model |= {"latency": []}
     config = {
@@ -126,7 +128,7 @@ def prepare(folder: Path, pods: int) -> tuple[str, ...]:
             "t4": {
                 "vram_bytes": 15360 * MIB,
                 "reserve_bytes": 512 * MIB,
-                "yield": None,
+                "yield": {"floor_bytes": 1024 * MIB, "idle_seconds": 60},
                 "tenants": tenants,
                 "models": {"chat": model},
             }
