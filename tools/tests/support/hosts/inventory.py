@@ -54,8 +54,8 @@ def check_cases(
 ) -> dict[str, str]:
     """Check the variables of all cases in one run, which goes on after a refusal.
 
-    Refused cases share a host where no two have the same variable, since their words name theirs; an accepted case
-    has its own.
+    Refused cases share a host where no two have the same variable, since their words name theirs.  An accepted case has
+    its own, and one with a value that is empty or a template: it can end the check before the rule of another case.
 
     Args:
         refused: case → group, the variables that differ from the example's (None removes one, EMPTY has no value),
@@ -71,7 +71,11 @@ def check_cases(
     """
     hosts = [(group, dict(changed), [case]) for case, (group, changed) in accepted.items()]
     own = len(hosts)
-    for case, (group, changed, _) in refused.items():
+    for case, (group, changed, _) in sorted(refused.items(), key=lambda one: not _may_end(one[1][1])):
+        if _may_end(changed):
+            hosts.append((group, dict(changed), [case]))
+            own = len(hosts)
+            continue
         for other, variables, cases in hosts[own:]:
             if other == group and not changed.keys() & variables.keys():
                 variables.update(changed)
@@ -101,3 +105,8 @@ def check_cases(
     for host, block in _FAILURE.findall(done.stdout):
         found[host] += flat(str(yaml.safe_load(block)["msg"])).replace(host, "HOST")
     return {case: found[name] for name, (_, _, cases) in zip(names, hosts, strict=True) for case in cases}
+
+
+def _may_end(changed: Mapping[str, Any]) -> bool:
+    """Whether a value of *changed* is empty or a template, by itself or within a list or a mapping."""
+    return EMPTY in changed.values() or "{{" in str(changed)
