@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -45,8 +45,29 @@ class OnThisMachine:
         return _owner(process, PROC, lambda container: Owner(Kind.POD, f"pod {container.pod_uid}"))
 
     def certain(self) -> frozenset[Kind]:
-        """The models: no process of this machine is known to be a tenant's."""
+        """The models, by the pids of their engines; no process of this machine is known to be a tenant's."""
         return frozenset({Kind.MODEL})
+
+
+@dataclass
+class _Doubts:
+    """What the processes so far leave open: while one of them may be anyone's, nobody without a process is empty."""
+
+    hidden: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.hidden)
+
+    def noted(self, owner: Owner, process: Process) -> Owner:
+        """*owner*, whose *process* is."""
+        if owner.kind is Kind.HIDDEN and not containers.has_ended(process.pid):
+            self.hidden.append(owner.name)
+        return owner
+
+    def sentences(self) -> Iterator[str]:
+        """Why, for people."""
+        if self.hidden:
+            yield f"Whose these processes on the card are cannot be read in /proc: {', '.join(self.hidden)}."
 
 
 @dataclass
@@ -58,7 +79,7 @@ class OnNode:
         tenants: the pods of each tenant.
         engines: the pods whose processes are llama-servers of the catalog's models.
         models: their ids: the ``--alias`` of a command line.
-        problem: why the list of pods is old or unknown; empty otherwise.
+        list_problem: why the list of pods is old or unknown; empty otherwise.
         proc: where the processes are.
     """
 
@@ -66,17 +87,24 @@ class OnNode:
     tenants: Mapping[str, Selector]
     engines: Selector
     models: Collection[str]
-    problem: str = ""
+    list_problem: str = ""
     proc: Path = PROC
     _unnamed: bool = field(default=False, init=False)  # a pod that is not in the list may be anyone's
+    _doubts: _Doubts = field(default_factory=_Doubts, init=False)
+
+    @property
+    def problem(self) -> str:
+        """Why the list of pods is old or unknown, and which processes are hidden; empty: nothing of it."""
+        return " ".join(filter(None, (self.list_problem, *self._doubts.sentences())))
 
     def certain(self) -> frozenset[Kind]:
-        """Models and tenants, where every pod with a process on the card is in the list."""
-        return frozenset() if self.pods is None or self._unnamed else frozenset({Kind.MODEL, Kind.TENANT})
+        """Models and tenants, where every pod with a process on the card is in the list, and no process is hidden."""
+        is_open = self.pods is None or self._unnamed or self._doubts
+        return frozenset() if is_open else frozenset({Kind.MODEL, Kind.TENANT})
 
     def owner(self, process: Process) -> Owner:
         """Whose *process* is."""
-        return _owner(process, self.proc, lambda container: self._of_pod(container, process))
+        return self._doubts.noted(_owner(process, self.proc, lambda one: self._of_pod(one, process)), process)
 
     def _of_pod(self, container: Container, process: Process) -> Owner:
         pod = (self.pods or {}).get(container.pod_uid)
@@ -91,7 +119,7 @@ class OnNode:
         return Owner(Kind.TENANT, tenants[0], name) if len(tenants) == 1 else Owner(Kind.POD, name, name)
 
 
-@dataclass(frozen=True)
+@dataclass
 class OnHost:
     """Every process of a machine without Kubernetes by its unit of systemd, and the unit by the catalog's tenants.
 
@@ -106,20 +134,30 @@ class OnHost:
     engines: Collection[str]
     models: Collection[str]
     proc: Path = PROC
+    _doubts: _Doubts = field(default_factory=_Doubts, init=False)
 
     @property
     def problem(self) -> str:
-        """Which tenants cannot be found; empty: all can."""
-        without = sorted(name for name, unit in self.tenants.items() if unit is None)
-        return f"The card's file names no unit of these tenants: {', '.join(without)}." if without else ""
+        """Which tenants cannot be found, and which processes are hidden; empty: none."""
+        return " ".join(filter(None, (self._without_unit(), *self._doubts.sentences())))
 
     def certain(self) -> frozenset[Kind]:
-        """The models, and the tenants where each has a unit: else a process of any unit may be a tenant's."""
-        return frozenset({Kind.MODEL} if self.problem else {Kind.MODEL, Kind.TENANT})
+        """The models, and the tenants where each has a unit: else a process of any unit may be a tenant's.
+
+        None of them while a process is hidden.
+        """
+        if self._doubts:
+            return frozenset()
+        return frozenset({Kind.MODEL} if self._without_unit() else {Kind.MODEL, Kind.TENANT})
 
     def owner(self, process: Process) -> Owner:
         """Whose *process* is."""
-        return _owner(process, self.proc, lambda container: Owner(Kind.POD, f"pod {container.pod_uid}"), self._of_unit)
+        found = _owner(process, self.proc, lambda one: Owner(Kind.POD, f"pod {one.pod_uid}"), self._of_unit)
+        return self._doubts.noted(found, process)
+
+    def _without_unit(self) -> str:
+        without = sorted(name for name, unit in self.tenants.items() if unit is None)
+        return f"The card's file names no unit of these tenants: {', '.join(without)}." if without else ""
 
     def _of_unit(self, cgroups: str, process: Process) -> Owner:
         found = units.units_of(cgroups)

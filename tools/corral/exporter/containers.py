@@ -6,6 +6,7 @@ Four forms are in use: the drivers ``cgroupfs`` and ``systemd``, each on version
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,3 +43,14 @@ def read_cgroups(pid: int, *, proc: Path = Path("/proc")) -> str | None:
         return (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
+
+
+def has_ended(pid: int) -> bool:
+    """Whether there is no process *pid*; that /proc shows none (``hidepid``) does not prove it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False

@@ -48,7 +48,7 @@ METRICS = {
             _HOLDER,
             "When the holder was first observed beyond its promise, in seconds since 1970; none while it is not.",
         ),
-        Metric("corral_held_unknown", "gauge", _HOLDER, "1 for a holder whose bytes the driver does not report."),
+        Metric("corral_held_unknown", "gauge", _HOLDER, "1 for a holder of whom it is not known what it holds."),
         Metric(
             "corral_tenant_expectations_broken",
             "gauge",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
@@ -134,3 +135,25 @@ def test_a_tenant_with_a_process_whose_bytes_are_missing_is_unknown(proc, accoun
     start(proc, 11, "b")
     found = accounted((10, 100), (11, "[N/A]"))
     assert {row.name: row.held for row in found.rows if row.kind == "tenant"} == {"immich-ml": None, "frigate": 0}
+
+
+def test_while_a_process_is_hidden_no_tenant_and_no_model_without_one_holds_0(proc, accounted):
+    start(proc, 10, "b")
+    found = accounted((10, 100), (os.getpid(), 3000))
+    held = {row.name: row.held for row in found.rows if row.kind in ("tenant", "model")}
+    assert held == {"immich-ml": 100 * MIB, "frigate": None, "qwen3-8b": None}
+    assert found.problem == f"Whose these processes on the card are cannot be read in /proc: pid {os.getpid()}."
+
+
+def test_a_process_that_has_ended_hides_nobody(proc, accounted):
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    found = accounted((ended.pid, 3000))
+    assert {row.held for row in found.rows if row.kind in ("tenant", "model")} == {0}
+    assert [row.name for row in found.rows if row.kind == "hidden"] == [f"pid {ended.pid}"]
+    assert found.problem == ""
+
+
+def test_a_pid_that_cannot_be_hides_everybody(proc, accounted):
+    found = accounted((10**11, 3000))
+    assert {row.held for row in found.rows if row.kind in ("tenant", "model")} == {None}

@@ -111,8 +111,8 @@ def held(proc, tmp_path, monkeypatch):
     promises = {"t4": CardPromise(15360 * MIB, 512 * MIB, dict.fromkeys(TENANTS, 1000 * MIB), models)}
     start(proc, 1, "/system.slice/immich-ml.service")
 
-    def read(units, mib):
-        install(tmp_path, f"{UUID}, Tesla T4, 1, {mib}, python3\n")
+    def read(units, mib, *others):
+        install(tmp_path, "".join(f"{UUID}, Tesla T4, {pid}, {mib}, python3\n" for pid in (1, *others)))
         (found,) = account.of(promises, holders.read(lambda: OnHost(units, UNITS, list(models), proc)))
         return {row.name: row.held for row in found.rows if row.kind in ("model", "tenant")}, found.problem
 
@@ -127,3 +127,9 @@ def test_where_a_tenant_has_no_unit_no_tenant_without_a_process_holds_0_and_the_
     found, problem = held(TENANTS | {"media": None}, 1500)
     assert found == {"chat": 0, "immich-ml": 1500 * MIB, "media": None}
     assert problem == "The card's file names no unit of these tenants: media."
+
+
+def test_while_a_process_is_hidden_no_tenant_and_no_model_without_one_holds_0(held):
+    found, problem = held(TENANTS, 1500, os.getpid())
+    assert found == {"chat": None, "immich-ml": 1500 * MIB, "media": None}
+    assert problem == f"Whose these processes on the card are cannot be read in /proc: pid {os.getpid()}."
