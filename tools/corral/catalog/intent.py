@@ -302,9 +302,9 @@ class Tenant(BaseModel):
     model_config = _Strict
 
     budget_mib: int = Field(gt=0, description="MiB that it is promised")
-    namespace: _Id | None = Field(None, description="its Kubernetes namespace")
+    namespace: _Id | None = Field(None, description="its Kubernetes namespace; any when left out")
     selector: Annotated[str, StringConstraints(pattern=_SELECTOR)] | None = Field(
-        None, description="label selector of its pods, e.g. app=immich-server"
+        None, description="label selector of its pods, e.g. app=immich-server; all of its namespace when left out"
     )
     unit: Annotated[str, StringConstraints(pattern=_UNIT, max_length=255)] | None = Field(
         None, description="on a machine without Kubernetes: the systemd service or slice of its processes"

@@ -161,7 +161,7 @@ class NodeCards(HostCards):
         if pods is None:
             return one
         running, is_old = [pod for pod in pods.values() if not pod.has_ended], bool(self._names.problem)
-        selected = {name: tuple(filter(selector.selects, running)) for name, selector in tenants.items()}
+        selected = {name: tuple(filter(one.selects, running)) for name, one in tenants.items() if one}
         expects = self._config.expects[one.name]
         rows = (
             replace(

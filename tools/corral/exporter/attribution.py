@@ -76,7 +76,7 @@ class OnNode:
 
     Attributes:
         pods: of the node by uid; None: unknown, and every pod has its uid for a name.
-        tenants: the pods of each tenant.
+        tenants: the pods of each; None: the catalog names none.
         engines: the pods whose processes are llama-servers of the catalog's models.
         models: their ids: the ``--alias`` of a command line.
         list_problem: why the list of pods is old or unknown; empty otherwise.
@@ -84,7 +84,7 @@ class OnNode:
     """
 
     pods: Mapping[str, Pod] | None
-    tenants: Mapping[str, Selector]
+    tenants: Mapping[str, Selector | None]
     engines: Selector
     models: Collection[str]
     list_problem: str = ""
@@ -94,13 +94,17 @@ class OnNode:
 
     @property
     def problem(self) -> str:
-        """Why the list of pods is old or unknown, and which processes are hidden; empty: nothing of it."""
-        return " ".join(filter(None, (self.list_problem, *self._doubts.sentences())))
+        """Why the list of pods is old or unknown, which tenants cannot be found, and which processes are hidden."""
+        without = _without("namespace and no selector", self.tenants)
+        return " ".join(filter(None, (self.list_problem, without, *self._doubts.sentences())))
 
     def certain(self) -> frozenset[Kind]:
-        """Models and tenants, where every pod with a process on the card is in the list, and no process is hidden."""
+        """Models and tenants, where every pod with a process on the card is in the list, and no process is hidden.
+
+        Models alone where a tenant has no selector: a process of any pod may be that tenant's.
+        """
         is_open = self.pods is None or self._unnamed or self._doubts
-        return frozenset() if is_open else frozenset({Kind.MODEL, Kind.TENANT})
+        return frozenset() if is_open else _findable(self.tenants)
 
     def owner(self, process: Process) -> Owner:
         """Whose *process* is."""
@@ -139,25 +143,19 @@ class OnHost:
     @property
     def problem(self) -> str:
         """Which tenants cannot be found, and which processes are hidden; empty: none."""
-        return " ".join(filter(None, (self._without_unit(), *self._doubts.sentences())))
+        return " ".join(filter(None, (_without("unit", self.tenants), *self._doubts.sentences())))
 
     def certain(self) -> frozenset[Kind]:
         """The models, and the tenants where each has a unit: else a process of any unit may be a tenant's.
 
         None of them while a process is hidden.
         """
-        if self._doubts:
-            return frozenset()
-        return frozenset({Kind.MODEL} if self._without_unit() else {Kind.MODEL, Kind.TENANT})
+        return frozenset() if self._doubts else _findable(self.tenants)
 
     def owner(self, process: Process) -> Owner:
         """Whose *process* is."""
         found = _owner(process, self.proc, lambda one: Owner(Kind.POD, f"pod {one.pod_uid}"), self._of_unit)
         return self._doubts.noted(found, process)
-
-    def _without_unit(self) -> str:
-        without = sorted(name for name, unit in self.tenants.items() if unit is None)
-        return f"The card's file names no unit of these tenants: {', '.join(without)}." if without else ""
 
     def _of_unit(self, cgroups: str, process: Process) -> Owner:
         found = units.units_of(cgroups)
@@ -168,6 +166,15 @@ class OnHost:
             return Owner(Kind.TENANT, tenants[0])
         place = units.place(cgroups)
         return Owner(Kind.PROCESS, f"{_program(process)} in {place}" if place else _program(process))
+
+
+def _findable(tenants: Mapping[str, object]) -> frozenset[Kind]:
+    return frozenset({Kind.MODEL} if None in tenants.values() else {Kind.MODEL, Kind.TENANT})
+
+
+def _without(what: str, tenants: Mapping[str, object]) -> str:
+    names = sorted(name for name, place in tenants.items() if place is None)
+    return f"The card's file names no {what} of these tenants: {', '.join(names)}." if names else ""
 
 
 def _owner(

@@ -51,7 +51,7 @@ class Config:
         driver_pid_namespace: the number of the pid namespace whose pids the driver reports; None: the kernel's first.
         seal: of the lock.
         promises: of the node's cards.
-        tenants: the pods of each tenant that has some, by card.
+        tenants: the pods of each tenant, None where it names none, by card.
         tenant_units: the systemd unit of each tenant, None where it has none, by card.
         expects: the conditions on variables of each tenant that has some, by card.
         budgets: of the latency of their models.
@@ -69,7 +69,7 @@ class Config:
     driver_pid_namespace: int | None
     seal: str
     promises: Mapping[str, CardPromise]
-    tenants: Mapping[str, Mapping[str, Selector]]
+    tenants: Mapping[str, Mapping[str, Selector | None]]
     tenant_units: Mapping[str, Mapping[str, str | None]]
     expects: Mapping[str, Mapping[str, Mapping[str, str]]]
     budgets: tuple[Budget, ...]
@@ -158,11 +158,15 @@ def _model(one: Mapping[str, Any]) -> ModelPromise:
     )
 
 
-def _tenants(tenants: Mapping[str, Any]) -> dict[str, Selector]:
+def _tenants(tenants: Mapping[str, Any]) -> dict[str, Selector | None]:
     for tenant in tenants.values():
         _exactly(tenant, {"budget_bytes", "namespace", "selector", "unit", "expects"})
-    named = {name: tenant for name, tenant in tenants.items() if tenant["namespace"] and tenant["selector"]}
-    return {name: Selector.parse(str(one["namespace"]), str(one["selector"])) for name, one in named.items()}
+    return {name: _selector(tenant) for name, tenant in tenants.items()}
+
+
+def _selector(tenant: Mapping[str, Any]) -> Selector | None:
+    namespace, labels = _optional(_text, tenant["namespace"]), _optional(_text, tenant["selector"])
+    return Selector.parse(namespace, labels) if namespace or labels else None
 
 
 def _units(tenants: Mapping[str, Any]) -> dict[str, str | None]:

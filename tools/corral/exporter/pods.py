@@ -130,31 +130,34 @@ class PodNames:
 
 @dataclass(frozen=True)
 class Selector:
-    """The pods of a tenant: a namespace and labels (``app=immich-server,tier=web``), as the catalog names them."""
+    """The pods of a tenant: a namespace and labels (``app=immich-server,tier=web``), as the catalog names them.
 
-    namespace: str
+    Without a namespace they are of any, and without labels all of their namespace.
+    """
+
+    namespace: str | None
     labels: Mapping[str, str]
 
     @classmethod
-    def parse(cls, namespace: str, labels: str) -> Selector:
+    def parse(cls, namespace: str | None, labels: str | None) -> Selector:
         """From the catalog's text.
 
         Raises:
             ValueError: it is no list of ``key=value``.
         """
-        pairs = [part.partition("=") for part in labels.split(",")]
+        pairs = [part.partition("=") for part in labels.split(",")] if labels is not None else []
         if not all(key and equals and value for key, equals, value in pairs):
             raise ValueError(f"{labels!r} is no list of labels such as app=name")
         return cls(namespace, {key: value for key, _, value in pairs})
 
     def selects(self, pod: Pod) -> bool:
         """Whether *pod* is one of the tenant's."""
-        return pod.namespace == self.namespace and self.labels.items() <= pod.labels.items()
+        return self.namespace in (None, pod.namespace) and self.labels.items() <= pod.labels.items()
 
 
-def tenants_of(pod: Pod, tenants: Mapping[str, Selector]) -> tuple[str, ...]:
+def tenants_of(pod: Pod, tenants: Mapping[str, Selector | None]) -> tuple[str, ...]:
     """The names of all *tenants* that select *pod*, sorted: one, none, or by a mistake in the catalog several."""
-    return tuple(sorted(name for name, selector in tenants.items() if selector.selects(pod)))
+    return tuple(sorted(name for name, selector in tenants.items() if selector and selector.selects(pod)))
 
 
 def _pod(listed: Mapping[str, Any], variables: frozenset[str]) -> Pod:

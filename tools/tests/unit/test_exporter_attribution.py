@@ -96,9 +96,9 @@ def accounted(proc, tmp_path, monkeypatch):
     budgets = {"immich-ml": 2100 * MIB, "frigate": 2300 * MIB}
     promises = {"t4": CardPromise(15360 * MIB, 512 * MIB, budgets, models)}
 
-    def read(*rows, pods=PODS):
+    def read(*rows, pods=PODS, tenants=TENANTS):
         install(tmp_path, "".join(f"{UUID}, Tesla T4, {pid}, {mib}, python3\n" for pid, mib in rows))
-        on_node = OnNode(pods, TENANTS, ENGINES, list(models), proc=proc)
+        on_node = OnNode(pods, tenants, ENGINES, list(models), proc=proc)
         (found,) = account.of(promises, holders.read(lambda: on_node))
         return found
 
@@ -157,3 +157,11 @@ def test_a_process_that_has_ended_hides_nobody(proc, accounted):
 def test_a_pid_that_cannot_be_hides_everybody(proc, accounted):
     found = accounted((10**11, 3000))
     assert {row.held for row in found.rows if row.kind in ("tenant", "model")} == {None}
+
+
+def test_where_a_tenant_names_no_pods_no_tenant_without_a_process_holds_0_and_the_problem_names_it(proc, accounted):
+    start(proc, 10, "b")
+    found = accounted((10, 100), tenants=TENANTS | {"frigate": None})
+    held = {row.name: row.held for row in found.rows if row.kind in ("tenant", "model")}
+    assert held == {"immich-ml": 100 * MIB, "frigate": None, "qwen3-8b": 0}
+    assert found.problem == "The card's file names no namespace and no selector of these tenants: frigate."

@@ -266,6 +266,29 @@ def test_a_tenant_has_the_number_of_its_pods_on_the_node(tmp_path, monkeypatch):
     assert selected(unknown)["immich-ml"] is None
 
 
+@pytest.mark.parametrize(
+    ("named", "selected"),
+    [
+        ({"namespace": "immich"}, 2),
+        ({"selector": "app=ml"}, 2),
+        ({"namespace": "immich", "selector": "app=ml"}, 1),
+        ({}, None),
+        ({"unit": "ml.service"}, None),
+    ],
+)
+def test_a_tenant_without_a_namespace_has_pods_of_any_and_one_without_a_selector_all_of_its_own(
+    tmp_path, monkeypatch, named, selected
+):
+    config = copy.deepcopy(CONFIG)
+    config["cards"]["t4"]["tenants"]["immich-ml"] |= {"namespace": None, "selector": None, "expects": {}} | named
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    pods = (Pod("1", "immich", "ml", {"app": "ml"}), Pod("2", "immich", "db", {}), Pod("3", "x", "ml", {"app": "ml"}))
+    monkeypatch.setattr("corral.exporter.pods.ApiServer.pods", lambda _: pods)
+    (account,) = NodeCards(read_config(tmp_path / "config.json"), "node").accounts()
+    assert [row.selected for row in account.rows if row.kind == "tenant"] == [selected]
+
+
 ENGINE = Pod("9", "llama-cpp", "llama-swap-0", {"app.kubernetes.io/name": "llama-swap"}, ip="10.0.0.9")
 
 
