@@ -54,6 +54,7 @@ class _Doubts:
     """What the processes so far leave open: while one of them may be anyone's, nobody without a process is empty."""
 
     hidden: list[str] = field(default_factory=list)
+    claimed: dict[str, None] = field(default_factory=dict)  # each once, in their order
 
     def __bool__(self) -> bool:
         return bool(self.hidden)
@@ -62,12 +63,16 @@ class _Doubts:
         """*owner*, whose *process* is."""
         if owner.kind is Kind.HIDDEN and not containers.has_ended(process.pid):
             self.hidden.append(owner.name)
+        if owner.claims:
+            self.claimed[f"{owner.name} of {', '.join(owner.claims)}"] = None
         return owner
 
     def sentences(self) -> Iterator[str]:
         """Why, for people."""
         if self.hidden:
             yield f"Whose these processes on the card are cannot be read in /proc: {', '.join(self.hidden)}."
+        if self.claimed:
+            yield f"The card's file makes these holders those of several tenants: {'; '.join(self.claimed)}."
 
 
 @dataclass
@@ -120,7 +125,7 @@ class OnNode:
             model = _alias(process.pid, self.proc)
             return Owner(Kind.MODEL, model, name) if model in self.models else Owner(Kind.POD, name, name)
         tenants = tenants_of(pod, self.tenants)
-        return Owner(Kind.TENANT, tenants[0], name) if len(tenants) == 1 else Owner(Kind.POD, name, name)
+        return Owner(Kind.TENANT, tenants[0], name) if len(tenants) == 1 else Owner(Kind.POD, name, name, tenants)
 
 
 @dataclass
@@ -161,11 +166,12 @@ class OnHost:
         found = units.units_of(cgroups)
         if found and found[-1] in self.engines and (model := _alias(process.pid, self.proc)) in self.models:
             return Owner(Kind.MODEL, model)
-        tenants = [name for name, unit in self.tenants.items() if unit in found]
+        tenants = tuple(name for name, unit in self.tenants.items() if unit in found)
         if len(tenants) == 1:
             return Owner(Kind.TENANT, tenants[0])
         place = units.place(cgroups)
-        return Owner(Kind.PROCESS, f"{_program(process)} in {place}" if place else _program(process))
+        name = f"{_program(process)} in {place}" if place else _program(process)
+        return Owner(Kind.PROCESS, name, claims=tenants)
 
 
 def _findable(tenants: Mapping[str, object]) -> frozenset[Kind]:

@@ -34,11 +34,15 @@ class Kind(StrEnum):
 
 
 class Owner(NamedTuple):
-    """Whose a process is: ``Holder`` explains the names; ``pod`` is ``NAMESPACE/NAME``, empty where it has none."""
+    """Whose a process is: ``Holder`` explains the names; ``pod`` is ``NAMESPACE/NAME``, empty where it has none.
+
+    ``claims`` are the tenants that all match it, where that are several: it is counted for none of them.
+    """
 
     kind: Kind
     name: str
     pod: str = ""
+    claims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class Holder:
         name: the id of the model or the tenant, a pod's ``NAMESPACE/NAME`` or ``pod UID``, the program (without
             Kubernetes ``PROGRAM in UNIT``), or ``pid N``.
         pids: of its processes, outside of all containers.
-        held: bytes; None: the driver does not report what one of its processes holds.
+        held: bytes; None: the driver does not report what one of its processes holds, or a process is another tenant's
+            as well.
         pods: ``NAMESPACE/NAME`` of each pod that its processes are in, sorted.
     """
 
@@ -118,6 +123,7 @@ def read(attribution: Callable[[], Attribution], *, pid_namespace: int = driver.
         pods = (owner.pod,) if owner.pod else ()
         holder = Holder(owner.kind, owner.name, (process.pid,), process.used, pods)
         by_card.setdefault(process.card, []).append(holder)
+        by_card[process.card] += [Holder(Kind.TENANT, name, (), None) for name in owner.claims]
     return Reading(
         tuple(CardReading(card, _merged(by_card[card.uuid])) for card in cards),
         problem=found.problem if found else _OTHER_PIDS,

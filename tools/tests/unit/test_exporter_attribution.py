@@ -72,7 +72,7 @@ def test_a_pod_of_no_tenant_has_its_own_name(proc):
 def test_a_pod_of_two_tenants_is_counted_for_none(proc):
     start(proc, 1, "b")
     both = TENANTS | {"immich-server": Selector("immich", {})}
-    assert owner(proc, 1, tenants=both) == Owner(Kind.POD, *["immich/ml-0"] * 2)
+    assert owner(proc, 1, tenants=both) == Owner(Kind.POD, *["immich/ml-0"] * 2, ("immich-ml", "immich-server"))
 
 
 def test_a_pod_that_is_not_in_the_list_has_its_uid(proc):
@@ -165,3 +165,14 @@ def test_where_a_tenant_names_no_pods_no_tenant_without_a_process_holds_0_and_th
     held = {row.name: row.held for row in found.rows if row.kind in ("tenant", "model")}
     assert held == {"immich-ml": 100 * MIB, "frigate": None, "qwen3-8b": 0}
     assert found.problem == "The card's file names no namespace and no selector of these tenants: frigate."
+
+
+def test_what_two_tenants_of_one_pod_hold_is_unknown_also_with_a_process_of_their_own(proc, accounted):
+    start(proc, 10, "b")
+    start(proc, 11, "c")
+    found = accounted((10, 100), (11, 200), tenants=TENANTS | {"frigate": Selector(None, {"app": "ml"})})
+    held = {row.name: row.held for row in found.rows if row.kind in ("tenant", "model", "pod")}
+    assert held == {"immich-ml": None, "frigate": None, "qwen3-8b": 0, "immich/ml-0": 100 * MIB}
+    assert found.problem == (
+        "The card's file makes these holders those of several tenants: immich/ml-0 of frigate, immich-ml."
+    )

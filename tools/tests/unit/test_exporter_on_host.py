@@ -82,7 +82,8 @@ def test_a_process_is_of_the_tenant_whose_unit_it_is_in(proc, group, tenant):
 
 def test_a_process_of_the_units_of_two_tenants_is_counted_for_none(proc):
     group = "/media.slice/immich-ml.service"
-    assert owner(proc, group) == Owner(Kind.PROCESS, "python3 in immich-ml.service")
+    name = "python3 in immich-ml.service"
+    assert owner(proc, group) == Owner(Kind.PROCESS, name, claims=("immich-ml", "media"))
 
 
 def test_a_tenant_without_a_unit_has_no_process(proc):
@@ -133,3 +134,12 @@ def test_while_a_process_is_hidden_no_tenant_and_no_model_without_one_holds_0(he
     found, problem = held(TENANTS, 1500, os.getpid())
     assert found == {"chat": None, "immich-ml": 1500 * MIB, "media": None}
     assert problem == f"Whose these processes on the card are cannot be read in /proc: pid {os.getpid()}."
+
+
+def test_what_two_tenants_of_one_process_hold_is_unknown(held):
+    found, problem = held({"immich-ml": "immich-ml.service", "media": "system.slice"}, 1500)
+    assert found == {"chat": 0, "immich-ml": None, "media": None}
+    assert problem == (
+        "The card's file makes these holders those of several tenants: "
+        "python3 in immich-ml.service of immich-ml, media."
+    )
