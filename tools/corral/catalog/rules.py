@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Collection, Iterator, Mapping
 
 from corral.catalog import flags
@@ -11,6 +12,9 @@ from corral.catalog.yaml_reader import KeyPath
 
 _OURS = ("llama-swap", "llama-server", "corral")
 _OUR_LABEL = "=llama-swap"
+_EVERYBODYS = ("system.slice", "user.slice")
+# Of the names that systemd gives to no process: a template without an instance, the root of all slices, no name.
+_UNIT = re.compile(r"[^@]+(@.+)?\.service|[^@-]+(-[^@-]+)*\.slice")
 
 
 def problems(
@@ -64,6 +68,8 @@ def problems(
                 what = f"{one} and {other} mean the same {same}; every user of a card is counted once."
                 yield source, ("tenants", other), f"{what} Remove one of them."
         for name, tenant in card.tenants.items():
+            if tenant.unit and (problem := _no_tenants_unit(tenant.unit)):
+                yield source, ("tenants", name, "unit"), problem
             if name in served or _is_ours(tenant):
                 what = f"{name} is served from this catalog and has its seat by its lock"
                 yield source, ("tenants", name), f"{what}: remove it from the tenants."
@@ -105,7 +111,24 @@ def _same(one: Tenant, other: Tenant) -> str:
     """What both name, in a word; empty: nothing."""
     if one.unit and one.unit == other.unit:
         return "unit"
+    for outer, inner in ((one.unit, other.unit), (other.unit, one.unit)):
+        if outer and inner and _is_inside(inner, outer):
+            return f"processes (by its name {inner} is in {outer})"
     return "pods" if _same_pods(one, other) else ""
+
+
+def _is_inside(inner: str, outer: str) -> bool:
+    """Whether *inner* is a slice in the slice *outer*: ``a-b.slice`` is in ``a.slice`` (systemd.slice(5))."""
+    return inner.endswith(".slice") and outer.endswith(".slice") and inner.startswith(f"{outer[:-6]}-")
+
+
+def _no_tenants_unit(unit: str) -> str:
+    """Why *unit* cannot be the one of a tenant, with what to name instead; empty: it can."""
+    if unit in _EVERYBODYS:
+        return f"{unit} holds the processes of everybody: name the tenant's own service, or a slice for it alone."
+    if not _UNIT.fullmatch(unit):
+        return f"no process is in {unit} by systemd: name a service (of a template with its instance), or a slice."
+    return ""
 
 
 def _same_pods(one: Tenant, other: Tenant) -> bool:
