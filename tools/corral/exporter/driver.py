@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,6 +128,23 @@ def processes(*, limit_s: float | None = None) -> tuple[Process, ...]:
             raise _unreadable("processes", table)
         found.append(Process(card, card_name, int(pid), _bytes(used, table), used, program))
     return tuple(found)
+
+
+def check(cards: Sequence[Card], processes: Sequence[Process]) -> None:
+    """Compare the two tables with each other.
+
+    Raises:
+        DriverUnknown: one of *processes* is on none of *cards*, or holds more than its card has.
+    """
+    totals = {card.uuid: card.total for card in cards}
+    for one in processes:
+        if one.card not in totals:
+            what = f"lists pid {one.pid} on a card that it does not list: {one.card!r}"
+        elif one.used is not None and one.used > (totals[one.card] or one.used):
+            what = f"gives pid {one.pid} more memory than its card has: {one.used // _MIB:,} MiB"
+        else:
+            continue
+        raise DriverUnknown(DriverFault.UNREADABLE, f"{PROGRAM} {what}.")
 
 
 def _ask(query: str, limit_s: float | None) -> str:

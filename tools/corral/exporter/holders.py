@@ -112,6 +112,7 @@ def read(attribution: Callable[[], Attribution], *, pid_namespace: int = driver.
     try:
         cards = driver.cards()
         processes = driver.processes()
+        driver.check(cards, processes)
     except DriverUnknown as error:
         return Reading(unknown=error.fault, problem=str(error))
     if not cards:
@@ -122,7 +123,7 @@ def read(attribution: Callable[[], Attribution], *, pid_namespace: int = driver.
         owner = found.owner(process) if found else Owner(Kind.HIDDEN, f"pid {process.pid}")
         pods = (owner.pod,) if owner.pod else ()
         holder = Holder(owner.kind, owner.name, (process.pid,), process.used, pods)
-        by_card.setdefault(process.card, []).append(holder)
+        by_card[process.card].append(holder)
         by_card[process.card] += [Holder(Kind.TENANT, name, (), None) for name in owner.claims]
     return Reading(
         tuple(CardReading(card, _merged(by_card[card.uuid])) for card in cards),

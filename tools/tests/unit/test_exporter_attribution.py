@@ -176,3 +176,18 @@ def test_what_two_tenants_of_one_pod_hold_is_unknown_also_with_a_process_of_thei
     assert found.problem == (
         "The card's file makes these holders those of several tenants: immich/ml-0 of frigate, immich-ml."
     )
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("GPU-2, Tesla T4, 7, 1, python3\n", "on a card that it does not list: 'GPU-2'"),
+        (f"{UUID}, Tesla T4, 7, 15361, python3\n", "more memory than its card has: 15,361 MiB"),
+    ],
+)
+def test_a_process_that_does_not_fit_the_cards_makes_the_reading_unreadable(proc, accounted, tmp_path, row, reason):
+    accounted()
+    install(tmp_path, row)
+    reading = holders.read(lambda: OnNode(PODS, TENANTS, ENGINES, [], proc=proc))
+    assert (reading.cards, reading.unknown) == ((), "unreadable")
+    assert reason in reading.problem
