@@ -25,7 +25,9 @@ LIMIT_S = 1.0
 _MIB = 1 << 20
 _CARD_FIELDS = ("uuid", "memory.total", "memory.free", "name")
 _PROCESS_FIELDS = ("gpu_uuid", "gpu_name", "pid", "used_memory", "process_name")
-_NO_FIGURE = re.compile(r"\[[A-Za-z/ ]+\]|")  # "[N/A]", "[Insufficient Permissions]", nothing
+_NUMBER = re.compile(r"[0-9]{1,12}")  # int() raises for thousands of digits
+_NO_FIGURE = re.compile(r"\[[A-Za-z/ ]+\]")  # "[N/A]", "[Insufficient Permissions]"
+_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
 _PROBLEM_CHARACTERS = 300
 FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h"""
@@ -124,7 +126,7 @@ def processes(*, limit_s: float | None = None) -> tuple[Process, ...]:
     table = _ask(f"--query-compute-apps={','.join(_PROCESS_FIELDS)}", limit_s)
     found = []
     for card, card_name, pid, used, program in _rows(table, len(_PROCESS_FIELDS), "processes"):
-        if not (pid.isascii() and pid.isdecimal()):
+        if not _NUMBER.fullmatch(pid):
             raise _unreadable("processes", table)
         found.append(Process(card, card_name, int(pid), _bytes(used, table), used, program))
     return tuple(found)
@@ -196,15 +198,15 @@ def _close(process: subprocess.Popen[str]) -> None:
 
 
 def _rows(table: str, width: int, what: str) -> list[list[str]]:
-    """The rows of *table*, *width* words each; the last one may have commas.  No row is no fault."""
+    """The rows of *table*, *width* words each, a card's uuid first; the last may have commas.  No row is no fault."""
     rows = [[word.strip() for word in line.split(",", width - 1)] for line in table.splitlines() if line.strip()]
-    if any(len(row) != width for row in rows):
+    if any(len(row) != width or not _UUID.fullmatch(row[0]) for row in rows):
         raise _unreadable(what, table)
     return rows
 
 
 def _bytes(mib: str, table: str) -> int | None:
-    if mib.isascii() and mib.isdecimal():
+    if _NUMBER.fullmatch(mib):
         return int(mib) * _MIB
     if _NO_FIGURE.fullmatch(mib):
         return None

@@ -41,7 +41,7 @@ def test_a_program_with_a_comma_in_its_name_is_one_process(smi):
     assert (process.pid, process.used, process.program) == (42, 152 * MIB, "/opt/a, b/tool")
 
 
-@pytest.mark.parametrize("word", ["[N/A]", "[Not Supported]", "[Insufficient Permissions]", "[Unknown Error]", ""])
+@pytest.mark.parametrize("word", ["[N/A]", "[Not Supported]", "[Insufficient Permissions]", "[Unknown Error]"])
 def test_what_the_driver_does_not_report_is_unknown_and_never_0(smi, word):
     install(smi, f"{UUID}, Tesla T4, 42, {word}, python3\n", cards=f"{UUID}, {word}, {word}, Tesla T4\n")
     assert [one.used for one in driver.processes()] == [None]
@@ -58,6 +58,12 @@ def test_what_the_driver_does_not_report_is_unknown_and_never_0(smi, word):
         f"{UUID}, Tesla T4, -1, 5, python3\n",
         f"{UUID}, Tesla T4, ٤٢, 5, python3\n",
         f"{UUID}, Tesla T4, 42, 1.5, python3\n",
+        f"{UUID}, Tesla T4, 42, , python3\n",
+        f"{UUID}, Tesla T4, 42, {'9' * 5000}, python3\n",
+        f"{UUID}, Tesla T4, {'9' * 5000}, 5, python3\n",
+        f"{UUID}, Tesla T4, 42, {'9' * 13}, python3\n",
+        ", , 42, , \n",
+        "gpu_uuid, gpu_name, 42, 5, process_name\n",
         "\x00\xff\n",
     ],
 )
@@ -68,8 +74,17 @@ def test_rubbish_is_unreadable_also_with_exit_code_0(smi, table):
 
 @pytest.mark.parametrize(
     "table",
-    [f"{UUID}, 15360, 2210\n", f"{UUID}, 15360, 15361, Tesla T4\n", CARDS + CARDS, f"{UUID}, 15 GB, 1, Tesla T4\n"],
-    ids=["no-name", "more-free-than-all", "one-card-twice", "unit"],
+    [
+        f"{UUID}, 15360, 2210\n",
+        f"{UUID}, 15360, 15361, Tesla T4\n",
+        CARDS + CARDS,
+        f"{UUID}, 15 GB, 1, Tesla T4\n",
+        f"{UUID}, {'9' * 5000}, 1, Tesla T4\n",
+        f"{UUID}, , , Tesla T4\n",
+        ",,,\n",
+        "Error, 15360, 2210, Tesla T4\n",
+    ],
+    ids=["no-name", "more-free-than-all", "one-card-twice", "unit", "digits", "no-figure", "commas", "no-uuid"],
 )
 def test_a_table_of_cards_that_cannot_be_is_unreadable(smi, table):
     install(smi, "", cards=table)

@@ -48,7 +48,7 @@ def test_an_engine_on_two_cards_is_refused(answers):
     assert "CUDA_VISIBLE_DEVICES" in error.value.next_step
 
 
-@pytest.mark.parametrize("used", ["[N/A]", "[Insufficient Permissions]", "[Unknown Error]", "[Not Supported]", "", "0"])
+@pytest.mark.parametrize("used", ["[N/A]", "[Insufficient Permissions]", "[Unknown Error]", "[Not Supported]", "0"])
 def test_an_answer_that_is_no_number_is_an_error_and_never_0(answers, used):
     answers(row(PID, used))
     with pytest.raises(CannotRun) as error:
