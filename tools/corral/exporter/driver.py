@@ -8,11 +8,15 @@ a process holds that only draws, and what the driver itself holds, is in the car
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +33,7 @@ _NUMBER = re.compile(r"[0-9]{1,12}")  # int() raises for thousands of digits
 _NO_FIGURE = re.compile(r"\[[A-Za-z/ ]+\]")  # "[N/A]", "[Insufficient Permissions]"
 _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
 _PROBLEM_CHARACTERS = 300
+_MOST_BYTES, _PIECE = 1 << 20, 64 << 10
 FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h"""
 _KILLED_S = 0.1  # for a process to be gone after SIGKILL, unless the kernel holds it
@@ -77,7 +82,7 @@ class Process:
     program: str
 
 
-_unkillable: dict[int, subprocess.Popen[str]] = {}
+_unkillable: dict[int, subprocess.Popen[bytes]] = {}
 _lock = threading.Lock()
 
 
@@ -167,31 +172,57 @@ def _ask(query: str, limit_s: float | None) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
+            start_new_session=True,  # a script in its place has children, which are killed with it
         )
     except FileNotFoundError:
         raise DriverUnknown(DriverFault.MISSING, f"There is no {PROGRAM} on PATH.") from None
     except OSError as error:
         raise DriverUnknown(DriverFault.NOT_STARTED, f"{PROGRAM} does not start: {error.strerror}.") from None
     try:
-        out, err = process.communicate(timeout=limit_s)
+        out, err = _output(process, limit_s)
     except subprocess.TimeoutExpired:
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_KILLED_S)
-        with _lock:
-            if process.returncode is None:
-                _unkillable[process.pid] = process
-        _close(process)
         raise DriverUnknown(DriverFault.HANGING, f"{PROGRAM} did not respond within {limit_s:g} s.") from None
+    finally:
+        _end(process)
     if process.returncode != 0:
         printed = f"{out}\n{err}".strip()[:_PROBLEM_CHARACTERS] or "it printed nothing"
         raise DriverUnknown(DriverFault.FAILED, f"{PROGRAM} failed (exit code {process.returncode}): {printed}")
     return out
 
 
-def _close(process: subprocess.Popen[str]) -> None:
+def _output(process: subprocess.Popen[bytes], limit_s: float) -> tuple[str, str]:
+    """What *process* prints to stdout and to stderr until it ends."""
+    ends, out, err = time.monotonic() + limit_s, bytearray(), bytearray()
+    with selectors.DefaultSelector() as waiting:
+        for stream, printed in ((process.stdout, out), (process.stderr, err)):
+            assert stream
+            waiting.register(stream, selectors.EVENT_READ, printed)
+        while waiting.get_map():
+            left_s = ends - time.monotonic()
+            ready = waiting.select(left_s) if left_s > 0 else []
+            if not ready:
+                raise subprocess.TimeoutExpired(PROGRAM, limit_s)
+            for key, _ in ready:
+                piece = os.read(key.fd, _PIECE)
+                key.data.extend(piece)
+                if not piece:
+                    waiting.unregister(key.fileobj)
+            if len(out) + len(err) > _MOST_BYTES:
+                raise DriverUnknown(DriverFault.UNREADABLE, f"{PROGRAM} prints more than {_MOST_BYTES >> 20} MiB.")
+    process.wait(max(0.0, ends - time.monotonic()))
+    return out.decode(errors="replace"), err.decode(errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave nothing of *process*, unless the kernel holds it."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILLED_S)
+        with _lock:
+            if process.returncode is None:
+                _unkillable[process.pid] = process
     for stream in (process.stdout, process.stderr):
         if stream:
             stream.close()

@@ -11,6 +11,7 @@ import pytest
 from corral.exporter import driver
 from corral.exporter.driver import Card
 from corral.exporter.errors import DriverFault, DriverUnknown
+from tests.support.engine_process import wait_for
 from tests.support.fake_nvidia_smi import CARDS, UUID, install, install_script
 
 MIB = 1 << 20
@@ -123,11 +124,34 @@ def test_a_driver_that_hangs_is_given_up_and_killed(smi, tmp_path):
     assert not Path(f"/proc/{pid.read_text().strip()}").exists()
 
 
+def test_what_a_driver_that_hangs_has_started_is_killed_with_it(smi, tmp_path):
+    pid = tmp_path / "pid"
+    install_script(smi, f"sleep 600 & echo $! >{pid}.new; mv {pid}.new {pid}; wait\n")
+    assert fault_of(driver.cards, limit_s=0.5) is DriverFault.HANGING
+    command_line = Path(f"/proc/{pid.read_text().strip()}/cmdline")
+    wait_for(lambda: not command_line.exists() or not command_line.read_bytes(), what="the end of the child")
+
+
+@pytest.mark.parametrize("script", ["exec yes\n", "yes >&2\n"])
+def test_a_driver_that_prints_without_end_is_unreadable_and_killed(smi, tmp_path, script):
+    pid = tmp_path / "pid"
+    install_script(smi, f"echo $$ >{pid}; {script}")
+    with pytest.raises(DriverUnknown, match="prints more than 1 MiB") as error:
+        driver.cards(limit_s=30)
+    assert error.value.fault is DriverFault.UNREADABLE
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+def test_a_driver_that_prints_a_little_again_and_again_is_given_up_in_time(smi):
+    install_script(smi, "while :; do echo; sleep 0.05; done\n")
+    assert fault_of(driver.cards, limit_s=0.5) is DriverFault.HANGING
+
+
 def test_a_driver_that_cannot_be_killed_is_not_started_a_second_time(smi, tmp_path, monkeypatch):
     """A process in the kernel's hands takes no SIGKILL: here one that is never sent it stands for that."""
     pids = tmp_path / "pids"
     install_script(smi, f"echo $$ >>{pids}; exec sleep 600\n")
-    monkeypatch.setattr("subprocess.Popen.kill", lambda _: None)
+    monkeypatch.setattr("os.killpg", lambda *_: None)
     assert fault_of(driver.cards, limit_s=0.5) is DriverFault.HANGING
     with pytest.raises(DriverUnknown, match="cannot be killed") as error:
         driver.processes(limit_s=0.5)
