@@ -100,7 +100,7 @@ class CardAccount:
         vram: bytes that the catalog gives it.
         driver: the card by the driver; None: unknown.
         unknown: a code for why nothing held is known; empty otherwise.
-        problem: the same in a sentence.
+        problem: the same in a sentence, or what else is in the way of certainty.
         rows: models by group, tenants, the reserve, then what else holds memory, the largest first.
     """
 
@@ -178,7 +178,8 @@ def _account(name: str, card: CardPromise, cards: int, reading: Reading, found: 
         problem = f"The catalog has {cards} cards and this machine {present}: which of them is {name} is not known."
         unknown = "card_unmatched"
     if found and found.card.total not in (None, card.vram):
-        problem = f"{name} has {card.vram // _MIB:,} MiB in the catalog, {found.card.total // _MIB:,} by the driver."
+        both = f"{card.vram // _MIB:,} MiB in the catalog, {found.card.total // _MIB:,} by the driver"
+        problem = f"{name} has {both}. {problem}".rstrip()
     rows = (
         *_model_rows(card, found, certain=Kind.MODEL in reading.certain),
         *_tenant_rows(card, found, certain=Kind.TENANT in reading.certain),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from corral.card import drawing, local
@@ -117,8 +119,8 @@ def test_of_two_cards_none_is_taken_for_the_catalogs():
 
 
 def test_a_card_of_another_size_is_reported():
-    found = t4(reading(100, total_mib=24564))
-    assert "15,360 MiB in the catalog, 24,564 by the driver" in found.problem
+    found = t4(replace(reading(100, total_mib=24564), problem="Of the owners."))
+    assert found.problem == "t4 has 15,360 MiB in the catalog, 24,564 by the driver. Of the owners."
     assert not found.unknown
 
 
