@@ -53,16 +53,17 @@ class OnThisMachine:
 class _Doubts:
     """What the processes so far leave open: while one of them may be anyone's, nobody without a process is empty."""
 
-    hidden: list[str] = field(default_factory=list)
-    claimed: dict[str, None] = field(default_factory=dict)  # each once, in their order
+    hidden: dict[str, None] = field(default_factory=dict)  # each once, in their order
+    unlisted: dict[str, None] = field(default_factory=dict)
+    claimed: dict[str, None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.hidden)
+        return bool(self.hidden or self.unlisted)
 
     def noted(self, owner: Owner, process: Process) -> Owner:
         """*owner*, whose *process* is."""
         if owner.kind is Kind.HIDDEN and not containers.has_ended(process.pid):
-            self.hidden.append(owner.name)
+            self.hidden[owner.name] = None
         if owner.claims:
             self.claimed[f"{owner.name} of {', '.join(owner.claims)}"] = None
         return owner
@@ -71,6 +72,8 @@ class _Doubts:
         """Why, for people."""
         if self.hidden:
             yield f"Whose these processes on the card are cannot be read in /proc: {', '.join(self.hidden)}."
+        if self.unlisted:
+            yield f"The list of pods does not have these, with processes on the card: {', '.join(self.unlisted)}."
         if self.claimed:
             yield f"The card's file makes these holders those of several tenants: {'; '.join(self.claimed)}."
 
@@ -94,12 +97,11 @@ class OnNode:
     models: Collection[str]
     list_problem: str = ""
     proc: Path = PROC
-    _unnamed: bool = field(default=False, init=False)  # a pod that is not in the list may be anyone's
     _doubts: _Doubts = field(default_factory=_Doubts, init=False)
 
     @property
     def problem(self) -> str:
-        """Why the list of pods is old or unknown, which tenants cannot be found, and which processes are hidden."""
+        """Why the list of pods is old or unknown, which tenants cannot be found, and whose processes are in the way."""
         without = _without("namespace and no selector", self.tenants)
         return " ".join(filter(None, (self.list_problem, without, *self._doubts.sentences())))
 
@@ -108,7 +110,7 @@ class OnNode:
 
         Models alone where a tenant has no selector: a process of any pod may be that tenant's.
         """
-        is_open = self.pods is None or self._unnamed or self._doubts
+        is_open = self.pods is None or self._doubts
         return frozenset() if is_open else _findable(self.tenants)
 
     def owner(self, process: Process) -> Owner:
@@ -118,7 +120,8 @@ class OnNode:
     def _of_pod(self, container: Container, process: Process) -> Owner:
         pod = (self.pods or {}).get(container.pod_uid)
         if pod is None:
-            self._unnamed = True
+            if self.pods is not None:
+                self._doubts.unlisted[container.pod_uid] = None
             return Owner(Kind.POD, f"pod {container.pod_uid}")
         name = f"{pod.namespace}/{pod.name}"
         if self.engines.selects(pod):

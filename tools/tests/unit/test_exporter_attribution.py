@@ -127,6 +127,7 @@ def test_while_a_pod_is_unknown_no_tenant_and_no_model_holds_0(proc, accounted, 
     found = accounted((10, 10726), pods=pods)
     assert {row.held for row in found.rows if row.kind in ("tenant", "model")} == {None}
     assert (found.over, found.others) == ((), None)
+    assert (UIDS["b"] in found.problem) == (pods is not None)
     assert found.used == 13150 * MIB  # the sum is known all the same
 
 
