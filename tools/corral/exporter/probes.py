@@ -52,7 +52,17 @@ class Probes:
         return self._results
 
     def run(self) -> None:
-        """Probe every loaded model whose turn it is; one that serves others keeps its last result."""
+        """Probe every loaded model whose turn it is; one that serves others keeps its last result.
+
+        A round that fails leaves no result: an old one would be taken for a new one.
+        """
+        try:
+            self._run()
+        except Exception:
+            self._results = {}
+            raise
+
+    def _run(self) -> None:
         found: dict[str, Result] = {}
         try:
             client = self._find()
@@ -76,4 +86,4 @@ class Probes:
 
     def running(self) -> AbstractContextManager[None]:
         """A round every ``ROUND_S`` while the block lasts."""
-        return repeating(self.run, ROUND_S)
+        return repeating(self.run, ROUND_S, "No model is probed")

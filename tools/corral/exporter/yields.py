@@ -18,7 +18,6 @@ from typing import Literal, get_args
 
 from . import llama_swap
 from .account import CardAccount, CardPromise
-from .errors import LlamaSwapUnknown
 from .llama_swap import LlamaSwap, Request, Resident
 from .rounds import repeating
 
@@ -161,15 +160,15 @@ class Yields:
                 for account in self._accounts():
                     if rule := self._rules.get(account.name):
                         self._make_room(client, account, rule)
-        except LlamaSwapUnknown as error:
-            self._ready_since, problem = {}, str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, what a model did meanwhile is not known
+            self._ready_since, problem = {}, str(error) or type(error).__name__
         if problem and problem != self._problem:
             print(f"exporter: No model yields: {problem}", file=sys.stderr, flush=True)  # noqa: T201 - a program
         self._problem = problem
 
     def running(self) -> AbstractContextManager[None]:
         """A round every ``ROUND_S`` while the block lasts; none where no card has a rule."""
-        return repeating(self.run, ROUND_S) if self._rules else nullcontext()
+        return repeating(self.run, ROUND_S, "No model yields") if self._rules else nullcontext()
 
     def _observe(self, residents: Sequence[Resident]) -> None:
         now = self._clock()

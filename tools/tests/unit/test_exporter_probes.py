@@ -71,6 +71,16 @@ def test_while_llama_swap_is_unknown_the_last_results_stay():
     assert seconds(rounds(Client(chat=0.1), Silent())) == {"chat": 0.1}
 
 
+def test_a_round_that_fails_leaves_no_result_that_looks_fresh():
+    clients = iter([Client(chat=0.1), Client(chat=0.1, vision=RuntimeError("a test"))])
+    probes = Probes(lambda: next(clients))
+    probes.run()
+    assert seconds(probes) == {"chat": 0.1}
+    with pytest.raises(RuntimeError, match="a test"):
+        probes.run()
+    assert seconds(probes) == {}
+
+
 def test_an_answer_counts_for_five_minutes_and_its_absence_for_one_round():
     well, hung = Client(chat=0.1), Client(chat=LlamaSwapUnknown("a test"))
     assert seconds(rounds(well, hung, apart=EVERY_S - 1)) == {"chat": 0.1}

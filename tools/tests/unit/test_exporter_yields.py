@@ -114,7 +114,7 @@ class Door:
 
     def residents(self):
         if self.fault:
-            raise LlamaSwapUnknown("a test")
+            raise self.fault
         return tuple(Resident(name, self.states.get(name, "ready"), "") for name in self.models)
 
     def requests(self):
@@ -214,13 +214,14 @@ def test_a_model_that_was_just_loaded_is_not_idle_whenever_it_was_asked_last():
     assert scene.rounds(1) == ["chat"]
 
 
-def test_a_llama_swap_that_was_silent_may_have_begun_anew(capsys):
+@pytest.mark.parametrize("fault", [LlamaSwapUnknown("a test"), RuntimeError("a test")])
+def test_a_llama_swap_that_was_silent_may_have_begun_anew(capsys, fault):
     door = Door(["chat"], free=200)
     scene = Scene(door)
     scene.rounds(3)
-    door.fault = True
+    door.fault = fault
     scene.rounds(2)
-    door.fault = False
+    door.fault = None
     assert scene.rounds(4) == []
     assert scene.rounds(1) == ["chat"]
     assert capsys.readouterr().err == "exporter: No model yields: a test\n"
