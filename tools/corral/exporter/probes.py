@@ -52,7 +52,7 @@ class Probes:
         return self._results
 
     def run(self) -> None:
-        """Probe every loaded model whose turn it is; one that serves others keeps its last result.
+        """Probe every loaded model whose turn it is; one that serves others keeps its last answer.
 
         A round that fails leaves no result: an old one would be taken for a new one.
         """
@@ -82,7 +82,9 @@ class Probes:
             seconds = client.probe(resident)
         except LlamaSwapUnknown:
             return Result(None, self._clock())
-        return before if seconds is None else Result(seconds, self._clock())
+        if seconds is None:  # it serves others, which disproves its last failure
+            return before if before and before.seconds is not None else None
+        return Result(seconds, self._clock())
 
     def running(self) -> AbstractContextManager[None]:
         """A round every ``ROUND_S`` while the block lasts."""

@@ -54,8 +54,8 @@ def test_a_model_that_serves_others_keeps_its_last_result_and_has_none_before():
     assert seconds(rounds(Client(chat=0.1), Client(chat=None))) == {"chat": 0.1}
 
 
-def test_an_engine_that_serves_others_since_it_failed_keeps_its_failure():
-    assert seconds(rounds(Client(chat=LlamaSwapUnknown("a test")), Client(chat=None))) == {"chat": None}
+def test_an_engine_that_serves_others_since_it_failed_does_not_keep_its_failure():
+    assert seconds(rounds(Client(chat=LlamaSwapUnknown("a test")), Client(chat=None))) == {}
 
 
 def test_a_model_that_is_not_loaded_any_more_has_no_result():
