@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
@@ -216,15 +215,6 @@ class LlamaSwap:
         if urlsplit(resident.proxy).hostname != urlsplit(self.endpoint).hostname:
             raise LlamaSwapUnknown(f"The engine of {resident.model} is at another address than llama-swap.")
         return _get(resident.proxy, "/metrics", self.headers)
-
-
-def ended_at(one: Request) -> float | None:
-    """When *one* was listed, which is its end, in seconds since 1970; None: llama-swap names no such time."""
-    try:
-        found = datetime.fromisoformat(one.at)
-    except ValueError:
-        return None
-    return found.timestamp() if found.tzinfo else None
 
 
 def _request(listed: Mapping[str, Any]) -> Request:

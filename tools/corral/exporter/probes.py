@@ -27,10 +27,12 @@ class Result:
     Attributes:
         seconds: that its answer took; None: it gave none.
         at: when it ended, in seconds since 1970.
+        clock: the same by a clock that no one sets.
     """
 
     seconds: float | None
     at: float
+    clock: float = 0.0
 
 
 class Probes:
@@ -38,12 +40,18 @@ class Probes:
 
     Args:
         find_llama_swap: the llama-swap that runs now, None: none does.
+        clock: seconds that no one sets.
+        now: seconds since 1970.
     """
 
     def __init__(
-        self, find_llama_swap: Callable[[], LlamaSwap | None], *, clock: Callable[[], float] = time.time
+        self,
+        find_llama_swap: Callable[[], LlamaSwap | None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self._find, self._clock = find_llama_swap, clock
+        self._find, self._clock, self._now = find_llama_swap, clock, now
         self._results: Mapping[str, Result] = {}
 
     @property
@@ -75,16 +83,16 @@ class Probes:
         self._results = found
 
     def _result(self, client: LlamaSwap, resident: Resident) -> Result | None:
-        before, now = self._results.get(resident.model), self._clock()
-        if before and before.seconds is not None and now - before.at < EVERY_S:
+        before = self._results.get(resident.model)
+        if before and before.seconds is not None and self._clock() - before.clock < EVERY_S:
             return before
         try:
             seconds = client.probe(resident)
         except LlamaSwapUnknown:
-            return Result(None, self._clock())
+            return Result(None, self._now(), self._clock())
         if seconds is None:  # it serves others, which disproves its last failure
             return before if before and before.seconds is not None else None
-        return Result(seconds, self._clock())
+        return Result(seconds, self._now(), self._clock())
 
     def running(self) -> AbstractContextManager[None]:
         """A round every ``ROUND_S`` while the block lasts."""

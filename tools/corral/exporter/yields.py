@@ -16,9 +16,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from . import llama_swap
 from .account import CardAccount, CardPromise
-from .llama_swap import LlamaSwap, Request, Resident
+from .llama_swap import LlamaSwap, News, Request, Resident
 from .rounds import repeating
 
 ROUND_S = 15.0
@@ -87,22 +86,6 @@ def idle(account: CardAccount, rule: Rule, used: Mapping[str, float], now: float
     return sorted(found, key=lambda model: (used[model], model))
 
 
-def last_used(ready_since: Mapping[str, float], requests: Sequence[Request]) -> dict[str, float]:
-    """When each model of *ready_since* was last used: its load, or the end of its newest request of *requests*.
-
-    One of which a request has no time is not in it.
-    """
-    used: dict[str, float] = dict(ready_since)
-    for one in requests:
-        if one.model in used:
-            at = llama_swap.ended_at(one)
-            if at is None:
-                del used[one.model]
-            else:
-                used[one.model] = max(used[one.model], at)
-    return used
-
-
 class Yields:
     """What was unloaded, and the rounds that do it.
 
@@ -111,6 +94,7 @@ class Yields:
         promises: of all cards: their models.
         accounts: reads the cards.
         find_door: the llama-swap that runs now, by a door whose guard permits it; None: none does.
+        clock: seconds that no one sets: the times of llama-swap's requests are of one that is set.
     """
 
     def __init__(
@@ -120,10 +104,11 @@ class Yields:
         promises: Mapping[str, CardPromise],
         accounts: Callable[[], Sequence[CardAccount]],
         find_door: Callable[[], LlamaSwap | None],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rules, self._accounts, self._find, self._clock = rules, accounts, find_door, clock
-        self._ready_since: dict[str, float] = {}
+        self._used: dict[str, float] = {}
+        self._requests: News[Request] = News()
         self._lock = threading.Lock()
         # From 0 on, where an alert looks: the increase to a first value is none.
         self._counts: Counter[tuple[str, str, str]] = Counter(
@@ -154,14 +139,14 @@ class Yields:
         try:
             client = self._find()
             residents = client.residents() if client else ()
-            self._observe(residents)
+            self._observe(residents, client.requests() if client else ())
             # What is being unloaded gives its memory back in a moment, and may be enough.
-            if client and self._ready_since and all(one.state != "stopping" for one in residents):
+            if client and self._used and all(one.state != "stopping" for one in residents):
                 for account in self._accounts():
                     if rule := self._rules.get(account.name):
                         self._make_room(client, account, rule)
         except Exception as error:  # noqa: BLE001 - whatever it is, what a model did meanwhile is not known
-            self._ready_since, problem = {}, str(error) or type(error).__name__
+            self._used, problem = {}, str(error) or type(error).__name__
         if problem and problem != self._problem:
             print(f"exporter: No model yields: {problem}", file=sys.stderr, flush=True)  # noqa: T201 - a program
         self._problem = problem
@@ -170,17 +155,20 @@ class Yields:
         """A round every ``ROUND_S`` while the block lasts; none where no card has a rule."""
         return repeating(self.run, ROUND_S, "No model yields") if self._rules else nullcontext()
 
-    def _observe(self, residents: Sequence[Resident]) -> None:
+    def _observe(self, residents: Sequence[Resident], requests: Sequence[Request]) -> None:
+        """When each model that is ready was last used: when its load, or the end of a request, was first listed."""
         now = self._clock()
+        fresh, missed = self._requests.take(requests)
+        served = {one.model for one in fresh}
         ready = [one.model for one in residents if one.state == "ready"]
-        self._ready_since = {model: self._ready_since.get(model, now) for model in ready}
+        self._used = {model: now if missed or model in served else self._used.get(model, now) for model in ready}
 
     def _make_room(self, client: LlamaSwap, account: CardAccount, rule: Rule) -> None:
         needed = need(account, rule)
         if needed is None:
             return
-        used, now = last_used(self._ready_since, client.requests()), self._clock()
-        for model in idle(account, rule, used, now):
+        now = self._clock()
+        for model in idle(account, rule, self._used, now):
             unloaded = client.unload_idle(model)
             if unloaded:
                 self._add(
@@ -191,11 +179,11 @@ class Yields:
                         needed.tenant,
                         needed.free,
                         needed.wanted,
-                        round(now - used[model], 1),
+                        round(now - self._used[model], 1),
                     )
                 )
             if unloaded is not False:  # one that is gone by itself has given its memory, too
-                del self._ready_since[model]
+                del self._used[model]
                 return
 
     def _add(self, one: Yielded) -> None:

@@ -6,12 +6,10 @@ import contextlib
 import json
 import socket
 import threading
-import time
 
 import pytest
 
 from corral.demo import tiny_gguf
-from corral.exporter import llama_swap
 from corral.exporter.llama_swap import LlamaSwap
 from tests.support.engine_process import free_port, get, post, question, wait_for
 from tests.support.guard_process import post as posted
@@ -204,7 +202,6 @@ def loaded(exporters):
 def test_an_idle_model_is_unloaded_for_a_steward_and_loaded_again_by_its_next_request(guard, steward):
     assert content(guard.post(question("Hello.", model="text"))) == "OK"
     last = steward.requests()[-1]
-    assert abs(llama_swap.ended_at(last) - time.time()) < 3600
 
     assert steward.unload_idle("text") is True
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import threading
+import time
 
 import pytest
 
@@ -33,10 +36,13 @@ def seconds(probes):
     return {model: one.seconds for model, one in probes.results.items()}
 
 
-def rounds(*clients, apart=EVERY_S):
-    """The results after a round with each of *clients*, so many seconds *apart*."""
-    listed, now = iter(clients), [0.0]
-    probes = Probes(lambda: next(listed), clock=lambda: now[0])
+def rounds(*clients, apart=EVERY_S, dates=None):
+    """The results after a round with each of *clients*, so many seconds *apart*; *dates*: what the machine's clock has.
+
+    It is read after each answer.
+    """
+    listed, now, dates = iter(clients), [0.0], iter(dates or itertools.repeat(0.0))
+    probes = Probes(lambda: next(listed), clock=lambda: now[0], now=lambda: next(dates))
     for _ in clients:
         probes.run()
         now[0] += apart
@@ -86,6 +92,12 @@ def test_an_answer_counts_for_five_minutes_and_its_absence_for_one_round():
     assert seconds(rounds(well, hung, apart=EVERY_S - 1)) == {"chat": 0.1}
     assert hung.asked == []
     assert seconds(rounds(hung, well, apart=1)) == {"chat": 0.1}
+
+
+def test_a_clock_that_is_set_delays_no_probe_and_is_only_the_date_of_an_answer():
+    probes = rounds(Client(chat=0.1), Client(chat=0.2), dates=[7200.0, 3600.0])
+    assert (seconds(probes), probes.results["chat"].at) == ({"chat": 0.2}, 3600.0)
+    assert inspect.signature(Probes).parameters["clock"].default is time.monotonic
 
 
 def test_rounds_go_on_until_the_end(monkeypatch):

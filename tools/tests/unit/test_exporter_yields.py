@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import threading
+import time
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
@@ -13,8 +14,8 @@ from corral.exporter import yields as module
 from corral.exporter.account import CardAccount, CardPromise, ModelPromise, Row
 from corral.exporter.driver import Card
 from corral.exporter.errors import LlamaSwapUnknown
-from corral.exporter.llama_swap import LlamaSwap, Request, Resident, ended_at
-from corral.exporter.yields import Need, Rule, Yielded, Yields, idle, last_used, need
+from corral.exporter.llama_swap import LlamaSwap, Request, Resident
+from corral.exporter.yields import Need, Rule, Yielded, Yields, idle, need
 from tests.support.guard_process import stub_llama_swap
 
 MIB = 1 << 20
@@ -36,16 +37,6 @@ def account(free, *, models=(), ml=0, waiting=0, unknown=""):
     )
     driver = None if unknown else Card("GPU-1", "Tesla T4", VRAM * MIB, None if free is None else free * MIB)
     return CardAccount("t4", VRAM * MIB, driver, unknown, "a test" if unknown else "", rows)
-
-
-def asked(model, at):
-    """A request for *model* that ended at the time *at*."""
-    return Request(1, model, 200, 1.0, None, 0, 0, "", at if isinstance(at, str) else _go(at))
-
-
-def _go(at):
-    """The time *at* as llama-swap writes it."""
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
 @pytest.mark.parametrize(
@@ -78,23 +69,6 @@ def test_what_is_unknown_is_no_need(one):
     assert need(one, RULE) is None
 
 
-def test_a_model_was_used_when_it_was_loaded_or_asked_last():
-    requests = [asked("chat", BEGAN + 30), asked("chat", BEGAN + 10), asked("gone", BEGAN), asked("embed", BEGAN - 50)]
-    ready = {"chat": BEGAN, "embed": BEGAN, "vision": BEGAN + 5}
-    assert last_used(ready, requests) == {"chat": BEGAN + 30, "embed": BEGAN, "vision": BEGAN + 5}
-
-
-@pytest.mark.parametrize("at", ["", "yesterday", "2026-05-28", "2026-05-28T20:27:00"])
-def test_a_model_whose_last_request_has_no_time_is_not_known_to_be_idle(at):
-    assert ended_at(asked("chat", at)) is None
-    assert last_used({"chat": BEGAN, "embed": BEGAN}, [asked("chat", at)]) == {"embed": BEGAN}
-
-
-def test_the_time_of_a_request_is_that_of_go_in_any_zone():
-    assert ended_at(asked("chat", "2026-05-28T20:27:00.123456789Z")) == pytest.approx(BEGAN + 20.123456)
-    assert ended_at(asked("chat", "2026-05-28T22:27:00+02:00")) == BEGAN + 20
-
-
 def test_only_a_model_that_holds_memory_of_the_card_is_idle():
     used = dict.fromkeys([*SEATS, "of another card"], BEGAN)
     one = account(0, models=["embed"])
@@ -119,6 +93,11 @@ class Door:
 
     def requests(self):
         return tuple(self.requests_)
+
+    def serve(self, *models, at="2026-05-28T20:27:00Z"):
+        """A request for each of *models* has ended, at the time *at* by the clock of llama-swap."""
+        for model in models:
+            self.requests_.append(Request(len(self.requests_) + 1, model, 200, 1.0, None, 0, 0, "", at))
 
     def unload_idle(self, model):
         self.asked.append(model)
@@ -160,14 +139,16 @@ IDLE_ROUNDS = RULE.idle_s // int(module.ROUND_S) + 1
 
 def test_models_yield_one_a_round_the_longest_idle_first_until_no_more_is_needed():
     door = Door(["chat", "embed", "vision"], free=200)
-    door.requests_ = [asked("embed", BEGAN + 5), asked("vision", BEGAN + 1), asked("chat", BEGAN + 9)]
     scene = Scene(door, {"t4": Rule(3500 * MIB, 60)})
-    assert scene.rounds(IDLE_ROUNDS) == []
+    for model in (None, "vision", "embed", "chat"):
+        door.serve(*[model] if model else [])
+        scene.rounds(1)
+    assert scene.rounds(1) == []
     assert scene.rounds(1) == ["vision"]
     assert scene.rounds(1) == ["vision", "embed"]
     assert scene.rounds(10) == ["vision", "embed"]
     first, second = scene.yields.take()
-    assert first == Yielded("t4", "vision", "free-below-floor", "", 200 * MIB, 3500 * MIB, 74.0)
+    assert first == Yielded("t4", "vision", "free-below-floor", "", 200 * MIB, 3500 * MIB, 60.0)
     assert (second.model, second.free, scene.yields.take()) == ("embed", 3200 * MIB, ())
     assert {key[1:]: count for key, count in scene.yields.counts().items() if count} == {
         ("vision", "free-below-floor"): 1,
@@ -178,23 +159,22 @@ def test_models_yield_one_a_round_the_longest_idle_first_until_no_more_is_needed
 
 def test_a_model_that_serves_is_passed_over_and_its_own_turn_comes():
     door = Door(["chat", "vision"], free=200)
-    door.requests_, door.busy = [asked("vision", BEGAN + 1), asked("chat", BEGAN + 9)], {"vision"}
+    door.busy = {"chat"}
     scene = Scene(door)
-    assert scene.rounds(IDLE_ROUNDS + 1) == ["chat"]
-    assert door.asked == ["vision", "chat"]
+    assert scene.rounds(IDLE_ROUNDS) == ["vision"]
+    assert door.asked == ["chat", "vision"]
 
 
 def test_one_that_was_unloaded_meanwhile_is_enough_for_this_round():
     door = Door(["chat", "vision"], free=200)
-    door.requests_ = [asked("vision", BEGAN + 1), asked("chat", BEGAN + 9)]
     scene = Scene(door)
-    scene.rounds(IDLE_ROUNDS)
+    scene.rounds(IDLE_ROUNDS - 1)
     residents = door.residents()
     door.residents = lambda: residents
     door.account = lambda: account(200, models=["chat", "vision"])
-    door.models.remove("vision")
+    door.models.remove("chat")
     assert scene.rounds(1) == []
-    assert door.asked == ["vision"]
+    assert door.asked == ["chat"]
 
 
 def test_while_an_engine_ends_no_other_one_yields():
@@ -206,7 +186,7 @@ def test_while_an_engine_ends_no_other_one_yields():
 
 def test_a_model_that_was_just_loaded_is_not_idle_whenever_it_was_asked_last():
     door = Door(["chat"], free=200, chat="starting")
-    door.requests_ = [asked("chat", BEGAN - 5000)]
+    door.serve("chat")
     scene = Scene(door)
     scene.rounds(20)
     door.states["chat"] = "ready"
@@ -227,12 +207,26 @@ def test_a_llama_swap_that_was_silent_may_have_begun_anew(capsys, fault):
     assert capsys.readouterr().err == "exporter: No model yields: a test\n"
 
 
-def test_a_clock_that_is_set_back_makes_no_model_idle():
+@pytest.mark.parametrize("at", ["", "yesterday", "1970-01-01T00:00:00Z", "2199-01-01T00:00:00Z"])
+def test_a_clock_that_is_set_makes_no_model_idle_early_or_late(at):
     door = Door(["chat"], free=200)
     scene = Scene(door)
-    scene.rounds(3)
-    scene.now -= 3600
-    assert scene.rounds(20) == []
+    scene.rounds(IDLE_ROUNDS - 1)
+    door.serve("chat", at=at)
+    assert scene.rounds(IDLE_ROUNDS - 1) == []
+    assert scene.rounds(1) == ["chat"]
+    assert inspect.signature(Yields).parameters["clock"].default is time.monotonic
+
+
+def test_while_more_requests_end_than_are_listed_no_model_is_idle():
+    door = Door(["chat"], free=200)
+    scene = Scene(door)
+    door.serve("embed")
+    scene.rounds(IDLE_ROUNDS - 1)
+    door.serve("chat", "embed")
+    del door.requests_[:2]
+    assert scene.rounds(IDLE_ROUNDS - 1) == []
+    assert scene.rounds(1) == ["chat"]
 
 
 def test_without_a_rule_or_a_door_nothing_is_asked(monkeypatch):
@@ -265,9 +259,8 @@ def test_of_random_cards_only_idle_models_yield_in_their_order_and_none_too_many
     scene = Scene(door, {"t4": rule})
     used = {}
     for _ in range(40):
-        if drawn.random() < 0.3 and door.models:
-            at = scene.now - drawn.random() * 10
-            door.requests_.append(asked(drawn.choice(door.models), round(at)))
+        served = drawn.sample(door.models, 1) if drawn.random() < 0.3 and door.models else []
+        door.serve(*served)
         if drawn.random() < 0.2 and len(door.models) < len(SEATS):
             door.models.append(drawn.choice(sorted(SEATS.keys() - set(door.models))))
         door.busy = {name for name in door.models if drawn.random() < 0.2}
@@ -275,16 +268,13 @@ def test_of_random_cards_only_idle_models_yield_in_their_order_and_none_too_many
         scene.options = drawn.choice(
             [{}, {}, {"unknown": "hanging"}, {"ml": None, "waiting": 1}, {"ml": drawn.randrange(3000), "waiting": 1}]
         )
-        used = {name: used.get(name, scene.now) for name in door.models}
-        before, one, count = dict(used), door.account(**scene.options), len(door.unloaded)
+        used = {name: used.get(name, scene.now) if name not in served else scene.now for name in door.models}
+        one, count = door.account(**scene.options), len(door.unloaded)
         now = scene.now
         scene.rounds(1)
         unloaded = door.unloaded[count:]
         assert len(unloaded) <= 1
-        last = {
-            name: max([at, *(ended_at(r) for r in door.requests_ if r.model == name)]) for name, at in before.items()
-        }
-        ready = sorted((at, name) for name, at in last.items() if now - at >= rule.idle_s and name not in door.busy)
+        ready = sorted((at, name) for name, at in used.items() if now - at >= rule.idle_s and name not in door.busy)
         free, left = one.driver and one.driver.free, None
         if one.rows[-1].waiting and one.rows[-1].held is not None:
             left = 2100 * MIB - one.rows[-1].held
