@@ -48,6 +48,9 @@ Seven days are 40,320 samples: they stay where each differs from the one before 
 is a card with a dozen holders.
 """
 _SUFFIX = ".jsonl"
+_LATEST = 253402300799  # the end of the year 9999
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+"""What a line raises that is none of the recorder's."""
 
 
 @dataclass(frozen=True)
@@ -312,9 +315,21 @@ def _begins_before(stream: BinaryIO, since: float) -> bool:
     line = stream.readline(MOST_BYTES)
     stream.seek(0)
     try:
-        return float(json.loads(line)["at"]) <= since
-    except (ValueError, KeyError, TypeError):
+        return time_of(json.loads(line)) <= since
+    except DAMAGED:
         return False
+
+
+def time_of(read: Any) -> float:
+    """When the line *read* was written.
+
+    Raises:
+        DAMAGED: the recorder has not written it.
+    """
+    at = float(read["at"])
+    if not 0 <= at <= _LATEST:
+        raise ValueError(f"{at} is no time")
+    return at
 
 
 def _exclusive(folder: Path) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,39 +23,40 @@ _GAP_S = 4 * recorder.EVERY_S
 def continued(folder: Path, now: float) -> Excesses:
     """The excesses that lasted when the records in *folder* ended, where that was less than ``_GAP_S`` before *now*.
 
-    A break of the records is one of each excess.  What cannot be read is not believed.
+    A break of the records is one of each excess.  A damaged line is counted on stderr and left out; what the line after
+    it repeats is not known then, as for ``corral.timeline.recording``, which an exporter's image does not have.
     """
-    found, last = Excesses(), None
-    try:
-        for at, accounts in _accounts(folder, now - SINCE_S):
+    found, last, damaged = Excesses(), None, 0
+    promises: dict[str, CardPromise] = {}
+    accounts: tuple[CardAccount, ...] | None = None
+    for line in _lines(folder, now - SINCE_S):
+        try:
+            read = json.loads(line)
+            at = recorder.time_of(read)
+            if "promises" in read:
+                promises = {name: _promise(one) for name, one in read["promises"].items()}
+                continue
+            if "reading" in read:
+                accounts = account.of(promises, _reading(read["reading"]))
+            if accounts is None or at < now - SINCE_S:
+                continue
             if last is not None and not 0 <= at - last <= _GAP_S:
                 found = Excesses()
             found.date(accounts, at)
             last = at
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Excesses()
+        except recorder.DAMAGED:
+            accounts, damaged = None, damaged + 1
+    if damaged:
+        lines = "1 line of the records is" if damaged == 1 else f"{damaged:,} lines of the records are"
+        print(f"exporter: {lines} damaged, and left out.", file=sys.stderr, flush=True)  # noqa: T201 - a program
     return found if last is not None and 0 <= now - last <= _GAP_S else Excesses()
 
 
-def _accounts(folder: Path, since: float) -> Iterator[tuple[float, tuple[CardAccount, ...]]]:
-    """Each sample."""
-    promises: dict[str, CardPromise] = {}
-    accounts: tuple[CardAccount, ...] = ()
-    with ExitStack() as opened:
+def _lines(folder: Path, since: float) -> Iterator[bytes]:
+    """Each line that is not empty, as far as they can be read."""
+    with suppress(OSError), ExitStack() as opened:
         for stream in [opened.enter_context(one) for one in recorder.open_since(folder, since)]:
-            for line in stream:
-                try:
-                    read = json.loads(line)
-                except ValueError:  # torn
-                    continue
-                at = float(read["at"])
-                if "promises" in read:
-                    promises = {name: _promise(one) for name, one in read["promises"].items()}
-                    continue
-                if "reading" in read:
-                    accounts = account.of(promises, _reading(read["reading"]))
-                if at >= since:
-                    yield at, accounts
+            yield from filter(bytes.strip, stream)
 
 
 def _promise(read: Mapping[str, Any]) -> CardPromise:

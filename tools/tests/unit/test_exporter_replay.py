@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
+from dataclasses import asdict
 
 import pytest
 
@@ -62,18 +64,38 @@ def test_a_gap_in_the_records_is_a_break(scene):
     assert since(scene) == BEGAN + EVERY_S + 3600
 
 
-@pytest.mark.parametrize("line", [b"[]\n", b"{}\n", b'{"at": "x"}\n', b'{"at": 1780000021.0, "reading": {}}\n'])
-def test_an_invalid_record_is_a_break(scene, line):
-    scene.sample(GROWN)
-    (path,) = recorder.segments(scene.folder)
-    path.write_bytes(path.read_bytes() + line)
-    assert since(scene) == scene.now
+DAMAGED = {
+    "a list": b"[]",
+    "nothing": b"{}",
+    "a word": b'{"at": "x"}',
+    "no reading": b'{"at": 1780000021.0, "reading": {}}',
+    "torn": b'{"version": 1, "at"',
+    "deep": b"[" * 100_000,
+    "a number of 400 digits": b'{"at": %s}' % (b"9" * 400),
+    "no number": b'{"at": NaN}',
+    "no text": b"\xff\xfe",
+    "a size that is a word": json.dumps(
+        {"at": BEGAN, "reading": asdict(reading(frigate=1)) | {"certain": []}}, default=str
+    )
+    .replace('"held": 1048576', '"held": "x"')
+    .encode(),
+}
 
 
-def test_a_line_that_was_torn_is_passed_over_and_no_record_is_no_excess(scene):
-    scene.sample(GROWN)
+@pytest.mark.parametrize("line", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_line_is_counted_and_costs_itself_and_its_repetitions_alone(scene, capsys, line):
+    scene.sample(GROWN, times=7)
     (path,) = recorder.segments(scene.folder)
-    path.write_bytes(path.read_bytes() + b'{"version": 1, "at"')
+    head, first, *same = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([head, line, first, *same]))
     assert since(scene) == BEGAN
-    path.unlink()
+    assert capsys.readouterr().err == "exporter: 1 line of the records is damaged, and left out.\n"
+    path.write_bytes(b"\n".join([head, line, first, line, *same]))  # which of them are the same is unknown
+    assert since(scene) == scene.now
+    assert capsys.readouterr().err == "exporter: 2 lines of the records are damaged, and left out.\n"
+    path.write_bytes(b"\n".join([line, head, first, *same]))
+    assert since(scene) == BEGAN
+
+
+def test_no_record_is_no_excess(scene):
     assert since(scene) == scene.now
