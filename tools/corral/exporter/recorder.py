@@ -24,7 +24,7 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -35,7 +35,7 @@ from .account import FOREIGN, MOST_FOREIGN, OTHER, CardPromise
 from .alertmanager import Alertmanager
 from .errors import AlertsUnknown, LlamaSwapUnknown
 from .holders import CardReading, Holder, Reading
-from .llama_swap import Change, LlamaSwap, News, Request
+from .llama_swap import LISTED, Change, LlamaSwap, News, Request
 from .yields import Yielded
 
 EVERY_S = 15.0
@@ -106,9 +106,10 @@ class Recorder:
         self._last: Mapping[str, Any] | None = None
         self._requests: News[Request] = News()
         self._changes: News[Change] = News()
-        self._changed: list[Change] = []
+        # What is not written yet; while nothing can be written the oldest are lost.
+        self._changed: deque[Change] = deque(maxlen=LISTED)
         self._failed: Counter[tuple[str, int, str]] = Counter()
-        self._yielded: list[Yielded] = []
+        self._yielded: deque[Yielded] = deque(maxlen=LISTED)
 
     def record(self) -> None:
         """Write one sample.
@@ -128,7 +129,8 @@ class Recorder:
         self._last = sample
         self._failed.clear()
         self._yielded.clear()
-        self._changed.clear()
+        if sample["changes"] is not None:
+            self._changed.clear()
 
     def open_since(self, since: float) -> list[BinaryIO]:
         """As the function ``open_since``; empty where another exporter has the folder."""

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from corral.exporter import account, recorder
+from corral.exporter.llama_swap import Change
 from corral.exporter.recorder import Failure
 from corral.exporter.yields import Yielded
 from corral.timeline import recording
@@ -276,6 +277,41 @@ def test_a_disk_that_was_full_is_no_start_and_costs_no_failure(scene, monkeypatc
     first, last = read(scene).moments
     assert (first.is_start, last.is_start) == (True, False)
     assert last.failures == (Failure("chat", 500, "", 4),)
+
+
+def sample_on_full_disk(scene, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(recorder, "_write", Mock(side_effect=OSError("a test")))
+        with pytest.raises(OSError, match="a test"):
+            scene.sample()
+
+
+def test_loads_of_while_the_disk_was_full_are_written_when_they_are_followed_again(scene, monkeypatch):
+    scene.changes = ()
+    scene.sample(CALM)
+    loaded = tuple(Change(at, BEGAN + at, "chat", 1.0, "cold") for at in range(1, 4))
+    scene.changes = loaded[:2]
+    sample_on_full_disk(scene, monkeypatch)
+    scene.changes = None
+    scene.sample()
+    scene.changes = loaded
+    scene.sample(times=2)
+    assert [one.changes for one in read(scene).moments] == [(), None, loaded, ()]
+
+
+def test_a_disk_that_stays_full_keeps_no_more_than_is_listed(scene, monkeypatch):
+    taken = [(YIELDED,) * 600] * 3
+    scene.options["take_yields"] = lambda: taken.pop() if taken else ()
+    scene.restart()
+    scene.changes = ()
+    scene.sample(CALM)
+    for first in (1, 900, 1800):
+        scene.changes = tuple(Change(at, BEGAN + at, "chat") for at in range(first, first + 900))
+        sample_on_full_disk(scene, monkeypatch)
+    scene.sample()
+    last = read(scene).moments[-1]
+    assert [one.number for one in last.changes] == [*range(2700 - 999, 2700)]
+    assert len(last.yields) == 999
 
 
 YIELDED = Yielded("t4", "chat", "tenant-waits", "immich-ml", 100, 200, 61.5)
