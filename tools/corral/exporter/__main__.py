@@ -60,8 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         seal=config.seal,
         promises=config.promises,
         read=cards.reading,
-        find_llama_swap=cards.find_llama_swap,
-        is_expected=lambda: config.door is not None,
+        find_llama_swap=cards.find_llama_swap if config.door else None,
         alertmanager=Alertmanager(config.alertmanager) if config.alertmanager else None,
         take_yields=yields.take,
     )

@@ -9,9 +9,9 @@ over its promise, what lacked room) is computed when they are read, by the rules
      "alerts": […], "yields": […]}
     {"version": 1, "at": 16.6}
 
-``models`` is null while llama-swap does not answer, ``changes`` (loads and unloads since the sample before) while its
-events are not followed, ``alerts`` while no Alertmanager answers.  A line is one write; one
-that was torn is no JSON, and the next exporter begins on a line of its own.
+``models`` is null while llama-swap does not answer, and "not-read" where none is read; ``changes`` (loads and unloads
+since the sample before) is null while its events are not followed, ``alerts`` while no Alertmanager answers.  A line is
+one write; one that was torn is no JSON, and the next exporter begins on a line of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from .account import FOREIGN, MOST_FOREIGN, OTHER, CardPromise
 from .alertmanager import Alertmanager
@@ -47,6 +47,9 @@ MOST_BYTES = 64 << 20
 Seven days are 40,320 samples: they stay where each differs from the one before and has no more than 1,600 bytes, which
 is a card with a dozen holders.
 """
+NotRead = Literal["not-read"]
+NOT_READ: NotRead = "not-read"
+"""The states of models, for an exporter that reads no llama-swap."""
 _SUFFIX = ".jsonl"
 _LATEST = 253402300799  # the end of the year 9999
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
@@ -75,7 +78,7 @@ class Recorder:
         folder: of this exporter alone; it is made.
         promises: of each card, by the lock with the seal *seal*.
         read: what the driver reports now.
-        find_llama_swap: the llama-swap that runs now, None: none does.
+        find_llama_swap: the llama-swap that runs now, None: none does; without it, this exporter reads none.
         is_expected: whether a llama-swap should run now, so that its absence is a fault.
         alertmanager: whose alerts are recorded; None: of none.
         take_yields: which models were unloaded for their neighbours since the last call.
@@ -88,7 +91,7 @@ class Recorder:
         seal: str,
         promises: Mapping[str, CardPromise],
         read: Callable[[], Reading],
-        find_llama_swap: Callable[[], LlamaSwap | None],
+        find_llama_swap: Callable[[], LlamaSwap | None] | None,
         is_expected: Callable[[], bool] = lambda: True,
         alertmanager: Alertmanager | None = None,
         take_yields: Callable[[], Sequence[Yielded]] = tuple,
@@ -203,8 +206,10 @@ class Recorder:
         self._alert_problem = problem
         return found
 
-    def _served(self) -> dict[str, str] | None:
+    def _served(self) -> dict[str, str] | NotRead | None:
         """The state of each model that has a process, None while that is unknown; and counts what has failed."""
+        if self._find is None:
+            return NOT_READ
         client = self._find()
         try:
             if client is None:
@@ -218,7 +223,7 @@ class Recorder:
 
     def _take_changes(self) -> bool:
         """Whether the changes of models are followed now; adds the new ones."""
-        client = self._find()
+        client = self._find() if self._find else None
         try:
             if client:
                 self._changed += self._changes.take(client.changes())[0]

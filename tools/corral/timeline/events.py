@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from corral.exporter.account import FOREIGN, CardAccount, Row
-from corral.exporter.recorder import EVERY_S
+from corral.exporter.recorder import EVERY_S, NOT_READ
 from corral.timeline.recording import Moment
 from corral.vram.prediction import mib
 
@@ -39,6 +39,7 @@ class Code(StrEnum):
     KNOWN = "card-known"
     SILENT = "llama-swap-silent"
     ANSWERS = "llama-swap-answers"
+    NOT_READ = "llama-swap-not-read"
     ALERT = "alert-fires"
     ALERT_ENDED = "alert-ended"
 
@@ -128,7 +129,7 @@ def _after(state: _State, now: Moment) -> Iterator[Event]:
     is_followed = last is not None and None not in (last.changes, now.changes) and not now.is_start
     if is_followed:
         yield from _changes(now)
-    if now.models is not None:
+    if now.models is not None and now.models != NOT_READ:
         found_states = _of_models(state.states, now.models, state.pids, pids, now.at)
         yield from (one for one in found_states if not (is_followed and one.code in _CHANGED))
         state.states = now.models
@@ -201,8 +202,13 @@ def _conditions(before: Moment | None, now: Moment, active: Mapping[_Key, _Condi
     found |= (
         _alerts(now) if now.alerts is not None else {key: one for key, one in active.items() if key[0] is Code.ALERT}
     )
-    silent = _Condition((Code.SILENT, "llama-swap does not answer"), (Code.ANSWERS, "llama-swap answers again"))
-    return found | ({(Code.SILENT, "", ""): silent} if now.models is None else {})
+    if now.models is None:
+        silent = (Code.SILENT, "llama-swap does not answer")
+        found[Code.SILENT, "", ""] = _Condition(silent, (Code.ANSWERS, "llama-swap answers again"))
+    elif now.models == NOT_READ:
+        unread = (Code.NOT_READ, "llama-swap is not read: no load and no failed request is recorded")
+        found[Code.NOT_READ, "", ""] = _Condition(unread, (Code.ANSWERS, "llama-swap is read"))
+    return found
 
 
 def _alerts(now: Moment) -> dict[_Key, _Condition]:

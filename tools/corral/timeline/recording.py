@@ -14,7 +14,7 @@ from corral.exporter.account import CardAccount, CardPromise
 from corral.exporter.alertmanager import Alert
 from corral.exporter.holders import Reading
 from corral.exporter.llama_swap import Change
-from corral.exporter.recorder import Failure
+from corral.exporter.recorder import Failure, NotRead
 from corral.exporter.yields import Yielded
 
 
@@ -26,7 +26,7 @@ class Moment:
         at: seconds since 1970.
         seal: of the lock that the promises are from.
         accounts: of each card.
-        models: the state of each model that has a process; None: unknown.
+        models: the state of each model that has a process; None: unknown; ``NOT_READ``: no llama-swap is read.
         failures: requests that failed since the sample before.
         alerts: that fire; None: unknown.
         is_start: the exporter has started with it.
@@ -37,7 +37,7 @@ class Moment:
     at: float
     seal: str
     accounts: tuple[CardAccount, ...]
-    models: Mapping[str, str] | None
+    models: Mapping[str, str] | NotRead | None
     failures: tuple[Failure, ...]
     alerts: tuple[Alert, ...] | None
     is_start: bool
@@ -81,7 +81,7 @@ class _Head(_Line):
 
 class _Sample(_Line):
     reading: Reading
-    models: dict[str, str] | None
+    models: dict[str, str] | NotRead | None
     failures: tuple[Failure, ...]
     changes: tuple[Change, ...] | None = None
     alerts: tuple[Alert, ...] | None

@@ -170,6 +170,20 @@ def test_what_is_unknown_is_shown_as_that(scene, tmp_path):
     assert re.search(r"immich-ml\s+\?\s+2,100", words)
 
 
+def test_a_llama_swap_that_is_not_read_is_not_one_without_models_and_failures(scene, tmp_path):
+    scene.options["find_llama_swap"] = None
+    scene.restart()
+    scene.now = time.time()
+    scene.sample(reading(**CALM))
+
+    async def act(page, _server):
+        return await text(page)
+
+    words = in_page(scene, tmp_path, act)
+    assert words.count("Not read: no llama-swap is configured for this exporter.") == 2
+    assert "None" not in words
+
+
 def test_a_name_from_outside_is_text_and_nothing_comes_from_another_place(scene, tmp_path):
     name = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
     scene.sample(reading(**{name: 600}))

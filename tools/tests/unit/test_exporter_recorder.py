@@ -360,6 +360,13 @@ def test_a_llama_swap_that_need_not_run_is_no_fault(scene):
     assert [one.models for one in read(scene).moments] == [{}, None]
 
 
+def test_a_llama_swap_that_is_not_read_has_a_state_of_its_own(scene):
+    scene.options["find_llama_swap"] = None
+    scene.restart()
+    scene.sample(times=2)
+    assert [(one.models, one.changes) for one in read(scene).moments] == [("not-read", None)] * 2
+
+
 def test_an_alertmanager_that_does_not_answer_is_one_message(scene, capsys):
     scene.alerts = None
     scene.sample(times=3)

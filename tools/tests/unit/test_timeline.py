@@ -292,6 +292,20 @@ def test_llama_swap_that_is_silent_ends_no_model(scene):
     assert texts(scene)[1:] == ["chat is loaded", "llama-swap does not answer", "llama-swap answers again"]
 
 
+def test_a_llama_swap_that_is_not_read_is_one_event_and_neither_silent_nor_without_models(scene):
+    scene.options["find_llama_swap"] = None
+    scene.restart()
+    scene.sample(times=3)
+    found = timeline(scene)
+    unread = "llama-swap is not read: no load and no failed request is recorded"
+    assert [one.text for one in found.events] == ["the exporter has started", unread]
+    assert [one["models"] for one in found.as_json()["samples"]] == ["not-read"]
+    del scene.options["find_llama_swap"]
+    scene.restart()
+    scene.sample(models={"chat": "ready"})
+    assert texts(scene)[2:] == ["the exporter has started", "chat is loaded", "llama-swap is read"]
+
+
 def test_a_model_that_was_loaded_again_between_two_samples_has_other_processes(scene):
     scene.sample(reading(chat=6996), models={"chat": "ready"})
     scene.sample(SILENT, models=None)
