@@ -127,11 +127,13 @@ class CardAccount:
 
         The card's reserve is for foreign holders: one with less than that is none of these.  Where it is not known what
         a tenant holds, a foreign holder may be one: it is none of these with less than all that is kept for others.
+        Nor is a sum of several, each of which is one only by itself.
         """
         reserve = sum(row.promised or 0 for row in self.rows if row.kind == "reserve")
         is_known = all(row.held is not None for row in self.rows if row.kind == "tenant")
         kept = reserve if is_known else self.others_promised
-        found = [row for row in self.rows if row.excess > (kept if row.kind in FOREIGN else 0)]
+        rows = [row for row in self.rows if row.name != OTHER or row.pids]
+        found = [row for row in rows if row.excess > (kept if row.kind in FOREIGN else 0)]
         return tuple(sorted(found, key=lambda row: (-row.excess, row.name)))
 
     @property

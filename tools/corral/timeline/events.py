@@ -75,7 +75,8 @@ class _Condition:
     end: tuple[Code, str]
 
 
-_Key = tuple[str, str, str]
+_Key = tuple[str, str, str, str]
+"""The code of its beginning, the card, and the kind and the name of the holder; empty where it is about none."""
 _STATES = {"starting": Code.LOADING, "ready": Code.LOADED, "stopping": Code.STOPPING}
 _STATE_WORDS = {"starting": "is being loaded", "ready": "is loaded", "stopping": "is being unloaded"}
 _CHANGED = (Code.LOADED, Code.UNLOADED, Code.RELOADED)
@@ -136,14 +137,14 @@ def _after(state: _State, now: Moment) -> Iterator[Event]:
         state.pids = {model: found for model, found in state.pids.items() if model in now.models}
     state.pids |= pids
     found = _conditions(state.last, now, state.active)
-    present = {(one.name, row.name) for one in now.accounts for row in one.rows if row.promised is not None}
+    present = {(one.name, row.kind, row.name) for one in now.accounts for row in one.rows if row.promised is not None}
     for key in [one for one in state.active if one not in found]:
-        (code, text), (kind, card, name) = state.active[key].end, key
+        (code, text), (begun, card, kind, name) = state.active[key].end, key
         # What the lock does not have any more has not become well.
-        if kind not in (Code.OVER, Code.NO_ROOM) or (card, name) in present:
+        if begun not in (Code.OVER, Code.NO_ROOM) or (card, kind, name) in present:
             yield Event(now.at, code, card, name, text)
     for key in [one for one in found if one not in state.active]:
-        (code, text), (_, card, name) = found[key].begin, key
+        (code, text), (_, card, _, name) = found[key].begin, key
         yield Event(now.at, code, card, name, text)
     yield from _failures(now)
     state.active, state.last = found, now
@@ -189,14 +190,16 @@ def _conditions(before: Moment | None, now: Moment, active: Mapping[_Key, _Condi
     found: dict[_Key, _Condition] = {}
     is_next = before is not None and now.at - before.at <= GAP_S
     accounts = before.accounts if before and is_next else now.accounts
-    short_before = {(Code.NO_ROOM, one.name, row.name) for one in accounts for row in one.rows if row.short}
+    short_before = {(Code.NO_ROOM, one.name, row.kind, row.name) for one in accounts for row in one.rows if row.short}
     for account in now.accounts:
-        unknown = {(Code.OVER, row.name) for row in account.rows if row.held is None}
-        unknown |= {(Code.NO_ROOM, row.name) for row in account.rows if row.kind == "model" and row.short is None}
+        unknown = {(Code.OVER, row.kind, row.name) for row in account.rows if row.held is None}
+        unknown |= {
+            (Code.NO_ROOM, "model", one.name) for one in account.rows if one.kind == "model" and one.short is None
+        }
         kept = {
             key: one
             for key, one in active.items()
-            if key[1] == account.name and key[0] != Code.UNKNOWN and (account.unknown or (key[0], key[2]) in unknown)
+            if key[1] == account.name and key[0] != Code.UNKNOWN and (account.unknown or (key[0], *key[2:]) in unknown)
         }
         found |= kept | _of_card(account, short_before | active.keys())
     found |= (
@@ -204,10 +207,10 @@ def _conditions(before: Moment | None, now: Moment, active: Mapping[_Key, _Condi
     )
     if now.models is None:
         silent = (Code.SILENT, "llama-swap does not answer")
-        found[Code.SILENT, "", ""] = _Condition(silent, (Code.ANSWERS, "llama-swap answers again"))
+        found[Code.SILENT, "", "", ""] = _Condition(silent, (Code.ANSWERS, "llama-swap answers again"))
     elif now.models == NOT_READ:
         unread = (Code.NOT_READ, "llama-swap is not read: no load and no failed request is recorded")
-        found[Code.NOT_READ, "", ""] = _Condition(unread, (Code.ANSWERS, "llama-swap is read"))
+        found[Code.NOT_READ, "", "", ""] = _Condition(unread, (Code.ANSWERS, "llama-swap is read"))
     return found
 
 
@@ -216,7 +219,7 @@ def _alerts(now: Moment) -> dict[_Key, _Condition]:
     for one in now.alerts or ():
         words = ", ".join(f"{name} {value}" for name, value in one.labels.items() if name != "card")
         text = f"the alert {one.name}{f' ({words})' if words else ''}"
-        key = (Code.ALERT, one.labels.get("card", ""), f"{one.name} {words}".strip())
+        key = (Code.ALERT, one.labels.get("card", ""), "", f"{one.name} {words}".strip())
         found[key] = _Condition((Code.ALERT, f"{text} fires"), (Code.ALERT_ENDED, f"{text} has ended"))
     return found
 
@@ -230,21 +233,21 @@ def _of_card(account: CardAccount, before: Collection[_Key]) -> dict[_Key, _Cond
     if account.unknown:
         begin = f"what is held on {name} is unknown: {account.problem}"
         end = f"what is held on {name} is known again"
-        return {(Code.UNKNOWN, name, ""): _Condition((Code.UNKNOWN, begin), (Code.KNOWN, end))}
+        return {(Code.UNKNOWN, name, "", ""): _Condition((Code.UNKNOWN, begin), (Code.KNOWN, end))}
     found: dict[_Key, _Condition] = {}
     for row in account.excesses:
         if row.kind in FOREIGN:
             begin = f"{row.name} holds {mib(row.excess):,} MiB, and has no promise on {name}"
             end = f"{row.name} holds no more than the reserve of {name}"
-            found[Code.FOREIGN, name, row.name] = _Condition((Code.FOREIGN, begin), (Code.FOREIGN_ENDED, end))
+            found[Code.FOREIGN, name, row.kind, row.name] = _Condition((Code.FOREIGN, begin), (Code.FOREIGN_ENDED, end))
         else:
-            found[Code.OVER, name, row.name] = _over(row)
+            found[Code.OVER, name, row.kind, row.name] = _over(row)
     culprit = account.excesses[0].name if account.excesses else "none"
     for row in account.rows:
-        if row.short and (Code.NO_ROOM, name, row.name) in before:
+        if row.short and (Code.NO_ROOM, name, row.kind, row.name) in before:
             begin = f"{row.name} does not fit: {mib(row.short):,} MiB short; largest excess: {culprit}"
             end = f"{row.name} fits again"
-            found[Code.NO_ROOM, name, row.name] = _Condition((Code.NO_ROOM, begin), (Code.ROOM, end))
+            found[Code.NO_ROOM, name, row.kind, row.name] = _Condition((Code.NO_ROOM, begin), (Code.ROOM, end))
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from corral.exporter.account import CardAccount
+from corral.exporter.account import OTHER, CardAccount
 from corral.timeline import events
 from corral.timeline.events import GAP_S, Code, Event
 from corral.timeline.recording import Moment, Recording
@@ -21,6 +21,8 @@ CHANGE_MIB = 64
 """What a holder has gained or lost is a line from this on."""
 MOST_CURVES = 8
 _LEVELS = "▁▂▃▄▅▆▇█"
+_Holder = tuple[str, str]  # kind and name
+_FREE: _Holder = ("", "free")
 _UNKNOWN, _NOT_RECORDED = "?", " "
 
 
@@ -84,17 +86,18 @@ def curves(timeline: Timeline) -> Iterator[str]:
     for name, vram in cards.items():
         yield f"{name}: {mib(vram):,} MiB"
         series = _series(moments, name)
-        largest = sorted(series, key=lambda holder: (holder != "free", -_most(series[holder]), holder))
-        shown = [holder for holder in largest if holder == "free" or _most(series[holder])][: MOST_CURVES + 1]
-        width = max(map(len, shown), default=0)
+        largest = sorted(series, key=lambda holder: (holder != _FREE, -_most(series[holder]), holder))
+        shown = [holder for holder in largest if holder == _FREE or _most(series[holder])][: MOST_CURVES + 1]
+        names = {holder: _name(*holder) for holder in shown}
+        width = max(map(len, names.values()), default=0)
         for holder in shown:
             known = [value for _, value in series[holder] if value is not None]
             figures = f"{mib(known[0]):,} → {mib(known[-1]):,} MiB" if known else "unknown"
-            worst = f", at most {mib(max(known)):,}" if known and holder != "free" else ""
-            worst = f", at least {mib(min(known)):,}" if known and holder == "free" else worst
-            pick = min if holder == "free" else max
+            worst = f", at most {mib(max(known)):,}" if known and holder != _FREE else ""
+            worst = f", at least {mib(min(known)):,}" if known and holder == _FREE else worst
+            pick = min if holder == _FREE else max
             drawn = _curve(series[holder], timeline.since, timeline.until, vram, pick)
-            yield f"  {holder:<{width}}  {drawn}  {figures}{worst}"
+            yield f"  {names[holder]:<{width}}  {drawn}  {figures}{worst}"
 
 
 def rows(timeline: Timeline) -> Iterator[tuple[str, str, str]]:
@@ -102,24 +105,24 @@ def rows(timeline: Timeline) -> Iterator[tuple[str, str, str]]:
     texts: dict[int, list[str]] = {}
     for one in _merged(timeline.events):
         texts.setdefault(int(one.at // 60), []).append(one.text)
-    held: dict[tuple[str, str], int] = {}
+    held: dict[tuple[str, str, str], int] = {}
     for minute in _last_of_minutes(timeline.moments):
         free = " / ".join(_free(card) for card in minute.accounts) or "?"
         for text in [*_changes(minute, held), *texts.get(int(minute.at // 60), ())]:
             yield timeline.time(minute.at, form=timeline.form), free, text
 
 
-def _changes(minute: Moment, held: dict[tuple[str, str], int]) -> Iterator[str]:
+def _changes(minute: Moment, held: dict[tuple[str, str, str], int]) -> Iterator[str]:
     """Which holders have gained or lost since *held*, which then has their figures of *minute*."""
     for card in minute.accounts:
         for row in card.rows:
             if row.held is None or row.kind == "unattributed":
                 continue
-            before = held.get((card.name, row.name))
+            before = held.get((card.name, row.kind, row.name))
             if before is None or abs(row.held - before) >= CHANGE_MIB * MIB:
-                held[card.name, row.name] = row.held
+                held[card.name, row.kind, row.name] = row.held
                 if before is not None:
-                    yield f"{row.name} {mib(before):,} → {mib(row.held):,} MiB"
+                    yield f"{_name(row.kind, row.name)} {mib(before):,} → {mib(row.held):,} MiB"
 
 
 def _merged(found: Sequence[Event]) -> list[Event]:
@@ -136,18 +139,26 @@ def _last_of_minutes(moments: Sequence[Moment]) -> list[Moment]:
     return list({int(one.at // 60): one for one in moments}.values())
 
 
-def _series(moments: Sequence[Moment], card: str) -> Mapping[str, list[tuple[float, int | None]]]:
+def _name(kind: str, name: str) -> str:
+    """As a person reads it: each foreign kind may have a sum of its own."""
+    return f"{name} of kind {kind}" if name == OTHER else name
+
+
+def _series(moments: Sequence[Moment], card: str) -> Mapping[_Holder, list[tuple[float, int | None]]]:
     """What is free, and what each holder has, at each moment: bytes, None where unknown."""
-    found: dict[str, list[tuple[float, int | None]]] = {"free": []}
-    names = {row.name for one in moments for account in one.accounts if account.name == card for row in account.rows}
+    found: dict[_Holder, list[tuple[float, int | None]]] = {_FREE: []}
+    accounts = [account for one in moments for account in one.accounts if account.name == card]
+    holders = {(row.kind, row.name) for one in accounts for row in one.rows}
     for moment in moments:
         for account in moment.accounts:
             if account.name == card:
-                rows = {row.name: row.held for row in account.rows if row.kind != "reserve"}
-                found["free"].append((moment.at, account.driver.free if account.driver else None))
-                for name in names:
+                rows: dict[_Holder, int | None] = {
+                    (row.kind, row.name): row.held for row in account.rows if row.kind != "reserve"
+                }
+                found[_FREE].append((moment.at, account.driver.free if account.driver else None))
+                for holder in holders:
                     absent = None if account.unknown else 0
-                    found.setdefault(name, []).append((moment.at, rows.get(name, absent)))
+                    found.setdefault(holder, []).append((moment.at, rows.get(holder, absent)))
     return found
 
 

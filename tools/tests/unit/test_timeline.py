@@ -339,6 +339,43 @@ def test_a_foreign_holder_is_one_beyond_the_reserve(scene):
     ]
 
 
+def crowd(changed=0):
+    """More small foreign holders of two kinds than a record has places for."""
+    names = {f"{kind}{at}": 100 for at in range(40) for kind in "ab"}
+    (card,) = (found := reading(immich_ml=2040 + changed, **names, free=1000)).cards
+    kinds = {"a": Kind.POD, "b": Kind.PROCESS}
+    holders = tuple(replace(one, kind=kinds.get(one.name[0], one.kind)) for one in card.holders)
+    return replace(found, cards=(replace(card, holders=holders),))
+
+
+def test_foreign_holders_without_number_that_do_not_change_are_no_changes_and_no_excess(scene):
+    for changed in range(12):
+        scene.sample(crowd(changed))
+    sums = [row for row in timeline(scene).moments[0].accounts[0].rows if row.name == "(other)"]
+    assert len({row.kind for row in sums}) == 2
+    assert all(row.held > 512 * MIB for row in sums)
+    assert texts(scene) == ["the exporter has started", *[one for one in texts(scene) if "chat does not fit" in one]]
+    assert not [text for *_, text in report.rows(timeline(scene)) if "→" in text]
+    drawn = [line.strip() for line in report.curves(timeline(scene))]
+    assert [line.split("  ")[0] for line in drawn if "(other)" in line] == [
+        "(other) of kind pod",
+        "(other) of kind process",
+    ]
+
+
+def test_a_program_that_calls_itself_a_sum_is_a_foreign_holder(scene):
+    scene.sample(reading(**CALM | {"(other)": 600}))
+    assert texts(scene)[1:] == ["(other) holds 600 MiB, and has no promise on t4"]
+
+
+def test_two_holders_of_one_name_have_each_their_own_events(scene):
+    (card,) = (found := reading(same=600, other=700, **CALM)).cards
+    twins = [replace(one, name="x") if one.name in ("same", "other") else one for one in card.holders]
+    pod = [replace(one, kind=Kind.POD) if one.held == 700 * MIB else one for one in twins]
+    scene.sample(replace(found, cards=(replace(card, holders=tuple(pod)),)))
+    assert texts(scene)[1:] == [f"x holds {mib} MiB, and has no promise on t4" for mib in (700, 600)]
+
+
 def test_a_gap_a_restart_a_clock_that_jumps_and_another_lock_are_events(scene):
     scene.sample(times=2)
     scene.now += 3600
