@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from . import containers, units
+from .account import OTHER
 from .containers import Container
 from .driver import Process
 from .holders import Kind, Owner
@@ -200,7 +201,8 @@ def _owner(
 
 
 def _program(process: Process) -> str:
-    return PurePosixPath(process.program.partition(" ")[0]).name or f"pid {process.pid}"
+    name = PurePosixPath(process.program.partition(" ")[0]).name
+    return name if name not in ("", OTHER) else f"pid {process.pid}"
 
 
 def _alias(pid: int, proc: Path) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from math import inf
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -263,11 +264,13 @@ class Exporter(Collector):
                 self._loaded.write(families)
             with ThreadPoolExecutor(max(1, len(residents))) as pool:  # engines that hang cost one limit together
                 read = list(pool.map(partial(_figures, client), residents))
-            for one, figures in zip(residents, read, strict=True):
-                _write_resident(self._served.name(one.model), one.state, figures, families)
-            for model, result in sorted(self._probes().items()):
-                if model in ready:  # the last round may be older than its end
-                    _write_probe(self._served.name(model), result, families)
+            _write_residents(
+                [(self._served.name(one.model), one.state, its) for one, its in zip(residents, read, strict=True)],
+                families,
+            )
+            # The last round may be older than the end of a model.
+            probed = [(self._served.name(model), its) for model, its in self._probes().items() if model in ready]
+            _write_probes(probed, families)
 
 
 def _figures(client: LlamaSwap, resident: Resident) -> Mapping[str, float] | None:
@@ -278,20 +281,35 @@ def _figures(client: LlamaSwap, resident: Resident) -> Mapping[str, float] | Non
         return None
 
 
-def _write_resident(model: str, state: str, figures: Mapping[str, float] | None, families: Families) -> None:
-    families.add("corral_model_state", (model, state), 1)
-    if state == "ready":
-        families.add("corral_engine_up", (model,), 0 if figures is None else 1)
-    for state_of, name in (("busy", "requests_processing"), ("deferred", "requests_deferred")):
-        if figures and name in figures:
-            families.add("corral_engine_requests", (model, state_of), figures[name])
+def _write_residents(found: Iterable[tuple[str, str, Mapping[str, float] | None]], families: Families) -> None:
+    """Name, state and figures of each; strangers, which have one name, are summed up by it."""
+    states: dict[tuple[str, str], int] = {}
+    up: dict[str, int] = {}
+    requests: dict[tuple[str, str], float] = {}
+    for model, state, figures in found:
+        states[model, state] = 1
+        if state == "ready":
+            up[model] = min(up.get(model, 1), 0 if figures is None else 1)
+        for state_of, name in (("busy", "requests_processing"), ("deferred", "requests_deferred")):
+            if figures and name in figures:
+                requests[model, state_of] = requests.get((model, state_of), 0) + figures[name]
+    for labels, is_so in states.items():
+        families.add("corral_model_state", labels, is_so)
+    for model, answers in up.items():
+        families.add("corral_engine_up", (model,), answers)
+    for labels, count in requests.items():
+        families.add("corral_engine_requests", labels, count)
 
 
-def _write_probe(model: str, result: Result, families: Families) -> None:
-    families.add("corral_probe_success", (model,), 0 if result.seconds is None else 1)
-    families.add("corral_probe_timestamp_seconds", (model,), result.at)
-    if result.seconds is not None:
-        families.add("corral_probe_seconds", (model,), result.seconds)
+def _write_probes(found: Iterable[tuple[str, Result]], families: Families) -> None:
+    """The result of each name; of strangers, which have one, the worst."""
+    # The worst is the last of its name, which stays.
+    worst = dict(sorted(found, key=lambda one: inf if one[1].seconds is None else one[1].seconds))
+    for model, result in sorted(worst.items()):
+        families.add("corral_probe_success", (model,), 0 if result.seconds is None else 1)
+        families.add("corral_probe_timestamp_seconds", (model,), result.at)
+        if result.seconds is not None:
+            families.add("corral_probe_seconds", (model,), result.seconds)
 
 
 def _write_account(account: CardAccount, families: Families) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from corral.exporter import account, driver, holders
-from corral.exporter.account import CardPromise, ModelPromise
+from corral.exporter.account import OTHER, CardPromise, ModelPromise
 from corral.exporter.attribution import OnNode
 from corral.exporter.driver import Process
 from corral.exporter.holders import Kind, Owner
@@ -85,6 +85,12 @@ def test_a_process_of_the_host_and_one_that_has_ended_stay_apart(proc):
     start(proc, 1)
     assert owner(proc, 1) == Owner(Kind.PROCESS, "python3")
     assert owner(proc, 2) == Owner(Kind.HIDDEN, "pid 2")
+
+
+def test_a_program_with_the_name_of_the_sum_has_its_pid_for_a_name(proc):
+    start(proc, 1)
+    one = OnNode(PODS, TENANTS, ENGINES, [], proc=proc)
+    assert one.owner(Process(UUID, "Tesla T4", 1, 1, "1", f"/tmp/{OTHER}")) == Owner(Kind.PROCESS, "pid 1")
 
 
 @pytest.fixture

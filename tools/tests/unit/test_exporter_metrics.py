@@ -186,6 +186,37 @@ def test_a_probe_without_an_answer_is_a_failure_and_has_no_time():
     assert 300.0 not in found.values()
 
 
+def test_models_that_the_lock_does_not_have_share_one_series_of_each_kind():
+    """Prometheus refuses an answer that has a series twice."""
+    engines = {"a": None, "b": {"requests_processing": 2.0}, "c": {"requests_processing": 3.0}}
+
+    class Client:
+        def residents(self):
+            return tuple(Resident(model, "ready", "") for model in engines)
+
+        def requests(self):
+            return ()
+
+        changes = requests
+
+        def engine(self, resident):
+            if engines[resident.model] is None:
+                raise LlamaSwapUnknown("a test")
+            return engines[resident.model]
+
+    results = {"a": Result(0.5, 100.0), "b": Result(None, 200.0), "c": Result(0.7, 300.0)}
+    exporter = Exporter(seal="", models=(), accounts=tuple, find_llama_swap=Client, probes=lambda: results)
+    samples = [sample for family in exporter.collect() for sample in family.samples]
+    found = [(one.name, *one.labels.values(), one.value) for one in samples if one.labels.get("model") == OTHER]
+    assert sorted(found) == [
+        ("corral_engine_requests", OTHER, "busy", 5.0),
+        ("corral_engine_up", OTHER, 0),
+        ("corral_model_state", OTHER, "ready", 1),
+        ("corral_probe_success", OTHER, 0),
+        ("corral_probe_timestamp_seconds", OTHER, 200.0),
+    ]
+
+
 def test_a_load_that_failed_is_counted_from_0_on_by_its_reason():
     before, after = served([]), served([request(1, status=500, load_failure="timeout"), request(2, status=500)])
     assert {before["corral_failed_loads_total", "qwen3-8b", one] for one in ("timeout", "process-ended")} == {0}
