@@ -62,6 +62,8 @@ _CARD_MIB, _SEAT_MIB, _DRIVER_MIB, _FRIGATE_MIB = 15360, 6996, 300, 1900
 _REPO = "corral/tiny-text-GGUF"
 _LOAD_LIMIT_S = 120.0
 _AGAIN_S = 5.0
+_MARK = "CORRAL_DRILL"
+"""The variable of every program that a drill starts, with the drill's folder."""
 _SCRAPE_S = 15
 _CATALOG: Mapping[str, Any] = {
     f"models/{MODEL}.yaml": {
@@ -87,6 +89,8 @@ _CATALOG: Mapping[str, Any] = {
 def end_former(folder: Path) -> None:
     """End the stack of a drill in *folder* that was killed, and the other programs that it had started.
 
+    A shell that was given the state of the drill, as its message of a failure recommends, is none of these.
+
     Raises:
         CannotRun: its record is damaged.
     """
@@ -94,7 +98,7 @@ def end_former(folder: Path) -> None:
         stack.stop(folder / "state", drain_s=0)
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.pid != os.getpid() and process.environ().get("CORRAL_STATE") == str(folder / "state"):
+            if process.pid != os.getpid() and process.environ().get(_MARK) == str(folder):
                 process.kill()
 
 
@@ -139,7 +143,7 @@ class Scene:
         self.card = StandInCard(folder / "driver", total_mib=_CARD_MIB, driver_mib=_DRIVER_MIB)
         # An empty source is the preflight's own: nvidia-smi.
         changed = {"PATH": f"{self.card.folder}{os.pathsep}{os.environ['PATH']}", "CORRAL_VRAM_SOURCE": ""}
-        scope.enter_context(_environment(changed | {"CORRAL_STATE": str(self._state)}))
+        scope.enter_context(_environment(changed | {"CORRAL_STATE": str(self._state), _MARK: str(folder)}))
         self.store = paths.default_store()
         """The folder of the models' files."""
         if setting.store_bytes:

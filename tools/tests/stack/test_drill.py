@@ -207,19 +207,48 @@ def test_a_drill_that_was_killed_is_ended_by_the_next(tmp_path, monkeypatch):
 
 
 def test_the_programs_beside_the_stack_of_a_drill_that_was_killed_are_ended_by_the_next(tmp_path, monkeypatch):
-    """Prometheus, Alertmanager and the tenants have the state of the drill in their environment."""
+    """Prometheus, Alertmanager and the tenants have a mark of the drill; a shell for its logs has only its state."""
     state = tmp_path / "state"
     monkeypatch.setenv("CORRAL_STATE", str(state))
     monkeypatch.setattr(drills, "play", lambda *_, **__: ())
-    of_the_scene = {**os.environ, "CORRAL_STATE": str(state / "drill" / "scene" / "state")}
+    place = state / "drill" / "scene"
+    as_advised = {**os.environ, "CORRAL_STATE": str(place / "state")}
     with (
-        subprocess.Popen(["sleep", "600"], env=of_the_scene) as left,
-        subprocess.Popen(["sleep", "600"]) as other,
+        subprocess.Popen(["sleep", "600"], env=as_advised | {"CORRAL_DRILL": str(place)}) as left,
+        subprocess.Popen(["sleep", "600"], env=as_advised) as shell,
+        subprocess.Popen(["sleep", "600"], env=as_advised | {"CORRAL_DRILL": str(tmp_path)}) as other,
     ):
-        assert main(["drill", *PORT]) == 0
-        assert left.wait(timeout=60) == -signal.SIGKILL
-        assert other.poll() is None
-        other.kill()
+        try:
+            assert main(["drill", *PORT]) == 0
+            assert left.wait(timeout=60) == -signal.SIGKILL
+            assert (shell.poll(), other.poll()) == (None, None)
+        finally:
+            for one in (left, shell, other):
+                one.kill()
+
+
+def test_every_program_that_a_drill_starts_has_its_mark(tmp_path, monkeypatch):
+    """All but those of its stack, which is ended by its record."""
+    state = tmp_path / "state"
+    with subprocess.Popen(
+        [sys.executable, "-m", "corral.cli.main", "drill", *PORT],
+        env={**os.environ, "CORRAL_STATE": str(state)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as drill:
+        assert any("grows:" in line for line in drill.stderr)
+        assert processes_of(state / "drill")
+        drill.kill()
+        drill.stderr.close()
+    monkeypatch.setenv("CORRAL_STATE", str(state))
+    monkeypatch.setattr(drills, "play", lambda *_, **__: ())
+
+    assert main(["drill", *PORT]) == 0
+
+    left = processes_of(state / "drill")
+    for one in left:
+        one.kill()
+    assert left == []
 
 
 # The tests may run in the background of a shell, where SIGINT is ignored.
