@@ -126,7 +126,8 @@ def run(args: argparse.Namespace) -> int:
         alertmanager=Alertmanager(args.alertmanager) if args.alertmanager else None,
         take_yields=yields.take,
     )
-    root = f"http://{args.listen}:{args.port}"
+    place = f"[{args.listen}]:{args.port}" if ":" in args.listen else f"{args.listen}:{args.port}"
+    root = f"http://{place}"
     operator_keys = _operator_keys(args.listen, LocalKeys(state))
     address = f"{root}/metrics for Prometheus, {root}/ for a browser   Stop it: Ctrl-C"
     if operator_keys:
@@ -145,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
             keys=operator_keys,
         )
     except OSError as error:
-        message = f"{args.listen}:{args.port} cannot be listened on: {error.strerror or error}."
+        message = f"{place} cannot be listened on: {error.strerror or error}."
         is_taken = error.errno == errno.EADDRINUSE  # by an exporter that records already, most likely
         step = (
             "corral exporter --port N"

@@ -37,8 +37,9 @@ def exporter(listen):
         process = subprocess.Popen(command, stderr=writer)
         os.close(writer)
         try:
-            assert any(f"http://{listen}:{port}/metrics" in line for line in printed)
-            yield f"http://127.0.0.1:{port}", printed
+            host = f"[{listen}]" if ":" in listen else listen
+            assert any(line.startswith(f"http://{host}:{port}/metrics") for line in printed)
+            yield f"http://{host if host == '[::1]' else '127.0.0.1'}:{port}", printed
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=60) == 0
         finally:
@@ -46,7 +47,7 @@ def exporter(listen):
             process.wait()
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("listen", ["127.0.0.1", "localhost", "::1"])
 def test_on_this_machine_alone_and_without_keys_its_page_is_open(store, listen):
     with exporter(listen) as (address, _):
         for path in PATHS:
