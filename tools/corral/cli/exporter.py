@@ -139,6 +139,7 @@ def run(args: argparse.Namespace) -> int:
             lambda: {"at": time.time(), "cards": [one.as_json() for one in accounts()]},
             lambda _port: output.info(address),
             beside=(
+                *((_with_operator(LocalKeys(state)),) if operator_keys else ()),
                 *(probes.running(), recorder.running(), watch.running(), yields.running()),
                 _following(state, follower),
             ),
@@ -161,13 +162,21 @@ def _operator_keys(listen: str, store: LocalKeys) -> OperatorKeys | None:
     """Whose key the page at *listen* needs; None: only this machine reaches it, and the stack has no keys.
 
     Raises:
-        Refused: the keys cannot be read, or not be made.
+        Refused: the keys cannot be read.
+    """
+    return None if not store.read().of and _is_loopback(listen) else OperatorKeys(store.file, _PRINT_KEY)
+
+
+@contextmanager
+def _with_operator(store: LocalKeys) -> Iterator[None]:
+    """Entered once the address is listened on: an exporter that cannot listen makes no key.
+
+    Raises:
+        Refused: the keys cannot be made.
         CannotRun: another command changes them all the time.
     """
-    if _is_loopback(listen) and not store.read().of:
-        return None
     keys.ensure_operator(store)
-    return OperatorKeys(store.file, _PRINT_KEY)
+    yield
 
 
 def _is_loopback(address: str) -> bool:

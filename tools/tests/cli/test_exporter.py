@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -67,6 +68,14 @@ def test_on_another_address_its_page_needs_a_key_which_is_made(store):
         assert printed.readline() == f"Its page needs the operator's key: {COMMAND}\n"
         check_closed(address, store, "x")
         assert get(f"{address}/metrics")[0] == 200
+
+
+def test_an_address_that_cannot_be_listened_on_makes_no_key(store, capsys):
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["exporter", "--catalog", str(DEMO), "--port", str(port), "--listen", "0.0.0.0"]) == 3
+    assert f"0.0.0.0:{port} cannot be listened on" in capsys.readouterr().err
+    assert not store.file.exists()
 
 
 def check_closed(address, store, other):
