@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.hosts.inventory import ANSIBLE, EMPTY, EXAMPLE, GROUPS, check_cases, flat, run_playbook
+from tests.support.tiny_catalog import DEMO
 
 pytestmark = pytest.mark.long
 ROLES = ANSIBLE / "roles"
@@ -21,6 +23,9 @@ REPOSITORY = {
     "key": "https://x.invalid/key.asc",
     "fingerprint": "0A" * 20,
 }
+UNLOCKED, STALE = (
+    f"{{{{ lookup('ansible.builtin.env', 'CATALOGS_OF_THE_TEST') }}}}/{one}" for one in ("unlocked", "stale")
+)
 
 
 def clients(*hosts):
@@ -224,6 +229,22 @@ REFUSED = {
         {"node_metrics_address": "192.168.1.50", "node_metrics_card": "t4", "node_metrics_port": 9460},
         ["node_metrics_port and node_metrics_card_port are both 9460"],
     ),
+    # Before a machine is touched the card's promises are rendered here.
+    "exporter of a card without a lock": (
+        "llama_hosts",
+        {"node_metrics_address": "192.168.1.50", "node_metrics_card": "laptop", "llama_server_catalog": UNLOCKED},
+        ["promised of the card laptop cannot be rendered", "lock.json does not exist. → corral lock --catalog /"],
+    ),
+    "exporter of a card with a stale lock": (
+        "llama_hosts",
+        {"node_metrics_address": "192.168.1.50", "node_metrics_card": "laptop", "llama_server_catalog": STALE},
+        ["promised of the card laptop cannot be rendered", "lock.json is stale", "→ corral lock --catalog /"],
+    ),
+    "exporter of a card without corral": (
+        "llama_hosts",
+        {"node_metrics_corral": "/nonexistent/corral"},  # the exporter of "exporter of a card"
+        ["promised of the card a100 cannot be rendered", "Run make setup", 'which is "/nonexistent/corral"'],
+    ),
     "exporter of a host on a node": (
         "gpu_nodes",
         {"node_metrics_address": "192.168.1.40", "node_metrics_card": "t4"},
@@ -231,7 +252,7 @@ REFUSED = {
     ),
     "pid namespace": (
         "llama_hosts",
-        {"node_metrics_address": "192.168.1.50", "node_metrics_card": "t4", "node_metrics_card_pid_namespace": -1},
+        {"node_metrics_card_pid_namespace": -1},  # the exporter of "exporter of a card"
         ["node_metrics_card_pid_namespace is -1", "readlink /proc/1/ns/pid"],
     ),
     "exporter on a multicast address": (
@@ -312,7 +333,11 @@ ACCEPTED = {
     "unrelated variable that needs facts": ("llama_hosts", {"remark": "{{ ansible_facts.processor_vcpus }}"}),
     "host with an exporter of its card": (
         "llama_hosts",
-        {"node_metrics_address": "192.168.1.50", "node_metrics_card": "t4"},
+        {
+            "node_metrics_address": "192.168.1.50",
+            "node_metrics_card": "laptop",
+            "llama_server_catalog": str(DEMO),
+        },
     ),
     "node with a store of its own": ("gpu_nodes", {"local_store_disk": "/dev/vdb"}),
     "templates, numbers as an INI inventory has them": (
@@ -350,7 +375,15 @@ ACCEPTED = {
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory):
     """Case → the refusals of its host, "" for an accepted one."""
-    return check_cases(REFUSED, ACCEPTED, tmp_path_factory.mktemp("cases"))
+    catalogs = tmp_path_factory.mktemp("catalogs")
+    for name in ("unlocked", "stale"):
+        shutil.copytree(DEMO, catalogs / name)
+    (catalogs / "unlocked" / "lock.json").unlink()
+    with (catalogs / "stale" / "cards" / "laptop.yaml").open("a") as card:
+        card.write("# changed\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CATALOGS_OF_THE_TEST", str(catalogs))
+        return check_cases(REFUSED, ACCEPTED, tmp_path_factory.mktemp("cases"))
 
 
 @pytest.mark.parametrize("case", REFUSED)
