@@ -229,6 +229,17 @@ REFUSED = {
         {"node_metrics_address": "192.168.1.50", "node_metrics_card": "t4", "node_metrics_port": 9460},
         ["node_metrics_port and node_metrics_card_port are both 9460"],
     ),
+    "service on the default ports of an exporter and its card": (
+        "llama_hosts",
+        {
+            "node_metrics_address": "192.168.1.50",
+            "node_metrics_card": "t4",
+            "llama_server_port": 9460,
+            "llama_server_first_engine_port": 9100,
+            "llama_server_program": "llama-swap",
+        },
+        ["node_metrics_port is 9100, a port of", "node_metrics_card_port is 9460, a port of"],
+    ),
     # Before a machine is touched the card's promises are rendered here.
     "exporter of a card without a lock": (
         "llama_hosts",
