@@ -16,10 +16,14 @@ locals {
   _short      = "min by (card, model) (${local._lacking} > 0 and ${local._twice})"
   _no_culprit = "label_replace(${local._short}, \"culprit\", \"unknown\", \"\", \"\")"
 
+  # Kept for foreign holders.  Where it is not known what a tenant holds, one of them may be it.
+  _for_all = "max by (card) (corral_others_promised_bytes) and on (card) corral_held_unknown{kind=\"tenant\"}"
+  _spared  = "(${local._for_all} or on (card) ${local._reserve})"
+
   # The largest excess of each card, as `corral why` ranks them; 0 times it carries the name.  "(other)" is a sum of small ones.
   _excesses = join(" or ", [
     "(max by (card, holder) (corral_held_bytes{kind=~\"tenant|model\"}) - max by (card, holder) (corral_promised_bytes) > 0)",
-    "(max by (card, holder) (corral_held_bytes{kind=~\"pod|process|hidden\", holder!=\"(other)\"}) > on (card) group_left () ${local._reserve})",
+    "(max by (card, holder) (corral_held_bytes{kind=~\"pod|process|hidden\", holder!=\"(other)\"}) > on (card) group_left () ${local._spared})",
   ])
   _culprit = "label_replace(topk by (card) (1, ${local._excesses}), \"culprit\", \"$1\", \"holder\", \"(.+)\")"
 
