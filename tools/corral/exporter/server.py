@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import os
 import re
@@ -18,8 +19,9 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -39,7 +41,8 @@ _PATHS = b"There is /, /card.json, /records, /metrics and /health.\n"
 _HOSTS = b"This host is not served. Name the exporter by its address, or by localhost, e.g. http://127.0.0.1:9460/.\n"
 _HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="corral", charset="UTF-8"'}  # https://www.rfc-editor.org/rfc/rfc7617
-_AT_ONCE, _READERS = 8, 2
+_AT_ONCE, _READERS, _CONNECTIONS = 8, 2, 64
+_CROWDED = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 _PIECE = 64 << 10
 _ENDS = (signal.SIGINT, signal.SIGTERM)
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
@@ -50,7 +53,8 @@ _CLIENT_S = 10.0  # for a request to arrive, and for its answer to be taken
 class Server(ThreadingHTTPServer):
     """An HTTP server of these paths.
 
-    A client more than ``_AT_ONCE`` gets 503, and so does a reader of records more than ``_READERS``.
+    A client more than ``_AT_ONCE`` gets 503, and so does a reader of records more than ``_READERS``, and a connection
+    more than ``_CONNECTIONS``, each of which has a thread.
     """
 
     daemon_threads = True
@@ -73,8 +77,25 @@ class Server(ThreadingHTTPServer):
         self.hosts = {"localhost", address[0]}
         self.free = threading.BoundedSemaphore(_AT_ONCE)
         self.readers = threading.BoundedSemaphore(_READERS)
+        self.connections = threading.BoundedSemaphore(_CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give *request* a thread, where one is left."""
+        if self.connections.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with suppress(OSError):
+            request.sendall(_CROWDED)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer *request*, in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that is gone is no error."""
@@ -82,10 +103,35 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+class _Request(io.RawIOBase):
+    """What *connection* brings within ``_CLIENT_S``: a socket's own limit is for each piece, however small."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._ends = connection, time.monotonic() + _CLIENT_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._ends - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(_CLIENT_S)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     timeout = _CLIENT_S
     server_version, sys_version = "corral", ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Request(self.connection))
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from urllib.request import urlopen
 
@@ -12,7 +12,9 @@ import pytest
 from prometheus_client.registry import Collector
 
 from corral.exporter import recorder
+from corral.exporter import server as server_module
 from corral.exporter.server import serve_until_signal, serving
+from tests.support.engine_process import wait_for
 from tests.support.recorded import Scene, reading
 
 
@@ -93,3 +95,40 @@ def test_readers_of_records_that_do_not_read_leave_the_metrics_alone(recording):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 10)
             one.sendall(b"GET /records?since=0 HTTP/1.0\r\n\r\n")
         assert {ask(server, "/metrics")[0] for _ in range(4)} == {200}
+
+
+def test_a_request_that_comes_byte_by_byte_is_ended_in_time(monkeypatch):
+    monkeypatch.setattr(server_module, "_CLIENT_S", 0.5)
+    with (
+        serving(("127.0.0.1", 0), NoMetrics(), dict) as server,
+        socket.create_connection(("127.0.0.1", server.server_port)) as slow,
+    ):
+        slow.sendall(b"GET /metrics HTTP/1.0\r\nX: ")
+        slow.settimeout(0.05)
+
+        def is_ended():
+            try:
+                slow.sendall(b"x")
+                return slow.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        wait_for(is_ended, what="the end of the connection")
+
+
+def test_a_connection_too_many_gets_503_until_another_has_ended(monkeypatch):
+    monkeypatch.setattr(server_module, "_CONNECTIONS", 4)
+    with serving(("127.0.0.1", 0), NoMetrics(), dict) as server:
+        with ExitStack() as opened:
+            for _ in range(4):
+                opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port)))
+            late = opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=30))
+            assert late.recv(12) == b"HTTP/1.0 503"
+
+        def status():
+            with suppress(OSError):
+                return ask(server, "/health")[0]
+
+        wait_for(lambda: status() == 200, what="a free place")
