@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from . import preflight_line
+from .llama_swap import YIELDS
 
-Cause = Literal["idle", "evicted", "requested", "died", "unknown"]
+Cause = Literal["idle", "evicted", "yielded", "requested", "died", "unknown"]
 
 _MOST = 999
 # llama-swap needs milliseconds from a model's end to its reason, or to the load of the next one.
@@ -28,7 +29,8 @@ _LINE = re.compile(
     r"<(?P<idle>[^>]+)> Unloading model, TTL of .*"
     r"|<(?P<died>[^>]+)> upstream process exited unexpectedly"
     r"|\w+: running (?P<ended>\S+) exited: .* upstream exited unexpectedly"  # before v242
-    r'|Request \S+ "(?P<unload>POST /api/models/unload(?:/(?P<one>[^ "]+))?|GET /unload) HTTP/[0-9.]+" 200 .*)$',
+    r'|Request \S+ "(?P<unload>POST /api/models/unload(?:/(?P<one>[^ "]+))?|GET /unload) HTTP/[0-9.]+" 200 '
+    rf'\S+ (?P<yielded>"{YIELDS}")?.*)$',
     re.MULTILINE,
 )
 
@@ -128,7 +130,7 @@ class Changes:
             elif found["unload"]:
                 for model in {self._names.get(found["one"])} if found["one"] else set(self._names.values()):
                     if model:
-                        self._explain(model, "requested")
+                        self._explain(model, "yielded" if found["yielded"] else "requested")
 
     def engine_log(self, text: str) -> None:
         """New lines of the engines, and of the preflights before them."""

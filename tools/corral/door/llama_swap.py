@@ -15,15 +15,24 @@ from .refusals import Refusal, json_answer
 # Every way in which llama-swap does not answer, or not as it should.
 FAULTS = (OSError, EOFError, ValueError, KeyError, TypeError, asyncio.LimitOverrunError)
 
+YIELDS = "corral-yield"
+"""The agent of an unload for a neighbour; no request of a client has it, because the guard forwards none."""
 _ANSWER_LIMIT_S = 10.0
 _UNLOAD_LIMIT_S = 30.0  # llama-swap gives an engine 10 s, then kills it
 _LOG_LIMIT_S = 3.0  # of a model that wrote nothing there is no answer
 _LOG_BYTES = 1 << 20  # llama-swap keeps 100 KiB
 
 
-def request_head(config: Config, method: str, target: str, *, length: int = 0, version: str = "1.1") -> bytes:
-    """A request to llama-swap: nothing of a client's head is in it but *method*, *target* and *length*."""
+def request_head(
+    config: Config, method: str, target: str, *, length: int = 0, version: str = "1.1", agent: str = ""
+) -> bytes:
+    """A request to llama-swap: nothing of a client's head is in it but *method*, *target* and *length*.
+
+    llama-swap's log has the name of the *agent*.
+    """
     fields = {"Host": "llama-swap", "Authorization": f"Bearer {config.internal_key}", "Connection": "close"}
+    if agent:
+        fields["User-Agent"] = agent
     if method == "POST":
         fields |= {"Content-Type": "application/json", "Content-Length": str(length)}
     lines = [f"{method} {target} HTTP/{version}", *(f"{name}: {value}" for name, value in fields.items())]
@@ -53,7 +62,7 @@ async def running(config: Config) -> list[dict[str, str]]:
 
 async def unload(config: Config, model: str) -> None:
     """Have llama-swap end the engine of *model*, whatever it does, and wait until it has; raises FAULTS."""
-    request = request_head(config, "POST", f"/api/models/unload/{model}", version="1.0")
+    request = request_head(config, "POST", f"/api/models/unload/{model}", version="1.0", agent=YIELDS)
     async with asyncio.timeout(_UNLOAD_LIMIT_S), opened(config.upstream, request) as (head, reader):
         await reader.read(-1)
     if head.status != HTTPStatus.OK:

@@ -31,7 +31,7 @@ _LOAD_ERRORS = {
 }
 LOAD_FAILURES = tuple(_LOAD_ERRORS)
 """How a load fails: the process ended before it was ready, or was not ready in time."""
-CAUSES = ("idle", "evicted", "requested", "died", "unknown")
+CAUSES = ("idle", "evicted", "yielded", "requested", "died", "unknown")
 """Why a model was unloaded."""
 _WARM, _COLD = 0.9, 0.1
 _QUESTION = {"messages": [{"role": "user", "content": "Reply with one word."}], "max_tokens": 4, "temperature": 0}

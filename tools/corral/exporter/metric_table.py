@@ -81,7 +81,8 @@ METRICS = {
             "counter",
             ("model", "cause"),
             "Ends of models that were ready. idle: its time to live was over; evicted: another model was asked for; "
-            "requested: by an operator, or with llama-swap; died: its process ended by itself; unknown.",
+            "yielded: a neighbour needed memory; requested: by an operator, or with llama-swap; died: its process "
+            "ended by itself; unknown.",
         ),
         Metric("corral_missed_changes", "counter", (), "Loads and unloads that were not read in time."),
         Metric("corral_request_duration_seconds", "histogram", ("model",), "Requests that were answered with 200."),

@@ -84,6 +84,7 @@ _CHANGED = (Code.LOADED, Code.UNLOADED, Code.RELOADED)
 _CAUSES = {
     "idle": "its time to live was over",
     "evicted": "another model was asked for",
+    "yielded": "a neighbour needed memory",
     "requested": "an operator, or the end of llama-swap",
     "died": "its process ended by itself",
     "unknown": "the cause is not known",

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(240)
 MODELS = ("first", "second", "idle", "broken")
 CLIENTS = {
     "operator": {"models": None, "requests": None, "role": "operator"},
-    "watch": {"models": [], "requests": 4, "role": "monitor"},
+    "watch": {"models": [], "requests": 4, "role": "steward"},
 }
 IS_MEASURED = shutil.which("fincore") is not None
 
@@ -40,7 +40,7 @@ def stack(tmp_path_factory):
     folder = tmp_path_factory.mktemp("changes")
     weights = tiny_gguf.write_all(folder).text
     models = {
-        "first": Served(weights, group="turns"),
+        "first": Served(weights, group="turns", more=["--metrics"]),
         "second": Served(weights, group="turns"),
         "idle": Served(weights, ttl=1),
         "broken": Served(weights, more=["--no-such-flag"]),
@@ -150,6 +150,12 @@ def test_a_model_that_an_operator_unloads_is_unloaded_on_request(watched, path):
     answer = watched.guard.get(path, **key) if path == "/unload" else watched.guard.post(b"", path=path, **key)
     assert answer.status == 200, answer
     watched.wait_for({"first": 1}, {("first", "requested"): 1})
+
+
+def test_a_model_that_is_unloaded_for_a_neighbour_has_yielded(watched):
+    assert watched.ask("first") == 200
+    wait_for(lambda: watched.client().unload_idle("first"), what="the unload")
+    watched.wait_for({"first": 1}, {("first", "yielded"): 1})
 
 
 def test_a_model_whose_engine_is_killed_died(watched):

@@ -16,8 +16,11 @@ DIED_BEFORE_V242 = "[WARN] group: running a exited: [a] upstream exited unexpect
 NEXT = {"a": "ready"}, {"a": "stopping"}, {}, {"b": "starting"}, {"b": "ready"}
 
 
-def unload(path: str, method: str = "POST", status: int = 200) -> str:
-    return f'2026-01-01T00:00:00Z [INFO] Request 127.0.0.1 "{method} {path} HTTP/1.1" {status} 2 "curl" 1.2ms\n'
+def unload(path: str, method: str = "POST", status: int = 200, agent: str = "curl") -> str:
+    return f'2026-01-01T00:00:00Z [INFO] Request 127.0.0.1 "{method} {path} HTTP/1.1" {status} 2 "{agent}" 1.2ms\n'
+
+
+YIELDED = unload("/api/models/unload/a", agent="corral-yield")
 
 
 class Observed:
@@ -85,6 +88,9 @@ def test_a_load_that_failed_or_was_ended_is_none_and_no_unload():
         pytest.param(({"a": "stopping"}, {}, unload("/unload", "GET")), "requested", id="all, as it was"),
         pytest.param(({"a": "stopping"}, unload("/unload", "GET"), {}), "requested", id="its line is early"),
         pytest.param((unload("/unload", "GET"), {"a": "stopping"}, {}), "requested", id="its line is first"),
+        pytest.param(({"a": "stopping"}, {}, YIELDED), "yielded", id="yielded"),
+        pytest.param(({"a": "stopping"}, YIELDED, {}), "yielded", id="yielded, its line is early"),
+        pytest.param(({"a": "stopping"}, {}, YIELDED, {"b": "starting"}), "yielded", id="yielded, before a load"),
         pytest.param(({"a": "stopping"}, {}, {"b": "starting"}), "evicted", id="evicted"),
         pytest.param(
             ({"a": "stopping"}, {"a": "stopping", "b": "starting"}, {"b": "starting"}), "evicted", id="one read"

@@ -59,6 +59,7 @@ def test_an_idle_model_is_unloaded_by_each_of_its_names_and_the_log_has_it(guard
         assert (answer.status, json.loads(answer.body)["model"]) == (200, "tiny-text")
         record = guard.next_record()
         assert (record["client"], record["path"], record["status"]) == ("steward", f"/engine-yield/{name}", 200)
+    assert all(b"\r\nUser-Agent: corral-yield\r\n" in one for one in sent(stub, UNLOAD))
     assert [one.split(b"\r\n")[0] for one in sent(stub, UNLOAD)] == [f"POST {UNLOAD} HTTP/1.0".encode()] * 2
 
 
