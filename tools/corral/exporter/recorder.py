@@ -51,7 +51,8 @@ NotRead = Literal["not-read"]
 NOT_READ: NotRead = "not-read"
 """The states of models, for an exporter that reads no llama-swap."""
 _SUFFIX = ".jsonl"
-_LATEST = 253402300799  # the end of the year 9999
+LATEST = 253402300799
+"""No time of a record is later: the end of the year 9999."""
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 """What a line raises that is none of the recorder's."""
 
@@ -334,7 +335,7 @@ def time_of(read: Any) -> float:
         DAMAGED: the recorder has not written it.
     """
     at = float(read["at"])
-    if not 0 <= at <= _LATEST:
+    if not 0 <= at <= LATEST:
         raise ValueError(f"{at} is no time")
     return at
 

@@ -49,7 +49,7 @@ class Event:
     """One event.
 
     Attributes:
-        at: seconds since 1970: of the sample that shows it.
+        at: seconds since 1970: of a load or an unload that is followed, else of the sample that shows it.
         name: of the card's holder or the model; empty where it is about none.
         count: of requests that failed; else 1.
         reason: of their failure, one of ``llama_swap.LOAD_FAILURES`` or ``status-N``; of a model that has yielded, one
@@ -260,7 +260,8 @@ def _over(row: Row) -> _Condition:
 
 def _yields(now: Moment) -> Iterator[Event]:
     for one in now.yields:
-        free, wanted, idle = f"{mib(one.free):,} MiB", f"{mib(one.wanted):,}", f"idle for {one.idle_s / 60:.0f} min"
+        free, wanted = f"{mib(one.free):,} MiB", f"{mib(one.wanted):,}"
+        idle = f"idle for {one.idle_s:.0f} s" if one.idle_s < 60 else f"idle for {one.idle_s / 60:.0f} min"
         why = (
             f"a pod of {one.tenant} waits; {free} are free, {wanted} are left of its budget"
             if one.reason == "tenant-waits"
@@ -272,11 +273,11 @@ def _yields(now: Moment) -> Iterator[Event]:
 def _changes(now: Moment) -> Iterator[Event]:
     for one in sorted(now.changes or (), key=lambda change: change.at):
         if one.cause:
-            yield Event(now.at, Code.UNLOADED, "", one.model, f"{one.model} is unloaded: {_CAUSES[one.cause]}")
+            yield Event(one.at, Code.UNLOADED, "", one.model, f"{one.model} is unloaded: {_CAUSES[one.cause]}")
         else:
             time = "" if one.seconds is None else f" after {one.seconds:.1f} s"
             cache = "" if one.page_cache == "unknown" else f", {_CACHES[one.page_cache]}"
-            yield Event(now.at, Code.LOADED, "", one.model, f"{one.model} is loaded{time}{cache}")
+            yield Event(one.at, Code.LOADED, "", one.model, f"{one.model} is loaded{time}{cache}")
 
 
 def _failures(now: Moment) -> Iterator[Event]:

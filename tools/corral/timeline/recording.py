@@ -14,7 +14,7 @@ from corral.exporter.account import CardAccount, CardPromise
 from corral.exporter.alertmanager import Alert
 from corral.exporter.holders import Reading
 from corral.exporter.llama_swap import Change
-from corral.exporter.recorder import Failure, NotRead
+from corral.exporter.recorder import LATEST, Failure, NotRead
 from corral.exporter.yields import Yielded
 
 
@@ -62,7 +62,7 @@ class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1]
-    at: Annotated[float, Field(ge=0, le=253402300799, allow_inf_nan=False)]  # to the end of the year 9999
+    at: Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
 
 
 class _Head(_Line):
@@ -94,6 +94,8 @@ class _Sample(_Line):
         needs = [size for one in self.yields for size in (one.free, one.wanted, one.idle_s)]
         if any(size is not None and not 0 <= size < math.inf for size in (*cards, *held, *needs)):
             raise ValueError("a size is no number of bytes")
+        if not all(0 <= one.at <= LATEST for one in self.changes or ()):
+            raise ValueError("the time of a load is none")
         return self
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -103,13 +104,18 @@ def curves(timeline: Timeline) -> Iterator[str]:
 def rows(timeline: Timeline) -> Iterator[tuple[str, str, str]]:
     """The events, and how far holders changed, minute by minute, under ``COLUMNS``."""
     texts: dict[int, list[str]] = {}
-    for one in _merged(timeline.events):
-        texts.setdefault(int(one.at // 60), []).append(one.text)
+    for event in _merged(timeline.events):
+        texts.setdefault(int(event.at // 60), []).append(event.text)
     held: dict[tuple[str, str, str], int] = {}
-    for minute in _last_of_minutes(timeline.moments):
-        free = " / ".join(_free(card) for card in minute.accounts) or "?"
-        for text in [*_changes(minute, held), *texts.get(int(minute.at // 60), ())]:
-            yield timeline.time(minute.at, form=timeline.form), free, text
+    recorded = {int(one.at // 60): one for one in _last_of_minutes(timeline.moments)}
+    minutes = list(recorded)
+    for one in sorted(texts.keys() - recorded.keys()):  # of which there is no sample
+        bisect.insort(minutes, one)
+    for minute in minutes:
+        moment = recorded.get(minute)
+        free = " / ".join(_free(card) for card in moment.accounts) if moment else ""
+        for text in [*(_changes(moment, held) if moment else ()), *texts.get(minute, ())]:
+            yield timeline.time(minute * 60, form=timeline.form), free or "?", text
 
 
 def _changes(minute: Moment, held: dict[tuple[str, str, str], int]) -> Iterator[str]:

@@ -85,20 +85,23 @@ def test_a_model_that_yielded_has_its_reason(scene):
     taken = [
         (Yielded("t4", "chat", "free-below-floor", "", 300 * MIB, 1024 * MIB, 3600.0),),
         (Yielded("t4", "chat", "tenant-waits", "immich-ml", 300 * MIB, 1600 * MIB, 90.0),),
+        (Yielded("t4", "chat", "free-below-floor", "", 300 * MIB, 1024 * MIB, 14.6),),
         (),
     ]
     scene.options["take_yields"] = lambda: taken.pop() if taken else ()
     scene.restart()
     scene.sample(reading(chat=6996), models={"chat": "ready"})
     scene.sample(reading(), models={})
-    scene.sample(reading(), models={})
+    scene.sample(reading(), models={}, times=2)
     scene.sample(times=2)
     found = [one for one in timeline(scene).events if one.code is Code.YIELDED]
     assert [one.text for one in found] == [
+        "chat, idle for 15 s, yields: 300 MiB are free, less than the 1,024 of yield.floor_mib",
         "chat, idle for 2 min, yields: a pod of immich-ml waits; 300 MiB are free, 1,600 are left of its budget",
         "chat, idle for 60 min, yields: 300 MiB are free, less than the 1,024 of yield.floor_mib",
     ]
     assert [(one.card, one.name, one.reason) for one in found] == [
+        ("t4", "chat", "free-below-floor"),
         ("t4", "chat", "tenant-waits"),
         ("t4", "chat", "free-below-floor"),
     ]
@@ -144,6 +147,21 @@ def test_loads_that_are_followed_are_events_however_short_they_were(scene):
         "chat is loaded",
         "chat is unloaded: its time to live was over",
     ]
+
+
+def test_a_load_has_its_own_minute_also_where_nothing_was_recorded_then(scene):
+    scene.changes = ()
+    scene.sample(times=2)
+    scene.now = BEGAN + 200
+    scene.changes = (Change(1, BEGAN + 110, "chat", 1.0, "warm"), Change(2, BEGAN + 190, "chat", cause="yielded"))
+    scene.sample()
+    found = [(time, free, text) for time, free, text in report.rows(timeline(scene)) if "chat" in text]
+    assert found == [
+        ("20:28", "?", "chat is loaded after 1.0 s, from the page cache"),
+        ("20:30", "15,060", "chat is unloaded: a neighbour needed memory"),
+    ]
+    document = timeline(scene).as_json()["events"]
+    assert [one["at"] for one in document if one["name"] == "chat"] == [BEGAN + 110, BEGAN + 190]
 
 
 def test_where_loads_are_not_followed_the_samples_show_them(scene):
@@ -496,14 +514,16 @@ def test_an_invalid_time_or_one_without_records_is_refused_with_the_rule(recorde
         '{"version": 1, "at": 1, "seal": "", "is_start": true, "promises": {"t4": NO_CARD}}',
         '{"version": 1, "at": 1, "models": {}, "failures": [], "alerts": null, "reading": {"cards": [LESS]}}',
         '{"version": 1, "at": 1, "models": {}, "failures": [], "alerts": null, "reading": {}, "yields": [BELOW]}',
+        '{"version": 1, "at": 1, "models": {}, "failures": [], "alerts": null, "reading": {}, "changes": [LATE]}',
     ],
 )
 def test_an_impossible_figure_is_a_damaged_line(recorded, capsys, tmp_path, line):
     (path,) = (tmp_path / "records").iterdir()
     less = {"card": {"uuid": "", "name": "", "total": -1, "free": 1}, "holders": []}
     none = {"vram": 0, "reserve": 0, "tenants": {}, "models": {}}
+    late = asdict(Change(1, 1e300, "chat"))
     below = asdict(Yielded("t4", "chat", "free-below-floor", "", -1, 1, 60.0))
-    for name, found in (("NO_CARD", none), ("LESS", less), ("BELOW", below)):
+    for name, found in (("NO_CARD", none), ("LESS", less), ("BELOW", below), ("LATE", late)):
         line = line.replace(name, json.dumps(found))
     path.write_text(f"{path.read_text()}{line}\n")
     assert main(recorded) == 0
