@@ -153,8 +153,7 @@ def _after(state: _State, now: Moment) -> Iterator[Event]:
 
 def _of_recorder(before: Moment | None, now: Moment) -> Iterator[Event]:
     if before and now.at < before.at:
-        text = f"the clock was set back by {before.at - now.at:.0f} s"
-        yield Event(now.at, Code.CLOCK, "", "", text)
+        yield set_back(before, now, now.at)
     elif before and now.at - before.at > GAP_S:
         text = f"nothing was recorded for {(now.at - before.at) / 60:.0f} min before this"
         yield Event(now.at, Code.GAP, "", "", text)
@@ -162,6 +161,11 @@ def _of_recorder(before: Moment | None, now: Moment) -> Iterator[Event]:
         yield Event(now.at, Code.START, "", "", "the exporter has started")
     if before and now.seal != before.seal:
         yield Event(now.at, Code.LOCK, "", "", f"the promises are those of another lock ({now.seal[:12]})")
+
+
+def set_back(before: Moment, now: Moment, at: float) -> Event:
+    """The clock was set back between *before* and *now*; *at* is the time of one of them."""
+    return Event(at, Code.CLOCK, "", "", f"the clock was set back by {before.at - now.at:.0f} s")
 
 
 def _of_models(

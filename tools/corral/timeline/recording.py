@@ -52,10 +52,15 @@ class Recording:
     moments: tuple[Moment, ...]
     damaged: int
 
-    def between(self, since: float, until: float) -> tuple[Moment | None, tuple[Moment, ...]]:
-        """The last moment before *since*, and all until *until*, in seconds since 1970."""
-        before = [one for one in self.moments if one.at < since]
-        return (before[-1] if before else None), tuple(one for one in self.moments if since <= one.at <= until)
+    def between(self, since: float, until: float) -> tuple[Moment | None, tuple[Moment, ...], Moment | None]:
+        """All moments from *since* to *until*, in seconds since 1970, and what was recorded just before and after them.
+
+        Where the clock was set back, one that was recorded later may have an earlier time.
+        """
+        places = [place for place, one in enumerate(self.moments) if since <= one.at <= until]
+        first, last = (places[0], places[-1]) if places else (0, len(self.moments))
+        before, after = self.moments[:first][-1:], self.moments[last + 1 :][:1]
+        return (before or (None,))[0], tuple(self.moments[place] for place in places), (after or (None,))[0]
 
 
 class _Line(BaseModel):

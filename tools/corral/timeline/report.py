@@ -44,11 +44,13 @@ class Timeline:
     @property
     def events(self) -> tuple[Event, ...]:
         """What happened, and what had begun before."""
-        before, moments = self.recording.between(self.since, self.until)
+        before, moments, after = self.recording.between(self.since, self.until)
         found = list(events.of(moments, before))
         if moments and before is None and moments[0].at - self.since > GAP_S:
             found.insert(0, Event(moments[0].at, Code.GAP, "", "", "nothing is recorded before this"))
-        if moments and moments[-1] is self.recording.moments[-1] and self.until - moments[-1].at > GAP_S:
+        if moments and after and after.at < moments[-1].at:
+            found.append(events.set_back(moments[-1], after, moments[-1].at))
+        if moments and after is None and self.until - moments[-1].at > GAP_S:
             found.append(Event(moments[-1].at, Code.GAP, "", "", "nothing is recorded after this"))
         return tuple(found)
 

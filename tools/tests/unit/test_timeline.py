@@ -414,6 +414,27 @@ def test_a_gap_a_restart_a_clock_that_jumps_and_another_lock_are_events(scene):
     ]
 
 
+BACK = "the clock was set back by 3600 s"
+BEFORE, AFTER = "nothing is recorded before this", "nothing is recorded after this"
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "found"),
+    [
+        (0, 780, ["the exporter has started", BACK]),  # to a time before the period
+        (-2805, 780, [BEFORE, "the exporter has started", "the clock was set back by 3570 s", AFTER]),
+        (-2900, 780, [BEFORE, "the exporter has started", BACK, AFTER]),
+        (-2900, -2700, [BACK, AFTER]),
+        (300, 360, []),
+    ],
+)
+def test_what_was_recorded_after_the_clock_was_set_back_is_not_taken_for_before(scene, since, until, found):
+    scene.sample(times=52)
+    scene.now -= 3615
+    scene.sample(times=5)
+    assert texts(scene, since=since, until=BEGAN + until) == found
+
+
 SAMPLES = st.tuples(
     st.one_of(
         st.just(SILENT),
