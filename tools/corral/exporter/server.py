@@ -133,6 +133,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.close()
         self.rfile = io.BufferedReader(_Request(self.connection))
 
+    def do_HEAD(self) -> None:
+        """As GET, without the body."""
+        self.do_GET()
+
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         if path == "/health":
@@ -212,13 +216,14 @@ class _Handler(BaseHTTPRequestHandler):
             streams = [opened.enter_context(stream) for stream in found]
             sizes = [os.fstat(stream.fileno()).st_size for stream in streams]  # the last one grows
             self._begin(HTTPStatus.OK, "application/jsonl", sum(sizes))
-            for stream, size in zip(streams, sizes, strict=True):
+            for stream, size in zip(streams, sizes, strict=True) if self.command != "HEAD" else ():
                 for left in range(size, 0, -_PIECE):  # a time limit is for each piece
                     self.wfile.write(stream.read(min(left, _PIECE)))
 
     def _answer(self, status: HTTPStatus, kind: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         self._begin(status, kind, len(body), headers)
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _begin(self, status: HTTPStatus, kind: str, length: int, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)

@@ -61,6 +61,23 @@ def recording(tmp_path):
             yield scene, server
 
 
+def exchange(server, method, path):
+    """All that is answered to *method* and *path*: the status line, the fields but the date, and the body."""
+    with socket.create_connection(("127.0.0.1", server.server_port), 30) as connection:
+        connection.sendall(f"{method} {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        with connection.makefile("rb") as answer:
+            head, _, body = answer.read().partition(b"\r\n\r\n")
+    return [line for line in head.split(b"\r\n") if not line.startswith(b"Date:")], body
+
+
+@pytest.mark.parametrize("path", ["/", "/card.json", "/records?since=0", "/records", "/metrics", "/health", "/nothing"])
+def test_a_head_is_the_answer_to_a_get_without_its_body(recording, path):
+    _, server = recording
+    head, body = exchange(server, "GET", path)
+    assert exchange(server, "HEAD", path) == (head, b"")
+    assert b"Content-Length: %d" % len(body) in head
+
+
 @pytest.mark.parametrize("path", ["/", "/card.json", "/records?since=0"])
 def test_a_page_of_another_name_gets_nothing(recording, path):
     _, server = recording
