@@ -21,6 +21,7 @@ import fcntl
 import io
 import json
 import os
+import shlex
 import sys
 import threading
 import time
@@ -240,7 +241,11 @@ class Recorder:
         if self._segment and not os.fstat(self._segment.fileno()).st_nlink:  # removed, with the folder or without it
             self.close()
         if self._segment is None:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:
+                taken = shlex.quote(str(next(one for one in (self._folder, *self._folder.parents) if one.exists())))
+                raise OSError(f"{error.strerror}. A folder belongs there: mv {taken} {taken}.old") from None
             if self._lock is None:
                 self._lock = _exclusive(self._folder)
             newest = max(segments(self._folder), default=None)

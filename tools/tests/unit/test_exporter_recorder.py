@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import threading
 from contextlib import closing
 from unittest.mock import Mock
@@ -217,6 +218,19 @@ def test_a_folder_that_cannot_be_written_is_one_message_and_recorded_into_later(
         assert written.wait(60)
     assert capsys.readouterr().err.count("Nothing is recorded in") == 1
     assert read(scene).moments
+
+
+@pytest.mark.parametrize("place", ["records", "records/of a node"])
+def test_a_file_in_the_place_of_the_folder_has_a_command_that_moves_it_away(tmp_path, place):
+    taken = tmp_path / "records"
+    taken.write_text("a file")
+    with closing(Scene(tmp_path / place)) as scene:
+        with pytest.raises(OSError, match="A folder belongs there: mv ") as refused:
+            scene.sample(CALM)
+        subprocess.run(str(refused.value).partition(": ")[2], shell=True, check=True)
+        scene.sample(CALM)
+        assert read(scene).moments
+    assert (tmp_path / "records.old").read_text() == "a file"
 
 
 def test_whatever_fails_costs_one_sample(scene, capsys, monkeypatch):
