@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     zone = UTC if args.utc or args.post_mortem is not None else None
     timeline = report.Timeline(found, args.since, until, zone)
     if found.damaged:
-        output.warn(f"{found.damaged} lines of the recording are damaged, and left out.")
+        output.warn(f"{recording.damaged(found.damaged)}, and left out.")
     if not timeline.moments:
         message = "Nothing was recorded in this time."
         last = found.moments[-1].at if found.moments else None

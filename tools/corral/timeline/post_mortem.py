@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from corral import markdown, templates
-from corral.timeline import report
+from corral.timeline import recording, report
 from corral.timeline.report import Timeline
 
 
@@ -29,7 +29,7 @@ def write(timeline: Timeline, folder: Path, title: str) -> Path:
         curves=[markdown.one_line(one) for one in report.curves(timeline)],
         rows=[tuple(map(markdown.cell, row)) for row in report.rows(timeline)],
         columns=report.COLUMNS,
-        damaged=timeline.recording.damaged,
+        damaged=recording.damaged(count) if (count := timeline.recording.damaged) else "",
     )
     markdown.create(path, text, another="--post-mortem TITLE")
     return path

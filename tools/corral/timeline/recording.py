@@ -104,6 +104,11 @@ class _Sample(_Line):
         return self
 
 
+def damaged(count: int) -> str:
+    """How many lines are damaged, as a sentence without its end."""
+    return "1 line of the recording is damaged" if count == 1 else f"{count:,} lines of the recording are damaged"
+
+
 _LINES: TypeAdapter[_Head | _Sample | _Line] = TypeAdapter(_Head | _Sample | _Line)
 
 
@@ -115,14 +120,14 @@ def read(lines: Iterable[bytes]) -> Recording:
     moments: list[Moment] = []
     head: _Head | None = None
     last: Moment | None = None
-    starts, damaged = False, 0
+    starts, count = False, 0
     for line in lines:
         if not line.strip():
             continue
         try:
             found = _LINES.validate_json(line)
         except ValidationError:
-            last, damaged = None, damaged + 1
+            last, count = None, count + 1
             continue
         if isinstance(found, _Head):
             starts = starts or found.is_start
@@ -140,4 +145,4 @@ def read(lines: Iterable[bytes]) -> Recording:
             continue
         moments.append(last)
         starts = False
-    return Recording(tuple(moments), damaged)
+    return Recording(tuple(moments), count)

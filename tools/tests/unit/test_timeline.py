@@ -546,9 +546,10 @@ def test_an_impossible_figure_is_a_damaged_line(recorded, capsys, tmp_path, line
     below = asdict(Yielded("t4", "chat", "free-below-floor", "", -1, 1, 60.0))
     for name, found in (("NO_CARD", none), ("LESS", less), ("BELOW", below), ("LATE", late)):
         line = line.replace(name, json.dumps(found))
-    path.write_text(f"{path.read_text()}{line}\n")
-    assert main(recorded) == 0
-    assert "1 lines of the recording are damaged" in capsys.readouterr().err
+    for words in ("1 line of the recording is damaged", "2 lines of the recording are damaged"):
+        path.write_text(f"{path.read_text()}{line}\n")
+        assert main(recorded) == 0
+        assert f"{words}, and left out." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -603,6 +604,11 @@ def test_a_post_mortem_begins_with_the_headings_that_the_repository_requires(sce
         "\n| time | free MiB | what happened |\n| --- | --- | --- |\n| 20:27 | 4,124 | the exporter has started |\n"
         in text
     )
+    assert "damaged" not in text
+    (record,) = (tmp_path / "records").iterdir()
+    record.write_text(f"{record.read_text()}[]\n")
+    damaged = post_mortem.write(timeline(scene), tmp_path, "damaged").read_text()
+    assert "\n1 line of the recording is damaged.\n" in damaged
     with pytest.raises(Refused, match="is there already"):
         post_mortem.write(timeline(scene), tmp_path, "no room: for CHAT")
     with pytest.raises(Refused, match="has no letter or digit"):
