@@ -87,7 +87,7 @@ locals {
       labels          = { severity = "critical" }
       annotations = {
         summary     = "The card {{ $labels.card }} lacks {{ $value | humanize1024 }}B for the model {{ $labels.model }}; largest excess: {{ $labels.culprit }}."
-        description = "Each request that needs a load is refused with status 503 until there is room. `corral why {{ $labels.model }}` has the next command."
+        description = "Each request that needs its load will get status 503 until there is room. `corral why {{ $labels.model }}` has the next command."
         runbook_url = "${var.runbooks}/no-room-for-model.md"
       }
     },
