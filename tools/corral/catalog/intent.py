@@ -322,7 +322,10 @@ class Tenant(BaseModel):
     @model_validator(mode="after")
     def _is_pods_or_a_unit(self) -> Self:
         if self.unit and (self.namespace or self.selector):
-            raise ValueError("unit is for a machine without Kubernetes, namespace and selector are for a cluster.")
+            raise ValueError(
+                "unit is for a machine without Kubernetes, namespace and selector are for a cluster: in a cluster "
+                "remove unit, otherwise namespace and selector."
+            )
         return self
 
 
@@ -366,7 +369,7 @@ class Card(BaseModel):
             left = self.vram_mib - promised
             raise ValueError(
                 f"yield.floor_mib is {self.yields.floor_mib}: {left} MiB are free when the tenants have their budgets, "
-                "and no model is loaded."
+                f"and no model is loaded: {f'write at most {left}' if left > 0 else 'leave yield out'}."
             )
         return self
 
