@@ -52,7 +52,7 @@ class OnThisMachine:
 
 @dataclass
 class _Doubts:
-    """What the processes so far leave open: while one of them may be anyone's, nobody without a process is empty."""
+    """What the processes leave open: while one of them may be anyone's, no tenant or model without one is empty."""
 
     hidden: dict[str, None] = field(default_factory=dict)  # each once, in their order
     unlisted: dict[str, None] = field(default_factory=dict)

@@ -152,7 +152,7 @@ def test_while_a_process_is_hidden_no_tenant_and_no_model_without_one_holds_0(pr
     assert found.problem == f"Whose these processes on the card are cannot be read in /proc: pid {os.getpid()}."
 
 
-def test_a_process_that_has_ended_hides_nobody(proc, accounted):
+def test_a_process_that_has_ended_makes_no_tenant_unknown(proc, accounted):
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
     found = accounted((ended.pid, 3000))
