@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
+from collections.abc import Collection
 
 import psutil
 
@@ -71,11 +72,17 @@ def holder(port: int) -> str:
         found = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:  # macOS asks for root
         return ""
-    holders = [one for one in found if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port]
-    for pid in (one.pid for one in holders if one.pid):
+    return described(
+        [one.pid or 0 for one in found if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port]
+    )
+
+
+def described(pids: Collection[int]) -> str:
+    """Pid and command of the first of *pids* that can be read; 0 is a process of another user."""
+    for pid in filter(None, pids):
         with contextlib.suppress(psutil.Error):
             return f"pid {pid} ({' '.join(psutil.Process(pid).cmdline()) or 'unknown command'})"
-    return "a process of another user" if holders else ""
+    return "a process of another user" if pids else ""
 
 
 def is_listening(pid: int, port: int) -> bool:

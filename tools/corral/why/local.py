@@ -228,7 +228,7 @@ class _Investigation:
         members = self._recorded.members() if self._recorded else []
         engine = engine_process.find(model, port, members)
         ours = engine_process.family(engine.pid) if engine else {one.pid for one in members}
-        return "" if not listening or ours & listening else ports.holder(port)
+        return "" if ours & listening else ports.described(listening)
 
 
 def _overload() -> str:
