@@ -30,7 +30,7 @@ from tests.support.cluster.watched import (
 from tests.support.engine_process import get, post
 
 HELD = "corral_held_bytes"
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(420)
 
 
 @pytest.fixture(scope="module")
