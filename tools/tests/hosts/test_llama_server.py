@@ -259,10 +259,10 @@ def test_a_card_takes_all_layers_and_opens_its_devices(one, variables):
         assert "GPU layers all (CUDA on Tesla T4)" in shown
         assert "LLAMA_ARG_DEVICE" not in shown
         assert "char-nvidia-uvm rw" in shown
-        host.put("#!/bin/sh\necho 'it could not talk to the driver'\nexit 9\n", card.SMI, mode="0755")
+        host.put("#!/bin/sh\necho 'it cannot communicate with the driver'\nexit 9\n", card.SMI, mode="0755")
 
     silent = play_role("llama_server", one, variables=variables)
-    silent.refused("nvidia-smi does not name a card", "it could not talk to the driver")
+    silent.refused("nvidia-smi does not name a card", "it cannot communicate with the driver")
     for host in one:
         host.run(f"rm /dev/nvidiactl {card.SMI}")
 

@@ -115,7 +115,13 @@ def test_an_answer_is_shown_while_it_comes(tmp_path):
 
 
 def test_a_letter_of_several_bytes_is_shown_whole():
-    script = "import os, time\nfor byte in 'é€'.encode(): os.write(1, bytes([byte])); time.sleep(0.01)"
+    script = (
+        "import array, fcntl, os, termios\n"
+        "unread = array.array('i', [0])\n"
+        "for byte in 'é€'.encode():\n"
+        "    os.write(1, bytes([byte]))\n"
+        "    while not fcntl.ioctl(1, termios.FIONREAD, unread) and unread[0]: pass\n"
+    )
     shown = []
     assert tour.relay([sys.executable, "-c", script], dict(os.environ), shown.append) == ("é€", 0)
     assert "".join(shown) == "é€"

@@ -281,7 +281,8 @@ def test_a_port_that_another_process_holds_is_in_use(stack, why):
     with socket.socket() as other:
         other.bind(("127.0.0.1", stack.ports["unported"]))
         other.listen()
-        assert why("unported")["class"] == "port-in-use"  # before any request
+        before = why("unported")
+        assert before["class"] == "port-in-use", before  # before any request
         # The socket accepts and never responds, and llama-swap may wait for it without end.
         request = threading.Thread(target=send, args=(stack, "unported"))
         request.start()
