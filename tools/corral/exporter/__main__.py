@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("exporter: NODE_NAME is not set: it is the node whose cards are read.", file=sys.stderr)  # noqa: T201
         return 2
     cards = NodeCards(config, node) if config.engines else HostCards(config)
+    find_llama_swap = cards.find_llama_swap if config.door else None
     probes = Probes(cards.find_llama_swap)
     yields = Yields(
         config.yields if config.door else {},
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         seal=config.seal,
         promises=config.promises,
         read=cards.reading,
-        find_llama_swap=cards.find_llama_swap if config.door else None,
+        find_llama_swap=find_llama_swap,
         alertmanager=Alertmanager(config.alertmanager) if config.alertmanager else None,
         take_yields=yields.take,
     )
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         seal=config.seal,
         models=config.models,
         accounts=cards.accounts,
-        find_llama_swap=cards.find_llama_swap if config.door else None,
+        find_llama_swap=find_llama_swap,
         budgets=config.budgets,
         probes=lambda: probes.results,
         yields=yields.counts,

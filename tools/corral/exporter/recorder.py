@@ -23,11 +23,10 @@ import json
 import os
 import shlex
 import sys
-import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -37,6 +36,7 @@ from .alertmanager import Alertmanager
 from .errors import AlertsUnknown, LlamaSwapUnknown
 from .holders import CardReading, Holder, Reading
 from .llama_swap import LISTED, Change, LlamaSwap, News, Request
+from .rounds import repeating
 from .yields import Yielded
 
 EVERY_S = 15.0
@@ -148,31 +148,9 @@ class Recorder:
             os.close(self._lock)
         self._lock = None
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """A sample every ``EVERY_S`` while the block lasts, the first one now."""
-        ended = threading.Event()
-
-        def repeat() -> None:
-            before = ""
-            while True:
-                problem = ""
-                try:
-                    self.record()
-                except Exception as error:  # noqa: BLE001 - whatever it is, the next sample is another one
-                    problem = f"exporter: Nothing is recorded in {self._folder}: {str(error) or type(error).__name__}"
-                if problem and problem != before:
-                    print(problem, file=sys.stderr, flush=True)  # noqa: T201 - a program of its own
-                before = problem
-                if ended.wait(EVERY_S):
-                    return
-
-        thread = threading.Thread(target=repeat, daemon=True)  # a driver that hangs does not delay the end
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
+        return repeating(self.record, EVERY_S, f"Nothing is recorded in {self._folder}", begins_now=True)
 
     def _close_segment(self) -> None:
         if self._segment:

@@ -9,17 +9,18 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def repeating(act: Callable[[], None], every_s: float, failure: str) -> Iterator[None]:
+def repeating(act: Callable[[], None], every_s: float, failure: str, *, begins_now: bool = False) -> Iterator[None]:
     """Call *act* after every *every_s* seconds while the block lasts; one under way does not delay the end.
 
-    Whatever it raises is printed once, after *failure*, and costs that round alone.
+    The first call is after *every_s* seconds, too, unless it *begins_now*.  Whatever *act* raises is printed once,
+    after *failure*, and costs that round alone.
     """
     ended = threading.Event()
 
     def repeat() -> None:
-        before = ""
-        while not ended.wait(every_s):
-            problem = ""
+        before, pause_s = "", 0.0 if begins_now else every_s
+        while not ended.wait(pause_s):
+            problem, pause_s = "", every_s
             try:
                 act()
             except Exception as error:  # noqa: BLE001 - whatever it is, the next round is another one

@@ -7,7 +7,6 @@ that llama-swap lists; what is unknown is no reason.  The guard of the front doo
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
@@ -120,7 +119,6 @@ class Yields:
             }
         )
         self._fresh: list[Yielded] = []
-        self._problem = ""
 
     def counts(self) -> dict[tuple[str, str, str], int]:
         """How often each model has yielded: by card, model and reason."""
@@ -134,8 +132,10 @@ class Yields:
         return taken
 
     def run(self) -> None:
-        """One round: at most one model of each card."""
-        problem = ""
+        """One round: at most one model of each card.
+
+        After one that fails, what a model did meanwhile is not known.
+        """
         try:
             client = self._find()
             residents = client.residents() if client else ()
@@ -145,11 +145,9 @@ class Yields:
                 for account in self._accounts():
                     if rule := self._rules.get(account.name):
                         self._make_room(client, account, rule)
-        except Exception as error:  # noqa: BLE001 - whatever it is, what a model did meanwhile is not known
-            self._used, problem = {}, str(error) or type(error).__name__
-        if problem and problem != self._problem:
-            print(f"exporter: No model yields: {problem}", file=sys.stderr, flush=True)  # noqa: T201 - a program
-        self._problem = problem
+        except Exception:
+            self._used = {}
+            raise
 
     def running(self) -> AbstractContextManager[None]:
         """A round every ``ROUND_S`` while the block lasts; none where no card has a rule."""
