@@ -218,32 +218,13 @@ async def _measure(
 
 def _loaders(args: argparse.Namespace, local: Running | None) -> dict[str, Loader]:
     """What prepares the loads of each model."""
+    from corral.cli.local_loader import LocalLoader
+
     if local is None:
         message = "--loads needs the local stack: the page cache is that of the machine that serves."
         raise Refused(message, next_step="corral up --detach here, or leave out --loads")
-    return {model: _Loader(args, model, local) for model in args.models}
-
-
-class _Loader:
-    """Unloads a model of the local stack, and drops its files from the page cache or reads them into it."""
-
-    def __init__(self, args: argparse.Namespace, model: str, local: Running) -> None:
-        self._lock, self._store = options.lock_and_store(args, local)
-        (self._locked,) = self._lock.select([model])
-        self._client = local.client()
-
-    def prepare(self, *, cold: bool) -> tuple[int, int]:
-        """The bytes of its files, and those that the page cache has then."""
-        from corral.agent import page_cache, warm
-
-        self._client.unload(self._locked.id)
-        files = warm.files_of(self._store, self._locked)
-        if cold:
-            for path in files:
-                page_cache.drop(path)
-        else:
-            warm.warm(self._lock, self._store, models=[self._locked.id])
-        return sum(path.stat().st_size for path in files), sum(map(page_cache.cached_bytes, files))
+    lock, store = options.lock_and_store(args, local)
+    return {model: LocalLoader(lock, store, model, local.client()) for model in args.models}
 
 
 def _question(args: argparse.Namespace) -> Question:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import xml.etree.ElementTree as ET
 
 import pytest
 
 from corral import paths
+from corral.agent.lock_file import read_lock
+from corral.agent.store import Store
 from corral.bench import figures, saved
 from corral.cli import bench_report
+from corral.cli.local_loader import LocalLoader
 from corral.cli.main import main
 from corral.drill.stand_in import StandInCard
 from corral.engine import stack
@@ -77,7 +81,9 @@ def test_a_report_names_the_lock_the_engine_and_who_held_the_card(bench, tmp_pat
     assert "| card laptop | Tesla T4 |" in text
     assert "| immich-ml | 1,000 | 1,000 | 1,000 |" in text
     assert "| engine | build " in text
-    assert (tmp_path / "benchmarks" / f"{document.stem}-card-laptop.svg").is_file()
+    plot = ET.parse(tmp_path / "benchmarks" / f"{document.stem}-card-laptop.svg")
+    points = [one.get("points").split() for one in plot.iter("{http://www.w3.org/2000/svg}polyline")]
+    assert min(map(len, points)) > 2  # also between the beginning and the end
 
 
 def test_cold_loads_and_warm_ones_are_apart_by_what_the_page_cache_really_had(bench):
@@ -87,6 +93,14 @@ def test_cold_loads_and_warm_ones_are_apart_by_what_the_page_cache_really_had(be
     assert cold["cached"] < 0.05 * cold["bytes"]
     assert warm["cached"] == warm["bytes"] == cold["bytes"] > 100_000
     assert 0 < warm["shortest"] <= warm["median"] <= warm["longest"]
+
+
+def test_a_warm_load_is_one_of_files_that_were_read_into_the_page_cache(running, monkeypatch):
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    lock, store = read_lock(running[0] / "lock.json"), Store(paths.default_store())
+    loader = LocalLoader(lock, store, "tiny-text", stack.running(running[1]).client())
+    size, cold = loader.prepare(cold=True)
+    assert cold < size == loader.prepare(cold=False)[1]
 
 
 def test_an_unknown_model_is_refused_before_any_load(running, monkeypatch, capsys):
