@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -80,8 +79,10 @@ def row(one: Outcome) -> tuple[str, ...]:
 
 
 def _serving(sample: Sample) -> float | None:
-    parts = (sample.server_prompt_s, sample.server_output_s)
-    return None if None in parts else sum(part for part in parts if part is not None)
+    """Seconds in which the engine worked on it."""
+    if sample.server_prompt_s is None or sample.server_output_s is None:
+        return None
+    return sample.server_prompt_s + sample.server_output_s
 
 
 def _remedy(goal: Goal, serving_p95: float | None, run: Run, parallel: int) -> str:
@@ -93,18 +94,10 @@ def _remedy(goal: Goal, serving_p95: float | None, run: Run, parallel: int) -> s
             step = f"parallel: {goal.requests_at_once} in the model's file (now {parallel}), then corral lock and seat"
             return f"requests wait for a slot: {step}"
         return "requests wait for other requests or a load: a group of its own, or fewer consumers"
-    prompt = _median([one.server_prompt_s or 0.0 for one in run.samples])
-    output = _median([one.server_output_s or 0.0 for one in run.samples])
-    if goal.requests_at_once > 1 and parallel > 1:
-        alone = (
-            f"serving alone takes {serving_p95:.2f} s with {min(parallel, goal.requests_at_once)} requests side by side"
-        )
-    else:
-        alone = f"serving alone takes {serving_p95:.2f} s"
-    part = "the prompt" if prompt > output else "the answer"
-    shorter = "a shorter prompt" if prompt > output else "a shorter answer"
-    return f"{alone}, most of it for {part}: {shorter}, another quant, a smaller model, or another card or engine"
-
-
-def _median(values: Sequence[float]) -> float:
-    return quantile(values, 0.5)
+    prompt = quantile([one.server_prompt_s or 0.0 for one in run.samples], 0.5)
+    output = quantile([one.server_output_s or 0.0 for one in run.samples], 0.5)
+    side_by_side = min(parallel, goal.requests_at_once)
+    beside = f" with {side_by_side} requests side by side" if side_by_side > 1 else ""
+    part = "prompt" if prompt > output else "answer"
+    most = f"serving alone takes {serving_p95:.2f} s{beside}, most of it for the {part}"
+    return f"{most}: a shorter {part}, another quant, a smaller model, or another card or engine"

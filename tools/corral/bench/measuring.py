@@ -49,7 +49,7 @@ async def measure(
 ) -> Measured:
     """Measure *model*; what begins is *report*-ed as a line, and *next_step* is for a model without an answer.
 
-    After the *levels*, *loader* prepares *loads_each* cold loads and as many warm ones.
+    Before the *levels*, *loader* prepares *loads_each* cold loads and as many warm ones.
 
     Raises:
         CannotRun: it gives no whole answer at all.
@@ -74,10 +74,10 @@ async def measure(
         if number == 0:
             first_answer_s = sample.ended - sample.sent
             report(f"{model}: its first answer after {first_answer_s:.2f} s, a load included")
+    measured = await loads.measure(partial(send, None), loader, loads_each, report, model=model) if loader else ()
     runs = []
     for level in levels:
         most = f", {level.requests} requests at most" if level.requests else ""
         report(f"{model}: {level.name}, {level.seconds:g} s{most} …")
         runs.append(await load.run(level, send))
-    measured = await loads.measure(partial(send, None), loader, loads_each, report, model=model) if loader else ()
     return Measured(model, first_answer_s, tuple(runs), measured)

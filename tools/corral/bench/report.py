@@ -25,11 +25,18 @@ _MOST_HOLDERS = 8
 
 @dataclass(frozen=True)
 class Held:
-    """What is held on a card, so many *seconds* after the beginning; bytes, None: unknown."""
+    """What is held on a card, so many *seconds* after the beginning; bytes, None: unknown.
+
+    *holders* has those that hold something, or of which that is unknown; None: nothing was known then.
+    """
 
     seconds: float
     free: int | None
-    holders: Mapping[str, int | None]
+    holders: Mapping[str, int | None] | None
+
+    def of(self, name: str) -> int | None:
+        """What the holder *name* has."""
+        return None if self.holders is None else self.holders.get(name, 0)
 
 
 @dataclass(frozen=True)
@@ -155,9 +162,9 @@ def _latency(model: str, levels: Sequence[Figures]) -> str | None:
 
 
 def _memory(card: str, held: Sequence[Held]) -> str:
-    names = sorted({name for one in held for name in one.holders}, key=lambda name: (-_most(held, name), name))
+    names = sorted(_holders(held), key=lambda name: (-max(one.of(name) or 0 for one in held), name))
     lines = [Line("free", [(one.seconds, _mib(one.free)) for one in held])] + [
-        Line(name, [(one.seconds, _mib(one.holders.get(name, 0))) for one in held]) for name in names[:_MOST_HOLDERS]
+        Line(name, [(one.seconds, _mib(one.of(name))) for one in held]) for name in names[:_MOST_HOLDERS]
     ]
     end = held[-1].seconds
     ticks = [(end * part / 4, f"{end * part / 4:.0f} s") for part in range(5)]
@@ -165,14 +172,14 @@ def _memory(card: str, held: Sequence[Held]) -> str:
 
 
 def _held_rows(held: Sequence[Held]) -> Iterator[tuple[str, ...]]:
-    for name in dict.fromkeys(name for one in held for name in one.holders):
-        known = [value for one in held if (value := one.holders.get(name, 0)) is not None]
-        values = (known[0], max(known), known[-1]) if known else (None, None, None)
+    for name in _holders(held):
+        most = max((value for one in held if (value := one.of(name)) is not None), default=None)
+        values = (held[0].of(name), most, held[-1].of(name))
         yield (markdown.cell(name), *(f"{value // _MIB:,}" if value is not None else "?" for value in values))
 
 
-def _most(held: Sequence[Held], name: str) -> int:
-    return max((one.holders.get(name) or 0 for one in held), default=0)
+def _holders(held: Sequence[Held]) -> list[str]:
+    return list(dict.fromkeys(name for one in held for name in one.holders or ()))
 
 
 def _mib(value: int | None) -> float | None:

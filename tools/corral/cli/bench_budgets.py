@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _USUAL_SECONDS = 1800.0
 _CODES = {State.FAILS: ExitCode.FAILED, State.UNKNOWN: ExitCode.FAILED, State.INVALID: ExitCode.INVALID}
-"""The exit code by the worst budget; the last of these that a budget has."""
+"""The exit code of a budget that is not kept; of several the greatest."""
 
 
 def goals(lock: Lock, model: str) -> list[Goal]:

@@ -23,6 +23,7 @@ from corral.engine.stack import Running
 from corral.errors import CorralError, Refused
 from corral.exporter.account import CardAccount
 from corral.lock import lock as locks
+from corral.timeline.report import holder_name
 
 if TYPE_CHECKING:
     from corral.bench.measuring import Measured, Question
@@ -137,16 +138,30 @@ class Watch:
         try:
             accounts = self._read()
         except CorralError as error:
-            self.unknown = f"Not always known: {error.message}"
+            self.unknown = f"Not known all the time: {error.message}"
+            for readings in self.held.values():
+                readings.append(Held(time.monotonic() - began, None, None))
             return
         for one in accounts:
-            if one.driver is None:
-                self.unknown = f"Not known of {one.name}: {one.problem}"
-                continue
-            self._names[one.name] = one.driver.name
-            holders = {row.name: row.held for row in one.rows if row.held is None or row.held > 0}
-            reading = Held(time.monotonic() - began, one.driver.free, holders)
+            holders = _holders(one)
+            if holders is None:
+                self.unknown = f"Not known all the time, of {one.name}: {one.problem}"
+            if one.driver:
+                self._names[one.name] = one.driver.name
+            reading = Held(time.monotonic() - began, one.driver.free if one.driver else None, holders)
             self.held.setdefault(one.name, []).append(reading)
+
+
+def _holders(account: CardAccount) -> dict[str, int | None] | None:
+    """Who holds something, and how much; None: nothing is known of the card."""
+    if account.unknown:
+        return None
+    found: dict[str, int | None] = {}
+    for row in account.rows:
+        if row.kind != "reserve" and row.held != 0:
+            name = holder_name(row.kind, row.name)
+            found[f"{name} of kind {row.kind}" if name in found else name] = row.held
+    return found
 
 
 def _machine(local: Running | None) -> Iterator[tuple[str, str]]:

@@ -91,7 +91,7 @@ def curves(timeline: Timeline) -> Iterator[str]:
         series = _series(moments, name)
         largest = sorted(series, key=lambda holder: (holder != _FREE, -_most(series[holder]), holder))
         shown = [holder for holder in largest if holder == _FREE or _most(series[holder])][: MOST_CURVES + 1]
-        names = {holder: _name(*holder) for holder in shown}
+        names = {holder: holder_name(*holder) for holder in shown}
         width = max(map(len, names.values()), default=0)
         for holder in shown:
             known = [value for _, value in series[holder] if value is not None]
@@ -130,7 +130,7 @@ def _changes(minute: Moment, held: dict[tuple[str, str, str], int]) -> Iterator[
             if before is None or abs(row.held - before) >= CHANGE_MIB * MIB:
                 held[card.name, row.kind, row.name] = row.held
                 if before is not None:
-                    yield f"{_name(row.kind, row.name)} {mib(before):,} → {mib(row.held):,} MiB"
+                    yield f"{holder_name(row.kind, row.name)} {mib(before):,} → {mib(row.held):,} MiB"
 
 
 def _merged(found: Sequence[Event]) -> list[Event]:
@@ -147,7 +147,7 @@ def _last_of_minutes(moments: Sequence[Moment]) -> list[Moment]:
     return list({int(one.at // 60): one for one in moments}.values())
 
 
-def _name(kind: str, name: str) -> str:
+def holder_name(kind: str, name: str) -> str:
     """As a person reads it: each foreign kind may have a sum of its own."""
     return f"{name} of kind {kind}" if name == OTHER else name
 

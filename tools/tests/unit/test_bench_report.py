@@ -17,7 +17,10 @@ from corral.bench.measuring import Measured, Question
 from corral.bench.plot import Line
 from corral.bench.report import Files, Held, Surroundings
 from corral.bench.verdict import Goal, State
-from corral.errors import Refused
+from corral.cli.bench_report import Watch
+from corral.errors import CannotRun, Refused
+from corral.exporter.account import OTHER, CardAccount, Row
+from corral.exporter.driver import Card
 
 GIB = 1 << 30
 TRIAGE = Goal("triage", prompt_tokens=256, answer_tokens=64, p95_seconds=4.0)
@@ -168,6 +171,14 @@ def test_a_load_whose_page_cache_was_not_as_wanted_is_named(tmp_path, one, why):
     assert f"m: {why}" in text
 
 
+def test_a_moment_at_which_nothing_was_known_is_a_gap_and_never_zero(tmp_path):
+    held = [Held(0.0, GIB, {"m": GIB}), Held(5.0, GIB, {"m": GIB}), Held(10.0, None, None)]
+    files = written(tmp_path, [Measured("m", 1.0, (run_of(1),))], held={"t4": held})
+    assert "| m | 1,024 | 1,024 | ? |" in files.document.read_text()
+    root = ET.parse(files.beside("-card-t4.svg"))
+    assert [len(one.get("points").split()) for one in root.iter(f"{SVG}polyline")] == [2, 2]
+
+
 def test_what_was_held_is_unknown_with_the_reason(tmp_path):
     files = written(tmp_path, [Measured("m", 1.0, (run_of(1),))], unknown="Not known of t4: nvidia-smi is missing.")
     assert "\nNot known of t4: nvidia-smi is missing.\n" in files.document.read_text()
@@ -208,3 +219,53 @@ def test_a_title_without_a_letter_is_refused_with_an_example(title):
 def test_the_conditions_of_a_document_are_those_of_its_samples(tmp_path):
     files = written(tmp_path, [Measured("m", 1.0, (run_of(1),))])
     assert saved.read(files.beside(".json.gz")).conditions == json.loads(json.dumps(CONDITIONS))
+
+
+def account(**options):
+    rows = (
+        Row("model", "m", held=GIB),
+        Row("tenant", "frigate", held=None),
+        Row("tenant", "empty", held=0),
+        Row("pod", OTHER, held=2 * GIB),
+        Row("process", OTHER, held=3 * GIB),
+        Row("process", "m", held=4 * GIB),
+        Row("reserve", "reserve", promised=GIB),
+    )
+    known = {"driver": Card("GPU-1", "Tesla T4", 16 * GIB, 6 * GIB), "unknown": "", "problem": "", "rows": rows}
+    return CardAccount("t4", 16 * GIB, **(known | options))
+
+
+def test_each_holder_of_a_card_has_a_name_of_its_own():
+    watch = Watch(lambda: (account(),))
+    with watch.running():
+        pass
+    first, last = watch.held["t4"]
+    assert first.holders == last.holders
+    assert first.holders == {
+        "m": GIB,
+        "frigate": None,
+        "(other) of kind pod": 2 * GIB,
+        "(other) of kind process": 3 * GIB,
+        "m of kind process": 4 * GIB,
+    }
+    assert (first.of("empty"), first.of("frigate"), watch.unknown) == (0, None, "")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (lambda: (account(driver=None, unknown="missing", problem="There is no nvidia-smi."),), "t4: There is no"),
+        (lambda: (_ for _ in ()).throw(CannotRun("The exporter is away.", next_step="x")), "The exporter is away."),
+    ],
+)
+def test_a_card_that_becomes_unknown_is_named_with_the_reason_and_holds_unknown(fault, words):
+    readings = iter([lambda: (account(),), fault])
+
+    def read():
+        return next(readings)()
+
+    watch = Watch(read)
+    with watch.running():
+        pass
+    assert [one.of("m") for one in watch.held["t4"]] == [GIB, None]
+    assert words in watch.unknown
