@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import signal
 import subprocess
 import sys
 import urllib.request
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from corral.demo import tiny_gguf
-from tests.support.engine_process import chat, engine, get, post, question, run_engine, wait_for
+from tests.support.engine_process import chat, engine, get, load_held, post, question, run_engine, wait_for
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -103,16 +105,27 @@ def test_metrics_are_llama_servers_own(text):
     assert "llamacpp:prompt_tokens_total" in body
 
 
-def test_while_loading_it_answers_503(slow, tmp_path):
-    with engine(tmp_path, "-m", slow) as running:
+@pytest.fixture
+def held(tmp_path):
+    """A model whose load does not end until ``release()``."""
+    path = tmp_path / "held.gguf"
+    tiny_gguf.write_text(path)
+    with contextlib.ExitStack() as hold:
+        hold.enter_context(load_held(path))
+        yield SimpleNamespace(path=path, release=hold.close)
+
+
+def test_while_loading_it_answers_503(held, tmp_path):
+    with engine(tmp_path, "-m", held.path) as running:
         status, body = wait_for(lambda: (answer := get(f"{running.root}/health"))[0] and answer, what="an answer")
         assert status == 503, body
         assert json.loads(body)["error"]["type"] == "unavailable_error"
+        held.release()
         running.wait_until_ready()
 
 
-def test_terminated_while_loading_it_dies_by_the_signal(slow, tmp_path):
-    with engine(tmp_path, "-m", slow) as running:
+def test_terminated_while_loading_it_dies_by_the_signal(held, tmp_path):
+    with engine(tmp_path, "-m", held.path) as running:
         wait_for(lambda: get(f"{running.root}/health")[0] == 503, what="loading")
         running.process.terminate()
         assert running.process.wait(10) == -signal.SIGTERM
