@@ -46,15 +46,20 @@ async def measure(
     next_step: str,
     loader: Loader | None = None,
     loads_each: int = 0,
+    prompts: Prompts | None = None,
 ) -> Measured:
     """Measure *model*; what begins is *report*-ed as a line, and *next_step* is for a model without an answer.
 
-    Before the *levels*, *loader* prepares *loads_each* cold loads and as many warm ones.
+    Before the *levels*, *loader* prepares *loads_each* cold loads and as many warm ones.  *prompts* are those of an
+    earlier measurement of the model, which know what its tokenizer makes of a word.
 
     Raises:
         CannotRun: it gives no whole answer at all.
     """
-    prompts = Prompts(question.prompt_tokens, question.seed)
+    if prompts is None:
+        prompts = Prompts(question.prompt_tokens, question.seed)
+    else:
+        prompts.resize(question.prompt_tokens)
 
     async def send(scheduled: float | None) -> Sample:
         asked = body(model, prompts.next(), question.answer_tokens, may_end=question.may_end)

@@ -30,6 +30,11 @@ class Prompts:
         words = self._source.choices(_WORDS, k=self._words)
         return f"{secrets.token_hex(8)} {' '.join(words)}"
 
+    def resize(self, tokens: int) -> None:
+        """Make prompts of *tokens* tokens from now on; by the last count, none has more."""
+        words, counted = self._last or (1, 1)
+        self._tokens, self._words, self._last = tokens, max(1, tokens * words // counted), None
+
     def correct(self, counted: int) -> None:
         """The last prompt had *counted* tokens, the chat template's included.
 

@@ -4,6 +4,8 @@ Written by `corral measure`, and committed with the catalog.  A measurement belo
 prediction does: when the lock's changes, it no longer counts.  `corral lock` copies the largest one that was taken on
 a card into the lock, where it counts for the seat; one that was taken on a processor shows whether predictions hold on
 a machine without a card, and nothing more.
+
+It also has how fast models answered, as `corral bench --speeds` measured: latency budgets are predicted from that.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ Source: TypeAlias = Literal["nvidia-smi", "engine-report"]
 _Strict = ConfigDict(extra="forbid", frozen=True)
 _Bytes = Annotated[int, Field(ge=0)]
 _Text = Annotated[str, StringConstraints(min_length=1)]
+_Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 _Date = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 _A_PROCESSOR = re.compile(r"(^|[^a-z])cpu", re.IGNORECASE)
 
@@ -61,9 +64,7 @@ class Measurement(BaseModel):
     model_config = _Strict
 
     model: Annotated[str, StringConstraints(pattern=ID_PATTERN)]
-    argv_sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] = Field(
-        description="sha256 of the locked command line that it ran with, as compact JSON"
-    )
+    argv_sha256: _Digest = Field(description="sha256 of the locked command line that it ran with, as compact JSON")
     engine: _Text = Field(
         description='the llama-server\'s own name for its build; "unknown" when its packager left that out'
     )
@@ -82,8 +83,8 @@ class Measurement(BaseModel):
 
     @property
     def on_card(self) -> bool:
-        """Whether it was taken on a card: no device that names itself a CPU is one."""
-        return _A_PROCESSOR.search(self.device) is None
+        """Whether it was taken on a card."""
+        return _is_card(self.device)
 
     @property
     def measured(self) -> int:
@@ -101,6 +102,55 @@ class Measurement(BaseModel):
         return (self.measured - self.predicted) / self.predicted if self.predicted else None
 
 
+_Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+_Tokens = Annotated[int, Field(gt=0)]
+
+
+class FirstToken(BaseModel):
+    """What a request alone waited for its first token."""
+
+    model_config = _Strict
+
+    prompt_tokens: _Tokens = Field(description="of its prompt, as the engine counts them")
+    seconds: _Seconds = Field(description="the median")
+
+
+class NextToken(BaseModel):
+    """What a token of an answer took after the first."""
+
+    model_config = _Strict
+
+    at_once: _Tokens = Field(description="answers side by side")
+    context_tokens: _Tokens = Field(description="of the prompt and half of the answer")
+    seconds: _Seconds = Field(description="the median")
+
+
+class Speed(BaseModel):
+    """How fast one model answered, with one command line on one device."""
+
+    model_config = _Strict
+
+    model: Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+    argv_sha256: _Digest = Field(description="as of a measurement")
+    engine: _Text = Field(description="the llama-server's own name for its build")
+    device: _Text = Field(description='the card, as its driver names it; exactly "CPU" when there was none')
+    date: _Date = Field(description="UTC")
+    first_token: Annotated[tuple[FirstToken, ...], Field(min_length=2)]
+    next_token: Annotated[tuple[NextToken, ...], Field(min_length=2)]
+    answers: Annotated[int, Field(gt=0)] = Field(description="that it was measured with")
+    p95_ratio: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = Field(
+        description="of 95 of 100 of them, the most that one took of what its median predicts; null: too few answers"
+    )
+    load_seconds: _Seconds | None = Field(
+        description="of a load with nothing of the files in the page cache, the median; null: not measured"
+    )
+
+    @property
+    def on_card(self) -> bool:
+        """Whether it was measured on a card."""
+        return _is_card(self.device)
+
+
 class Ledger(BaseModel):
     """All measurements of a catalog."""
 
@@ -108,6 +158,7 @@ class Ledger(BaseModel):
 
     version: Literal[1] = 1
     measurements: tuple[Measurement, ...] = ()
+    speeds: tuple[Speed, ...] = ()
 
     def of(self, model: str, argv_sha256: str) -> tuple[Measurement, ...]:
         """The measurements of *model* with exactly this command line, those on a card first, the largest first."""
@@ -122,7 +173,18 @@ class Ledger(BaseModel):
     def with_newest(self, measurement: Measurement) -> Ledger:
         """The ledger with *measurement* in the place of an older one of the same model, argv, device and source."""
         kept = [one for one in self.measurements if _key(one) != _key(measurement)]
-        return Ledger(measurements=(*kept, measurement))
+        return self.model_copy(update={"measurements": (*kept, measurement)})
+
+    def speed(self, model: str, argv: Sequence[str]) -> Speed | None:
+        """How fast *model* answered with this command line: the newest on a card, or without one on a processor."""
+        wanted = (model, argv_sha256(argv))
+        found = [one for one in self.speeds if (one.model, one.argv_sha256) == wanted]
+        return max(found, key=lambda one: (one.on_card, one.date), default=None)
+
+    def with_speed(self, speed: Speed) -> Ledger:
+        """The ledger with *speed* in the place of an older one of the same model, command line and device."""
+        kept = [one for one in self.speeds if _speed_key(one) != _speed_key(speed)]
+        return self.model_copy(update={"speeds": (*kept, speed)})
 
 
 def path_of(catalog: Path) -> Path:
@@ -168,14 +230,16 @@ def read(catalog: Path) -> Ledger:
             step = f"{rule}: git -C {folder} checkout --ours {FILE_NAME} && corral lock --catalog {folder}"
             raise Refused(f"{path} has the conflict markers of a merge.", next_step=step) from None
         raise _unreadable(catalog, invalid_values.first_problem(error, Ledger)) from None
-    if missing := Ledger.model_fields.keys() - found.model_fields_set:
+    if missing := Ledger.model_fields.keys() - {"speeds"} - found.model_fields_set:
         raise _unreadable(catalog, f"it has no {' and no '.join(sorted(missing))}")
     return found
 
 
 def text_of(ledger: Ledger) -> str:
     """*ledger* in its one form: sorted by model, one fact on a line."""
-    ordered = Ledger(measurements=tuple(sorted(ledger.measurements, key=_key)))
+    ordered = Ledger(
+        measurements=tuple(sorted(ledger.measurements, key=_key)), speeds=tuple(sorted(ledger.speeds, key=_speed_key))
+    )
     return json.dumps(ordered.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -201,3 +265,12 @@ def _unreadable(catalog: Path, why: str) -> Refused:
 
 def _key(one: Measurement) -> tuple[str, str, str, str]:
     return one.model, one.device, one.source, one.argv_sha256
+
+
+def _is_card(device: str) -> bool:
+    """No device that names itself a CPU is one."""
+    return _A_PROCESSOR.search(device) is None
+
+
+def _speed_key(one: Speed) -> tuple[str, str, str]:
+    return one.model, one.device, one.argv_sha256

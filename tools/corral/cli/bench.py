@@ -16,6 +16,10 @@ time for a model; more are 429, and are counted as that.
 --budgets measures whether the latency budgets of the models' files are kept: 200 answers for each, with its consumer's
 tokens and requests at a time.  One that is not kept gets the shortfall, and what would help.
 
+--speeds measures what the time of any answer is predicted from: prompts of several lengths, and answers side by side up
+to the model's slots.  It goes to measured.json and the lock; corral lock and corral plan then state for each latency
+budget what it would take, and refuse one that cannot be kept.
+
 --loads also measures loads of a local stack's model: cold ones, whose files are dropped from the page cache before, and
 warm ones.  The model is unloaded for each, which ends what it answers then.
 
@@ -26,7 +30,8 @@ model's latency budgets, the machine, the lock, and who held the card meanwhile;
 
 exit codes:
   0  measured, and every answer was whole; --compare: no figure is worse; --budgets: all are kept
-  1  requests failed; --compare: a figure is worse, or more requests failed; --budgets: one is not kept, or unknown
+  1  requests failed; --compare: a figure is worse, or more requests failed; --budgets: one is not kept, or unknown;
+     --speeds: a budget cannot be kept
   4  the run is invalid: it shows this client, and not the server
 
 examples:
@@ -34,6 +39,7 @@ examples:
   corral bench qwen3-8b --users 1,4,10 --prompt-tokens 800 --answer-tokens 120 --save before.json.gz
   corral bench qwen3-8b --rate 0.5,1 --seconds 120
   corral bench --budgets
+  corral bench --speeds qwen3-8b
   corral bench qwen3-8b --users 1 --loads 5
   corral bench qwen3-8b --users 1,2,4,8 --seconds 300 --report "qwen3 8b on the t4"
   corral bench --compare before.json.gz after.json.gz
@@ -116,6 +122,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save", metavar="FILE", type=Path, help="keep all samples, as compressed JSON")
     budgets = "measure each latency budget of the models, or of all, with its own tokens and requests at a time"
     parser.add_argument("--budgets", action="store_true", help=budgets)
+    speeds = "measure what latency budgets are predicted from, and write it to the catalog's measured.json"
+    parser.add_argument("--speeds", action="store_true", help=speeds)
     document = "write docs/benchmarks/<date>-<title>.md, with plots and samples beside it"
     parser.add_argument("--report", metavar="TITLE", help=document)
     compare = "compare two saved runs, and measure nothing"
@@ -129,14 +137,16 @@ def run(args: argparse.Namespace) -> int:
         if args.models or args.report:
             raise Refused("--compare measures nothing: it has no model and no --report.", next_step="Leave that out")
         return _compare(*args.compare, as_json=args.json)
-    if args.budgets:
-        given = [f"--{name}" for name in ("users", "rate", "report", "save", "loads") if getattr(args, name)]
-        if given:
-            message = f"--budgets takes users and tokens from the catalog: {given[0]} has no place beside it."
-            raise Refused(message, next_step=f"Leave out {given[0]}")
-        from corral.cli import bench_budgets
+    if args.budgets or args.speeds:
+        from corral.cli import bench_budgets, bench_speeds
 
-        return bench_budgets.run(args)
+        name = "budgets" if args.budgets else "speeds"
+        wrong = ["users", "rate", "report", "save", *(["loads", "speeds"] if args.budgets else [])]
+        given = [f"--{option}" for option in wrong if getattr(args, option)]
+        if given:
+            message = f"--{name} takes users and tokens from the catalog: {given[0]} has no place beside it."
+            raise Refused(message, next_step=f"Leave out {given[0]}")
+        return bench_budgets.run(args) if args.budgets else bench_speeds.run(args)
     args.seconds = args.seconds or _USUAL_SECONDS
     if not args.models:
         raise Refused("No model was named.", next_step="corral bench MODEL; corral status lists the models")

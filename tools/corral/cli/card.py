@@ -42,7 +42,7 @@ from corral.lock import lock as locks
 if TYPE_CHECKING:
     from corral.cluster.target import ClusterTarget
 
-_NO_CARD = frozenset({DriverFault.MISSING.value})
+NO_CARD = frozenset({DriverFault.MISSING.value})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         accounts = read()
         _show(accounts, args)
         if args.watch is None:
-            return _code(accounts, no_card=frozenset() if target else _NO_CARD)
+            return _code(accounts, no_card=frozenset() if target else NO_CARD)
         time.sleep(args.watch)
 
 

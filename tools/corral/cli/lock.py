@@ -9,6 +9,9 @@ opens gated repositories.  When one model or image cannot be resolved or predict
 catalog, a comment too, makes the lock stale; where neither files nor images change, this needs no network.  Of a lock
 that was edited, merged or written by an older corral only the commits are reused.
 
+Each latency budget is compared with what `corral bench --speeds` measured of exactly this command line; one that cannot
+be kept is refused, and one without a benchmark is unknown.
+
 examples:
   corral lock                      lock what is new or changed
   corral lock --upgrade            move every model to the newest commit of its revision
@@ -27,7 +30,7 @@ from pathlib import Path
 
 from corral import output
 from corral.catalog import catalog, renamed_keys
-from corral.cli import options, unsafe_flags, vram_table
+from corral.cli import latency_table, options, unsafe_flags, vram_table
 from corral.errors import CatalogInvalid, ExitCode, LockStale, Refused
 from corral.files import refuse_unwritable
 from corral.lock import headers, lock, pins
@@ -107,6 +110,8 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
     result = relock(
         wanted, present, resolve_on_hub, predictor, pins=kept, upgrade=moved, upgrade_images=images, info=output.info
     )
+    forecasts = latency_table.forecasts(result.lock.models, wanted.measured)
+    latency_table.require_possible(forecasts)
     with refuse_unwritable(wanted.directory, next_step=f"Check who owns {wanted.directory}"):
         headers.write(wanted.directory, result.headers)
         written = lock.write(wanted.lock_file, result.lock)
@@ -114,7 +119,9 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
     if json:
         changes = [{item.about: item.name, "change": item.kind, "details": item.details} for item in result.changes]
         rows = {model_id: vram_table.as_json(entry) for model_id, entry in result.lock.models.items()}
-        output.data_json({"lock": str(wanted.lock_file), "written": written, "changes": changes, "vram": rows})
+        latency = [one.as_json() for one in forecasts]
+        document = {"lock": str(wanted.lock_file), "written": written, "changes": changes}
+        output.data_json(document | {"vram": rows, "latency": latency})
         return ExitCode.OK
     for item in result.changes:
         if item.kind != "unchanged" or sys.stdout.isatty():
@@ -122,6 +129,7 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
         for detail in item.details:
             output.data(f"  {detail}")
     vram_table.show(result.lock)
+    latency_table.show(forecasts)
     output.info(f"{wanted.lock_file} {'written' if written else 'is unchanged'}")
     return ExitCode.OK
 

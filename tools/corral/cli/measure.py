@@ -73,12 +73,7 @@ def _measure(args: argparse.Namespace) -> int:
         one = comparison.record(model_id, entry, reading, catalog=home, engine=build, date=date)
         found.append(one)
         if not args.dry_run:  # one by one: the next model may fail
-            ledger.write(home, ledger.read(home).with_newest(one))
-            try:
-                write_measurements(home, model_id, entry)
-            except Refused as error:
-                kept = f"{path} has the measurement of {model_id}, and {wanted.lock_file} was left as it is."
-                raise Refused(f"{error.message}\n{kept}", next_step=error.next_step) from None
+            write_measurements(home, model_id, entry, ledger.read(home).with_newest(one))
     records = [one.model_dump() | {"deviation": one.deviation} for one in found]
     document = {"ledger": str(path), "written": not args.dry_run, "measurements": records}
     rows = [_row(one, one.predicted, one.deviation) for one in found]

@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output, paths
-from corral.cli import options, unsafe_flags
+from corral.cli import latency_table, options, unsafe_flags
 from corral.cli.seating_help import seating_help
 from corral.errors import CorralError, Refused
 
 if TYPE_CHECKING:
+    from corral.catalog.catalog import Catalog
+    from corral.lock.lock import Lock
     from corral.terraform.changes import Changes
     from corral.terraform.homelab import Homelab, Plan
 
@@ -91,8 +93,23 @@ def planned(args: argparse.Namespace) -> Iterator[tuple[Homelab, Plan, Changes]]
     if folder is None:
         with suppress(CorralError):  # a plan explains what is wrong with the variables
             folder = lab.target().catalog
-    with seating_help(*options.locked_catalog(folder)) if folder else nullcontext(), lab.plan() as plan:
+    with _advice(*options.locked_catalog(folder)) if folder else nullcontext(), lab.plan() as plan:
         yield lab, plan, changes.of_plan(plan.document)
+
+
+@contextmanager
+def _advice(wanted: Catalog, locked: Lock) -> Iterator[None]:
+    """Print advice about *locked*, and which latency budgets it keeps; refusals of the block get remedies.
+
+    Raises:
+        Refused: a budget cannot be kept, or what the block raised.
+    """
+    forecasts = latency_table.forecasts(locked.models, wanted.measured)
+    latency_table.require_possible(forecasts)
+    for one in forecasts:
+        output.info(latency_table.sentence(one))
+    with seating_help(wanted, locked):
+        yield
 
 
 def show(plan: Plan, changes: Changes) -> None:
@@ -122,5 +139,5 @@ def _local(args: argparse.Namespace) -> None:
     running = stack.running(state)
     door, port = local_door.wanted(state, locked, running)
     unsafe_flags.show(unsafe.unsafe_flags(wanted.models))
-    with seating_help(wanted, locked):
+    with _advice(wanted, locked):
         output.data(local.plan_local(wanted.directory, store, engine.path, state=state, start_port=port, door=door))

@@ -38,6 +38,7 @@ class Resident:
     state: str  # starting, ready or stopping
     proxy: str  # the address of its engine
     ttl: int  # seconds without a request after which it is unloaded; 0 or less: never
+    command: str = ""  # as one line for a shell
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,13 @@ def residents_in(body: bytes) -> list[Resident]:
     """
     try:
         return [
-            Resident(str(one["model"]), str(one["state"]), str(one.get("proxy", "")), int(one.get("ttl", 0)))
+            Resident(
+                model=str(one["model"]),
+                state=str(one["state"]),
+                proxy=str(one.get("proxy", "")),
+                ttl=int(one.get("ttl", 0)),
+                command=str(one.get("cmd", "")),
+            )
             for one in json.loads(body)["running"]
         ]
     except (RecursionError, TypeError, KeyError, AttributeError) as error:

@@ -11,6 +11,7 @@ from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog, load
 from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import Model
+from corral.catalog.ledger import Ledger
 from corral.errors import CannotRun, CorralError, HubUnreachable, LockStale, Refused, RevisionMissing
 from corral.files import refuse_unwritable
 from corral.hub.resolved import Resolved
@@ -126,13 +127,26 @@ def with_measurements(lock: Lock, catalog: Catalog) -> Lock:
     return lock.model_copy(update={"sources": kept | measured, "models": entries})
 
 
-def write_measurements(directory: Path, model_id: str, measured: LockEntry) -> None:
-    """Take measured.json of the catalog in *directory* into its lock, which must still have the entry *measured*.
+def write_measurements(directory: Path, model_id: str, measured: LockEntry, found: Ledger) -> None:
+    """Write *found* as measured.json of the catalog in *directory*, and take it into the lock.
+
+    The lock must still have the entry *measured* of the model.
 
     Raises:
         LockStale: another source or the model's entry has changed since; the lock stays as it is.
-        Refused: the catalog or the lock cannot be read, or the lock cannot be written.
+        Refused: a file cannot be read or written.
     """
+    ledger.write(directory, found)
+    try:
+        _take_over(directory, model_id, measured)
+    except Refused as error:
+        path = directory / "lock.json"
+        kept = f"{ledger.path_of(directory)} has the measurement of {model_id}, and {path} was left as it is."
+        kind = LockStale if isinstance(error, LockStale) else Refused
+        raise kind(f"{error.message}\n{kept}", next_step=error.next_step) from None
+
+
+def _take_over(directory: Path, model_id: str, measured: LockEntry) -> None:
     catalog = load(directory)
     path, relock_step = catalog.lock_file, relock_command(directory)
     lock = require_fresh(catalog, except_for=ledger.FILE_NAME)

@@ -13,7 +13,8 @@ import sys
 import pytest
 
 from corral import output, paths
-from corral.catalog.ledger import argv_sha256
+from corral.catalog import ledger
+from corral.catalog.ledger import FirstToken, NextToken, Speed, argv_sha256
 from corral.cli.main import main
 from corral.demo.hub import Hub, RepoContent
 from corral.demo.smollm2 import SMOLLM2
@@ -561,3 +562,51 @@ def test_upgrade_refuses_what_is_neither_model_nor_image(catalog, locked, hub, r
 
     assert lock(catalog, "--upgrade", "llama-swap", "gpt-5") == 2
     assert "No model gpt-5" in capsys.readouterr().err
+
+
+BUDGET = "\nlatency:\n  - {consumer: triage, prompt_tokens: 100, answer_tokens: 50, p95_seconds: %s, cold: excluded}\n"
+
+
+def with_speed(catalog):
+    """Let the ledger state that tiny-text takes 10 s for its first token on a card."""
+    argv = locks.require(catalog).models["tiny-text"].argv
+    speed = Speed(
+        model="tiny-text",
+        argv_sha256=argv_sha256(argv),
+        engine="b11549",
+        device="Tesla T4",
+        date="2026-11-24T00:00:00Z",
+        first_token=(FirstToken(prompt_tokens=10, seconds=10.0), FirstToken(prompt_tokens=200, seconds=10.0)),
+        next_token=tuple(NextToken(at_once=1, context_tokens=at, seconds=0.1) for at in (26, 216)),
+        answers=200,
+        p95_ratio=1.1,
+        load_seconds=None,
+    )
+    ledger.write(catalog, ledger.read(catalog).with_speed(speed))
+
+
+def test_a_latency_budget_that_its_benchmark_shows_impossible_is_refused(catalog, locked, hub, capsys):
+    with_speed(catalog)
+    assert lock(catalog) == 0
+    before = (catalog / "lock.json").read_bytes()
+    file = catalog / "models" / "tiny-text.yaml"
+    plain = file.read_text()
+    file.write_text(plain + BUDGET % 14)
+    capsys.readouterr()
+    assert lock(catalog) == 2
+    assert (catalog / "lock.json").read_bytes() == before
+    told = capsys.readouterr().err
+    assert "tiny-text: the latency budget of triage is 14 s, and half of the answers take 0.90 s longer" in told
+    assert "Raise p95_seconds" in told
+
+    file.write_text(plain + BUDGET % 16.5)
+    assert lock(catalog, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["latency"]
+    assert (found["state"], found["p50"], found["p95"]) == ("holds", pytest.approx(14.9), pytest.approx(16.39))
+
+
+def test_a_latency_budget_without_a_benchmark_is_shown_as_unknown(catalog, locked, hub, capsys):
+    edit(catalog, "context:", BUDGET.strip() % 14 + "\ncontext:")
+    assert lock(catalog) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "triage" in line and "unknown" in line]
+    assert "corral bench --speeds tiny-text" in row

@@ -12,11 +12,14 @@ from corral import paths
 from corral.agent.lock_file import read_lock
 from corral.agent.store import Store
 from corral.bench import figures, saved
+from corral.catalog import ledger
+from corral.catalog.ledger import Speed, argv_sha256
 from corral.cli import bench_report
 from corral.cli.local_loader import LocalLoader
 from corral.cli.main import main
 from corral.drill.stand_in import StandInCard
 from corral.engine import stack
+from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.lock import lock as locks
 from tests.support.demo_stack import demo_stack
 
@@ -123,3 +126,35 @@ def test_each_budget_is_measured_and_one_that_is_not_kept_has_its_shortfall_and_
     assert missed["reason"].endswith(" s too long")
     assert "serving alone takes" in missed["remedy"]
     assert kept["remedy"] == ""
+
+
+def test_speeds_are_written_down_for_the_command_line_that_runs_and_a_plan_states_the_budgets(
+    running, monkeypatch, capsys
+):
+    monkeypatch.setattr(figures, "MOST_LAG_S", float("inf"))
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    catalog = stack.recorded(paths.state_dir()).catalog
+    assert main(["bench", "--speeds", "tiny-text", "--requests", "1", "--loads", "1", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (one,) = document["speeds"]
+    assert (one["device"], one["argv_sha256"]) == ("CPU", argv_sha256(locks.require(catalog).models["tiny-text"].argv))
+    assert one["load_seconds"] > 0
+    assert one["p95_ratio"] is None  # of too few answers
+    prompts = [point["prompt_tokens"] for point in one["first_token"]]
+    assert prompts == sorted(set(prompts))
+    assert len(prompts) >= 2
+    assert ledger.read(catalog).speeds == (Speed.model_validate_json(json.dumps(one)),)
+    assert main(["lock", "--check", "--catalog", str(catalog)]) == 0
+    capsys.readouterr()
+    assert main(["plan", "--local", "--catalog", str(catalog)]) == 0
+    assert "tiny-text: latency budget of patient: 60 s, predicted p50 " in capsys.readouterr().err
+
+
+def test_speeds_of_another_command_line_than_the_locked_one_are_not_written_down(running, monkeypatch, capsys):
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    monkeypatch.setattr(LlamaSwap, "residents", lambda self: [Resident("tiny-text", "ready", "http://x:1", 0, "other")])
+    catalog = stack.recorded(paths.state_dir()).catalog
+    before = ledger.content(catalog)
+    assert main(["bench", "--speeds", "tiny-text"]) == 2
+    assert "another command line than the lock has" in capsys.readouterr().err
+    assert ledger.content(catalog) == before

@@ -259,13 +259,14 @@ def test_a_measurement_is_not_taken_into_another_lock_than_the_measured_one(fold
         path.write_text(path.read_text().replace('"licence": ', '"licence":  '))
         why, left = "its seal does not match", {"lock.json": "seal"}
     before = path.read_bytes()
-    ledger.write(folder, Ledger(measurements=(measurement(measured.argv),)))
+    found = Ledger(measurements=(measurement(measured.argv),))
 
     with pytest.raises(LockStale, match=why) as caught:
-        write_measurements(folder, "text", measured)
+        write_measurements(folder, "text", measured, found)
 
     assert caught.value.next_step == f"corral lock --catalog {folder}"
     assert path.read_bytes() == before
+    assert ledger.read(folder) == found
     assert codes(folder) == left | ({} if "lock.json" in left else {"measured.json": "added"})
 
 
