@@ -101,10 +101,11 @@ def with_budget(lab, seconds):
 
 
 def answer_counted(lab, receiver, count):
-    """Let the model answer *count* requests after a reading of the applied exporter, which counts from then on."""
+    """Let the model answer *count* requests after the applied exporter has read llama-swap: it counts from then on."""
     watched.mount_driver(lab)  # which an apply takes away
     watched.wait_for_exporter(lab)
-    query = urlencode({"query": f"timestamp(corral_latency_budget_seconds) > {time.time()}"})
+    has_read = f"corral_llama_swap_up == 1 and timestamp(corral_llama_swap_up) > {time.time()}"
+    query = urlencode({"query": has_read})
     eventually(
         lambda: json.loads(get(f"{receiver.prometheus}/api/v1/query?{query}")[1])["data"]["result"], bool, limit_s=120
     )

@@ -148,9 +148,25 @@ def of_two(seconds):
     return cluster
 
 
+class Clock:
+    """Time that passes only while the Job sleeps, so that a stand-down lasts as many of its rounds on any machine."""
+
+    def __init__(self):
+        self.now = time.time()
+
+    def time(self):
+        return self.now
+
+    monotonic = time
+
+    def sleep(self, seconds):
+        self.now += max(seconds, 1e-4)
+
+
 @pytest.fixture
 def run(monkeypatch):
     """Runs the Job's program in a cluster until it ends; the cluster."""
+    monkeypatch.setattr(restorer, "time", Clock())
     monkeypatch.setattr(restorer, "_ROUND_S", 0.001)
     monkeypatch.setattr(restorer, "_READ_S", 0.0)
     monkeypatch.setattr(restorer.signal, "signal", lambda *_: None)
