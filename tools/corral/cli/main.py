@@ -45,6 +45,8 @@ COMMANDS = {
     "smoke": "prove that every model answers, and answers right",
     "keys": "give the clients of the front door their keys, replace them, take them away",
     "bench": "how fast a model answers, and for how many at a time",
+    "contract": "what a client of the served API can rely on, and whether that changed",
+    "logprobs": "how probable each token of an answer was, and what else could stand there",
     "measure": "record what a loaded model really takes, beside the prediction",
     "render": "write the model tables and the LiteLLM list",
     "engine": "which llama-server and llama-swap would be used",

@@ -67,7 +67,7 @@ class LlamaSwap:
     """
 
     def __init__(self, endpoint: str, *, api_key: str = "", limit_s: float = ANSWER_LIMIT_S) -> None:
-        self.endpoint, self._limit_s = endpoint, limit_s
+        self.endpoint, self.api_key, self._limit_s = endpoint, api_key, limit_s
         self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def is_healthy(self) -> bool:

@@ -16,7 +16,7 @@ MAX_REPLY_BYTES = 8 * 2**20
 """An answer to one of our questions has a few hundred kilobytes at most, chunk envelopes included."""
 
 CONNECT_LIMIT_S = 10.0
-_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _END_OF_STREAM = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
 
 
@@ -111,7 +111,7 @@ class Endpoint:
     """
 
     def __init__(self, root: str, *, api_key: str = "", trust: ssl.SSLContext | None = None) -> None:
-        self.root = root
+        self.root, self.trust = root, trust
         require_sendable(api_key)
         headers = {"Accept": "application/json, text/event-stream", "Accept-Encoding": "identity"}
         if api_key:
@@ -123,7 +123,7 @@ class Endpoint:
             # The machine's certificates take 30 ms to load, and plain HTTP needs none.
             verify=trust or root.startswith("https:"),
             # A proxy set for the internet must not swallow a request to this machine.
-            trust_env=urlsplit(root).hostname not in _LOOPBACK,
+            trust_env=urlsplit(root).hostname not in LOOPBACK,
         )
 
     async def __aenter__(self) -> Self:

@@ -11,25 +11,32 @@ import pytest
 
 from corral import paths
 from corral.cli.main import main
-from corral.demo.tour import copy_catalog, tiny_hub
+from corral.demo.hub import Hub
+from corral.demo.smollm2 import SMOLLM2
+from corral.demo.tour import copy_catalog, demo_repositories
 from corral.engine import stack
 from tests.support.engine_process import free_port
 
 
 @contextmanager
-def demo_stack(folder: Path, *, more: Mapping[str, str] | None = None, card: str = "") -> Iterator[tuple[Path, Path]]:
+def demo_stack(
+    folder: Path, *, more: Mapping[str, str] | None = None, card: str = "", real: bool = False
+) -> Iterator[tuple[Path, Path]]:
     """Lock a copy of the demo's catalog in *folder* and start its stack: the catalog, and the state folder.
 
-    *more* is added to the files of some models, *card* to the file of the card.
+    *more* is added to the files of some models, *card* to the file of the card; with *real* it has the real language
+    model, too.
     """
     catalog, state = folder / "catalog", folder / "state"
-    copy_catalog(catalog, tiny=True)
+    copy_catalog(catalog, tiny=not real)
+    hub = Hub(demo_repositories(folder / "hub", SMOLLM2.bring(print) if real else None))
     for model, text in (more or {}).items():
         with (catalog / "models" / f"{model}.yaml").open("a", encoding="utf-8") as intent:
             intent.write(text)
     with (catalog / "cards" / "laptop.yaml").open("a", encoding="utf-8") as intent:
         intent.write(card)
-    with tiny_hub(folder / "hub") as hub, pytest.MonkeyPatch.context() as settings:
+    with hub, pytest.MonkeyPatch.context() as settings:
+        settings.setenv("OMP_WAIT_POLICY", "passive")  # as the demo sets it: tests run beside other work
         settings.setenv("HF_ENDPOINT", hub.endpoint)
         settings.setenv("CORRAL_STATE", str(state))
         assert main(["lock", "--catalog", str(catalog)]) == 0
