@@ -7,7 +7,7 @@ from corral.contract.check import check, require
 from corral.contract.reach import Way
 
 QUESTION = "What is 2+2?"
-TOKENS = 24
+TOKENS = 12
 """Enough for any answer that is judged here."""
 
 

@@ -18,7 +18,7 @@ SCHEMA: dict[str, Any] = {
 }
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 _TOKENS = 64
-_TOOL_TOKENS = 32
+_TOOL_TOKENS = 24
 ASKED = "What is the weather in Bern?"
 
 

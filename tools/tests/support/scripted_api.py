@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = tuple[int, Any] | None
-"""The status, and JSON, the events of a stream (a list of texts), or bytes as they are; None: the connection is closed."""
+"""The status, and JSON, a stream (a list of texts), or bytes as they are; None: the connection is closed."""
 
 
 @contextlib.contextmanager
