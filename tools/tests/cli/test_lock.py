@@ -595,9 +595,9 @@ def test_a_latency_budget_that_its_benchmark_shows_impossible_is_refused(catalog
     capsys.readouterr()
     assert lock(catalog) == 2
     assert (catalog / "lock.json").read_bytes() == before
-    told = capsys.readouterr().err
-    assert "tiny-text: the latency budget of triage is 14 s, and half of the answers take 0.90 s longer" in told
-    assert "Raise p95_seconds" in told
+    printed = capsys.readouterr().err
+    assert "tiny-text: the latency budget of triage is 14 s, and half of the answers take 0.90 s longer" in printed
+    assert "Raise p95_seconds" in printed
 
     file.write_text(plain + BUDGET % 16.5)
     assert lock(catalog, "--json") == 0
