@@ -168,12 +168,13 @@ def _machine(local: Running | None) -> Iterator[tuple[str, str]]:
     cores, memory = os.cpu_count() or 1, psutil.virtual_memory().total / (1 << 30)
     system = f"{platform.system()} {platform.release()}"
     what = "client and server" if local else "client"
-    yield f"machine of the {what}", f"{_processor()}, {cores} cores, {memory:.0f} GiB, {system}"
+    yield f"machine of the {what}", f"{processor()}, {cores} cores, {memory:.0f} GiB, {system}"
     yield "load of that machine at the end", f"{os.getloadavg()[0]:.1f}"
     yield "corral", __version__
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor of this machine, as it names itself."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

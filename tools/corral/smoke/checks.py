@@ -70,8 +70,8 @@ def judge_health(reply: Reply, *, is_llama_swap: bool) -> Verdict:
 
 def judge_models(reply: Reply, expected: Iterable[str]) -> Verdict:
     """Whether /v1/models lists exactly the models *expected*."""
-    if refusal := _refusal(reply, Question("/v1/models", logs="the log of the endpoint")):
-        return refusal
+    if obstacle := refusal(reply, Question("/v1/models", logs="the log of the endpoint")):
+        return obstacle
     listed = _json(reply)
     items = listed.get("data") if isinstance(listed, dict) else None
     if not isinstance(items, list):
@@ -105,7 +105,7 @@ def judge_answer(reply: Reply, question: Question) -> Verdict:
 def judge_stream(reply: Reply, question: Question) -> Verdict:
     """A streamed chat completion: it needs content, a finish_reason and [DONE]."""
     if reply.status != 200 or reply.content_type in {"text/html", "application/json"}:
-        return _refusal(reply, question) or _failed(
+        return refusal(reply, question) or _failed(
             f"requested a stream, got {reply.content_type}: something in between does not pass streams on"
         )
     stream = sse.read(reply.body)
@@ -169,8 +169,8 @@ def _failed(reason: str, *, over: bool = False) -> Verdict:
 
 def _content(reply: Reply, question: Question) -> str | Verdict:
     """The answer in a chat completion, or why there is none."""
-    if refusal := _refusal(reply, question):
-        return refusal
+    if obstacle := refusal(reply, question):
+        return obstacle
     completion = _json(reply)
     choices = completion.get("choices") if isinstance(completion, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
@@ -213,7 +213,7 @@ def _wrong(answer: str, question: Question) -> Verdict | None:
     return _failed(f"wrong answer: {both}; are the weights whole? corral verify")
 
 
-def _refusal(reply: Reply, question: Question) -> Verdict | None:
+def refusal(reply: Reply, question: Question) -> Verdict | None:
     """Why *reply* is no answer at all, or None when it is JSON without an error in it."""
     text, see = _error_text(reply), f"see: {question.logs}"
     match reply.status:
