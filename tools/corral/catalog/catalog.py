@@ -1,8 +1,9 @@
 """Reads a catalog folder: every model and card, checked each alone and all together.
 
 ``models/<id>.yaml``, ``cards/<card>.yaml``, for a cluster ``images.yaml``, ``measured.json`` where something was
-measured, and the texts in ``files/`` that flags name.  All problems of the YAML files are found in one pass, each with
-file and line.  A file or folder whose name begins with a dot is an editor's, and no source.
+measured, the texts in ``files/`` that flags name, and ``golden.yaml``, which is checked and is no source.  All problems
+of the YAML files are found in one pass, each with file and line.  A file or folder whose name begins with a dot is an
+editor's, and no source.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 
 from corral.agent.lock_file import content_of
 from corral.catalog import flags, invalid_values, ledger, rules, yaml_reader
+from corral.catalog.golden import Golden
 from corral.catalog.image_reference import ImageReference
 from corral.catalog.intent import Card, Client, Clients, Images, Model, is_id
 from corral.catalog.ledger import Ledger
@@ -27,9 +29,9 @@ from corral.catalog.renamed_keys import RENAMED
 from corral.catalog.yaml_reader import Document
 from corral.errors import CatalogInvalid, Problem, Refused
 
-_T = TypeVar("_T", Model, Card, Images, Clients)
+_T = TypeVar("_T", Model, Card, Images, Clients, Golden)
 _FOLDERS = ("models", "cards")
-_IMAGES, _CLIENTS = "images.yaml", "clients.yaml"
+_FILES = _IMAGES, _CLIENTS, _GOLDEN = "images.yaml", "clients.yaml", "golden.yaml"
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Catalog:
         images: every container image by its key; empty when there is no ``images.yaml``.
         clients: every client of the front door by name, sorted; empty when there is no ``clients.yaml``.
         measured: what was measured.
+        golden: the operator's golden questions; None when there is no ``golden.yaml``.
         sources: hex sha256 of the bytes of each file that the above are from, by path in the folder, sorted.
         documents: the YAML files among them, by the same path, for the lines of their keys.
     """
@@ -53,6 +56,7 @@ class Catalog:
     images: Mapping[str, ImageReference] = field(default_factory=dict)
     clients: Mapping[str, Client] = field(default_factory=dict)
     measured: Ledger = field(default_factory=Ledger)
+    golden: Golden | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     documents: Mapping[str, Document] = field(default_factory=dict, repr=False)
 
@@ -180,6 +184,20 @@ class _Reading:
         file = self.directory / name
         return self.file(file, kind) if file.exists() or file.is_symlink() else None
 
+    def golden(self) -> Golden | None:
+        """The golden questions; they change nothing that is served, so their file is no source of the lock."""
+        found = self.optional_file(_GOLDEN, Golden)
+        if found is None:
+            return None
+        document = self.documents.pop(_GOLDEN)
+        files = sorted(file.stem for file in self.directory.glob("models/[!.]*.yaml"))
+        for name, question in found.questions.items():
+            for model in question.models or ():
+                if model not in files:
+                    message = f"there is no model {model}; there are: {', '.join(files)}."
+                    self.problems.append(document.problem(("questions", name, "models"), message))
+        return found
+
     def check(self, models: Mapping[str, Model], cards: Mapping[str, Card], clients: Mapping[str, Client]) -> None:
         """Check what only all files together show.
 
@@ -219,15 +237,17 @@ def _load(directory: Path) -> Catalog:
             next_step="Name the folder that holds models/ and cards/ with: --catalog DIR",
         )
     reading = _Reading(directory)
+    known = [directory / name for name in _FILES]
     for stray in sorted([*directory.glob("[!.]*.y*ml"), *directory.glob("[!.]*/[!.]*.y*ml")]):
-        if stray.parent.name not in _FOLDERS and stray not in (directory / _IMAGES, directory / _CLIENTS):
-            rule = "would be overlooked: it belongs in models/ or cards/, or is images.yaml or clients.yaml."
+        if stray.parent.name not in _FOLDERS and stray not in known:
+            rule = f"would be overlooked: it belongs in models/ or cards/, or is {' or '.join(_FILES)}."
             reading.refuse(stray, rule)
     cards = reading.folder("cards", Card)
     models = {name: reading.with_texts(name, model) for name, model in reading.folder("models", Model).items()}
     images = reading.optional_file(_IMAGES, Images)
     found = reading.optional_file(_CLIENTS, Clients)
     clients = dict(sorted(found.clients.items())) if found else {}
+    questions = reading.golden()
     reading.check(models, cards, clients)
     if not models:
         raise Refused(f"{directory / 'models'} holds no model.", next_step="Write one: docs/models.md shows how")
@@ -242,6 +262,7 @@ def _load(directory: Path) -> Catalog:
         images=images.references() if images else {},
         clients=clients,
         measured=ledger.read(directory),
+        golden=questions,
         sources=dict(sorted(sources.items())),
         documents=reading.documents,
     )

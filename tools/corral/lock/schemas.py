@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from corral.catalog import flags
+from corral.catalog.golden import Golden
 from corral.catalog.intent import Card, Clients, Images, Model
 from corral.catalog.ledger import Ledger
 from corral.lock.lock import Lock
@@ -22,6 +23,7 @@ def schemas() -> dict[str, str]:
         "model.schema.json": _text(_model()),
         "card.schema.json": _text(_plain(Card, "One physical GPU and its tenants (cards/<card>.yaml)")),
         "clients.schema.json": _text(_plain(Clients, "The clients of the front door (clients.yaml)")),
+        "golden.schema.json": _text(_plain(Golden, "The operator's golden questions (golden.yaml)")),
         "images.schema.json": _text(_plain(Images, "The container images of the cluster (images.yaml)")),
         "lock.schema.json": _text(_plain(Lock, "The facts that `corral lock` found (lock.json)", inputs=False)),
         "measured.schema.json": _text(_plain(Ledger, "What `corral measure` measured (measured.json)", inputs=False)),
