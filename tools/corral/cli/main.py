@@ -43,6 +43,7 @@ COMMANDS = {
     "logs": "the log of the local stack, or of one model",
     "down": "stop the local stack",
     "smoke": "prove that every model answers, and answers right",
+    "golden": "record a model's answers, and prove after a change that it still gives them",
     "keys": "give the clients of the front door their keys, replace them, take them away",
     "bench": "how fast a model answers, and for how many at a time",
     "contract": "what a client of the served API can rely on, and whether that changed",

@@ -94,7 +94,7 @@ class Exchange(BaseHTTPRequestHandler):
         self.question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         model = self.question["model"]
         shown = self.shown()
-        kind = "stream" if self.question["stream"] else "-".join(["images", *shown]) if shown else "answer"
+        kind = "stream" if self.question.get("stream") else "-".join(["images", *shown]) if shown else "answer"
         self.stub.asked.append((model, kind))
         act = self.stub.acts.get((model, kind)) or self.stub.acts.get((model, "*"))
         if act:
