@@ -17,6 +17,7 @@ from corral.golden.comparison import Checked
 from corral.golden.questions import Question
 from corral.golden.record import ModelRecord, Serving
 from corral.smoke.endpoint import Endpoint
+from corral.vram import gguf_header
 from tests.support.engine_process import engine
 
 HERE = Serving(engine="b1", machine="this one", argv_sha256="a" * 64, files={"model.gguf": "b" * 64})
@@ -67,7 +68,7 @@ def check(record: ModelRecord, now: Asked, where: Serving = HERE, asks: Sequence
 def flip_bits(source: Path, target: Path, count: int, *, seed: int = 1) -> Path:
     """Write *source* to *target* with a bit flipped in each of *count* bytes of its tensors."""
     content = bytearray(source.read_bytes())
-    first = min(tensor.data_offset for tensor in GGUFReader(source).tensors)
+    first = gguf_header.parse(content).size
     chosen = random.Random(seed)
     for at in chosen.sample(range(first, len(content)), count):
         content[at] ^= 1 << chosen.randrange(8)
