@@ -21,7 +21,6 @@ def all_is_read(monkeypatch):
     monkeypatch.setattr(local, "_FIRST_ROUND_S", 60.0)
 
 
-
 @pytest.fixture
 def why(capsys):
     def diagnose(*words: str) -> tuple[int, dict]:

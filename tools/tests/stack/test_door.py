@@ -233,7 +233,8 @@ def test_a_request_that_passed_another_way_is_not_cut(guard, steward, stack):
         assert steward.unload_idle("slow") is False
         before = received.count(b"data: ")
         while received.count(b"data: ") < before + 20:
-            assert (more := connection.recv(1 << 16))
+            more = connection.recv(1 << 16)
+            assert more
             received += more
 
 
