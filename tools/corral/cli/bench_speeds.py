@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from corral import output
 from corral.bench import speeds
@@ -20,7 +18,7 @@ from corral.cli.local_loader import LocalLoader
 from corral.errors import CannotRun, ExitCode, Refused
 from corral.latency.budgets import State
 from corral.lock.relock import write_measurements
-from corral.measure.live import is_command
+from corral.measure.live import require_locked_command
 from corral.smoke.endpoint import require_sendable
 
 if TYPE_CHECKING:
@@ -99,7 +97,9 @@ async def _measure(
     step = f"corral why {model_id}"
     async with Client(endpoint.root, api_key=endpoint.api_key, trust=endpoint.trust, **limits) as client:
         await measure(client, model_id, Question(speeds.ANSWER_TOKENS, 1), [], output.info, next_step=step)
-        await asyncio.to_thread(_require_locked_command, endpoint, model_id, entry)
+        assert endpoint.client
+        again = f"corral bench --speeds {model_id}"
+        await asyncio.to_thread(require_locked_command, endpoint.client, model_id, entry.argv, again=again)
         return await speeds.run(
             client,
             model_id,
@@ -111,18 +111,6 @@ async def _measure(
             loader=loader,
             loads_each=args.loads or _USUAL_LOADS,
         )
-
-
-def _require_locked_command(endpoint: ServedEndpoint, model_id: str, entry: LockEntry) -> None:
-    """What was measured belongs to one command line, and that of the lock must be the one that runs."""
-    assert endpoint.client
-    running = next((one for one in endpoint.client.residents() if one.model == model_id), None)
-    if running is None:
-        problem = f"{model_id} was unloaded again immediately: other requests want its group."
-        raise CannotRun(problem, next_step=f"corral bench --speeds {model_id}")
-    if not is_command(shlex.split(running.command), entry.argv, port=urlsplit(running.proxy).port):
-        problem = f"{model_id} runs with another command line than the lock has: its speed would not apply."
-        raise Refused(problem, next_step=f"Start what is locked: {endpoint.start}, after corral down; or corral apply")
 
 
 def _device(read: Callable[[], tuple[CardAccount, ...]], name: str, *, is_local: bool) -> str:

@@ -27,24 +27,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from corral import output
 from corral.agent.progress import positive_seconds
 from corral.catalog import catalog, ledger
 from corral.cli import bench_report, endpoints, options
-from corral.errors import CannotRun, ExitCode, Failed, Refused
+from corral.errors import ExitCode, Failed, Refused
 from corral.golden import asking, comparison, questions, record
 from corral.golden.comparison import Checked
 from corral.golden.record import UNKNOWN, ModelRecord, Serving
 from corral.lock import lock as locks
-from corral.measure.live import is_command
+from corral.measure.live import require_locked_command
 from corral.smoke.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -109,7 +107,9 @@ class _Served:
         if entry is None or self.lock is None:
             return asked, Serving(engine=engine, machine=UNKNOWN, argv_sha256=None, files=None)
         if asked.answers:
-            self._require_locked_command(model, entry)
+            assert self.place.client
+            again = f"corral golden {self.args.action} {model}"
+            require_locked_command(self.place.client, model, entry.argv, again=again)
         if not self.local:
             engine = ", ".join((engine, self.lock.images.get("llama-swap", UNKNOWN)))
         files = {_file(one.path): one.sha256 for one in entry.files}
@@ -141,18 +141,6 @@ class _Served:
             message = f"What runs has other files for {model} than the lock, or none."
             raise Refused(message, next_step=_OTHER_COMMAND)
         return entry
-
-    def _require_locked_command(self, model: str, entry: LockEntry) -> None:
-        assert self.place.client
-        resident = next((one for one in self.place.client.residents() if one.model == model), None)
-        if resident is None:
-            message = (
-                f"{model} was unloaded as soon as it had answered: it is not known with which command line it ran."
-            )
-            raise CannotRun(message, next_step=f"corral golden {self.args.action} {model}")
-        if not is_command(shlex.split(resident.command), entry.argv, port=urlsplit(resident.proxy).port):
-            message = f"{model} runs with another command line than the lock has."
-            raise Refused(message, next_step=_OTHER_COMMAND)
 
     def _machine(self, entry: LockEntry) -> str:
         """The machine that serves it: its numbers are repeated exactly by the same engine only."""

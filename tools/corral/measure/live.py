@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ import psutil
 from corral.catalog.intent import Model
 from corral.catalog.ledger import CPU, Source
 from corral.engine import log_lines, ports
-from corral.engine.llama_swap import Resident
+from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.engine.stack import Running
 from corral.errors import CannotRun, Failed, Refused
 from corral.exporter import driver
@@ -29,6 +30,7 @@ _PX_PER_TOKEN_SIDE = 64  # no vision encoder makes more of an image than a token
 _MOST_PX = 4096
 _MOST_IMAGES = 4  # some projectors encode several at once
 _OTHER_COMMAND = "Start what is locked: corral down, then: corral up --detach"
+_LOCKED = "Start what is locked: corral down && corral up --detach, or in a cluster: corral apply"
 
 
 class Reading(NamedTuple):
@@ -161,6 +163,25 @@ def largest_request(model_id: str, model: Model) -> dict[str, Any]:
     count = max(1, min(_MOST_IMAGES, model.context * 7 // 8 // model.image_tokens))
     text = {"type": "text", "text": _digits(model.context - count * model.image_tokens)}
     return _body(model_id, [image] * count + [text])
+
+
+def require_locked_command(client: LlamaSwap, model_id: str, argv: Sequence[str], *, again: str) -> None:
+    """Refuse to measure *model_id* where llama-swap runs it with another command line than the locked *argv*.
+
+    Raises:
+        CannotRun: it is not loaded; *again* is the command to repeat.
+        Refused: it runs with another one.
+    """
+    resident = next((one for one in client.residents() if one.model == model_id), None)
+    if resident is None:
+        problem = f"{model_id} was unloaded as soon as it had answered: with which command line it ran is unknown."
+        raise CannotRun(problem, next_step=again)
+    try:
+        words = shlex.split(resident.command)
+    except ValueError:  # no shell's line
+        words = []
+    if not is_command(words, argv, port=urlsplit(resident.proxy).port):
+        raise Refused(f"{model_id} runs with another command line than the lock has.", next_step=_LOCKED)
 
 
 def is_command(words: Sequence[str], argv: Sequence[str], *, port: int | None) -> bool:
