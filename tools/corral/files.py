@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shlex
+import signal
 import stat
 import tempfile
 import time
@@ -43,6 +44,28 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int | None = Non
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def kept_closed(file: Path) -> Iterator[bool]:
+    """Let no process open *file* while the block lasts, 45 s at most; False: this process may not have a lease on it.
+
+    Who opens the file waits.  A lease needs Linux, this user's own file on a local file system, and no one who has it
+    open: https://man7.org/linux/man-pages/man2/F_GETLEASE.2const.html
+    """
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        try:
+            # The usual signal of a lease, SIGIO, would end this process.
+            fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except (OSError, AttributeError):  # no such command of fcntl on this system
+            is_leased = False
+        else:
+            is_leased = True
+        yield is_leased
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
-import os
-import signal
-import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +11,7 @@ from corral.contract.chat import messages
 from corral.contract.check import Finding, State
 from corral.contract.reach import json_of
 from corral.engine import llama_swap
+from corral.files import kept_closed
 from corral.smoke import checks
 from corral.smoke.endpoint import Endpoint, Reply, UnreachableError
 
@@ -58,7 +53,7 @@ async def observe(
     """
     await unload()
     body = {"model": model, "messages": messages(), "max_tokens": _TOKENS}
-    with _kept_closed(file):
+    with kept_closed(file):
         asked = asyncio.create_task(through.request("/v1/chat/completions", body))
         try:
             proxy = await _starting(through, model, asked)
@@ -87,23 +82,6 @@ async def observe(
         ),
         "load-request": Both(_loading(alone[2]), _request(answered)),
     }
-
-
-@contextmanager
-def _kept_closed(file: Path) -> Iterator[None]:
-    """Let no process open *file* while the block lasts, 45 s at most, where this process may have a lease on it.
-
-    https://man7.org/linux/man-pages/man2/F_GETLEASE.2const.html
-    """
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        if sys.platform == "linux":
-            with contextlib.suppress(OSError):  # another process has it open, or it is another user's, or on NFS
-                fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # the usual one would end this process
-                fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 async def _starting(through: Endpoint, model: str, asked: asyncio.Task[Reply]) -> str:

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from corral.demo import tiny_gguf
-from tests.support.engine_process import chat, engine, get, load_held, post, question, run_engine, wait_for
+from corral.files import kept_closed
+from tests.support.engine_process import chat, engine, get, post, question, run_engine, wait_for
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -111,7 +112,7 @@ def held(tmp_path):
     path = tmp_path / "held.gguf"
     tiny_gguf.write_text(path)
     with contextlib.ExitStack() as hold:
-        hold.enter_context(load_held(path))
+        assert hold.enter_context(kept_closed(path))
         yield SimpleNamespace(path=path, release=hold.close)
 
 

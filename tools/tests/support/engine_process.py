@@ -66,17 +66,6 @@ def wait_for(condition, *, limit_s: float = 60.0, what: str = "it"):
     return found
 
 
-@contextlib.contextmanager
-def load_held(model: Path) -> Iterator[None]:
-    """Let no process open *model* while the block lasts, at most 45 s: an engine stays in the middle of its load."""
-    with model.open("r+b") as leased:
-        # Who opens the file waits until the lease ends, and the kernel reports that by a signal; the usual
-        # one, SIGIO, would end this process.
-        fcntl.fcntl(leased, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        yield
-
-
 def stop(pid: int) -> None:
     """Stop process *pid* (SIGSTOP); its threads stop one by one, when they have a core."""
     os.kill(pid, signal.SIGSTOP)

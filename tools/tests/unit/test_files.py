@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from corral.errors import CannotRun, Refused
-from corral.files import OwnFolder, refuse_unwritable, write_atomically
+from corral.files import OwnFolder, kept_closed, refuse_unwritable, write_atomically
 from tests.support.kernel import OTHER_UID, modes, not_permitted, small_disk, umask
 
 
@@ -180,3 +181,25 @@ def test_a_lock_that_is_no_file_of_ours_is_neither_followed_nor_waited_for(own, 
         lock.rmdir() if lock.is_dir() else lock.unlink()
 
     assert victim.read_text() == "content"
+
+
+def test_a_file_that_is_kept_closed_opens_for_no_other_process_until_the_end(tmp_path):
+    file = tmp_path / "weights"
+    file.write_bytes(b"GGUF")
+    code = "import os, sys; os.open(sys.argv[1], os.O_RDONLY | os.O_NONBLOCK)"
+
+    def opened():
+        done = subprocess.run([sys.executable, "-c", code, file], stderr=subprocess.PIPE, text=True, check=False)
+        return done.returncode == 0 or done.stderr.splitlines()[-1]
+
+    with kept_closed(file) as is_kept:
+        assert is_kept
+        assert opened().startswith("BlockingIOError")
+    assert opened() is True
+
+
+def test_a_file_that_another_has_open_is_not_kept_closed(tmp_path):
+    file = tmp_path / "weights"
+    file.write_bytes(b"GGUF")
+    with file.open("rb"), kept_closed(file) as is_kept:
+        assert not is_kept
