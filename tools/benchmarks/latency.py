@@ -39,7 +39,7 @@ SHAPES = tuple(itertools.product((48, 200, 700), (8, 48), (1, SLOTS)))
 CONTEXT = 1024
 SMALL_SHAPES, SMALL_CONTEXT = tuple(itertools.product((48, 120), (8,), (1, SLOTS))), 200
 LEAST = figures.least_samples(0.5)
-NAMES = {"model": "m", "argv_sha256": "0" * 64, "engine": "the embedded one", "device": CPU}
+NAMES = {"model": "m", "card": "none", "argv_sha256": "0" * 64, "engine": "the embedded one", "device": CPU}
 
 
 def main() -> int:

@@ -24,6 +24,7 @@ ANSWERS = figures.least_samples(0.95)
 ANSWER_TOKENS = 32
 _PROMPTS = (64, 256, 1024)
 _LEAST_ANSWERS = figures.least_samples(0.5)
+_LEAST_OUTPUT = ANSWER_TOKENS // 2
 _TEMPLATE_TOKENS = 32
 """Of a prompt, left free for what a chat template adds."""
 
@@ -39,13 +40,16 @@ class Shape:
 def shapes(model: Model) -> tuple[Shape, ...]:
     """What is measured of *model*: each length of a prompt alone, and the shortest with others side by side.
 
-    The longest prompt is that of its latency budgets, where it has a longer one.
+    The longest prompt is that of its latency budgets, where one has a longer one.  Lengths that are nearly the same
+    would make a line of noise, and are left out.
     """
-    most = model.context - ANSWER_TOKENS - _TEMPLATE_TOKENS
-    wanted = {*_PROMPTS, *(one.prompt_tokens for one in model.latency)}
-    prompts = sorted({max(1, min(tokens, most)) for tokens in wanted})
+    most = max(4, model.context - ANSWER_TOKENS - _TEMPLATE_TOKENS)
+    prompts = [min(_PROMPTS[0], most)]
+    for tokens in (*_PROMPTS, max((one.prompt_tokens for one in model.latency), default=0)):
+        if min(tokens, most) >= prediction.BEYOND * prompts[-1]:
+            prompts.append(min(tokens, most))
     if len(prompts) == 1:
-        prompts = [max(1, prompts[0] // 4), *prompts]
+        prompts = [prompts[0] // 4, *prompts]
     beside = {2**power for power in range(1, model.parallel.bit_length())} | {model.parallel}
     return (
         *(Shape(tokens, 1) for tokens in prompts),
@@ -111,7 +115,7 @@ async def run(
     return Runs(found, load)
 
 
-def speed(runs: Runs, *, model: str, argv_sha256: str, engine: str, device: str, date: str) -> Speed:
+def speed(runs: Runs, *, model: str, argv_sha256: str, card: str, engine: str, device: str, date: str) -> Speed:
     """What *runs* show, for the ledger; the rest names what was measured, as the fields of ``Speed``."""
     samples = {shape: _steady(shape, one) for shape, one in runs.of.items()}
     alone = {shape.prompt_tokens: of for shape, of in samples.items() if shape.at_once == 1}
@@ -122,21 +126,25 @@ def speed(runs: Runs, *, model: str, argv_sha256: str, engine: str, device: str,
         output = _median(lambda one: one.output_tokens, of)
         token = (_median(figures.e2e, of) - shape.at_once * first[shape.prompt_tokens]) / (output - 1)
         context = prompts[shape.prompt_tokens] + round(output / 2)
-        following.append(NextToken(at_once=shape.at_once, context_tokens=context, seconds=max(0.0, token)))
+        following.append(NextToken(at_once=shape.at_once, context_tokens=context, seconds=_rounded(max(0.0, token))))
     found = Speed(
         model=model,
         argv_sha256=argv_sha256,
+        card=card,
         engine=engine,
         device=device,
         date=date,
-        first_token=tuple(FirstToken(prompt_tokens=prompts[asked], seconds=first[asked]) for asked in sorted(first)),
+        first_token=tuple(
+            FirstToken(prompt_tokens=prompts[asked], seconds=_rounded(first[asked])) for asked in sorted(first)
+        ),
         next_token=tuple(following),
         answers=sum(map(len, samples.values())),
         p95_ratio=None,
-        load_seconds=runs.load_seconds,
+        load_seconds=None if runs.load_seconds is None else _rounded(runs.load_seconds),
     )
     ratios = [figures.e2e(one) / _predicted(found, shape, one) for shape, of in samples.items() for one in of]
-    return found.model_copy(update={"p95_ratio": figures.spread(ratios).p95})
+    p95 = figures.spread(ratios).p95
+    return found.model_copy(update={"p95_ratio": None if p95 is None else _rounded(p95)})
 
 
 def _predicted(found: Speed, shape: Shape, one: Sample) -> float:
@@ -149,6 +157,11 @@ def _predicted(found: Speed, shape: Shape, one: Sample) -> float:
     )
     assert seconds, "what was measured is within what was measured"
     return seconds
+
+
+def _rounded(value: float) -> float:
+    """To a microsecond: people read the ledger."""
+    return round(value, 6)
 
 
 def _steady(shape: Shape, run: Run) -> list[Sample]:
@@ -169,6 +182,9 @@ def _require_whole(model_id: str, shape: Shape, run: Run) -> None:
     if len(_steady(shape, run)) < _LEAST_ANSWERS:
         few = f"{shown.ok} answers in {run.level.seconds:g} s, and {_LEAST_ANSWERS + 2 * _edge(shape)} are needed"
         raise CannotRun(f"{what}: {few}.", next_step="Measure longer: --seconds")
+    if _median(lambda one: one.output_tokens, run.samples) < _LEAST_OUTPUT:
+        short = f"its answers have fewer than {_LEAST_OUTPUT} tokens, and {ANSWER_TOKENS} were asked for"
+        raise CannotRun(f"{what}: {short}.", next_step="Serve it with a llama-server that takes ignore_eos")
 
 
 def _median(of: Callable[[Sample], float | None], samples: Iterable[Sample]) -> float:

@@ -16,9 +16,9 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from corral.agent import merge_markers
 from corral.agent.lock_file import content_of
@@ -126,12 +126,13 @@ class NextToken(BaseModel):
 
 
 class Speed(BaseModel):
-    """How fast one model answered, with one command line on one device."""
+    """How fast one model answered, with one command line on one card of the catalog."""
 
     model_config = _Strict
 
     model: Annotated[str, StringConstraints(pattern=ID_PATTERN)]
     argv_sha256: _Digest = Field(description="as of a measurement")
+    card: Annotated[str, StringConstraints(pattern=ID_PATTERN)] = Field(description="of the model, in the catalog")
     engine: _Text = Field(description="the llama-server's own name for its build")
     device: _Text = Field(description='the card, as its driver names it; exactly "CPU" when there was none')
     date: _Date = Field(description="UTC")
@@ -149,6 +150,18 @@ class Speed(BaseModel):
     def on_card(self) -> bool:
         """Whether it was measured on a card."""
         return _is_card(self.device)
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        """Times are read off lines between points: of a token alone by its context, of several by their number."""
+        alone = [one.context_tokens for one in self.next_token if one.at_once == 1]
+        beside = [one.at_once for one in self.next_token if one.at_once > 1]
+        for points in ([one.prompt_tokens for one in self.first_token], alone, beside):
+            if len(set(points)) != len(points):
+                raise ValueError("has two speeds of the same requests.")
+        if not alone or any(one.context_tokens != min(alone) for one in self.next_token if one.at_once > 1):
+            raise ValueError("has no speed of one request alone beside that of several.")
+        return self
 
 
 class Ledger(BaseModel):
@@ -175,14 +188,14 @@ class Ledger(BaseModel):
         kept = [one for one in self.measurements if _key(one) != _key(measurement)]
         return self.model_copy(update={"measurements": (*kept, measurement)})
 
-    def speed(self, model: str, argv: Sequence[str]) -> Speed | None:
-        """How fast *model* answered with this command line: the newest on a card, or without one on a processor."""
-        wanted = (model, argv_sha256(argv))
-        found = [one for one in self.speeds if (one.model, one.argv_sha256) == wanted]
+    def speed(self, model: str, argv: Sequence[str], card: str) -> Speed | None:
+        """How fast *model* answered so on *card*: the newest, one with a card before one with only a processor."""
+        wanted = (model, argv_sha256(argv), card)
+        found = [one for one in self.speeds if (one.model, one.argv_sha256, one.card) == wanted]
         return max(found, key=lambda one: (one.on_card, one.date), default=None)
 
     def with_speed(self, speed: Speed) -> Ledger:
-        """The ledger with *speed* in the place of an older one of the same model, command line and device."""
+        """The ledger with *speed* in the place of an older one of the same model, command line, card and device."""
         kept = [one for one in self.speeds if _speed_key(one) != _speed_key(speed)]
         return self.model_copy(update={"speeds": (*kept, speed)})
 
@@ -272,5 +285,5 @@ def _is_card(device: str) -> bool:
     return _A_PROCESSOR.search(device) is None
 
 
-def _speed_key(one: Speed) -> tuple[str, str, str]:
-    return one.model, one.device, one.argv_sha256
+def _speed_key(one: Speed) -> tuple[str, str, str, str]:
+    return one.model, one.card, one.device, one.argv_sha256

@@ -134,15 +134,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, or compare."""
     if args.compare:
-        if args.models or args.report:
-            raise Refused("--compare measures nothing: it has no model and no --report.", next_step="Leave that out")
+        if args.models or args.report or args.budgets or args.speeds:
+            nothing = "--compare measures nothing: it has no model, and no --report, --budgets or --speeds."
+            raise Refused(nothing, next_step="Leave that out")
         return _compare(*args.compare, as_json=args.json)
     if args.budgets or args.speeds:
         from corral.cli import bench_budgets, bench_speeds
 
         name = "budgets" if args.budgets else "speeds"
-        wrong = ["users", "rate", "report", "save", *(["loads", "speeds"] if args.budgets else [])]
-        given = [f"--{option}" for option in wrong if getattr(args, option)]
+        wrong = ["users", "rate", "at_most", "report", "save", *(["loads", "speeds"] if args.budgets else ["may_end"])]
+        given = [f"--{option.replace('_', '-')}" for option in wrong if getattr(args, option)]
         if given:
             message = f"--{name} takes users and tokens from the catalog: {given[0]} has no place beside it."
             raise Refused(message, next_step=f"Leave out {given[0]}")

@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         message = "--loads needs the local stack: the page cache is that of the machine that serves."
         raise Refused(message, next_step="Leave out --loads")
     read = card.reader(wanted.directory, target)
+    home, invalid = wanted.directory, False
     found: list[Speed] = []
     with endpoints.opened(args, local, target, command="bench --speeds") as endpoint:
         assert endpoint.client
@@ -64,16 +65,17 @@ def run(args: argparse.Namespace) -> int:
             if runs.invalid:
                 output.info(f"{model_id}: nothing was written, the run is invalid: {'; '.join(runs.invalid)}")
                 output.info(f"  → {_MEASURE_AGAIN}")
-                return ExitCode.INVALID
+                invalid = True
+                break
             one = speeds.speed(
                 runs,
                 model=model_id,
                 argv_sha256=ledger.argv_sha256(entry.argv),
+                card=entry.intent.card,
                 engine=local.engine.build if local else lock.images.get("llama-swap", "unknown"),
                 device=_device(read, entry.intent.card, is_local=local is not None),
                 date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             )
-            home = wanted.directory
             write_measurements(home, model_id, entry, ledger.read(home).with_speed(one))
             found.append(one)
     forecasts = latency_table.forecasts({one.model: lock.models[one.model] for one in found}, ledger.read(home))
@@ -83,9 +85,11 @@ def run(args: argparse.Namespace) -> int:
         "latency": [one.as_json() for one in forecasts],
     }
     output.result(document, _COLUMNS, [row for one in found for row in _rows(one)], as_json=args.json)
-    if not args.json:
+    if found and not args.json:
         latency_table.show(forecasts)
         output.info(f"{ledger.path_of(home)} and {wanted.lock_file} written")
+    if invalid:
+        return ExitCode.INVALID
     return ExitCode.FAILED if any(one.state is State.IMPOSSIBLE for one in forecasts) else ExitCode.OK
 
 

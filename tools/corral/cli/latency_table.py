@@ -15,7 +15,7 @@ from corral.lock.lock import LockEntry
 def forecasts(models: Mapping[str, LockEntry], measured: Ledger) -> list[Forecast]:
     """Of each latency budget of *models*, by what was *measured*."""
     return [
-        budgets.forecast(model_id, entry.intent, budget, measured.speed(model_id, entry.argv))
+        budgets.forecast(model_id, entry.intent, budget, measured.speed(model_id, entry.argv, entry.intent.card))
         for model_id, entry in models.items()
         for budget in entry.intent.latency
     ]
@@ -49,6 +49,7 @@ def require_possible(found: list[Forecast]) -> None:
     ]
     if lines:
         step = (
-            "Raise p95_seconds in the model's file or change the model; after a faster run: corral bench --speeds MODEL"
+            "Raise p95_seconds in the model's file, or change the model. Has the card been exchanged? "
+            "Remove its speeds from measured.json, then: corral lock, corral bench --speeds MODEL"
         )
         raise Refused("\n".join(lines), next_step=step)

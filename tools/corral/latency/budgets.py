@@ -81,7 +81,8 @@ def forecast(model_id: str, model: Model, budget: LatencyBudget, speed: Speed | 
     if not speed.on_card:
         return found(State.UNKNOWN, f"measured on a processor, and not on card {model.card}: {measure}", *known)
     if p50 > asked:
-        missing = f"half of the answers take {p50 - asked:.2f} s longer than 95 of 100 may"
+        source = f"{speed.device}, {speed.date[:10]}"
+        missing = f"half of the answers take {p50 - asked:.2f} s longer than 95 of 100 may ({source})"
         return found(State.IMPOSSIBLE, f"{missing}; {_remedy(model, budget, speed, p50)}", *known)
     if p95 is None:
         return found(State.UNKNOWN, f"its benchmark has too few answers for a p95: {measure}", *known)
@@ -89,10 +90,11 @@ def forecast(model_id: str, model: Model, budget: LatencyBudget, speed: Speed | 
         return found(State.UNLIKELY, f"{p95 - asked:.2f} s too long; {_remedy(model, budget, speed, p50)}", *known)
     if budget.cold == "allowed" and load is None:
         return found(State.UNKNOWN, f"it counts loads, and none was measured: {measure}", *known)
-    if budget.cold == "allowed" and p95 + (load or 0.0) > asked:
+    left = asked - p95 - ((load or 0.0) if budget.cold == "allowed" else 0.0)
+    if left < 0:
         rare = "kept while fewer than 5 of 100 requests wait for a load: a longer ttl, or a group of its own"
         return found(State.UNLIKELY, rare, *known)
-    return found(State.HOLDS, f"{asked - p95:.2f} s are left", *known)
+    return found(State.HOLDS, f"{left:.2f} s are left", *known)
 
 
 def _remedy(model: Model, budget: LatencyBudget, speed: Speed, p50: float) -> str:

@@ -573,6 +573,7 @@ def with_speed(catalog):
     speed = Speed(
         model="tiny-text",
         argv_sha256=argv_sha256(argv),
+        card="laptop",
         engine="b11549",
         device="Tesla T4",
         date="2026-11-24T00:00:00Z",

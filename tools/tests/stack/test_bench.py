@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -13,7 +14,7 @@ from corral.agent.lock_file import read_lock
 from corral.agent.store import Store
 from corral.bench import figures, saved
 from corral.catalog import ledger
-from corral.catalog.ledger import Speed, argv_sha256
+from corral.catalog.ledger import FirstToken, NextToken, Speed, argv_sha256
 from corral.cli import bench_report
 from corral.cli.local_loader import LocalLoader
 from corral.cli.main import main
@@ -21,6 +22,7 @@ from corral.drill.stand_in import StandInCard
 from corral.engine import stack
 from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.lock import lock as locks
+from corral.lock.relock import write_measurements
 from tests.support.demo_stack import demo_stack
 
 pytestmark = pytest.mark.timeout(240)
@@ -158,3 +160,43 @@ def test_speeds_of_another_command_line_than_the_locked_one_are_not_written_down
     assert main(["bench", "--speeds", "tiny-text"]) == 2
     assert "another command line than the lock has" in capsys.readouterr().err
     assert ledger.content(catalog) == before
+
+
+def test_speeds_that_show_the_client_are_not_written_down(running, monkeypatch, capsys):
+    monkeypatch.setattr(figures, "MOST_LAG_S", -1.0)
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    catalog = stack.recorded(paths.state_dir()).catalog
+    before = ledger.content(catalog)
+    assert main(["bench", "--speeds", "tiny-text", "--requests", "1", "--loads", "1"]) == 4
+    assert "nothing was written, the run is invalid" in capsys.readouterr().err
+    assert ledger.content(catalog) == before
+
+
+def test_a_plan_refuses_a_budget_that_a_benchmark_shows_impossible(running, monkeypatch, tmp_path, capsys):
+    catalog = shutil.copytree(running[0], tmp_path / "catalog")
+    entry = locks.require(catalog).models["tiny-text"]
+    on_card = Speed(
+        model="tiny-text",
+        argv_sha256=argv_sha256(entry.argv),
+        card=entry.intent.card,
+        engine="b11549",
+        device="Tesla T4",
+        date="2026-11-24T00:00:00Z",
+        first_token=tuple(FirstToken(prompt_tokens=at, seconds=1.0) for at in (64, 256)),
+        next_token=tuple(NextToken(at_once=1, context_tokens=at, seconds=0.1) for at in (80, 272)),
+        answers=200,
+        p95_ratio=1.1,
+        load_seconds=1.0,
+    )
+    write_measurements(catalog, "tiny-text", entry, ledger.read(catalog).with_speed(on_card))
+    assert main(["plan", "--local", "--catalog", str(catalog)]) == 2
+    refused = capsys.readouterr().err
+    assert "tiny-text: the latency budget of hasty is 0.0001 s, and half of the answers take 1.70 s longer" in refused
+    assert "(Tesla T4, 2026-11-24)" in refused
+    assert "measured.json" in refused
+
+
+@pytest.mark.parametrize("words", [("--users", "2"), ("--may-end",), ("--at-most", "2"), ("--report", "x")])
+def test_what_speeds_would_ignore_is_refused(words, capsys):
+    assert main(["bench", "--speeds", *words]) == 2
+    assert f"--speeds takes users and tokens from the catalog: {words[0]} has no place" in capsys.readouterr().err

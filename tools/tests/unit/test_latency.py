@@ -6,12 +6,14 @@ import itertools
 import random
 
 import pytest
+from pydantic import ValidationError
 
 from corral.bench import speeds
 from corral.bench.exchange import Sample
 from corral.bench.load import Level, Run
 from corral.catalog.intent import LatencyBudget
-from corral.catalog.ledger import FirstToken, NextToken, Speed
+from corral.catalog.ledger import FirstToken, Ledger, NextToken, Speed, argv_sha256
+from corral.errors import CannotRun
 from corral.latency import budgets
 from corral.latency.budgets import State
 from corral.latency.prediction import answer_seconds
@@ -37,6 +39,7 @@ def speed(*, device=T4, p95_ratio=1.2, load_seconds=3.0, parallel=4):
     return Speed(
         model="m",
         argv_sha256="0" * 64,
+        card="t4",
         engine="b11549",
         device=device,
         date="2026-11-24T00:00:00Z",
@@ -160,12 +163,19 @@ def test_the_points_are_read_off_the_runs_and_the_spread_is_that_of_all():
     model = intent(parallel=3, latency=[{"consumer": "a", "prompt_tokens": 700, "answer_tokens": 9, "p95_seconds": 9}])
     shapes = speeds.shapes(model)
     assert [(one.prompt_tokens, one.at_once) for one in shapes] == [
-        *((tokens, 1) for tokens in (64, 256, 700, 1024)),
+        *((tokens, 1) for tokens in (64, 256, 1024)),
         *((64, beside) for beside in (2, 3)),
     ]
-    names = {"model": "m", "argv_sha256": "0" * 64, "engine": "b", "device": T4, "date": "2026-11-24T00:00:00Z"}
+    names = {
+        "model": "m",
+        "argv_sha256": "0" * 64,
+        "card": "t4",
+        "engine": "b",
+        "device": T4,
+        "date": "2026-11-24T00:00:00Z",
+    }
     found = speeds.speed(speeds.Runs({one: run_of(one) for one in shapes}, 1.5), **names)
-    assert (found.answers, found.load_seconds) == (80 * 6 - 4 - 6, 1.5)
+    assert (found.answers, found.load_seconds) == (80 * 5 - 4 - 6, 1.5)
     assert found.p95_ratio == pytest.approx(1.045, abs=0.01)
     for prompt, answer, beside in SHAPES:
         shape = {"prompt_tokens": prompt, "answer_tokens": answer}
@@ -176,3 +186,61 @@ def test_the_points_are_read_off_the_runs_and_the_spread_is_that_of_all():
 def test_prompts_are_no_longer_than_the_context_allows():
     assert [one.prompt_tokens for one in speeds.shapes(intent(context=128))] == [16, 64]
     assert [one.prompt_tokens for one in speeds.shapes(intent(context=400))] == [64, 256, 336]
+
+
+def test_nearly_equal_prompts_are_measured_once_and_only_a_longer_budget_adds_one():
+    budget = {"consumer": "a", "answer_tokens": 9, "p95_seconds": 9}
+    assert [one.prompt_tokens for one in speeds.shapes(intent(latency=[budget | {"prompt_tokens": 65}]))] == [
+        64,
+        256,
+        1024,
+    ]
+    longer = speeds.shapes(intent(latency=[budget | {"prompt_tokens": 3000}]))
+    assert [one.prompt_tokens for one in longer] == [64, 256, 1024, 3000]
+
+
+def test_what_is_left_of_a_budget_that_counts_loads_is_less_by_a_load():
+    left = [forecast(speed(load_seconds=5.0), cold=cold).reason for cold in ("allowed", "excluded")]
+    numbers = [float(one.removesuffix(" s are left")) for one in left]
+    assert numbers[1] - numbers[0] == pytest.approx(5.0, abs=0.011)
+
+
+def test_a_speed_counts_for_its_card_alone():
+    argv = ("llama-server",)
+    found = Ledger().with_speed(speed().model_copy(update={"argv_sha256": argv_sha256(argv)}))
+    assert found.speed("m", argv, "t4") is not None
+    assert found.speed("m", argv, "p40") is None
+    assert found.speed("m", (*argv, "-fa"), "t4") is None
+
+
+def test_a_processor_does_not_replace_a_card_and_a_second_run_replaces_the_first():
+    argv = ("llama-server",)
+    one = speed().model_copy(update={"argv_sha256": argv_sha256(argv)})
+    later = one.model_copy(update={"date": "2026-11-25T00:00:00Z"})
+    cpu = later.model_copy(update={"device": "CPU"})
+    found = Ledger().with_speed(one).with_speed(cpu)
+    assert found.speed("m", argv, "t4") == one
+    assert found.with_speed(later).speeds == (cpu, later)
+
+
+@pytest.mark.parametrize(
+    ("series", "points"),
+    [
+        ("first_token", [{"prompt_tokens": 64, "seconds": 1.0}] * 2),
+        ("next_token", [{"at_once": 1, "context_tokens": 80, "seconds": 1.0}] * 2),
+        ("next_token", [{"at_once": at, "context_tokens": 80, "seconds": 1.0} for at in (2, 4)]),
+        ("next_token", [{"at_once": at, "context_tokens": 80 * at, "seconds": 1.0} for at in (1, 2)]),
+    ],
+)
+def test_points_that_no_line_goes_through_are_refused_when_they_are_read(series, points):
+    with pytest.raises(ValidationError, match=r"has two speeds|has no speed"):
+        Speed.model_validate(speed().model_dump() | {series: tuple(points)}, strict=False)
+
+
+def test_answers_that_end_too_early_are_no_speed():
+    (shape, *_) = speeds.shapes(intent())
+    run = run_of(shape)
+    for one in run.samples:
+        one.output_tokens = 1
+    with pytest.raises(CannotRun, match="fewer than 16 tokens"):
+        speeds._require_whole("m", shape, run)
