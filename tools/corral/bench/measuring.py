@@ -56,6 +56,7 @@ async def measure(
     Raises:
         CannotRun: it gives no whole answer at all.
     """
+    is_first = prompts is None
     if prompts is None:
         prompts = Prompts(question.prompt_tokens, question.seed)
     else:
@@ -78,7 +79,8 @@ async def measure(
             prompts.correct(sample.prompt_tokens)
         if number == 0:
             first_answer_s = sample.ended - sample.sent
-            report(f"{model}: its first answer after {first_answer_s:.2f} s, a load included")
+            if is_first:
+                report(f"{model}: its first answer after {first_answer_s:.2f} s, a load included")
     measured = await loads.measure(partial(send, None), loader, loads_each, report, model=model) if loader else ()
     runs = []
     for level in levels:

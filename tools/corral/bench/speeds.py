@@ -105,6 +105,7 @@ async def run(
         level = Level(users=shape.at_once, seconds=seconds, requests=each + 2 * _edge(shape))
         loads: dict[str, Any] = {"loader": loader, "loads_each": loads_each} if loader and not number else {}
         question = Question(shape.prompt_tokens, ANSWER_TOKENS)
+        report(f"{model_id}: {number + 1} of {len(wanted)}, prompts of {shape.prompt_tokens} tokens")
         measured = await measure(
             client, model_id, question, [level], report, next_step=next_step, prompts=prompts, **loads
         )
