@@ -41,17 +41,20 @@ case " $* " in *" --long "*) ../.venv/bin/python -m tests.support.hosts.llama_cp
 ANSIBLE_COLLECTIONS_PATH=$(../.venv/bin/python dev/ansible_collections.py) || exit 1
 export ANSIBLE_COLLECTIONS_PATH PYTHONDONTWRITEBYTECODE=1
 
+scratch=$(mktemp --directory --tmpdir corral-hosts-XXXXXX)
+trap '[ $? -ne 0 ] || rm -rf --one-file-system "$scratch"; sweep' EXIT # outside the rooms, whose mounts are not here
+
 enter() { # enter NAME PYTEST-ARGUMENTS...: become pytest in its own name spaces, which always end with this script
   export CORRAL_HOSTS_ROOM=corral-hosts-$1-$$
+  local files=$scratch/$1
   shift
   # The inner shell is the room's process 1, and reaps orphaned processes.
   # shellcheck disable=SC2016 # expanded in the room
   exec setpriv --pdeathsig KILL unshare --mount --net --pid --fork --kill-child --mount-proc \
-    bash -c '../.venv/bin/python -m pytest "$@"; exit $?' bash "$@"
+    bash -c '../.venv/bin/python -m pytest "$@"; exit $?' bash --basetemp "$files" "$@"
 }
 
 if [ $# -gt 0 ]; then
-  trap sweep EXIT
   case " $* " in *" tests/"*) ;; *) set -- tests/hosts "$@" ;; esac
   (enter all "$@") || exit 1 # pytest also uses exit code 3
   exit
@@ -61,19 +64,17 @@ fi
 emulated=(tests/hosts/test_store_machine.py)
 llama=(tests/hosts/test_llama_cpp.py tests/hosts/test_llama_server*.py)
 rest=(tests/hosts "${emulated[@]/#/--ignore=}" "${llama[@]/#/--ignore=}")
-logs=$(mktemp --directory)
-trap 'rm -rf "$logs"; sweep' EXIT
 declare -A pids
 for room in emulated llama; do
   declare -n files=$room
-  enter "$room" "${files[@]}" >"$logs/$room" 2>&1 &
+  enter "$room" "${files[@]}" >"$scratch/$room.log" 2>&1 &
   pids[$room]=$!
 done
 failed=()
 (enter rest "${rest[@]}") || failed+=(rest)
 for room in llama emulated; do
   wait "${pids[$room]}" || failed+=("$room")
-  cat "$logs/$room"
+  cat "$scratch/$room.log"
 done
 echo "test-hosts: $SECONDS s" >&2
 [ ${#failed[@]} -eq 0 ] || { echo "test-hosts: failed: ${failed[*]}" >&2; exit 1; }

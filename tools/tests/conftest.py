@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
+import tempfile
 from collections import Counter
 
 import pytest
@@ -23,10 +25,33 @@ SETTINGS = (
 )
 
 
-def pytest_configure():
-    """A shell has what it starts in the background ignore SIGINT, and so would every program that a test starts."""
+OWN_TEMPORARY_FOLDER = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses the folder of `tmp_path`
+def pytest_configure(config):
+    """Give the run a temporary folder of its own, and its programs the interrupt.
+
+    Runs beside each other would clean pytest's common folder at the same time, and one of them would fail.
+    A shell has what it starts in the background ignore SIGINT, and so would every program that a test starts.
+    """
+    if config.option.basetemp is None:
+        config.option.basetemp = config.stash[OWN_TEMPORARY_FOLDER] = tempfile.mkdtemp(prefix="corral-tests-")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    """Keep the run's temporary folder where a test failed."""
+    if exitstatus != pytest.ExitCode.OK and OWN_TEMPORARY_FOLDER in session.config.stash:
+        del session.config.stash[OWN_TEMPORARY_FOLDER]
+
+
+def pytest_unconfigure(config):
+    """Remove the run's temporary folder, after all workers have ended."""
+    if folder := config.stash.get(OWN_TEMPORARY_FOLDER, None):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -39,7 +64,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say what was skipped for what was not proven: by reason, and how many tests."""
+    """State what was skipped for what was not proven, by reason and number of tests; and where failures left files."""
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        terminalreporter.write_line(f"The files of the tests: {terminalreporter.config.option.basetemp}")
     skipped = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()))
     for reason, count in skipped.most_common():
         terminalreporter.write_line(f"NOT PROVEN here, {count} tests: {reason.removeprefix('Skipped: ')}", yellow=True)
