@@ -119,6 +119,9 @@ class Figures:
 
     Attributes:
         level: its name.
+        load: the requests, without the neighbours.
+        neighbours: the state of what ran beside it; empty: nothing was started.
+        neighbour_cores, neighbour_mib: cores that they kept busy on average, and MiB that they held.
         requests: that were sent.
         failures: how many ended otherwise than whole, by outcome.
         examples: what the server wrote about one of each.
@@ -137,6 +140,10 @@ class Figures:
     """
 
     level: str
+    load: str
+    neighbours: str
+    neighbour_cores: float | None
+    neighbour_mib: float | None
     requests: int
     failures: dict[str, int]
     examples: dict[str, str]
@@ -182,6 +189,10 @@ def of(run: Run) -> Figures:
     lag = quantile(run.lags, 0.99) if run.lags else 0.0
     return Figures(
         level=run.level.name,
+        load=run.level.load,
+        neighbours=run.level.neighbours.name if run.level.neighbours else "",
+        neighbour_cores=run.beside.cores if run.beside else None,
+        neighbour_mib=run.beside.mib if run.beside else None,
         requests=len(run.samples),
         failures=dict(sorted(Counter(one.outcome for one in failed).items())),
         examples={one.outcome: one.example for one in reversed(failed) if one.example},

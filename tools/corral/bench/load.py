@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from corral.bench.exchange import Sample
+from corral.bench.neighbours import Beside, Neighbours
 
 Send = Callable[[float | None], Awaitable[Sample]]
 """Sends the next request, which was scheduled for a time (None: for now)."""
@@ -34,6 +35,7 @@ class Level:
         ramp_s: of a closed loop: its users begin one after the other within so long, for they would march in step.
         at_most: of an open loop: requests under way at a time, the others wait in the client; None: any number.
         seed: of the times of an open loop.
+        neighbours: what computes and holds memory meanwhile; None: only what does so anyway.
     """
 
     users: int | None = None
@@ -43,14 +45,20 @@ class Level:
     ramp_s: float = 1.0
     at_most: int | None = None
     seed: int = 0
+    neighbours: Neighbours | None = None
 
     @property
-    def name(self) -> str:
-        """For people."""
+    def load(self) -> str:
+        """The requests, for people."""
         if self.rate is None:
             return "1 user" if self.users == 1 else f"{self.users} users"
         limit = f", at most {self.at_most} at a time" if self.at_most else ""
         return f"{self.rate:g}/s{limit}"
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.load + (f", neighbours {self.neighbours.name}" if self.neighbours else "")
 
     def arrivals(self) -> list[float]:
         """The times of an open loop in seconds from its beginning: a Poisson process."""
@@ -76,6 +84,7 @@ class Run:
         lags: seconds by which this process's event loop was late, sampled all the time.
         late: of an open loop: seconds by which the last request was handed over after its time; 0 in a closed one.
         planned_s: of an open loop: the time of its last request, from the beginning.
+        beside: what the level's neighbours did.
     """
 
     level: Level
@@ -84,6 +93,7 @@ class Run:
     lags: list[float] = field(default_factory=list)
     late: float = 0.0
     planned_s: float = 0.0
+    beside: Beside | None = None
 
     @property
     def achieved_rate(self) -> float | None:

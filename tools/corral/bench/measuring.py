@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from corral.bench import load, loads
+from corral.bench import load, loads, neighbours
 from corral.bench.exchange import Client, Sample, described
-from corral.bench.load import Level, Run
+from corral.bench.load import Level, Run, Send
 from corral.bench.loads import Load, Loader
 from corral.bench.prompts import Prompts, body
 from corral.errors import CannotRun
@@ -54,7 +54,7 @@ async def measure(
     earlier measurement of the model, which know what its tokenizer makes of a word.
 
     Raises:
-        CannotRun: it gives no whole answer at all.
+        CannotRun: it gives no whole answer at all, or a neighbour of a level ended by itself.
     """
     is_first = prompts is None
     if prompts is None:
@@ -86,5 +86,14 @@ async def measure(
     for level in levels:
         most = f", {level.requests} requests at most" if level.requests else ""
         report(f"{model}: {level.name}, {level.seconds:g} s{most} …")
-        runs.append(await load.run(level, send))
+        runs.append(await _run(level, send))
     return Measured(model, first_answer_s, tuple(runs), measured)
+
+
+async def _run(level: Level, send: Send) -> Run:
+    if level.neighbours is None:
+        return await load.run(level, send)
+    with neighbours.running(level.neighbours) as beside:
+        run = await load.run(level, send)
+    run.beside = beside
+    return run

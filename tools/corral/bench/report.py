@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from corral import markdown, templates
 from corral.bench import figures, loads, plot, saved, table, verdict
@@ -89,25 +89,33 @@ def write(
         Refused: there is such a document, or the folder cannot be written.
     """
     found = {one.model: [figures.of(run) for run in one.runs] for one in measured}
-    verdicts = {
-        model: verdict.of(
-            levels,
-            around.goals.get(model, ()),
+    series = list(_series(found))
+    verdicts = [
+        verdict.of(
+            one.levels,
+            around.goals.get(one.model, ()),
             prompt_tokens=question.prompt_tokens,
             answer_tokens=question.answer_tokens,
         )
-        for model, levels in found.items()
-    }
-    plots = {f"-latency-{at}": drawn for at, drawn in enumerate(filter(None, map(_latency, found, found.values())), 1)}
+        for one in series
+    ]
+    plots = {f"-latency-{at}": drawn for at, drawn in enumerate(filter(None, map(_latency, series)), 1)}
+    beside = [(one.model, figures.of(run)) for one in measured for run in one.runs if run.beside]
+    drawn_beside = filter(None, (_latency_beside(model, levels) for model, levels in found.items()))
+    plots |= {f"-neighbours-{at}": drawn for at, drawn in enumerate(drawn_beside, 1)}
     memory = {f"-card-{markdown.slug(card, example=OPTION)}": _memory(card, held) for card, held in around.held.items()}
     samples, left_out = _samples(dict(conditions), measured)
     text = templates.render(
         "benchmark.md.j2",
         title=markdown.cell(title),
         date=str(conditions["at"])[:10],
-        headlines=[_headline(model, one) for model, one in verdicts.items()],
+        headlines=list(map(_headline, series, verdicts)),
         command=markdown.one_line(around.command),
-        decisions=[_cells(model, *vars(one).values()) for model, of in verdicts.items() for one in of.decisions],
+        decisions=[
+            _cells(one.model, *vars(decision).values())
+            for one, of in zip(series, verdicts, strict=True)
+            for decision in of.decisions
+        ],
         rules=verdict.RULES,
         columns=table.COLUMNS,
         rows=[_cells(*table.row(model, one)) for model, levels in found.items() for one in levels],
@@ -116,6 +124,8 @@ def write(
         load_rows=[_cells(*row) for one in measured for row in loads.rows(one.model, one.loads)],
         load_notes=[markdown.cell(note) for one in measured for note in loads.notes(one.model, one.loads)],
         plots=[f"{files.stem}{suffix}.svg" for suffix in plots],
+        beside_columns=table.BESIDE_COLUMNS,
+        beside_rows=[_cells(*row) for row in table.beside(beside)],
         unknown=around.unknown,
         cards=[
             (markdown.cell(card), f"{files.stem}{suffix}.svg", list(_held_rows(held)))
@@ -134,8 +144,26 @@ def write(
     markdown.create(files.document, text, another=OPTION)
 
 
-def _headline(model: str, found: Verdict) -> str:
-    name = markdown.cell(model)
+class _Series(NamedTuple):
+    """The levels of a model beside the same neighbours."""
+
+    model: str
+    neighbours: str
+    levels: Sequence[Figures]
+
+    @property
+    def name(self) -> str:
+        return self.model + (f" beside neighbours {self.neighbours}" if self.neighbours else "")
+
+
+def _series(found: Mapping[str, Sequence[Figures]]) -> Iterator[_Series]:
+    for model, levels in found.items():
+        for state in dict.fromkeys(one.neighbours for one in levels):
+            yield _Series(model, state, [one for one in levels if one.neighbours == state])
+
+
+def _headline(series: _Series, found: Verdict) -> str:
+    name = markdown.cell(series.model)
     first = next((one for one in found.decisions if one.level != found.serves and one.state != "holds"), None)
     serves = f"{name} serves {found.serves}" if found.serves else f"Of {name}, no level holds"
     reason = f"; {first.level}: {markdown.cell(first.reason)}" if first else ""
@@ -147,8 +175,9 @@ def _cells(*values: object) -> tuple[str, ...]:
     return tuple(markdown.cell(str(value)) for value in values)
 
 
-def _latency(model: str, levels: Sequence[Figures]) -> str | None:
+def _latency(series: _Series) -> str | None:
     """Latencies against load; None: no level has enough answers for a median."""
+    levels = series.levels
     lines = [
         Line(f"{name} p{100 * q:g}", [(at, one.quantiles[number]) for at, one in enumerate(spreads)])
         for name, spreads in (("TTFT", [one.ttft for one in levels]), ("E2E", [one.e2e for one in levels]))
@@ -157,8 +186,25 @@ def _latency(model: str, levels: Sequence[Figures]) -> str | None:
     known = [one for one in lines if any(value is not None for _, value in one.points)]
     if not known:
         return None
-    ticks = [(float(at), one.level) for at, one in enumerate(levels)]
-    return plot.draw(f"{model}: latency against load", known, ticks, x="load", y="seconds")
+    ticks = [(float(at), one.load) for at, one in enumerate(levels)]
+    return plot.draw(f"{series.name}: latency against load", known, ticks, x="load", y="seconds")
+
+
+def _latency_beside(model: str, levels: Sequence[Figures]) -> str | None:
+    """Latencies against the cores that the neighbours kept busy; None: there were none, or too few answers."""
+    states = {one.neighbours: one for one in levels if one.neighbours}
+    lines = [
+        Line(f"E2E p50, {load}", [(at, _of(levels, load, state).e2e.p50) for at, state in enumerate(states)])
+        for load in dict.fromkeys(one.load for one in levels)
+    ]
+    if not states or not any(value is not None for one in lines for _, value in one.points):
+        return None
+    ticks = [(float(at), f"{state}: {one.neighbour_cores:.1f}") for at, (state, one) in enumerate(states.items())]
+    return plot.draw(f"{model}: latency beside neighbours", lines, ticks, x="cores that they keep busy", y="seconds")
+
+
+def _of(levels: Sequence[Figures], load: str, neighbours: str) -> Figures:
+    return next(one for one in levels if (one.load, one.neighbours) == (load, neighbours))
 
 
 def _memory(card: str, held: Sequence[Held]) -> str:

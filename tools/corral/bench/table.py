@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from corral.bench import figures
 from corral.bench.figures import Figures, Spread
@@ -12,6 +12,12 @@ COLUMNS = (
     *("output tokens/s", "prefill tokens/s", "decode tokens/s", "waiting p50"),
 )
 """The headings of ``row``."""
+
+BESIDE_COLUMNS = (
+    *("model", "load", "neighbours", "cores they kept busy", "MiB they held"),
+    *("TTFT p50", "E2E p50", "against the first", "output tokens/s"),
+)
+"""The headings of ``beside``."""
 
 
 def row(model: str, one: Figures) -> tuple[str, ...]:
@@ -25,6 +31,18 @@ def row(model: str, one: Figures) -> tuple[str, ...]:
         *("-" if value is None else f"{value:.1f}" for value in (one.prefill_per_s, one.decode_per_s)),
         _time(one.waiting, 0) if one.waiting.n else "-",
     )
+
+
+def beside(levels: Sequence[tuple[str, Figures]]) -> Iterator[tuple[str, ...]]:
+    """The cells of each of *levels*, with its model, that ran beside neighbours; times also as shares of the first."""
+    firsts: dict[tuple[str, str], float | None] = {}
+    for model, one in levels:
+        first = firsts.setdefault((model, one.load), one.e2e.p50)
+        share = f"{one.e2e.p50 / first:.2f} x" if one.e2e.p50 and first else "n too small"
+        yield (
+            *(model, one.load, one.neighbours, f"{one.neighbour_cores or 0:.2f}", f"{one.neighbour_mib or 0:.0f}"),
+            *(_time(one.ttft, 0), _time(one.e2e, 0), share, f"{one.output_tokens_per_s:.1f}"),
+        )
 
 
 def explained() -> Iterator[str]:

@@ -15,6 +15,7 @@ RULES = (
     "Of its latency budgets, those count whose prompt and answer are not longer than the ones of this benchmark.",
     "It is `unknown` where one counts and too few answers for its percentile; else it `holds`.",
     "The model serves the largest load up to which every level holds.",
+    "Beside neighbours, each of their states has a verdict of its own.",
     f"It is saturated from the first level on after which no level has {LEAST_GAIN:.0%} more output tokens/s.",
 )
 
@@ -64,7 +65,7 @@ class Verdict:
 
 
 def of(levels: Sequence[Figures], goals: Sequence[Goal], *, prompt_tokens: int, answer_tokens: int) -> Verdict:
-    """The verdict on the *levels* of one model, each asked for so many tokens; by ``RULES``."""
+    """The verdict on the *levels* of one model beside the same neighbours, asked for so many tokens; by ``RULES``."""
     asked = [one for one in goals if one.prompt_tokens <= prompt_tokens and one.answer_tokens <= answer_tokens]
     ordered = sorted(levels, key=lambda one: one.users or one.asked_rate or 0)
     decisions = tuple(_decide(one, asked) for one in ordered)

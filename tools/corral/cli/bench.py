@@ -23,6 +23,11 @@ budget what it would take, and refuse one that cannot be kept.
 --loads also measures loads of a local stack's model: cold ones, whose files are dropped from the page cache before, and
 warm ones.  The model is unloaded for each, which ends what it answers then.
 
+--neighbours STATE,... measures each level beside each state of a stand-in for the card's other tenants, on the machine
+of the local stack: idle, 50% (computes half of the time on every core), full (all the time, and holds the tenants'
+whole budgets).  In a cluster the tenants are real: corral stand-down TENANT --for 1h -- corral bench ... --save FILE,
+then --compare with a run beside them.
+
 --report TITLE writes docs/benchmarks/<date>-<title>.md: the figures with plots, a verdict by stated rules against the
 model's latency budgets, the machine, the lock, and who held the card meanwhile; every sample lies beside it.
 
@@ -42,6 +47,7 @@ examples:
   corral bench --speeds qwen3-8b
   corral bench qwen3-8b --users 1 --loads 5
   corral bench qwen3-8b --users 1,2,4,8 --seconds 300 --report "qwen3 8b on the t4"
+  corral bench qwen3-8b --users 1,4 --neighbours idle,50%,full --report "qwen3 8b beside tenants"
   corral bench --compare before.json.gz after.json.gz
 """
 
@@ -56,6 +62,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -83,7 +90,10 @@ _MEASURE_AGAIN = (
     "  → Measure again with less other work on this machine, fewer users, a lower --rate, or from another machine"
 )
 _ANOTHER_FILE = "Name another file with --save"
-_OPTIONS = ("users", "rate", "at_most", "seconds", "requests", "prompt_tokens", "answer_tokens", "seed", "loads")
+_OPTIONS = (
+    *("users", "rate", "at_most", "seconds", "requests", "prompt_tokens", "answer_tokens", "seed", "loads"),
+    *("neighbours", "neighbours_hold"),
+)
 _CONDITIONS = ("prompt_tokens", "answer_tokens", "may_end", "seconds", "requests", "seed")
 
 
@@ -119,6 +129,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=options.whole_number(0), default=0, metavar="N", help=seed)
     loads = "so many cold loads and as many warm ones, of a local stack"
     parser.add_argument("--loads", type=options.whole_number(1, 100), metavar="N", help=loads)
+    beside = "states of a stand-in for the other tenants, each beside each level: idle, 1%% to 100%%, full"
+    parser.add_argument("--neighbours", type=_words, metavar="STATE,…", help=beside)
+    hold = "what full holds (default: the budgets of the model's card)"
+    parser.add_argument("--neighbours-hold", type=options.whole_number(1), metavar="MIB", help=hold)
     parser.add_argument("--save", metavar="FILE", type=Path, help="keep all samples, as compressed JSON")
     budgets = "measure each latency budget of the models, or of all, with its own tokens and requests at a time"
     parser.add_argument("--budgets", action="store_true", help=budgets)
@@ -142,7 +156,8 @@ def run(args: argparse.Namespace) -> int:
         from corral.cli import bench_budgets, bench_speeds
 
         name = "budgets" if args.budgets else "speeds"
-        wrong = ["users", "rate", "at_most", "report", "save", *(["loads", "speeds"] if args.budgets else ["may_end"])]
+        wrong = ["users", "rate", "at_most", "report", "save", "neighbours", "neighbours_hold"]
+        wrong += ["loads", "speeds"] if args.budgets else ["may_end"]
         given = [f"--{option.replace('_', '-')}" for option in wrong if getattr(args, option)]
         if given:
             message = f"--{name} takes users and tokens from the catalog: {given[0]} has no place beside it."
@@ -154,6 +169,7 @@ def run(args: argparse.Namespace) -> int:
     if args.save:
         _require_writable(args.save)
     levels, (local, target) = _levels(args), endpoints.named(args)
+    levels = list(_beside(args, local, levels))
     report = _report(args, local, target) if args.report else None
     loaders = _loaders(args, local) if args.loads else {}
     with endpoints.opened(args, local, target, command="bench MODEL") as endpoint:
@@ -179,7 +195,9 @@ def _report(args: argparse.Namespace, local: Running | None, target: ClusterTarg
 
 
 def _word(value: Any) -> str:
-    return ",".join(map("{:g}".format, value)) if isinstance(value, tuple) else f"{value:g}"
+    if isinstance(value, tuple):
+        return ",".join(map(_word, value))
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _allow_files(connections: int) -> None:
@@ -259,6 +277,50 @@ def _levels(args: argparse.Namespace) -> list[Level]:
     return [Level(users=users, **how) for users in dict.fromkeys(args.users or (1, 10))]
 
 
+def _beside(args: argparse.Namespace, local: Running | None, levels: Sequence[Level]) -> Iterator[Level]:
+    """Each of *levels* beside each state of the neighbours that *args* name."""
+    from corral.bench import neighbours
+
+    if not args.neighbours:
+        if args.neighbours_hold:
+            raise Refused("--neighbours-hold says what --neighbours full holds.", next_step="Leave it out")
+        yield from levels
+        return
+    if local is None:
+        message = "--neighbours needs the local stack: its stand-in computes on the machine that serves."
+        step = "In a cluster: corral stand-down TENANT --for 1h -- corral bench …, and --compare"
+        raise Refused(message, next_step=step)
+    mib = args.neighbours_hold or _budgets(args, local) if neighbours.FULL in args.neighbours else 0
+    neighbours.require_room(mib, next_step="Let them hold less: --neighbours-hold MIB")
+    try:
+        states = [neighbours.parse(name, mib) for name in dict.fromkeys(args.neighbours)]
+    except ValueError as error:
+        raise Refused(f"{error}.", next_step="--neighbours idle,50%,full") from None
+    for state in states:
+        yield from (replace(level, neighbours=state) for level in levels)
+
+
+def _budgets(args: argparse.Namespace, local: Running) -> int:
+    """MiB that the tenants of the models' card were promised.
+
+    Raises:
+        Refused: they are on several cards, or nothing was promised there.
+    """
+    from corral.lock import lock as locks
+
+    lock = locks.require(options.catalog_dir(args, local))
+    if unknown := [model for model in args.models if model not in lock.models]:
+        raise Refused(f"The lock has no model {unknown[0]}.", next_step="corral status lists the models")
+    cards = {lock.models[model].intent.card for model in args.models}
+    step = "Name what they hold: --neighbours-hold MIB"
+    if len(cards) > 1:
+        raise Refused(f"The models are on several cards: {', '.join(sorted(cards))}.", next_step=step)
+    (card,) = cards
+    if not (mib := sum(one.budget_mib for one in lock.cards[card].tenants.values())):
+        raise Refused(f"No tenant of card {card} has a budget.", next_step=step)
+    return mib
+
+
 def _conditions(args: argparse.Namespace, url: str) -> dict[str, Any]:
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -280,6 +342,8 @@ def _show(args: argparse.Namespace, measured: Sequence[Measured], conditions: di
             output.info(line)
         if rows := [row for one in measured for row in loads.rows(one.model, one.loads)]:
             output.table(loads.COLUMNS, rows)
+        if rows := list(table.beside([(model, one) for model, one in levels if one.neighbours])):
+            output.table(table.BESIDE_COLUMNS, rows)
     for note in (note for one in measured for note in loads.notes(one.model, one.loads)):
         output.info(note)
     for model, one in levels:
@@ -377,6 +441,10 @@ def _difference(one: Any) -> tuple[str, ...]:
     verdict = "no difference" if not one.is_real else "slower" if one.change > 0 else "faster"
     times = (f"{1000 * value:.2f} ms" for value in (one.before, one.after))
     return (*times, f"{one.change:+.1%}", f"{one.low:+.1%} to {one.high:+.1%}", verdict)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def _numbers(kind: Callable[[str], _T], least: float, most: float) -> Callable[[str], tuple[_T, ...]]:

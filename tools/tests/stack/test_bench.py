@@ -47,11 +47,15 @@ def bench(running, monkeypatch, capsys):
     def measured(*words):
         capsys.readouterr()  # of the stack's start
         main(["bench", "tiny-text", "--prompt-tokens", "120", "--answer-tokens", "12", "--json", *words])
-        found = json.loads(capsys.readouterr().out)
+        return json.loads(capsys.readouterr().out)
+
+    def one_level(*words):
+        found = measured(*words)
         (level,) = found["levels"]
         return level["figures"], found
 
-    return measured
+    one_level.all = measured
+    return one_level
 
 
 def test_every_answer_is_whole_and_the_engine_has_figures_of_its_own(bench):
@@ -89,6 +93,40 @@ def test_a_report_names_the_lock_the_engine_and_who_held_the_card(bench, tmp_pat
     plot = ET.parse(tmp_path / "benchmarks" / f"{document.stem}-card-laptop.svg")
     points = [one.get("points").split() for one in plot.iter("{http://www.w3.org/2000/svg}polyline")]
     assert min(map(len, points)) > 2  # also between the beginning and the end
+
+
+def test_each_level_is_measured_beside_each_state_of_the_neighbours_who_compute_and_hold(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench_report, "FOLDER", tmp_path)
+    words = ["--users", "1,2", "--requests", "20", "--neighbours", "idle,full", "--neighbours-hold", "64"]
+    found = bench.all(*words, "--report", "beside")["levels"]
+    states = [(one["figures"]["users"], one["figures"]["neighbours"]) for one in found]
+    assert states == [(1, "idle"), (2, "idle"), (1, "full"), (2, "full")]
+    idle, full = ([one["figures"] for one in half] for half in (found[:2], found[2:]))
+    assert max(one["neighbour_cores"] for one in idle) < min(one["neighbour_cores"] for one in full)
+    assert [one["neighbour_mib"] for one in idle] == [0, 0]
+    assert all(one["neighbour_mib"] > 64 and one["ok"] == 20 for one in full)
+    (document,) = tmp_path.glob("*-beside.md")
+    text = document.read_text()
+    assert "--neighbours idle,full --neighbours-hold 64\n" in text
+    rows = [line.split(" | ")[1:3] for line in text.splitlines() if " x |" in line]
+    assert rows == [["1 user", "idle"], ["2 users", "idle"], ["1 user", "full"], ["2 users", "full"]]
+    assert (tmp_path / f"{document.stem}-neighbours-1.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["--neighbours", "busy"], "'busy' is no state of the neighbours: idle, 1% to 100%, full"),
+        (["--neighbours", "0%"], "'0%' is no state"),
+        (["--neighbours", "full", "--neighbours-hold", "99999999"], "The neighbours would hold 99999999 MiB"),
+        (["--neighbours-hold", "4"], "--neighbours-hold says what"),
+        (["--neighbours", "idle", "--endpoint", "http://127.0.0.1:9"], "--neighbours needs the local stack"),
+    ],
+)
+def test_neighbours_that_cannot_be_started_are_refused_before_any_load(words, refusal, running, monkeypatch, capsys):
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    assert main(["bench", "tiny-text", *words]) == 2
+    assert refusal in capsys.readouterr().err
 
 
 def test_cold_loads_and_warm_ones_are_apart_by_what_the_page_cache_really_had(bench):

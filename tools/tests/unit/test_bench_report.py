@@ -14,6 +14,7 @@ from corral.bench.exchange import Sample
 from corral.bench.load import Level, Run
 from corral.bench.loads import Load
 from corral.bench.measuring import Measured, Question
+from corral.bench.neighbours import Beside, Neighbours
 from corral.bench.plot import Line
 from corral.bench.report import Files, Held, Surroundings
 from corral.bench.verdict import Goal, State
@@ -34,11 +35,13 @@ def sample(at, *, e2e, outcome="ok", tokens=64):
     )
 
 
-def run_of(users, *, e2e=2.0, count=200, failed=0, tokens=64):
+def run_of(users, *, e2e=2.0, count=200, failed=0, tokens=64, beside=None):
     """Each user's requests follow each other; *failed* of them are refused."""
     samples = [sample(at // users * e2e, e2e=e2e, tokens=tokens) for at in range(count)]
     samples += [sample(0.0, e2e=0.1, outcome="http-429") for _ in range(failed)]
-    return Run(Level(users=users), samples, seconds=count / users * e2e)
+    run = Run(Level(users=users, neighbours=beside), samples, seconds=count / users * e2e)
+    run.beside = Beside(2 * beside.share, beside.mib) if beside else None
+    return run
 
 
 def decided(*runs, goals=(TRIAGE,), prompt_tokens=256, answer_tokens=64):
@@ -142,6 +145,19 @@ def test_a_document_has_verdict_figures_pictures_held_memory_and_samples(tmp_pat
     for name in links - {"2026-11-24-night.json.gz"}:
         assert ET.parse(files.document.parent / name).getroot().tag == f"{SVG}svg"
     assert len(saved.read(files.beside(".json.gz")).levels["m", "2 users"]["e2e"]) == 200
+
+
+def test_each_state_of_the_neighbours_has_a_verdict_of_its_own_and_a_place_in_the_picture(tmp_path):
+    idle, full = Neighbours("idle", 0.0, 0), Neighbours("full", 1.0, 4096)
+    runs = [run_of(1, beside=idle), run_of(2, beside=idle), run_of(1, beside=full), run_of(2, beside=full, e2e=5.0)]
+    files = written(tmp_path, [Measured("m", 1.0, tuple(runs))], goals={"m": [TRIAGE]})
+    text = files.document.read_text()
+    assert "**m serves 2 users, neighbours idle.**" in text
+    assert "**m serves 1 user, neighbours full; 2 users, neighbours full: 5.00 s" in text
+    assert "| m | 2 users | full | 2.00 | 4096 | 1250.0 ms | 5000.0 ms | 2.50 x |" in text
+    root = ET.parse(files.beside("-neighbours-1.svg"))
+    texts = [one.text for one in root.iter(f"{SVG}text")]
+    assert {"E2E p50, 1 user", "E2E p50, 2 users", "idle: 0.0", "full: 2.0"} <= set(texts)
 
 
 def load(*, cold, cached, seconds):
