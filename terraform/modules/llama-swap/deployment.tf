@@ -75,17 +75,29 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           }
         }
 
-        dynamic "affinity" {
-          for_each = var.node[*]
+        affinity {
+          # Recreate is for a change of the Deployment.  After a delete, a drain or an eviction the next pod is made while this one still
+          # streams; a pod that is leaving counts here until it has ended.
+          pod_anti_affinity {
+            required_during_scheduling_ignored_during_execution {
+              topology_key = "kubernetes.io/hostname"
 
-          content {
-            node_affinity {
+              label_selector {
+                match_labels = { "app.kubernetes.io/name" = local.name }
+              }
+            }
+          }
+
+          dynamic "node_affinity" {
+            for_each = var.node[*]
+
+            content {
               required_during_scheduling_ignored_during_execution {
                 node_selector_term {
                   match_expressions {
                     key      = "kubernetes.io/hostname"
                     operator = "In"
-                    values   = [affinity.value]
+                    values   = [node_affinity.value]
                   }
                 }
               }

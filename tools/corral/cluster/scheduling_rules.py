@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.snapshot import (
+    SERVER,
     Snapshot,
     at,
     claims_of,
     condition,
+    is_stopping,
     is_true,
     labels,
     listed,
@@ -44,7 +46,8 @@ def unscheduled(snapshot: Snapshot, pod: Object) -> Finding | None:
         verdict = what, snapshot.kubectl("get", "nodes", "--show-labels"), True, Cause.SCHEDULING
     else:
         verdict = (
-            _disk_elsewhere(snapshot, pod, message, wanted)
+            _beside_another(snapshot, pod, message)
+            or _disk_elsewhere(snapshot, pod, message, wanted)
             or _no_volume(snapshot, pod, message)
             or _tainted(snapshot, pod, wanted)
             or _no_room(snapshot, pod, message, wanted)
@@ -55,6 +58,20 @@ def unscheduled(snapshot: Snapshot, pod: Object) -> Finding | None:
 
 
 _Verdict = tuple[str, str, bool, Cause]  # the sentence, the command, whether it is stuck, the cause
+
+
+def _beside_another(snapshot: Snapshot, pod: Object, message: str) -> _Verdict | None:
+    """At most one server may be on a card; one that is leaving counts until it has ended."""
+    if "anti-affinity" not in message:
+        return None
+    others = [one for one in snapshot.server_pods if at(one, "spec", "nodeName") and name_of(one) != name_of(pod)]
+    leaving = [one for one in others if is_stopping(one)]
+    step = snapshot.kubectl("get", "pods", "-o", "wide")
+    if leaving or not others:
+        which = f"pod {name_of(leaving[0])}, which still answers," if leaving else "another pod that answers"
+        return f"waits until {which} has ended: two at a time would hold the card twice.", step, False, Cause.SCHEDULING
+    what = f"waits for a node without another server: pod {name_of(others[0])} has this one, and holds the card."
+    return what, snapshot.kubectl("scale", f"deployment/{SERVER}", "--replicas=1"), False, Cause.SCHEDULING
 
 
 def _no_room(snapshot: Snapshot, pod: Object, message: str, wanted: list[Object]) -> _Verdict | None:

@@ -10,7 +10,7 @@ import time
 import urllib.request
 
 import pytest
-from kubernetes import client
+from kubernetes import client, watch
 
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
@@ -133,6 +133,38 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
     assert all(whole)
     with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE) as address:
         assert chat(address, "Are you there?", model="tiny-more", api_key=lab.key())["message"]["content"] == "OK"
+
+
+def test_a_deleted_pod_ends_its_streams_before_the_next_one_has_a_node(lab, endpoint, say):
+    core, label = client.CoreV1Api(lab.cluster.api), "app.kubernetes.io/name=llama-swap"
+    first = lab.server_pod().metadata.name
+    chat(endpoint, "Go on.", model="tiny-slow", api_key=lab.key())
+    crowd, history = Crowd(endpoint, lab.key(), "tiny-slow", 4), []
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(crowd.stop)
+        wait_for(lambda: crowd.answers, what="the crowd's first answer")
+        assert not crowd.observes(lambda: is_leaving(lab, first))
+        version = core.list_namespaced_pod(NAMESPACE, label_selector=label).metadata.resource_version
+        core.delete_namespaced_pod(first, NAMESPACE)
+        assert crowd.observes(lambda: is_leaving(lab, first))
+        events = watch.Watch().stream(
+            core.list_namespaced_pod, NAMESPACE, label_selector=label, resource_version=version, timeout_seconds=240
+        )
+        for event in events:
+            pod = event["object"]
+            is_next = pod.metadata.name != first
+            history.append(("next" if is_next else "first", event["type"], pod.spec.node_name is not None))
+            if is_next and any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ()):
+                break
+    assert ("next", "ADDED", False) in history
+    assert history.index(("next", "ADDED", False)) < history.index(("first", "DELETED", True))
+    assert history.index(("first", "DELETED", True)) < history.index(("next", "MODIFIED", True))
+    waits = core.list_namespaced_event(NAMESPACE, field_selector=f"involvedObject.name={pod.metadata.name}").items
+    assert any("anti-affinity" in one.message for one in waits if one.reason == "FailedScheduling")
+    whole, in_flight = crowd.begun_before_the_change()
+    say(f"{in_flight} streams were in flight at the delete; {sum(whole)} of {len(whole)} ended with [DONE]")
+    assert in_flight
+    assert all(whole)
 
 
 def is_leaving(lab, name):

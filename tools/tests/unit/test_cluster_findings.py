@@ -131,6 +131,31 @@ def test_a_taint_that_the_pod_tolerates_is_not_blamed():
     assert "no free slice" in finding.what
 
 
+BESIDE = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules. no new claims to deallocate."
+
+
+@pytest.mark.parametrize(
+    ("another", "what", "step"),
+    [
+        (
+            {"deletionTimestamp": "2100-01-01T00:00:00Z"},
+            "waits until pod llama-swap-first, which still answers,",
+            "get",
+        ),
+        ({}, "waits for a node without another server: pod llama-swap-first has this one", "--replicas=1"),
+    ],
+)
+def test_a_server_that_waits_for_the_one_before_is_not_stuck(another, what, step):
+    found = pending(snapshot("no-free-slice"), BESIDE)
+    (waiting,) = found.server_pods
+    first = changed(waiting, lambda pod: pod["metadata"].update(name="llama-swap-first", uid="first", **another))
+    first["spec"]["nodeName"], first["status"] = found.nodes[0]["metadata"]["name"], {"phase": "Running"}
+    finding = next(one for one in findings(replace(found, pods=(*found.pods, first))) if one.event == BESIDE)
+    assert finding.what.startswith(what)
+    assert step in finding.next_step
+    assert not finding.is_stuck
+
+
 def test_an_unknown_message_of_the_scheduler_is_quoted_and_not_interpreted():
     finding = only(pending(snapshot("no-free-slice"), "0/1 nodes are available: 1 node(s) had the wrong colour."))
     assert finding.what == "waits for a node; the reason is in the scheduler's message."

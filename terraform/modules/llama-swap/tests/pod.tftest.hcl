@@ -32,6 +32,24 @@ run "there_is_never_a_second_copy_on_the_card" {
     condition     = kubernetes_deployment_v1.llama_swap.spec[0].replicas == "1" && kubernetes_deployment_v1.llama_swap.spec[0].strategy[0].type == "Recreate"
     error_message = "A second pod beside the first would take the card's memory twice."
   }
+
+  assert {
+    condition     = [for rule in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].affinity[0].pod_anti_affinity[0].required_during_scheduling_ignored_during_execution : "${rule.topology_key} ${jsonencode(rule.label_selector[0].match_labels)}"] == ["kubernetes.io/hostname ${jsonencode({ "app.kubernetes.io/name" = "llama-swap" })}"]
+    error_message = "After a delete the next pod would start beside the one that still streams."
+  }
+}
+
+run "without_a_node_it_still_runs_beside_no_other" {
+  command = plan
+
+  variables {
+    node = null
+  }
+
+  assert {
+    condition     = length(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].affinity[0].node_affinity) == 0 && length(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].affinity[0].pod_anti_affinity) == 1
+    error_message = "Which node it runs on is another question than with whom."
+  }
 }
 
 run "it_runs_on_the_card_that_was_reckoned_with" {
