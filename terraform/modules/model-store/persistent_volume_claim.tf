@@ -17,11 +17,9 @@ resource "kubernetes_persistent_volume_claim_v1" "models" { # never bound? corra
     }
   }
 
-  wait_until_bound = true
-
-  timeouts {
-    create = "1m"
-  }
+  # A claim that Terraform gave up waiting for would be replaced by one of the same name, which cannot be made beside it.
+  # The download Job waits for it, and corral apply has the reason.
+  wait_until_bound = false
 
   lifecycle {
     create_before_destroy = true

@@ -143,6 +143,22 @@ class Stories:
             reports["repaired"] = self._repaired(lab)
         return reports
 
+    def volume(self):
+        reports = {}
+        with self._lab("volume") as lab:
+            lab.terraform("apply", "-target=module.model_store", "-auto-approve", "-input=false")
+            (claim,) = self.core.list_namespaced_persistent_volume_claim(lab.namespace).items
+            self.core.delete_namespaced_persistent_volume_claim(claim.metadata.name, lab.namespace)
+            eventually(
+                lambda: self.core.read_persistent_volume(claim.spec.volume_name).status.phase,
+                lambda phase: phase == "Released",
+            )
+            reports["released"] = refused(lab)
+            reports["volume"] = claim.spec.volume_name
+            subprocess.run(shlex.split(reports["released"].first["next_step"]), check=True)
+            reports["repaired"] = self._repaired(lab)
+        return reports
+
     def claim(self):
         reports = {}
         name = "fault-claim"
@@ -171,7 +187,7 @@ def stories(cluster, tmp_path_factory):
     with ThreadPoolExecutor() as pool:
         yield {
             one.__name__: pool.submit(one)
-            for one in (reports.slices, reports.image_and_secret, reports.store, reports.claim)
+            for one in (reports.slices, reports.image_and_secret, reports.store, reports.volume, reports.claim)
         }
 
 
@@ -271,6 +287,17 @@ def test_a_claim_that_never_binds_ends_the_apply_with_the_reason(stories):
     )
 
 
-@pytest.mark.parametrize("story", ["slices", "store", "claim"])
+def test_a_volume_that_is_kept_for_a_deleted_claim_ends_the_apply_and_the_next_command_frees_it(stories):
+    found = stories["volume"].result()
+    found["released"].assert_is(
+        "persistentvolumeclaim/models-[0-9a-f]+",
+        f"is not bound: the PersistentVolume {found['volume']} belongs to an earlier claim of the same name",
+        "",
+        r"^kubectl .* patch persistentvolume/.* --type=json",
+        "claim",
+    )
+
+
+@pytest.mark.parametrize("story", ["slices", "store", "volume", "claim"])
 def test_the_apply_after_the_fault_is_gone_brings_everything_up(stories, story):
     assert stories[story].result()["repaired"]

@@ -29,6 +29,19 @@ run "an_export_is_mounted_with_the_options_that_suit_models" {
   }
 }
 
+run "a_claim_is_not_waited_for" {
+  command = plan
+
+  variables {
+    store = { nfs = { server = "nas.home.arpa", path = "/export/models" } }
+  }
+
+  assert {
+    condition     = !kubernetes_persistent_volume_claim_v1.models[0].wait_until_bound
+    error_message = "A claim that timed out would be replaced by one of the same name, for ever in vain."
+  }
+}
+
 run "mount_options_can_be_ones_own" {
   command = plan
 
