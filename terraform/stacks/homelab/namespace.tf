@@ -1,10 +1,11 @@
 # Only restricted pods are permitted here.
 #
-# An existing claim is in an existing namespace, which is only labelled: removing it with the stack would remove the claim, and perhaps
-# the models.
+# An existing claim is in an existing namespace, whose other pods are none of the stack's business: it enforces nothing on them unless the
+# operator asks for it, and removing the namespace with the stack would remove the claim, and perhaps the models.
 
 locals {
   _namespace_is_ours = var.store.claim == null
+  _is_restricted     = coalesce(var.enforce_pod_security, local._namespace_is_ours)
   _pod_security = {
     "pod-security.kubernetes.io/enforce" = "restricted"
     "pod-security.kubernetes.io/warn"    = "restricted"
@@ -12,7 +13,7 @@ locals {
   }
 
   # Known at plan time, and created before its objects.
-  namespace = one(concat(kubernetes_namespace_v1.llama_cpp[*].metadata[0].name, kubernetes_labels.llama_cpp[*].metadata[0].name))
+  namespace = concat(kubernetes_namespace_v1.llama_cpp[*].metadata[0].name, kubernetes_labels.llama_cpp[*].metadata[0].name, [var.namespace])[0]
 }
 
 resource "kubernetes_namespace_v1" "llama_cpp" {
@@ -20,7 +21,7 @@ resource "kubernetes_namespace_v1" "llama_cpp" {
 
   metadata {
     name   = var.namespace
-    labels = merge(local._pod_security, { "app.kubernetes.io/part-of" = "corral", "app.kubernetes.io/managed-by" = "terraform" })
+    labels = merge(local._is_restricted ? local._pod_security : {}, { "app.kubernetes.io/part-of" = "corral", "app.kubernetes.io/managed-by" = "terraform" })
   }
 
   timeouts {
@@ -29,7 +30,7 @@ resource "kubernetes_namespace_v1" "llama_cpp" {
 }
 
 resource "kubernetes_labels" "llama_cpp" {
-  count = local._namespace_is_ours ? 0 : 1
+  count = !local._namespace_is_ours && local._is_restricted ? 1 : 0
 
   api_version = "v1"
   kind        = "Namespace"

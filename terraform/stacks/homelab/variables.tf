@@ -112,6 +112,12 @@ variable "runtime_class" {
   default     = "nvidia"
 }
 
+variable "enforce_pod_security" {
+  description = "Whether the namespace refuses pods that are not *restricted* (default: yes; no where `store.claim` is in a namespace that exists, whose other pods it would also refuse)."
+  type        = bool
+  default     = null
+}
+
 variable "store" {
   description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of an existing claim)."
   type = object({

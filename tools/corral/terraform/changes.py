@@ -21,6 +21,7 @@ from corral.seating import chart
 
 _APPLIED_LOCK = "terraform_data.applied_lock"
 _DEPLOYMENT, _JOB = "kubernetes_deployment_v1", "kubernetes_job_v1"
+_LABELS = "kubernetes_labels"
 _CLAIMS = ("kubernetes_persistent_volume_v1", "kubernetes_persistent_volume_claim_v1")
 _IMAGES = {_DEPLOYMENT: "llama-swap", _JOB: "fetch"}
 _CARD_KEYS = {"vram_mib": "memory", "reserve_mib": "reserve"}
@@ -68,6 +69,7 @@ class Changes:
     resources: Mapping[str, int]  # how many of Terraform's resources are to add, change and destroy
     outputs: tuple[str, ...] = ()  # names of those that change
     unsafe: tuple[Unsafe, ...] = ()  # of the models as they are afterwards, changed or not
+    others: tuple[str, ...] = ()  # what happens to pods that are not corral's, a sentence each
 
     @property
     def none(self) -> bool:
@@ -79,7 +81,11 @@ class Changes:
         if self.none:
             return ["No changes."]
         catalog = [str(change) for change in self.catalog]
-        return [*(catalog or ["Models, images, cards and clients stay as they are."]), _SERVER[self.server]]
+        return [
+            *(catalog or ["Models, images, cards and clients stay as they are."]),
+            *self.others,
+            _SERVER[self.server],
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """The shape of ``--json``."""
@@ -91,6 +97,7 @@ class Changes:
             "resources": dict(self.resources),
             "outputs": list(self.outputs),
             "unsafe": [one._asdict() for one in self.unsafe],
+            "others": list(self.others),
         }
 
 
@@ -129,7 +136,21 @@ def of_plan(document: Mapping[str, Any]) -> Changes:
         resources={name: sum(word in one for one in actions) for name, word in words.items()},
         outputs=tuple(name for name, one in outputs.items() if one["actions"] != ["no-op"]),
         unsafe=tuple(unsafe_flags({name: one.intent for name, one in after.models.items()}) if after else ()),
+        others=tuple(_others(moving)),
     )
+
+
+def _others(moving: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What the labels of a namespace that existed before mean for all pods there."""
+    for one in moving:
+        if one["type"] != _LABELS:
+            continue
+        change = one["change"]
+        name = (change.get("after") or change["before"])["metadata"][0]["name"]
+        if change.get("after"):
+            yield f"! namespace {name} refuses every new pod that is not restricted, also those of others"
+        else:
+            yield f"! namespace {name} no longer refuses pods that are not restricted"
 
 
 def _lock(resources: Sequence[Mapping[str, Any]], which: str) -> Lock | None:

@@ -49,7 +49,17 @@ def test_a_claim_that_exists_is_used_and_outlives_the_stack(cluster, tmp_path, n
     with homelab(cluster, tmp_path, namespace, store={"claim": "mine"}) as lab:
         lab.apply()
         lab.corral("smoke", "tiny-text")
+        anothers = {"name": "another", "image": "another", "securityContext": {"privileged": True}}
+        core.create_namespaced_pod(
+            namespace, {"metadata": {"name": "another"}, "spec": {"containers": [anothers]}}, dry_run="All"
+        )
+        selected = [
+            one.spec.pod_selector.match_labels or {}
+            for one in client.NetworkingV1Api(cluster.api).list_namespaced_network_policy(namespace).items
+        ]
         lab.destroy()
 
+        assert selected
+        assert all({"app.kubernetes.io/part-of", "app.kubernetes.io/name"} & set(labels) for labels in selected)
         assert core.read_namespaced_persistent_volume_claim("mine", namespace).status.phase == "Bound"
         assert (folder / "tiny-text" / "model.gguf").exists()

@@ -28,6 +28,7 @@ def test_nothing_to_do_is_one_line():
         "resources": {"add": 0, "change": 0, "destroy": 0},
         "outputs": [],
         "unsafe": [],
+        "others": [],
     }
 
 
@@ -43,6 +44,28 @@ def test_an_unsafe_flag_is_in_every_plan_that_leaves_it_running():
         plans[3].lines()
     )
     assert of_plan(plan(logging, None)).unsafe == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (None, "shared", "! namespace shared refuses every new pod that is not restricted, also those of others"),
+        ("shared", None, "! namespace shared no longer refuses pods that are not restricted"),
+    ],
+)
+def test_what_a_plan_does_to_the_pods_of_others_is_in_its_words(before, after, words):
+    labels = {name: {"metadata": [{"name": name}]} for name in (before, after) if name}
+    change = {"before": labels.get(before), "after": labels.get(after), "actions": ["create" if after else "delete"]}
+    document = plan(RUNNING, RUNNING)
+    label = {"address": "kubernetes_labels.llama_cpp[0]", "mode": "managed", "type": "kubernetes_labels"}
+    document["resource_changes"].append({**label, "name": "llama_cpp", "change": change})
+
+    assert of_plan(document).lines() == [
+        "Models, images, cards and clients stay as they are.",
+        words,
+        "server restarts: no",
+    ]
+    assert of_plan(document).as_json()["others"] == [words]
 
 
 def test_the_first_apply_adds_everything():

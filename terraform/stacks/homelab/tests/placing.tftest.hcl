@@ -73,13 +73,37 @@ run "a_namespace_with_an_existing_claim_is_not_removed" {
   }
 
   assert {
-    condition     = length(kubernetes_namespace_v1.llama_cpp) == 0 && kubernetes_labels.llama_cpp[0].metadata[0].name == "llama-cpp" && kubernetes_labels.llama_cpp[0].labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    condition     = length(kubernetes_namespace_v1.llama_cpp) == 0
     error_message = "Removing the stack would remove the claim with the namespace."
+  }
+
+  assert {
+    condition     = length(kubernetes_labels.llama_cpp) == 0 && kubernetes_network_policy_v1.default_deny.spec[0].pod_selector[0].match_labels == tomap({ "app.kubernetes.io/part-of" = "corral" })
+    error_message = "The other pods of that namespace are not the stack's."
+  }
+
+  assert {
+    condition     = output.namespace == "llama-cpp"
+    error_message = "The namespace must be the one that was named."
   }
 
   assert {
     condition     = output.store.claim == "weights"
     error_message = "The claim must be the one that was named."
+  }
+}
+
+run "an_operator_may_restrict_a_namespace_that_exists" {
+  command = plan
+
+  variables {
+    store                = { claim = "weights" }
+    enforce_pod_security = true
+  }
+
+  assert {
+    condition     = kubernetes_labels.llama_cpp[0].metadata[0].name == "llama-cpp" && kubernetes_labels.llama_cpp[0].labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    error_message = "The namespace must refuse other pods then."
   }
 }
 
