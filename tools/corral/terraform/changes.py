@@ -18,9 +18,12 @@ from corral.lock.compare import Change as LockChange
 from corral.lock.compare import Difference, argv_words, compare, shown
 from corral.lock.lock import Lock
 from corral.seating import chart
+from corral.terraform import objects
 
 _APPLIED_LOCK = "terraform_data.applied_lock"
 _DEPLOYMENT, _JOB = "kubernetes_deployment_v1", "kubernetes_job_v1"
+_CONFIG_MAP = "kubernetes_config_map_v1"
+_SERVER_NAME = "llama_swap"  # the store's exporter is a Deployment too
 _LABELS = "kubernetes_labels"
 _CLAIMS = ("kubernetes_persistent_volume_v1", "kubernetes_persistent_volume_claim_v1")
 _IMAGES = {_DEPLOYMENT: "llama-swap", _JOB: "fetch"}
@@ -70,6 +73,7 @@ class Changes:
     outputs: tuple[str, ...] = ()  # names of those that change
     unsafe: tuple[Unsafe, ...] = ()  # of the models as they are afterwards, changed or not
     others: tuple[str, ...] = ()  # what happens to pods that are not corral's, a sentence each
+    objects: tuple[str, ...] = ()  # those of Kubernetes that no word of the catalog stands for, a line each
 
     @property
     def none(self) -> bool:
@@ -77,15 +81,15 @@ class Changes:
         return not any(self.resources.values()) and not self.outputs
 
     def lines(self) -> list[str]:
-        """The plan in words; one line when there is nothing to do."""
+        """The plan in words; one line when there is nothing to do.
+
+        What interrupts the service is the first line and the last one.
+        """
         if self.none:
             return ["No changes."]
-        catalog = [str(change) for change in self.catalog]
-        return [
-            *(catalog or ["Models, images, cards and clients stay as they are."]),
-            *self.others,
-            _SERVER[self.server],
-        ]
+        first = [_SERVER[self.server]] if self.server in ("restarts", "stops") else []
+        catalog = [str(one) for one in self.catalog] or ["Models, images, cards and clients stay as they are."]
+        return [*first, *catalog, *self.objects, *self.others, _SERVER[self.server]]
 
     def as_json(self) -> dict[str, Any]:
         """The shape of ``--json``."""
@@ -98,6 +102,7 @@ class Changes:
             "outputs": list(self.outputs),
             "unsafe": [one._asdict() for one in self.unsafe],
             "others": list(self.others),
+            "objects": list(self.objects),
         }
 
 
@@ -137,7 +142,14 @@ def of_plan(document: Mapping[str, Any]) -> Changes:
         outputs=tuple(name for name, one in outputs.items() if one["actions"] != ["no-op"]),
         unsafe=tuple(unsafe_flags({name: one.intent for name, one in after.models.items()}) if after else ()),
         others=tuple(_others(moving)),
+        objects=tuple(objects.lines([one for one in moving if _has_no_words(one, catalog)])),
     )
+
+
+def _has_no_words(one: Mapping[str, Any], catalog: Sequence[Change]) -> bool:
+    """Whether no change of the *catalog* stands for it; the ConfigMaps hold the catalog."""
+    spoken = (*_CLAIMS, _JOB, _LABELS, *([_CONFIG_MAP] if catalog else []))
+    return one["type"].startswith("kubernetes_") and one["type"] not in spoken
 
 
 def _others(moving: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -245,7 +257,7 @@ def _clients(differences: Sequence[LockChange]) -> Iterator[Change]:
 
 def _images(resources: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
     for one in resources:
-        if not (name := _IMAGES.get(one["type"])):
+        if not (name := _IMAGES.get(one["type"])) or (one["type"] == _DEPLOYMENT and not _is_server(one)):
             continue
         was, now = (_image(one["change"].get(side)) for side in ("before", "after"))
         if was and now and was != now:
@@ -286,13 +298,17 @@ def _store(moving: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
 
 
 def _server(resources: Sequence[Mapping[str, Any]]) -> Server:
-    change = next((one["change"] for one in resources if one["type"] == _DEPLOYMENT), None)
+    change = next((one["change"] for one in resources if _is_server(one)), None)
     if change is None:
         return "absent"
     actions = change["actions"]
     if actions in (["create"], ["delete"]):
         return "starts" if actions == ["create"] else "stops"
     return "restarts" if "delete" in actions or ("update" in actions and _template_changes(change)) else "stays"
+
+
+def _is_server(one: Mapping[str, Any]) -> bool:
+    return (one["type"], one.get("name")) == (_DEPLOYMENT, _SERVER_NAME)
 
 
 def _template_changes(change: Mapping[str, Any]) -> bool:

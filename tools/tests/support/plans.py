@@ -85,7 +85,7 @@ class Side:
 
     def resources(self) -> dict[str, Any]:
         template = {
-            "metadata": [{"annotations": {"corral/config": self.checksum}}],
+            "metadata": [{"annotations": {"checksum/config": self.checksum}}],
             "spec": [{"container": [{"name": "llama-swap", "image": self.image}]}],
         }
         job = {"spec": [{"init_container": [{"image": self.fetch}], "container": [{"image": self.fetch}]}]}

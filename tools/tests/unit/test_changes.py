@@ -29,6 +29,7 @@ def test_nothing_to_do_is_one_line():
         "outputs": [],
         "unsafe": [],
         "others": [],
+        "objects": [],
     }
 
 
@@ -75,12 +76,15 @@ def test_the_first_apply_adds_everything():
         "+ image llama-swap: ghcr.io/org/llama-swap:v1@sha256:111111111111",
         "+ card t4: 10355 MiB left",
         "+ store",
+        "+ deployment: llama_swap",
+        "+ network policy: llama_swap",
         "server restarts: no (it starts for the first time)",
     ]
 
 
 def test_a_new_model_has_its_fetch_and_its_seat():
     assert lines(RUNNING, RUNNING.with_model("b", SMALL).but(checksum="two")) == [
+        "server restarts: yes",
         "+ model b: fetch 3.5 MiB, seat 900 MiB",
         "server restarts: yes",
     ]
@@ -96,6 +100,7 @@ def test_a_removed_model_leaves_its_files():
     both = RUNNING.with_model("b", SMALL)
 
     assert lines(both, both.without("b").but(checksum="two")) == [
+        "server restarts: yes",
         "- model b: seat 900 MiB, its files stay in the store until: corral prune",
         "~ download: runs again, and finds what it needs in the store",
         "server restarts: yes",
@@ -106,6 +111,7 @@ def test_a_larger_context_takes_a_larger_seat():
     wider = RUNNING.with_model("a", Model(context=8192, mib=4711)).but(checksum="two")
 
     assert lines(RUNNING, wider) == [
+        "server restarts: yes",
         "~ model a: context 3072 → 8192, seat 4193 → 4711 MiB",
         "server restarts: yes",
     ]
@@ -128,6 +134,7 @@ def test_other_files_of_the_same_revision_are_listed():
 
 def test_a_change_of_only_the_command_line_is_listed():
     assert lines(RUNNING, RUNNING.with_model("a", Model(args="-fa on")).but(checksum="two")) == [
+        "server restarts: yes",
         "~ model a: command line nothing → -fa on",
         "server restarts: yes",
     ]
@@ -141,6 +148,7 @@ def test_an_image_is_listed_with_tag_and_digest():
     older, newer = (RUNNING.but(image=f"ghcr.io/org/swap:v{one}@sha256:{one * 64}") for one in "12")
 
     assert lines(older, newer) == [
+        "server restarts: yes",
         "~ image llama-swap: ghcr.io/org/swap:v1@sha256:111111111111 → ghcr.io/org/swap:v2@sha256:222222222222",
         "server restarts: yes",
     ]
@@ -218,11 +226,14 @@ def test_what_the_catalog_has_no_word_for_is_still_a_change():
 
 def test_a_destroy_takes_the_server_and_leaves_the_models():
     assert lines(RUNNING, None) == [
+        "server restarts: no (it stops for good)",
         "- model a: seat 4193 MiB, its files stay in the store until: corral prune",
         "- image fetch: python:3.13-slim@sha256:222222222222",
         "- image llama-swap: ghcr.io/org/llama-swap:v1@sha256:111111111111",
         "- card t4",
         "- store: what lies in it stays",
+        "- deployment: llama_swap",
+        "- network policy: llama_swap",
         "server restarts: no (it stops for good)",
     ]
 
@@ -271,3 +282,86 @@ def test_json_has_bytes_and_mib():
     ]
     assert document["outputs"] == []
     assert document["resources"] == {"add": 1, "change": 3, "destroy": 1}
+
+
+def block(**content):
+    """Terraform's form of a block."""
+    return [content]
+
+
+def moved(kind, name, before, after):
+    """The change of one object of Kubernetes; a side is its spec."""
+    sides = {
+        side: {"metadata": block(name=name), "spec": block(**spec)} if spec is not None else None
+        for side, spec in (("before", before), ("after", after))
+    }
+    actions = ["create"] if before is None else ["delete"] if after is None else ["update"]
+    found = {"address": f"kubernetes_{kind}_v1.x", "mode": "managed", "type": f"kubernetes_{kind}_v1", "name": "x"}
+    return found | {"change": {**sides, "actions": actions, "after_unknown": {}}}
+
+
+def on_node(node, runtime_class="nvidia"):
+    term = block(match_expressions=block(key="kubernetes.io/hostname", operator="In", values=[node]))
+    required = block(node_selector_term=term)
+    affinity = block(node_affinity=block(required_during_scheduling_ignored_during_execution=required))
+    return {"template": block(spec=block(affinity=affinity, runtime_class_name=runtime_class))}
+
+
+def admitting(*namespaces):
+    selectors = [{"match_labels": {"kubernetes.io/metadata.name": name}} for name in namespaces]
+    return {"ingress": block(**{"from": [{"namespace_selector": [one]} for one in selectors]})}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            moved("deployment", "llama-swap", on_node("a"), on_node("b", None)),
+            "~ deployment llama-swap: node a → b, runtime_class_name nvidia → none",
+        ),
+        (moved("deployment", "llama-swap", None, on_node("a")), "+ deployment: llama-swap (node a)"),
+        (
+            moved("network_policy", "llama-swap", admitting("apps"), admitting("apps", "litellm")),
+            "~ network policy llama-swap: admits namespaces apps → apps, litellm",
+        ),
+        (moved("network_policy", "default-deny", {}, None), "- network policy: default-deny"),
+        (moved("namespace", "llm", None, {}), "+ namespace: llm"),
+        (
+            moved("service", "s", {"port": [{"port": at} for at in range(1, 40)]}, {"port": []}),
+            f"~ service s: port.port {', '.join(map(str, range(1, 40)))[:60]}… → none",
+        ),
+        (
+            moved("service", "s", {}, {f"p{at}": at for at in range(6)}),
+            "~ service s: p0 none → 0, p1 none → 1, p2 none → 2, p3 none → 3, and 2 more",
+        ),
+        (
+            moved("config_map", "door", {"data": {"a": "1"}}, {"data": {"a": "2"}}),
+            "~ config map door: data.a 1 → 2",
+        ),
+    ],
+)
+def test_every_change_of_an_object_is_in_the_words_of_a_plan(change, words):
+    document = plan(RUNNING, RUNNING)
+    document["resource_changes"].append(change)
+
+    assert words in of_plan(document).lines()
+    assert words in of_plan(document).as_json()["objects"]
+
+
+def test_the_stores_exporter_is_not_taken_for_the_server():
+    exporter = moved("deployment", "store-exporter", on_node("a"), on_node("b"))
+    document = plan(RUNNING, RUNNING)
+    document["resource_changes"].insert(0, exporter)
+
+    assert of_plan(document).server == "stays"
+    assert of_plan(document).lines()[1:] == ["~ deployment store-exporter: node a → b", "server restarts: no"]
+
+
+def test_a_changed_configuration_without_a_change_of_the_catalog_is_in_words():
+    document = plan(RUNNING, RUNNING)
+    document["resource_changes"].append(moved("config_map", "guard", {"data": {"a": "1"}}, {"data": {"a": "2"}}))
+    both = plan(RUNNING, RUNNING.with_model("b", SMALL))
+    both["resource_changes"].append(document["resource_changes"][-1])
+
+    assert "~ config map guard: data.a 1 → 2" in of_plan(document).lines()
+    assert not any("config map" in line for line in of_plan(both).lines())
