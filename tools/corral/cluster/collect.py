@@ -24,6 +24,7 @@ _LISTS = {
     "pods": "/api/v1/namespaces/{}/pods",
     "Services": "/api/v1/namespaces/{}/services",
     "events": "/api/v1/namespaces/{}/events",
+    "policies": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
     "nodes": "/api/v1/nodes",
 }
 
@@ -54,7 +55,7 @@ def collect(cluster: Cluster, namespace: str) -> Snapshot:
         kubeconfig=cluster.kubeconfig,
         namespace_object=value_of(found, "the namespace", None),
         unread=problems,
-        **{kind.lower(): value_of(found, f"the {kind}", ()) for kind in _LISTS},
+        **{kind.lower(): value_of(found, f"the {kind}", None if kind == "policies" else ()) for kind in _LISTS},
     )
     return _with_logs_and_neighbours(cluster, snapshot)
 

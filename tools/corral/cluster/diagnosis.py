@@ -34,11 +34,12 @@ from corral.agent.progress import count, duration
 from corral.cluster import claim_rules, container_rules, job_rules, scheduling_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import Snapshot, at, condition, has_started, is_ready, is_true, message_of, name_of
+from corral.cluster.snapshot import SERVER, Snapshot, at, condition, has_started, is_ready, is_true, message_of, name_of
 
 _START_LIMIT_S = 60.0  # for which a pod may be starting without an event
 _RECENT_S = 3600.0
 _STOP_LIMIT_S = 30.0  # beyond its own that a pod may take to stop
+_POLICIES = ("default-deny", SERVER)
 _PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 _NO_HANDLER = re.compile(r'no runtime for "(?P<name>[^"]+)"|failed to find runtime handler (?P<crio>\S+)')
 
@@ -115,6 +116,7 @@ def _server(snapshot: Snapshot) -> Iterator[Finding | None]:
     ready, failure = [pod for pod in pods if is_ready(pod)], condition(deployment, "ReplicaFailure")
     yield _removed(snapshot, pods)
     if ready:
+        yield _unguarded(snapshot)
         yield from (container_rules.ended(snapshot, pod, runs_again=True) for pod in ready)
     elif failure.get("status") == "True":
         yield job_rules.refused(snapshot, subject, message_of(failure))
@@ -124,6 +126,18 @@ def _server(snapshot: Snapshot) -> Iterator[Finding | None]:
         what = f"has no pod, {duration(age)} after it was made, and no object or event shows why."
         event, step = message_of(condition(deployment, "Progressing")), snapshot.kubectl("describe", subject)
         yield Finding(subject, what, event, step, is_stuck=False, cause=Cause.UNKNOWN)
+
+
+def _unguarded(snapshot: Snapshot) -> Finding | None:
+    """A missing policy of those without which other pods reach the server, or it reaches them."""
+    if snapshot.policies is None:
+        return None
+    missing = [name for name in _POLICIES if name not in map(name_of, snapshot.policies)]
+    if not missing:
+        return None
+    what = f"has no NetworkPolicy {' and no '.join(missing)}: connections are open that the stack closes."
+    subject = f"namespace/{snapshot.namespace}"
+    return Finding(subject, what, "", "corral apply", is_stuck=False, cause=Cause.ABSENT)
 
 
 # -- any pod --------------------------------------------------------------------------------------------------

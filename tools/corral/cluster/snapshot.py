@@ -30,6 +30,7 @@ class Snapshot:
         kubeconfig: as the operator named it.
         namespace_object: the Namespace; None when there is none.
         claims, jobs, deployments, pods, services, events: of the namespace; claims are PersistentVolumeClaims.
+        policies: its NetworkPolicies; None: they were not read.
         volumes: all PersistentVolumes.
         nodes: all Nodes.
         running: the pods of all namespaces that have a node, where a pod waits for room; else empty.
@@ -49,6 +50,7 @@ class Snapshot:
     pods: tuple[Object, ...] = ()
     services: tuple[Object, ...] = ()
     events: tuple[Object, ...] = ()
+    policies: tuple[Object, ...] | None = None
     nodes: tuple[Object, ...] = ()
     running: tuple[Object, ...] = ()
     logs: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -219,6 +219,17 @@ class Crowd:
         return [whole for _, whole in before], sum(ended >= self._left for ended, _ in before)
 
 
+def test_a_policy_that_is_gone_is_found_and_the_next_apply_restores_it(lab):
+    policies = client.NetworkingV1Api(lab.cluster.api)
+    policies.delete_namespaced_network_policy("llama-swap", NAMESPACE)
+
+    (finding,) = json.loads(lab.corral("status", "--json", code=1).stdout)["findings"]
+    assert finding["what"].startswith("has no NetworkPolicy llama-swap:")
+    assert finding["next_step"] == "corral apply"
+    lab.apply()
+    assert lab.corral("status").returncode == 0
+
+
 def test_what_is_destroyed_leaves_nothing_but_the_models(lab, say):
     files = {file: file.stat().st_size for file in lab.store.rglob("*.gguf")}
 

@@ -402,6 +402,20 @@ def test_a_ready_server_that_was_killed_lately_is_a_finding_and_an_old_end_is_no
     assert findings(replace(running, now=running.now + 7200)) == ()
 
 
+def test_a_server_whose_policies_are_gone_is_a_finding_and_policies_that_were_not_read_are_none():
+    def ready(pod):
+        pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+    running = replace(with_pods(snapshot("no-free-slice"), ready), policies=None)
+    policies = [{"metadata": {"name": name}} for name in ("default-deny", "llama-swap", "others")]
+
+    assert findings(running) == findings(replace(running, policies=tuple(policies))) == ()
+    assert only(replace(running, policies=tuple(policies[1:]))).what.startswith("has no NetworkPolicy default-deny:")
+    found = only(replace(running, policies=()))
+    assert found.what.startswith("has no NetworkPolicy default-deny and no llama-swap: ")
+    assert (found.next_step, found.is_stuck) == ("corral apply", False)
+
+
 def test_a_pod_that_is_not_ready_for_long_without_a_reason_is_a_finding():
     def change(pod):
         pod["status"]["containerStatuses"] = [{"name": "llama-swap", "restartCount": 0, "state": {"running": {}}}]
