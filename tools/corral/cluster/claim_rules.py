@@ -7,7 +7,17 @@ import re
 from corral.cluster import keys
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
-from corral.cluster.snapshot import Snapshot, at, claims_of, has_started, listed, name_of, quantity
+from corral.cluster.snapshot import (
+    PART_OF,
+    Snapshot,
+    at,
+    claims_of,
+    has_started,
+    is_stopping,
+    listed,
+    name_of,
+    quantity,
+)
 
 # "not registered": the kubelet has not read the ConfigMap or the Secret yet (pkg/kubelet/util/manager).
 _TRANSIENT = re.compile(
@@ -22,7 +32,9 @@ _MISSING = (
 
 
 def unbound(snapshot: Snapshot, claim: Object) -> Finding | None:
-    """It has no volume."""
+    """It has no volume, or will soon have none."""
+    if is_stopping(claim):
+        return _leaving(snapshot, claim)
     phase, wanted = at(claim, "status", "phase"), at(claim, "spec", "volumeName")
     subject, message = f"persistentvolumeclaim/{name_of(claim)}", snapshot.last_message(claim, "PersistentVolumeClaim")
     step, cause, stuck = snapshot.kubectl("describe", subject), Cause.CLAIM, True
@@ -37,6 +49,17 @@ def unbound(snapshot: Snapshot, claim: Object) -> Finding | None:
     else:
         what, step = _no_volume(snapshot, claim, step)
     return Finding(subject, what, message, step, is_stuck=stuck, cause=cause)
+
+
+def _leaving(snapshot: Snapshot, claim: Object) -> Finding:
+    """It was deleted, and stays, called Bound, as long as a pod uses it; one that has finished counts too."""
+    name = name_of(claim)
+    users = sorted(name_of(pod) for pod in snapshot.pods if name in claims_of(pod["spec"]))
+    what = "is being deleted: it is gone when no pod uses it any more, and the files of its volume stay."
+    if users:
+        what = f"{what} Used by {', '.join(users)}."
+    step = snapshot.kubectl("delete", "pods", f"--selector={PART_OF}=corral")
+    return Finding(f"persistentvolumeclaim/{name}", what, "", step, is_stuck=True, cause=Cause.CLAIM)
 
 
 def _no_volume(snapshot: Snapshot, claim: Object, describe: str) -> tuple[str, str]:

@@ -157,6 +157,17 @@ class Stories:
             reports["volume"] = claim.spec.volume_name
             subprocess.run(shlex.split(reports["released"].first["next_step"]), check=True)
             reports["repaired"] = self._repaired(lab)
+            self.core.delete_namespaced_persistent_volume_claim(claim.metadata.name, lab.namespace)
+            reports["leaving"] = json.loads(lab.corral("status", "--json", code=1).stdout)["findings"][0]
+            subprocess.run(shlex.split(reports["leaving"]["next_step"]), check=True)
+            eventually(
+                lambda: [
+                    one.metadata.name for one in self.core.list_namespaced_persistent_volume_claim(lab.namespace).items
+                ],
+                lambda names: not names,
+            )
+            subprocess.run(shlex.split(refused(lab).first["next_step"]), check=True)
+            reports["repaired again"] = self._repaired(lab)
         return reports
 
     def claim(self):
@@ -296,6 +307,12 @@ def test_a_volume_that_is_kept_for_a_deleted_claim_ends_the_apply_and_the_next_c
         r"^kubectl .* patch persistentvolume/.* --type=json",
         "claim",
     )
+
+
+def test_a_claim_that_is_being_deleted_is_named_and_following_the_next_commands_restores_service(stories):
+    found = stories["volume"].result()
+    assert re.search("being deleted: .* Used by download-models-.*, llama-swap-.*", found["leaving"]["what"])
+    assert found["repaired again"]
 
 
 @pytest.mark.parametrize("story", ["slices", "store", "volume", "claim"])

@@ -131,6 +131,7 @@ def test_a_taint_that_the_pod_tolerates_is_not_blamed():
     assert "no free slice" in finding.what
 
 
+WHEN = "2100-01-01T00:00:00Z"
 BESIDE = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules. no new claims to deallocate."
 
 
@@ -178,6 +179,18 @@ def test_a_local_volume_on_another_node_is_named():
 
 
 # -- volumes --------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_is_being_deleted_is_named_with_the_pods_that_keep_it():
+    found = snapshot("claim-never-binds")
+    claims = tuple(changed(one, lambda it: it["metadata"].update(deletionTimestamp=WHEN)) for one in found.claims)
+    assert claims
+    users = sorted(pod["metadata"]["name"] for pod in found.pods if "persistentVolumeClaim" in json.dumps(pod))
+    assert users
+    finding = findings(replace(found, claims=claims))[0]
+    assert finding.what.endswith(f"Used by {', '.join(users)}.")
+    assert finding.next_step.endswith("delete pods --selector=app.kubernetes.io/part-of=corral")
+    assert (finding.cause, finding.is_stuck) == (Cause.CLAIM, True)
 
 
 def with_event(found, reason, message):
