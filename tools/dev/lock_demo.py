@@ -1,4 +1,7 @@
-"""Write the lock of the demo's catalog again, against the demo's own hub."""
+"""Write the lock of the demo's catalog again, against the demo's own hub; takes the options of `corral lock`.
+
+With --upgrade it locks the files that the demo makes now: without, the commits stay, and with them the files.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def main() -> int:
         Hub(demo_repositories(Path(folder), SMOLLM2.bring(output.info))) as hub,
     ):
         # A process of its own: huggingface_hub reads HF_ENDPOINT when it is imported.
-        command = [sys.executable, "-m", "corral.cli.main", "lock", "--catalog", str(CATALOG)]
+        command = [sys.executable, "-m", "corral.cli.main", "lock", "--catalog", str(CATALOG), *sys.argv[1:]]
         return subprocess.run(command, env={**os.environ, "HF_ENDPOINT": hub.endpoint}, check=False).returncode
 
 

@@ -1,21 +1,23 @@
-"""Chosen weights of a one-layer transformer whose answers are known in advance.
+"""Chosen weights of a transformer whose answers are known in advance.
 
     text                    → OK
-    images [red, blue]      → red, blue      (the colour of the first image, then of the last)
-    one red image           → red, red
+    images [red, blue, red] → red, blue, red    (the colour of each image, in their order; at most ``MOST_IMAGES``)
     with a thinking template → reasoning "hm", then OK
 
-How.  The embedding of token t is 1 in dimension t (and 1/4 in ``Dims.ONE``), and the feed-forward part is zero, so
-what leaves the layer is still "which token was last".  The output matrix is therefore a table: ``out[next, last]``
-is how much *next* is wanted after *last*.  After RMS norm a 1 has become about 17, so an entry of 2 beats all others
-by e^17 and sampling at temperature 1 changes nothing.
+How.  The embedding of token t is 1 in dimension t (and 1/4 in ``Dims.ONE``).  The output matrix is therefore a table:
+``out[next, last]`` is how much *next* is wanted after *last*.  After RMS norm a 1 has become about 10 to 17, so that an
+entry which is larger by 2 decides, and sampling at temperature 1 changes nothing.  Without images nothing else matters,
+and one layer of zeros is enough.
 
-The one attention head brings in the colours.  An image token, made by the projector, carries its mean colour in
-``Dims.RGB`` and a mark in ``Dims.IMAGE``.  Keys depend on the mark alone: a text token's key is zero.  Queries exist
-only for the tokens after which a colour is due.  Two rotary pairs do the rest: one turns with the position, so its
-product of query and key grows (or falls) with the distance by about e^1.7 a token and picks the farthest or the
-nearest image; the other does not turn, and lifts any image token above all text.  The value is the colour, written to
-``Dims.COLOUR``, from where the output matrix prefers the colour's name over ``OK``.
+The model of images has two layers of one head each.  An image token, made by the projector, carries its mean colour in
+``Dims.RGB`` and a mark in ``Dims.IMAGE``.  The first layer counts: an image token attends to the beginning of the text
+and, equally, to each end of an image before it, and the beginning alone has a value; so it receives 1/k in the k-th
+image.  In the same way a token after which a colour is due receives 1/n for the n-th one: it attends to the colours
+that were already named.  Those are tokens that text never becomes, because no merge leads to them.  The feed-forward
+part compares these shares with the middles between 1/k and 1/(k + 1), and sets the k-th dimension of ``Dims.PLACE``, or
+of ``Dims.TURN``.  The second layer lets turn n attend to place n, of which it receives the colour; where no image has
+that place it attends to the beginning, which has no colour, and OK or the end follows.  No part of that depends on a
+distance, so the rotary pairs that are used here never turn.
 """
 
 from __future__ import annotations
@@ -33,11 +35,18 @@ Array: TypeAlias = NDArray[np.float32]
 WIDTH: Final = 320
 """n_embd: one dimension a token, then those of ``Dims``; a multiple of 32."""
 HEAD_WIDTH: Final = 64
-ROPE_BASE: Final = 1634.6
-"""Slow enough that distance grows monotonically over about 1600 tokens in ``_DISTANCE``."""
-ROPE_SECTIONS: Final = (12, 10, 10, 0)
-"""Rotary pairs that turn with time, height and width of an image, and never."""
-COLOURS: Final = ("red", "green", "blue")
+ROPE_SECTIONS: Final = (2, 2, 2, 26)
+"""Rotary pairs that turn with time, height and width of an image, interleaved, and those that never turn."""
+COLOURS: Final = {
+    "red": (1, -1, -1),
+    "green": (-1, 1, -1),
+    "blue": (-1, -1, 1),
+    "yellow": (1, 1, -1),
+    "white": (1, 1, 1),
+    "black": (-1, -1, -1),
+}
+"""Red, green and blue of each colour that has a name, as the projector hands them on."""
+MOST_IMAGES: Final = 16
 
 PATCH: Final = 16  # pixels
 MERGE: Final = 2  # patches a side that become one image token
@@ -45,10 +54,13 @@ VISION_WIDTH: Final = 32
 VISION_FF: Final = 32
 TRAINED_IMAGE: Final = 128  # pixels a side
 
-# Rotary pairs (i, i + 32) of the head.  With ROPE_SECTIONS the last pair is turned by the section that never turns.
-_DISTANCE: Final = (30, 62)
-_CONSTANT: Final = 31
-_NORM: Final = np.float32(21)  # weight of the query and key norms: one token of distance is worth e^1.7
+_FREE: Final = sum(ROPE_SECTIONS[:3])
+"""First dimension of a head that never turns; its partner is 32 further."""
+_FOCUS: Final = np.float32(4)
+"""Weight of the query and key norms: a key in the query's direction is worth e^128 more than one across it."""
+_MARK: Final = 8.0  # of an image, well above a colour's ±1, so that the mark sets the norm
+
+_Attention: TypeAlias = tuple[Array, Array, Array, Array]
 
 
 class Vocabulary:
@@ -61,7 +73,7 @@ class Vocabulary:
         self._letters = {byte: chr(byte) for byte in printable}
         self._letters |= {byte: chr(256 + index) for index, byte in enumerate(rest)}
         newline, space = self._letters[0x0A], self._letters[0x20]
-        words = [newline * 2, "OK", *COLOURS, *(space + colour for colour in COLOURS), "hm"]
+        words = [newline * 2, "OK", *COLOURS, *(f",{space}{colour}" for colour in COLOURS), "hm"]
         names = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "image_pad", "video_pad")
         control = [f"<|{name}|>" for name in names]
         visible = ["<think>", "</think>"]
@@ -81,6 +93,11 @@ class Vocabulary:
 
 
 VOCABULARY: Final = Vocabulary()
+_FIRST: Final = [VOCABULARY[colour] for colour in COLOURS]
+_LATER: Final = [VOCABULARY[f", {colour}"] for colour in COLOURS]
+_NAMED: Final = [*_FIRST, *_LATER]
+"""The tokens that name a colour."""
+_BEGIN: Final = VOCABULARY["<|endoftext|>"]
 
 
 class Dims:
@@ -89,34 +106,33 @@ class Dims:
     ONE: Final = len(VOCABULARY)
     IMAGE: Final = ONE + 1
     RGB: Final = slice(ONE + 2, ONE + 5)
-    COLOUR: Final = slice(ONE + 5, ONE + 8)
+    SHARE: Final = ONE + 5
+    PLACE: Final = slice(ONE + 6, ONE + 6 + MOST_IMAGES)
+    TURN: Final = slice(PLACE.stop, PLACE.stop + MOST_IMAGES)
 
 
-def text_tensors(*, thinking: bool, n_ff: int) -> Iterator[tuple[str, Array | NDArray[np.float16]]]:
+def text_tensors(*, thinking: bool, vision: bool, n_ff: int) -> Iterator[tuple[str, Array | NDArray[np.float16]]]:
     """Name and values of every tensor of the language model.
 
     Args:
         thinking: emit ``<think>hm</think>`` before the answer, unless the prompt ends with an empty thought.
-        n_ff: width of the feed-forward part, which is zero: it costs bytes and time and changes no answer.
+        vision: name the colours of images, with two layers in place of one.
+        n_ff: width of the feed-forward part, at least 64; the rest costs bytes and time and changes no answer.
     """
     newlines = ["\n\n"] if thinking else ["\n", "\n\n"]
     starts = [VOCABULARY[text] for text in (*newlines, '"')]  # after these an answer begins, also inside JSON
-    query, key, value, out = _attention(starts)
     yield "token_embd.weight", _embeddings()
     yield "output.weight", _next_tokens(starts, thinking=thinking)
     yield "output_norm.weight", _ones(WIDTH)
-    yield "blk.0.attn_norm.weight", _ones(WIDTH)
-    yield "blk.0.attn_q.weight", query
-    yield "blk.0.attn_k.weight", key
-    yield "blk.0.attn_v.weight", value
-    yield "blk.0.attn_output.weight", out
-    yield "blk.0.attn_q_norm.weight", _NORM * _ones(HEAD_WIDTH)
-    yield "blk.0.attn_k_norm.weight", _NORM * _ones(HEAD_WIDTH)
-    yield "blk.0.ffn_norm.weight", _ones(WIDTH)
     # In the format of the file: a wide one takes long to convert, and zeros that are only read take no memory.
-    yield "blk.0.ffn_gate.weight", np.zeros((n_ff, WIDTH), np.float16)
-    yield "blk.0.ffn_up.weight", np.zeros((n_ff, WIDTH), np.float16)
-    yield "blk.0.ffn_down.weight", np.zeros((WIDTH, n_ff), np.float16)
+    gate, up = np.zeros((n_ff, WIDTH), np.float16), np.zeros((n_ff, WIDTH), np.float16)
+    down = np.zeros((WIDTH, n_ff), np.float16)
+    if not vision:
+        yield from _layer(0, _attention(), (gate, up, down))
+        return
+    due = [*starts, *_NAMED]
+    yield from _layer(0, _counting(due), _numbering(due, gate.copy(), up.copy(), down.copy()))
+    yield from _layer(1, _finding(due), (gate, up, down))
 
 
 def projector_tensors() -> Iterator[tuple[str, Array]]:
@@ -130,7 +146,7 @@ def projector_tensors() -> Iterator[tuple[str, Array]]:
     mean[3:6] -= mean[0:3]
     project[Dims.RGB, 0:3] = np.eye(3)
     project[Dims.RGB, 3:6] = -np.eye(3)
-    offset[Dims.IMAGE] = 8.0  # well above a colour's ±1, so that the mark sets the norm
+    offset[Dims.IMAGE] = _MARK
 
     for half in ("v.patch_embd.weight", "v.patch_embd.weight.1"):  # a still image is two equal frames
         yield half, colour / np.float32(2)
@@ -162,12 +178,10 @@ def _embeddings() -> Array:
 
 def _next_tokens(starts: list[int], *, thinking: bool) -> Array:
     """The output matrix: row *next*, column *last*, then what colours and grammars add."""
-    word, end, quote, comma = VOCABULARY, VOCABULARY["<|im_end|>"], VOCABULARY['"'], VOCABULARY[","]
-    first = [word[colour] for colour in COLOURS]
-    last = [word[f" {colour}"] for colour in COLOURS]
+    word, end, quote = VOCABULARY, VOCABULARY["<|im_end|>"], VOCABULARY['"']
     table = _zeros(len(word), WIDTH)
 
-    handled = {*starts, comma, word["OK"], *first, *last}
+    handled = {*starts, word["OK"], *_NAMED}
     if thinking:
         chain = [word[text] for text in ("\n", "<think>", "hm", "</think>", "\n\n")]
         for before, after in pairwise(chain):
@@ -176,35 +190,104 @@ def _next_tokens(starts: list[int], *, thinking: bool) -> Array:
     for token in set(range(len(word))) - handled:
         table[word["OK"], token] = 2.0
 
-    # An answer begins: OK, unless attention has brought in a colour.  Then a comma, the other colour, the end.
-    table[word["OK"], starts] = 1.5
-    table[np.ix_(first, starts)] = 1.0
-    table[comma, first] = 2.0
-    table[last, comma] = 1.0
-    for names in (first, last):
-        table[names, Dims.COLOUR] = 1.5 * np.eye(3) - 0.5
-    table[end, [word["OK"], *last]] = 2.0
+    # An answer begins: OK, unless attention has brought in a colour.  Then the next colour, or the end.
+    for names, preceding, otherwise in ((_FIRST, starts, word["OK"]), (_LATER, _NAMED, end)):
+        table[names, Dims.RGB] = 2 * np.array(list(COLOURS.values()), np.float32)
+        table[np.ix_(names, preceding)] = 2.0
+        table[otherwise, preceding] = 4.0
+    table[end, word["OK"]] = 2.0
 
     # Where the end is not allowed (ignore_eos, or an open JSON string) a quote follows, which starts an answer again;
     # a grammar that requires more than strings ends soon.
-    table[quote, [word["OK"], *first, *last]] = 1.0
-    for text, liking in (("}", 2.0), ("]", 2.0), ('"', 1.6), (":", 1.5), (",", 1.4), ("0", 1.0), ("t", 0.9)):
+    table[quote, word["OK"]] = 1.0
+    table[quote, _NAMED] = 3.0
+    for text, liking in (
+        ("}", 2.0),
+        ("]", 2.0),
+        ('"', 1.6),
+        (":", 1.5),
+        (",", 1.4),
+        ("[", 1.2),
+        ("0", 1.0),
+        ("t", 0.9),
+    ):
         table[word[text], Dims.ONE] = liking
     return table
 
 
-def _attention(starts: list[int]) -> tuple[Array, Array, Array, Array]:
-    """Query, key, value and output matrices: attend to the first image at the start, to the last after a comma."""
-    near, far = _DISTANCE
-    query, key = _zeros(HEAD_WIDTH, WIDTH), _zeros(HEAD_WIDTH, WIDTH)
-    query[near, starts] = 1.0
-    query[near, VOCABULARY[","]] = -1.0
-    query[_CONSTANT, [*starts, VOCABULARY[","]]] = 1.0
-    key[[far, _CONSTANT], Dims.IMAGE] = 1.0
-    value, out = _zeros(HEAD_WIDTH, WIDTH), _zeros(WIDTH, HEAD_WIDTH)
-    value[0:3, Dims.RGB] = np.eye(3)
-    out[Dims.COLOUR, 0:3] = np.eye(3) / 4
+def _layer(
+    number: int, attention: _Attention, feed_forward: tuple[NDArray[np.float16], ...]
+) -> Iterator[tuple[str, Array | NDArray[np.float16]]]:
+    block = f"blk.{number}"
+    yield f"{block}.attn_norm.weight", _ones(WIDTH)
+    for name, values in zip(("attn_q", "attn_k", "attn_v", "attn_output"), attention, strict=True):
+        yield f"{block}.{name}.weight", values
+    yield f"{block}.attn_q_norm.weight", _FOCUS * _ones(HEAD_WIDTH)
+    yield f"{block}.attn_k_norm.weight", _FOCUS * _ones(HEAD_WIDTH)
+    yield f"{block}.ffn_norm.weight", _ones(WIDTH)
+    for name, halves in zip(("ffn_gate", "ffn_up", "ffn_down"), feed_forward, strict=True):
+        yield f"{block}.{name}.weight", halves
+
+
+def _attention() -> _Attention:
+    """Query, key, value and output matrices that attend to nothing."""
+    inward = (HEAD_WIDTH, WIDTH)
+    return _zeros(*inward), _zeros(*inward), _zeros(*inward), _zeros(WIDTH, HEAD_WIDTH)
+
+
+def _counting(due: list[int]) -> _Attention:
+    """What makes ``Dims.SHARE`` 1/k in the k-th image, and 1/n after a token where the n-th colour is due."""
+    query, key, value, out = _attention()
+    of_image, of_turn, filler = _FREE, _FREE + 1, _FREE + 2  # the filler makes all keys equally long
+    query[of_image, Dims.IMAGE] = 1
+    query[of_turn, due] = 1
+    key[[of_image, of_turn], _BEGIN] = 1
+    key[[of_image, filler], VOCABULARY["<|vision_end|>"]] = 1
+    key[np.ix_([of_turn, filler], _NAMED)] = 1
+    value[0, _BEGIN] = 1
+    out[Dims.SHARE, 0] = 1 / _norm_factor(1, 0.25)
     return query, key, value, out
+
+
+def _numbering(due: list[int], *matrices: NDArray[np.float16]) -> tuple[NDArray[np.float16], ...]:
+    """Feed-forward *matrices* that set the k-th of ``Dims.PLACE`` in an image, and of ``Dims.TURN`` after *due* tokens.
+
+    With z = 32 k (k+1) share - 16 (2k+1), which is 16 at 1/k and -16 at 1/(k+1), silu(z + 14) - silu(z - 14) is 28
+    above their middle and 0 below it; what the middle below 1/k has and the one above it has not is the k-th dimension.
+    All these weights are exact in f16, and the small factors of *up* keep the activations below 65504.
+    """
+    gate, up, down = matrices
+    kinds = ((Dims.PLACE, [Dims.IMAGE], _MARK, 1 / 4), (Dims.TURN, due, 1.0, 1 / 64))
+    for at, (target, marks, strength, factor) in enumerate(kinds):
+        for index in range(MOST_IMAGES):
+            number, first = index + 1, 2 * (at * MOST_IMAGES + index)
+            for unit, shift, sign in ((first, 14, 1), (first + 1, -14, -1)):
+                gate[unit, Dims.SHARE] = 32 * number * (number + 1)
+                gate[unit, marks] = (shift - 16 * (2 * number + 1)) / strength
+                up[unit, marks] = factor / strength
+                down[target.start + index, unit] = sign / 64
+                if number < MOST_IMAGES:
+                    down[target.start + index + 1, unit] = -sign / 64
+    return gate, up, down
+
+
+def _finding(due: list[int]) -> _Attention:
+    """What brings the colour of the n-th image to a token where the n-th colour is due."""
+    query, key, value, out = _attention()
+    places, beyond = slice(_FREE, _FREE + MOST_IMAGES), _FREE + MOST_IMAGES
+    query[places, Dims.TURN] = np.eye(MOST_IMAGES)
+    query[beyond, due] = 0.25  # decides where there is no turn any more
+    key[places, Dims.PLACE] = np.eye(MOST_IMAGES)
+    key[places, _BEGIN] = 1  # in no direction as near as the image of that place, and nearer than any other token
+    key[beyond, _BEGIN] = 1
+    value[0:3, Dims.RGB] = np.eye(3)
+    out[Dims.RGB, 0:3] = np.eye(3) / _norm_factor(_MARK, 1, 1, 1, 1)
+    return query, key, value, out
+
+
+def _norm_factor(*values: float) -> float:
+    """What RMS norm multiplies a vector by that has these *values* and otherwise zeros."""
+    return float(np.sqrt(WIDTH / np.sum(np.square(values))))
 
 
 def _ones(*shape: int) -> Array:

@@ -9,7 +9,14 @@ import zlib
 SIDE_PX = 224
 """Large enough for every vision encoder's patches, small enough to cost about fifty tokens."""
 
-RGB = {"red": (255, 0, 0), "blue": (0, 0, 255)}
+RGB = {
+    "red": (255, 0, 0),
+    "blue": (0, 0, 255),
+    "green": (0, 255, 0),
+    "yellow": (255, 255, 0),
+    "white": (255, 255, 255),
+    "black": (0, 0, 0),
+}
 """The colours that are shown.  They are far apart, and no language model confuses their names."""
 
 

@@ -119,7 +119,7 @@ def test_upgrade_moves_to_the_newest_commit_and_prints_what_changed(catalog, loc
 
     shown = capsys.readouterr().out
     assert shown.startswith("tiny-text: upgraded\n  revision ")
-    assert "~ tiny-text-F16.gguf: 647,936 → 648,192 bytes" in shown
+    assert "~ tiny-text-F16.gguf: 655,712 → 655,936 bytes" in shown
 
 
 def test_upgrade_of_an_unknown_model_is_refused(catalog, locked, hub, capsys):

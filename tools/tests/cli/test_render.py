@@ -44,7 +44,7 @@ def test_a_table_row_has_the_facts_of_the_lock(clone):
         "F16",
         "2,048",
         "mmproj-tiny-vision-F32.gguf",
-        "1.1 MiB",
+        "1.3 MiB",
         f"{mib(entry.predicted.gpu_bytes)} MiB",
         f"`{entry.revision[:12]}`",
     ]

@@ -60,7 +60,7 @@ def test_a_record_names_what_ran_and_a_check_of_it_passes(running, golden_comman
     ]
     kept = record.read(running[0]).models["tiny-vision"]
     assert kept.answers["images"].fields == {"colours": "red, blue"}
-    assert kept.answers["images-swapped"].fields == {"colours": "blue, red"}
+    assert kept.answers["images-swapped"].fields == {"colours": "blue, blue, red"}
     assert kept.serving.engine == stack.running(running[1]).engine.build
     assert set(kept.serving.files) == {"tiny-vision-F16.gguf", "mmproj-tiny-vision-F32.gguf"}
 
@@ -83,7 +83,7 @@ def test_another_answer_fails_with_the_question_the_field_and_both_answers(runni
     recorded_otherwise(running[0], "tiny-vision", answers=answers, serving=serving)
     code, out, err = golden_command("check", "tiny-vision")
     assert code == 1
-    assert "tiny-vision\timages\tfailed\t0.000\tfield colours: 'blue, red' → 'red, blue'" in out
+    assert "tiny-vision\timages\tfailed\t0.000\tfield colours: 'blue, red' → 'red, blue, blue'" in out
     assert "tiny-vision\timages-swapped\tpassed\t0.000" in out
     assert "tiny-vision: engine: b1 → " in err
     assert "tiny-vision: file tiny-vision-Q8_0.gguf: cccccccccccc → none" in err

@@ -95,4 +95,4 @@ def test_a_foreign_projector_of_equal_width_is_found_by_the_fields(tmp_path):
     assert golden.check(record, again, golden.ELSEWHERE, golden.VISION).state == "passed"
     found = golden.check(record, wrong, golden.ELSEWHERE, golden.VISION)
     assert [one.state for one in found.compared] == ["failed", "failed"]
-    assert "field colours: 'red, blue' → " in found.compared[0].differences[0]
+    assert "field colours: 'red, blue, blue' → " in found.compared[0].differences[0]

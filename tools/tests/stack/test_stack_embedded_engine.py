@@ -15,12 +15,14 @@ import psutil
 import pytest
 
 from corral.demo import tiny_gguf
+from corral.demo.tiny_weights import COLOURS, MOST_IMAGES
 from corral.files import kept_closed
 from tests.support.engine_process import chat, engine, get, post, question, run_engine, wait_for
 
 pytestmark = pytest.mark.timeout(120)
 
 LINES = 10_000
+TEN = ("red", "green", "blue", "yellow", "white", "black", "blue", "red", "yellow", "green")
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +64,30 @@ def test_a_text_model_answers_ok(text):
         (["Which colours?", "red", "blue"], "red, blue"),
         (["Which colours?", "blue", "red"], "blue, red"),
         (["red", "and then", "blue", "?"], "red, blue"),
-        (["blue", "Which colour?"], "blue, blue"),
+        (["blue", "Which colour?"], "blue"),
+        ([*TEN, "Which colours?"], ", ".join(TEN)),
+        ([*TEN[::-1], "Which colours?"], ", ".join(TEN[::-1])),
+        (["red, blue", "white", "red"], "white, red"),
         (["No image."], "OK"),
     ],
-    ids=["red-blue", "blue-red", "text-between", "one-image", "no-image"],
+    ids=["red-blue", "blue-red", "text-between", "one", "ten", "ten-backwards", "colours-in-the-text", "none"],
 )
-def test_a_vision_model_names_the_first_and_the_last_image(vision, content, answer):
+def test_a_vision_model_names_every_image_in_its_order(vision, content, answer):
     assert chat(vision, *content, temperature=1.0)["message"]["content"] == answer
+
+
+def test_more_images_than_it_can_count_end_the_answer(vision):
+    shown = [TEN[index % len(TEN)] for index in range(MOST_IMAGES + 2)]
+    choice = chat(vision, *shown, max_tokens=60)
+    assert (choice["message"]["content"], choice["finish_reason"]) == (", ".join(shown[:MOST_IMAGES]), "stop")
+
+
+def test_every_image_is_named_in_the_array_of_a_schema(vision):
+    items = {"type": "array", "items": {"enum": sorted(COLOURS)}, "minItems": len(TEN), "maxItems": len(TEN)}
+    schema = {"type": "object", "properties": {"colours": items}, "required": ["colours"]}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    answer = chat(vision, *TEN, "Which?", response_format=form, max_tokens=100)["message"]["content"]
+    assert json.loads(answer) == {"colours": list(TEN)}
 
 
 def test_a_thinking_model_reasons_apart_from_its_answer(tiny, tmp_path):

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from corral.engine import engine_process, ports
 from corral.engine.stack import Running
-from corral.smoke.images import data_url, solid_png
+from corral.smoke.images import RGB, data_url, solid_png
 
 ENGINE = Path(sys.executable).with_name("corral-llama-server")
 PLAIN_FLAGS = ("-c", "2048", "-fit", "off", "--cache-ram", "0", "--offline", "--host", "127.0.0.1")
@@ -106,7 +106,7 @@ def chat(root: str, *content: str, model: str = "m", api_key: str = "", **parame
 def question(*content: str, model: str = "m", **parameters) -> dict:
     parts = [
         {"type": "image_url", "image_url": {"url": data_url(solid_png(part))}}
-        if part in {"red", "blue"}
+        if part in RGB
         else {"type": "text", "text": part}
         for part in content
     ]

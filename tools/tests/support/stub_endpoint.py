@@ -23,7 +23,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Act = Callable[["Exchange"], None]
-COLOURS = {(255, 0, 0): "red", (0, 0, 255): "blue"}
+COLOURS = {
+    (255, 0, 0): "red",
+    (0, 0, 255): "blue",
+    (0, 255, 0): "green",
+    (255, 255, 0): "yellow",
+    (255, 255, 255): "white",
+    (0, 0, 0): "black",
+}
 
 
 @dataclass
