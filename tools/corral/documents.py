@@ -15,6 +15,7 @@ from corral.catalog import flags
 from corral.catalog.catalog import Catalog, load
 from corral.catalog.flag_classes import ACCEPTED, GROUPS, REFUSED
 from corral.catalog.intent import DeclaredVram, LatencyBudget, Model, Smoke, Source, UnsafeFlag
+from corral.lock import image_room
 from corral.lock.lock import Lock, LockEntry, require_fresh
 from corral.seating import chart, svg
 
@@ -79,6 +80,8 @@ def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
         refused=REFUSED,
         groups=GROUPS,
         largest_kib=flags.LARGEST_TEXT >> 10,
+        side_px=image_room.SIDE_PX,
+        text_tokens=image_room.TEXT_TOKENS,
     )
 
 

@@ -217,6 +217,9 @@ class Model(BaseModel):
     image_max_tokens: int | None = Field(
         None, gt=0, le=65_536, description="most tokens one image may take (default: 1024, at most a third of context)"
     )
+    images_per_request: int | None = Field(
+        None, gt=0, le=1024, description="most images that a request holds, of 896 pixels a side; context must fit them"
+    )
     cache_ram_mib: int = Field(1024, ge=0, description="MiB of host memory for cached prompts")
     vram: DeclaredVram | None = None
     smoke: Smoke | None = None
@@ -279,6 +282,8 @@ class Model(BaseModel):
             )
         if not self.vision and self.image_max_tokens is not None:
             raise ValueError("image_max_tokens is set, but modalities has no image.")
+        if not self.vision and self.images_per_request is not None:
+            raise ValueError("images_per_request is set, but modalities has no image.")
         if self.vision and self.image_tokens >= self.context:
             raise ValueError(
                 f"image_max_tokens is {self.image_tokens}: an image would not fit into context {self.context}."

@@ -10,7 +10,8 @@ catalog, a comment too, makes the lock stale; where neither files nor images cha
 that was edited, merged or written by an older corral only the commits are reused.
 
 Each latency budget is compared with what `corral bench --speeds` measured of exactly this command line; one that cannot
-be kept is refused, and one without a benchmark is unknown.
+be kept is refused, and one without a benchmark is unknown.  A context without room for images_per_request images of 896
+pixels a side is refused too; for a projector whose rule corral does not know, that is unknown.
 
 examples:
   corral lock                      lock what is new or changed
@@ -30,10 +31,10 @@ from pathlib import Path
 
 from corral import output
 from corral.catalog import catalog, renamed_keys
-from corral.cli import latency_table, options, unsafe_flags, vram_table
+from corral.cli import image_table, latency_table, options, unsafe_flags, vram_table
 from corral.errors import CatalogInvalid, ExitCode, LockStale, Refused
 from corral.files import refuse_unwritable
-from corral.lock import headers, lock, pins
+from corral.lock import headers, image_room, lock, pins
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +113,8 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
     )
     forecasts = latency_table.forecasts(result.lock.models, wanted.measured)
     latency_table.require_possible(forecasts)
+    rooms = list(image_room.rooms(result.lock.models, wanted.directory, result.headers))
+    image_table.require_room(rooms)
     with refuse_unwritable(wanted.directory, next_step=f"Check who owns {wanted.directory}"):
         headers.write(wanted.directory, result.headers)
         written = lock.write(wanted.lock_file, result.lock)
@@ -121,7 +124,8 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
         rows = {model_id: vram_table.as_json(entry) for model_id, entry in result.lock.models.items()}
         latency = [one.as_json() for one in forecasts]
         document = {"lock": str(wanted.lock_file), "written": written, "changes": changes}
-        output.data_json(document | {"vram": rows, "latency": latency})
+        room = [one.as_json() for one in rooms]
+        output.data_json(document | {"vram": rows, "latency": latency, "images": room})
         return ExitCode.OK
     for item in result.changes:
         if item.kind != "unchanged" or sys.stdout.isatty():
@@ -130,6 +134,7 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
             output.data(f"  {detail}")
     vram_table.show(result.lock)
     latency_table.show(forecasts)
+    image_table.show(rooms)
     output.info(f"{wanted.lock_file} {'written' if written else 'is unchanged'}")
     return ExitCode.OK
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output, paths
-from corral.cli import latency_table, options, unsafe_flags
+from corral.cli import image_table, latency_table, options, unsafe_flags
 from corral.cli.seating_help import seating_help
 from corral.errors import CorralError, Refused
 
@@ -99,15 +99,21 @@ def planned(args: argparse.Namespace) -> Iterator[tuple[Homelab, Plan, Changes]]
 
 @contextmanager
 def _advice(wanted: Catalog, locked: Lock) -> Iterator[None]:
-    """Print advice about *locked*, and which latency budgets it keeps; refusals of the block get remedies.
+    """Print advice about *locked*, its latency budgets and room for images; refusals of the block get remedies.
 
     Raises:
-        Refused: a budget cannot be kept, or what the block raised.
+        Refused: a budget cannot be kept, images do not fit, or what the block raised.
     """
+    from corral.lock import image_room
+
     forecasts = latency_table.forecasts(locked.models, wanted.measured)
     latency_table.require_possible(forecasts)
     for one in forecasts:
         output.info(latency_table.sentence(one))
+    rooms = list(image_room.rooms(locked.models, wanted.directory))
+    image_table.require_room(rooms)
+    for room in rooms:
+        output.info(image_table.sentence(room))
     with seating_help(wanted, locked):
         yield
 

@@ -19,8 +19,9 @@ from corral.cli.main import main
 from corral.demo.hub import Hub, RepoContent
 from corral.demo.smollm2 import SMOLLM2
 from corral.demo.tour import copy_catalog, demo_repositories, write_tiny_repositories
-from corral.lock import headers
+from corral.lock import headers, image_room
 from corral.lock import lock as locks
+from corral.vram import image_tokens
 from tests.support.registry import registry_on_loopback
 from tests.support.tiny_catalog import write_tiny_catalog
 
@@ -611,3 +612,51 @@ def test_a_latency_budget_without_a_benchmark_is_shown_as_unknown(catalog, locke
     assert lock(catalog) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "triage" in line and "unknown" in line]
     assert "corral bench --speeds tiny-text" in row
+
+
+def with_images(catalog, images, context=2048):
+    """Let a request of tiny-vision hold *images*."""
+    file = catalog / "models" / "tiny-vision.yaml"
+    plain = (DEMO / "models" / "tiny-vision.yaml").read_text()
+    file.write_text(plain.replace("context: 2048", f"context: {context}\nimages_per_request: {images}"))
+
+
+def test_a_context_without_room_for_the_images_of_a_request_is_refused(catalog, locked, hub, capsys):
+    before = (catalog / "lock.json").read_bytes()
+    with_images(catalog, 28)
+    assert lock(catalog) == 2
+    assert (catalog / "lock.json").read_bytes() == before
+    printed = capsys.readouterr().err
+    assert (
+        "tiny-vision: 28 images of 896 pixels a side take 66 tokens each, with 256 of text 2,104, more than" in printed
+    )
+    assert "context: 2304 would do, or images_per_request: 27" in printed
+
+    with_images(catalog, 28, context=2304)
+    assert lock(catalog, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["images"]
+    assert (found["state"], found["tokens_an_image"], found["needed"]) == ("fits", 66, 2104)
+
+    with_images(catalog, 27)
+    assert lock(catalog) == 0
+    assert "tiny-vision\t27\t66\t2,038\t2,048\tfits\t10 tokens are left" in capsys.readouterr().out
+
+
+def test_images_of_a_projector_without_a_rule_are_shown_as_unknown(catalog, locked, hub, capsys, monkeypatch):
+    monkeypatch.setattr(image_tokens, "_OF_ANY_SIZE", ())
+    with_images(catalog, 1000)
+    assert lock(catalog) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "unknown" in line]
+    assert row.split("\t")[:6] == ["tiny-vision", "1,000", "-", "-", "2,048", "unknown"]
+    assert "of projector qwen3vl_merger; corral contract vision tiny-vision measures it" in row
+
+
+def test_images_whose_header_is_missing_are_unknown_and_not_fine(catalog, locked):
+    with_images(catalog, 1)
+    assert lock(catalog) == 0
+    models = locks.require(catalog).models
+    (known,) = image_room.rooms(models, catalog)
+    assert known.state is image_room.State.FITS
+    shutil.rmtree(catalog / "headers")
+    (unknown,) = image_room.rooms(models, catalog)
+    assert unknown.state is image_room.State.UNKNOWN

@@ -59,7 +59,7 @@ def test_a_record_names_what_ran_and_a_check_of_it_passes(running, golden_comman
         ("tiny-vision", "passed", 0, []),
     ]
     kept = record.read(running[0]).models["tiny-vision"]
-    assert kept.answers["images"].fields == {"colours": "red, blue"}
+    assert kept.answers["images"].fields == {"colours": "red, blue, blue"}
     assert kept.answers["images-swapped"].fields == {"colours": "blue, blue, red"}
     assert kept.serving.engine == stack.running(running[1]).engine.build
     assert set(kept.serving.files) == {"tiny-vision-F16.gguf", "mmproj-tiny-vision-F32.gguf"}

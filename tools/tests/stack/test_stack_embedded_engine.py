@@ -17,6 +17,9 @@ import pytest
 from corral.demo import tiny_gguf
 from corral.demo.tiny_weights import COLOURS, MOST_IMAGES
 from corral.files import kept_closed
+from corral.smoke.images import data_url, solid_png
+from corral.vram.gguf_header import parse
+from corral.vram.image_tokens import image_tokens
 from tests.support.engine_process import chat, engine, get, post, question, run_engine, wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -88,6 +91,34 @@ def test_every_image_is_named_in_the_array_of_a_schema(vision):
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
     answer = chat(vision, *TEN, "Which?", response_format=form, max_tokens=100)["message"]["content"]
     assert json.loads(answer) == {"colours": list(TEN)}
+
+
+@pytest.fixture(scope="module", params=[64, 1024])
+def limited(request, tiny, tmp_path_factory):
+    """The vision model with a limit of tokens an image: the limit, and its address."""
+    flags = ("-m", tiny.vision, "--mmproj", tiny.projector, "--image-max-tokens", str(request.param), "-np", "1")
+    with engine(tmp_path_factory.mktemp("limited"), *flags) as running:
+        running.wait_until_ready()
+        yield request.param, running.root
+
+
+@pytest.mark.parametrize("side_px", [20, 224, 250, 256, 272, 300, 896])
+def test_an_image_takes_the_tokens_that_follow_from_the_header(limited, tiny, side_px):
+    """Whatever the lock refuses for want of room is computed from these."""
+    most, root = limited
+    taken = prompt_tokens(root, side_px) - prompt_tokens(root, None)
+    header = parse(tiny.projector.read_bytes())
+    assert taken == image_tokens(header, side_px, most=most)
+
+
+def prompt_tokens(root, side_px):
+    body = question("What?", max_tokens=1)
+    if side_px is not None:
+        url = data_url(solid_png("red", side_px))
+        body["messages"][0]["content"].append({"type": "image_url", "image_url": {"url": url}})
+    status, answer = post(f"{root}/v1/chat/completions", body)
+    assert status == 200, answer
+    return json.loads(answer)["usage"]["prompt_tokens"]
 
 
 def test_a_thinking_model_reasons_apart_from_its_answer(tiny, tmp_path):
