@@ -3,22 +3,29 @@
 `corral contract api` sends what a client sends, and judges what comes back: OpenAI's SDK (chat, streams, tools,
 schemas, probabilities, images, embeddings, errors, cancellation), Anthropic's SDK on /v1/messages, and plain HTTP for
 llama-server's own paths, also while a model is loaded.  Each promise works, differs (with how), or is not there: of
-llama-server alone, at its own port, and through llama-swap, at the address of the front door.
+llama-server alone, at its own port, and through llama-swap, at the address of the front door.  It takes the first model
+of each kind in the stack: of text, of thoughts, of images; or those that are named.  It unloads the model of text once,
+which ends what that answers then.
 
-It needs the local stack, and takes the first model of each kind there: of text, of thoughts, of images; or those that
-are named.  It unloads the model of text once, which ends what that answers then.  Nothing is sent anywhere else.
+`corral contract vision MODEL` does the same for a model of images: ten of them in their order, whole, as a stream and
+bound by a JSON schema; how many its context takes, and the tokens of one, at 256 and 896 pixels a side; /health during
+a load; which layers are on the card, and why.  It unloads the model ten times.  What this machine takes for a load and
+an answer stands beside that with its date, and is never a difference.
 
-The result is compared with docs/api.md, which was made with the demo's models: make demo KEEP=1.  --write writes that
-file; --document names another one, for models of your own.
+Both need the local stack, and send nothing anywhere else.  The result is compared with docs/api.md, or with
+docs/contracts/vision-MODEL.json; both were made with the demo's models: make demo KEEP=1.  --write writes that file;
+--document names another one, for models of your own.
 
 exit codes:
   0  it is as in the document, or was written
-  1  it is not: the lines that differ are printed
+  1  it is not: the lines that differ are printed; or the model breaks a promise, and nothing is written
 
 examples:
   corral contract api
   corral contract api --json
   corral contract api qwen3-8b qwen3vl-4b --document my-api.md --write
+  corral contract vision tiny-vision
+  corral contract vision qwen3vl-4b --write
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from typing import TYPE_CHECKING
 
 from corral import output, paths
 from corral.agent.progress import positive_seconds
-from corral.cli import endpoints, options
+from corral.cli import contract_vision, endpoints, options
 from corral.errors import CannotRun, ExitCode, Refused
 from corral.files import refuse_unwritable, write_atomically
 
@@ -45,26 +52,41 @@ _MOST_BYTES = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("subject", choices=("api",), help="what to check")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="at most one of each kind (default: the first)")
+    parser.add_argument("subject", choices=("api", "vision"), help="what to check")
+    models = "api: at most one of each kind (default: the first); vision: one"
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=models)
     options.add(parser, "--catalog", "--store", "--json")
     parser.add_argument("--write", action="store_true", help="write the document, and compare nothing")
-    document = "the document (default: docs/api.md of the repository)"
-    parser.add_argument("--document", metavar="FILE", type=Path, default=DOCUMENT, help=document)
+    document = "the document (default: docs/api.md, or docs/contracts/vision-MODEL.json, of the repository)"
+    parser.add_argument("--document", metavar="FILE", type=Path, help=document)
     limit = "limit of each check, loading included (default: 300)"
     parser.add_argument("--timeout", metavar="SECONDS", type=positive_seconds, default=300.0, help=limit)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check, and compare or write."""
-    from corral.contract import document
-    from corral.contract.survey import survey
     from corral.engine import stack
 
-    committed = None if args.write else _read(args)
+    if args.subject == "vision" and len(args.models) != 1:
+        raise Refused("vision is of one model.", next_step="corral contract vision MODEL")
+    default = DOCUMENT if args.subject == "api" else contract_vision.document_of(args.models[0])
+    again = _again(args)
+    args.document = args.document or default
     local = stack.running(paths.state_dir())
+    if args.subject == "vision" and local:
+        contract_vision.require_served(args, local)
+    committed = None if args.write else _read(args, again)
     if local is None:
         raise CannotRun("No local stack is running.", next_step="make demo KEEP=1, or: corral up --detach")
+    if args.subject == "vision":
+        return contract_vision.run(args, local, committed, again)
+    return _api(args, local, committed, again)
+
+
+def _api(args: argparse.Namespace, local: Running, committed: str | None, again: str) -> int:
+    from corral.contract import document
+    from corral.contract.survey import survey
+
     served, about = _served(args, local)
     rows = asyncio.run(survey(served, limit_s=args.timeout, report=output.info))
     found = document.text(about, rows)
@@ -79,18 +101,18 @@ def run(args: argparse.Namespace) -> int:
         return ExitCode.OK
     if differing:
         output.info("\n".join([f"It is not as in {args.document}:", *differing]))
-        output.info(f"  → If that is right: {_again(args)} --write")
+        output.info(f"  → If that is right: {again} --write")
         return ExitCode.FAILED
     output.info(f"It is as in {args.document}.")
     return ExitCode.OK
 
 
 def _again(args: argparse.Namespace) -> str:
-    document = [] if args.document == DOCUMENT else ["--document", shlex.quote(str(args.document))]
-    return " ".join([options.again(args, "contract", "api", *args.models), *document])
+    document = ["--document", shlex.quote(str(args.document))] if args.document else []
+    return " ".join([options.again(args, "contract", args.subject, *args.models), *document])
 
 
-def _read(args: argparse.Namespace) -> str:
+def _read(args: argparse.Namespace, again: str) -> str:
     """The committed document.
 
     Raises:
@@ -101,7 +123,7 @@ def _read(args: argparse.Namespace) -> str:
             return str(file.read(_MOST_BYTES).decode())
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise Refused(f"{args.document} cannot be read: {why}.", next_step=f"{_again(args)} --write") from None
+        raise Refused(f"{args.document} cannot be read: {why}.", next_step=f"{again} --write") from None
 
 
 def _served(args: argparse.Namespace, local: Running) -> tuple[Served, dict[str, str]]:

@@ -32,14 +32,30 @@ class Both(NamedTuple):
     through: Finding
 
 
-async def observe(
+class Seen(NamedTuple):
+    """What was answered during a load, and after it.
+
+    Attributes:
+        alone: of the engine: ``/health``, ``/v1/models``, a chat completion.
+        through: of llama-swap: ``/health``, ``/v1/models``, ``/running``.
+        asked: the chat completion for which the model was loaded.
+        after: of the engine ``/health``, of llama-swap ``/running``.
+    """
+
+    alone: list[Reply]
+    through: list[Reply]
+    asked: Reply
+    after: list[Reply]
+
+
+async def watch(
     through: Endpoint,
     engine_at: Callable[[str], Endpoint],
     model: str,
     unload: Callable[[], Awaitable[None]],
     file: Path,
-) -> dict[str, Both]:
-    """Load *model* by a request, and read meanwhile what both answer.
+) -> Seen | None:
+    """Load *model* by a request, and read meanwhile what both answer; None: the load was over before.
 
     The load goes on once it was observed: until then a lease on *file*, the model's own, keeps its engine from opening
     it, where the system has leases.  Elsewhere a load that is too short for that is reported as such.
@@ -68,10 +84,25 @@ async def observe(
             raise
     answered = await asked
     if not is_early:
-        late = Finding(State.DIFFERS, "the load was over before it was observed")
-        return dict.fromkeys(TITLES, Both(late, late))
+        return None
     async with engine_at(proxy) as engine:
         after = [await engine.request("/health"), await through.request("/running")]
+    return Seen(alone, meanwhile, answered, after)
+
+
+async def observe(
+    through: Endpoint,
+    engine_at: Callable[[str], Endpoint],
+    model: str,
+    unload: Callable[[], Awaitable[None]],
+    file: Path,
+) -> dict[str, Both]:
+    """What became of each of ``TITLES``; the arguments are those of ``watch``."""
+    seen = await watch(through, engine_at, model, unload, file)
+    if seen is None:
+        late = Finding(State.DIFFERS, "the load was over before it was observed")
+        return dict.fromkeys(TITLES, Both(late, late))
+    alone, meanwhile, after = seen.alone, seen.through, seen.after
     states = [_state(meanwhile[2], model), _state(after[1], model)]
     return {
         "load-health": Both(_judged([alone[0], after[0]]), _health(meanwhile[0])),
@@ -80,7 +111,7 @@ async def observe(
             Finding(State.ABSENT),
             Finding(State.WORKS) if states == ["starting", "ready"] else Finding(State.DIFFERS, " then ".join(states)),
         ),
-        "load-request": Both(_loading(alone[2]), _request(answered)),
+        "load-request": Both(_loading(alone[2]), _request(seen.asked)),
     }
 
 

@@ -219,6 +219,39 @@ def _bytes(mib: str) -> int:
     return round(float(mib) * (1 << 20))
 
 
+# -- where an engine's layers are ------------------------------------------------------------------------------
+
+_OFFLOADED = re.compile(r"load_tensors: offloaded (?P<on_card>\d+)/(?P<total>\d+) layers to GPU")
+_LAYERS = re.compile(r"print_info: n_layer += (?P<layers>\d+)$", re.MULTILINE)
+_NO_CARD = re.compile(r"warning: (?P<why>no usable GPU found)")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Where the layers of a loaded model are; None: the log does not state it.
+
+    The output counts as a layer, as in the engine's own figure.
+    """
+
+    on_card: int | None
+    total: int | None
+    projector: str | None  # the device that the projector's images are computed on; None: without a projector, too
+    why: str  # what the engine states about it
+
+
+def layers(log: str) -> Layers:
+    """Of the last start in *log* (``last_start``)."""
+    start = last_start(log)
+    offloaded, known, none = _OFFLOADED.search(start), _LAYERS.search(start), _NO_CARD.search(start)
+    projector = device["device"] if (device := _PROJECTOR_DEVICE.search(start)) else None
+    if offloaded:
+        return Layers(int(offloaded["on_card"]), int(offloaded["total"]), projector, offloaded[0].partition(": ")[2])
+    total = int(known["layers"]) + 1 if known else None
+    if none:
+        return Layers(0, total, projector, none["why"])
+    return Layers(None, total, projector, "the engine's log does not state it")
+
+
 # -- the embedded engine's stderr ----------------------------------------------------------------------------
 
 _PREFIX = re.compile(r"^[0-9.]+ [A-Z] |^error loading model: ")

@@ -10,7 +10,7 @@ from typing import Any
 
 from corral.catalog.catalog import Catalog
 from corral.smoke import images
-from corral.smoke.questions import IMAGE_PROMPT, MAX_TOKENS
+from corral.smoke.questions import IMAGES_PROMPT, MAX_TOKENS
 
 FIRST_TOKENS = 8
 """Tokens of an answer whose log-probabilities are compared."""
@@ -115,8 +115,7 @@ TEXT = (
     ),
 )
 _COLOURS = _fields(colours={"type": "string", "maxLength": 40})
-_IMAGES = IMAGE_PROMPT.replace("the two colour names", "the colour names")
 VISION = (
-    Question("images", (_user(_IMAGES, ("red", "blue", "blue")),), _COLOURS),
-    Question("images-swapped", (_user(_IMAGES, ("blue", "blue", "red")),), _COLOURS),
+    Question("images", (_user(IMAGES_PROMPT, ("red", "blue", "blue")),), _COLOURS),
+    Question("images-swapped", (_user(IMAGES_PROMPT, ("blue", "blue", "red")),), _COLOURS),
 )

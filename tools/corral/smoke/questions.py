@@ -14,6 +14,8 @@ DEFAULT_PROMPT = "Reply with the single word OK."
 IMAGE_PROMPT = (
     "Name the colour of each image, the first image first. Answer with the two colour names only, separated by a comma."
 )
+IMAGES_PROMPT = IMAGE_PROMPT.replace("the two colour names", "the colour names")
+"""The same for any number of images."""
 IMAGE_ORDERS = {"images": ("red", "blue"), "images-swapped": ("blue", "red")}
 """Check name → the colours it shows, in order.  Both ways, so that a fixed answer cannot pass twice."""
 

@@ -8,8 +8,10 @@ import httpx2
 import pytest
 
 from corral import paths
+from corral.cli import contract_vision
 from corral.cli.contract import DOCUMENT
 from corral.cli.main import main
+from corral.contract import vision, vision_document
 from corral.contract.survey import OTHER_FORM
 from corral.engine import stack
 from tests.support.demo_stack import demo_stack
@@ -112,3 +114,80 @@ def _rendered(engine, headers):
 
 def _post(url, body, headers):
     return httpx2.post(url, json=body, headers=headers, timeout=None, trust_env=False).raise_for_status().json()
+
+
+def test_the_contract_of_vision_is_as_committed_but_for_a_promise_that_was_changed(corral, tmp_path):
+    """Also times that differ by a factor are no difference: they are of the machine."""
+    committed = json.loads(contract_vision.document_of("tiny-vision").read_text(encoding="utf-8"))
+    committed["promises"]["prompt_tokens"]["an_image"]["896"] = 784
+    committed["measured"]["boot"]["median_seconds"] = 1e6
+    changed = tmp_path / "changed.json"
+    changed.write_text(vision_document.text(committed), encoding="utf-8")
+
+    code, out, err = corral("contract", "vision", "tiny-vision", "--document", str(changed), "--json")
+
+    found = json.loads(out)
+    assert found["drift"] == ["-prompt_tokens.an_image.896: 784", "+prompt_tokens.an_image.896: 66"]
+    assert found["broken"] == []
+    assert (code, "\n+prompt_tokens.an_image.896: 66\n" in err) == (1, True)
+    assert f"corral contract vision tiny-vision --document {changed} --write" in err
+    kinds = {(one["kind"], one["side_px"], one["images"]) for one in found["document"]["measured"]["answers"]}
+    streams = {f"{part} of stream" for part in ("first", "end")}
+    wanted = {(kind, side, count) for kind in {"whole", *streams} for side in (256, 896) for count in (1, 5, 10)}
+    assert kinds == wanted | {("cold", 256, 1), ("cold", 896, 1)}
+
+
+def test_a_vision_model_that_names_other_colours_fails_and_nothing_is_written(corral, tmp_path, monkeypatch):
+    """The images are exchanged on their way: for the contract that is a model which mixes up two of them."""
+    in_order = vision._Asking.body
+
+    def exchanged(self, colours, side_px, **more):
+        return in_order(self, (*colours[:3], *colours[4:5], *colours[3:4], *colours[5:]), side_px, **more)
+
+    monkeypatch.setattr(vision._Asking, "body", exchanged)
+    for name in ("COLD", "WARM"):
+        monkeypatch.setattr(vision, name, 1)
+    document = tmp_path / "contract.json"
+
+    code, _, err = corral("contract", "vision", "tiny-vision", "--document", str(document), "--write")
+
+    assert (code, document.exists()) == (1, False)
+    shown, named = (", ".join(one) for one in (vision.ORDERS[0], exchanged_names(vision.ORDERS[0])))
+    assert f"tiny-vision: of images {shown} of 896 pixels it names {named}." in err
+    assert "a streamed answer names them otherwise" in err
+    assert "that a JSON schema binds" in err
+
+
+def exchanged_names(colours):
+    return [*colours[:3], colours[4], colours[3], *colours[5:]]
+
+
+@pytest.mark.parametrize(
+    ("models", "why"),
+    [
+        (["none"], "no model none"),
+        (["tiny-text"], "takes no images"),
+        ([], "of one model"),
+        (["a", "b"], "of one model"),
+    ],
+)
+def test_a_contract_of_vision_is_of_one_model_that_takes_images(corral, models, why):
+    code, out, err = corral("contract", "vision", *models)
+    assert (code, out) == (2, "")
+    assert why in err
+
+
+def test_a_file_that_is_no_contract_of_that_model_is_refused_before_anything_is_unloaded(corral, tmp_path):
+    document = tmp_path / "other.json"
+    for text in (
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"contract": "vision", "version": 1, "model": "another"}',
+        '{"contract": 1}',
+    ):
+        document.write_text(text)
+        code, out, err = corral("contract", "vision", "tiny-vision", "--document", str(document))
+        assert (code, out) == (2, "")
+        assert "cannot be read" in err
+        assert "is unloaded" not in err
