@@ -97,7 +97,7 @@ def test_the_table_has_a_line_for_each_token(corral):
     assert code == 0
     head, first, *_ = out.splitlines()
     assert head.split("\t") == ["position", "token", "probability", "likeliest"]
-    assert first.split("\t") == ["1", '"OK"', "99.95%", '"OK" 99.95%']
+    assert first.split("\t") == ["1", '"OK"', "100.00%", '"OK" 100.00%']
 
 
 def test_a_model_that_does_not_exist_has_no_probabilities(corral):
