@@ -2,6 +2,15 @@
 # below with it.
 
 locals {
+  on_cpu = { for id in keys(var.models) : id => [for model, reason in var.on_cpu : reason if model == id] }
+
+  # An engine without a card has none by its environment: the command line stays the lock's, and prompts are not computed
+  # on the card either, as they would be with -ngl 0.
+  environments = { for id in keys(var.models) : id => concat(
+    [for name in var.api_key_env[*] : "${name}="], # the key is llama-swap's alone
+    length(local.on_cpu[id]) > 0 ? ["LLAMA_ARG_DEVICE=none", "LLAMA_ARG_MMPROJ_OFFLOAD=0"] : [],
+  ) }
+
   config = merge({
     healthCheckTimeout = var.health_check_timeout
     startPort          = var.start_port
@@ -21,8 +30,11 @@ locals {
       capabilities     = { in = model.intent.modalities, out = ["text"], context = model.intent.context }
 
       # New weights under the same command line are a change, too; llama-swap shows them at /v1/models.
-      metadata = { revision = model.revision, sha256 = model.files[*].sha256 }
-    }, { for name in var.api_key_env[*] : "env" => ["${name}="] }) } # llama-swap's alone
+      metadata = merge(
+        { revision = model.revision, sha256 = model.files[*].sha256 },
+        { for reason in local.on_cpu[id] : "on_cpu" => reason },
+      )
+    }, { for name in length(local.environments[id]) > 0 ? ["env"] : [] : name => local.environments[id] }) }
   }, { for name in var.api_key_env[*] : "apiKeys" => ["$${env.${name}}"] })
 
   # One model of a group runs at a time, and no group evicts another's.

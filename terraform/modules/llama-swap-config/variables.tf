@@ -67,6 +67,18 @@ variable "models" {
   nullable = false
 }
 
+variable "on_cpu" {
+  description = "The models whose engines get no card of the machine, by id, each with the reason. Those that are none of `models` are ignored."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for reason in values(var.on_cpu) : trimspace(reason) != "" && !strcontains(reason, "$${")])
+    error_message = "Each reason of on_cpu must be a text without \"$${\", which llama-swap would expand."
+  }
+}
+
 variable "preflight" {
   description = "The absolute path of this module's preflight.sh on the engine's machine: it refuses a load without room. Null: no preflight."
   type        = string

@@ -6,6 +6,7 @@ module "llama_swap_config" {
   engine     = var.engine
   preflight  = var.preflight == null ? null : abspath(var.preflight)
   seats      = module.seating.seats
+  on_cpu     = var.on_cpu
   start_port = var.start_port
 
   api_key_env = var.door == null ? null : "CORRAL_SWAP_KEY"

@@ -24,6 +24,13 @@ variable "engine" {
   nullable    = false
 }
 
+variable "on_cpu" {
+  description = "The models whose engines get no card of this machine, by id, each with the reason."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}
+
 variable "preflight" {
   description = "The script that runs before every engine and refuses a load without room, absolute or relative to this stack. Null: no preflight."
   type        = string

@@ -132,7 +132,7 @@ def _in_one_line(file: re.Match[str]) -> str:
 
 def _local(args: argparse.Namespace) -> None:
     from corral.catalog import unsafe
-    from corral.cli import local_door
+    from corral.cli import local_door, on_cpu
     from corral.engine import binaries, stack
     from corral.terraform import local
 
@@ -146,4 +146,8 @@ def _local(args: argparse.Namespace) -> None:
     door, port = local_door.wanted(state, locked, running)
     unsafe_flags.show(unsafe.unsafe_flags(wanted.models))
     with _advice(wanted, locked):
-        output.data(local.plan_local(wanted.directory, store, engine.path, state=state, start_port=port, door=door))
+        without_card = on_cpu.here(locked)
+        planned = local.plan_local(
+            wanted.directory, store, engine.path, state=state, start_port=port, door=door, on_cpu=without_card
+        )
+        output.data(planned)

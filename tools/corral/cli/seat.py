@@ -16,12 +16,12 @@ examples:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import output
-from corral.cli import options
+from corral.cli import on_cpu, options
 from corral.errors import ExitCode, Refused
 from corral.files import refuse_unwritable, write_atomically
 from corral.seating import advice, remedies, report
@@ -57,11 +57,13 @@ def run(args: argparse.Namespace) -> int:
             f"{args.target}: a model is named for a question.", next_step="corral seat --what-if KEY=VALUE MODEL"
         )
     found = report.of(wanted, present)
-    _show(found, changes, args, home=wanted.directory)
+    _show(found, changes, args, on_cpu.here(present), home=wanted.directory)
     return ExitCode.OK if found.fits else ExitCode.FAILED
 
 
-def _show(found: Report, changes: Sequence[Change], args: argparse.Namespace, *, home: Path) -> None:
+def _show(
+    found: Report, changes: Sequence[Change], args: argparse.Namespace, without_card: Mapping[str, str], *, home: Path
+) -> None:
     if args.svg:
         from corral.seating import svg
 
@@ -71,12 +73,13 @@ def _show(found: Report, changes: Sequence[Change], args: argparse.Namespace, *,
     for one in found.advice:
         output.warn(advice.sentence(one))
     if args.json:
-        output.data_json(found.as_json())
+        output.data_json({**found.as_json(), "on_cpu": dict(without_card)})
         return
     from corral.seating import terminal
 
     for change in changes:
         output.info(f"what if {change}")
+    on_cpu.show(without_card)
     output.styled(terminal.draw(found.chart))
     output.data("")
     output.table(report.MODEL_COLUMNS, list(found.model_rows()))

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from corral import output, paths
 from corral.agent.progress import duration
-from corral.cli import options
+from corral.cli import on_cpu, options
 from corral.engine import engine_process, host_services, log_lines, stack
 from corral.engine.engine_process import FAILED
 from corral.engine.host_services import HostService
@@ -80,6 +80,7 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
     try:
         running = _require_running(state)
         models = _models(running, state)
+        without_card = running.client().on_cpu()
     except Failed as error:
         if not args.json:
             raise
@@ -101,6 +102,7 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
             "certificate": certificate and str(certificate),
             "problem": problem,
         },
+        "on_cpu": without_card,
         "models": [asdict(one) for one in models],
     }
     if not args.json:
@@ -109,6 +111,7 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
         if certificate:
             output.info(f"certificate: {certificate}")
         output.info(f"engine: {engine.path} ({engine.origin}), build {engine.build}")
+        on_cpu.show(without_card)
     rows = [(one.model, one.state, str(one.pid or "-"), one.proxy or "-", one.reason) for one in models]
     output.result(document, ("model", "state", "pid", "engine at", "reason"), rows, as_json=args.json)
     if problem and not args.json:

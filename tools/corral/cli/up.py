@@ -9,6 +9,8 @@ The door refuses web pages of other origins and other hosts.  Where the catalog 
 requires a key (`corral keys`); without, every program of this machine has the operator's rights.  With --tls it speaks
 HTTPS, with your certificate and key, or with an authority of its own whose certificate `corral status` names.
 
+On an Apple chip before M5 a model with a BF16 projector runs on the CPU: Metal kernels for bf16 are missing there.
+
 examples:
   corral up                                    in the foreground, on port 8080
   corral up --detach --port 9000               in the background; stop it with: corral down
@@ -33,7 +35,7 @@ from corral.agent.fetch import fetch
 from corral.agent.lock_file import read_lock
 from corral.agent.stopping import stop_on_sigterm
 from corral.agent.store import Store
-from corral.cli import local_door, options, unsafe_flags
+from corral.cli import local_door, on_cpu, options, unsafe_flags
 from corral.cli.progress_bars import progress_on_stderr
 from corral.cli.seating_help import seating_help
 from corral.engine import binaries, ports, stack
@@ -75,9 +77,17 @@ def run(args: argparse.Namespace) -> None:
         )
         if present is None:
             ports.require_free(door.port)  # before anything takes long
+        without_card = on_cpu.here(locked)
+        on_cpu.show(without_card)
         with seating_help(wanted, locked):
             configuration = local.render_stack(
-                wanted.directory, store, engine.path, state=state, start_port=first_engine_port, door=door
+                wanted.directory,
+                store,
+                engine.path,
+                state=state,
+                start_port=first_engine_port,
+                door=door,
+                on_cpu=without_card,
             )
         if present:
             stack.require_same(present, configuration, door, restart=f"corral down && {_again(args)}")

@@ -91,8 +91,15 @@ class LlamaSwap:
 
     def contents(self) -> dict[str, list[str]]:
         """The sha256 of each model's files, as its configuration has them."""
-        found = {str(one["id"]): one.get("meta", {}).get("llamaswap", {}) for one in self._data("/v1/models")}
+        found = self._metadata()
         return {model: [str(digest) for digest in metadata.get("sha256", [])] for model, metadata in found.items()}
+
+    def on_cpu(self) -> dict[str, str]:
+        """The models whose engines get no card, each with the reason, as its configuration has them."""
+        return {model: str(data["on_cpu"]) for model, data in self._metadata().items() if "on_cpu" in data}
+
+    def _metadata(self) -> dict[str, dict[str, Any]]:
+        return {str(one["id"]): one.get("meta", {}).get("llamaswap", {}) for one in self._data("/v1/models")}
 
     def unload(self, model: str) -> None:
         """Unload *model*, whatever it is doing; returns when its process has ended."""

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from python_terraform import IsFlagged
@@ -28,16 +29,29 @@ from corral.terraform.runner import Finished, Terraform, refused
 STACK = REPOSITORY / "terraform" / "stacks" / "local"
 _STATE, _NEXT_STATE = "terraform.tfstate", "next.tfstate"
 _BUSY_LIMIT_S = 60.0
+_NO_MODEL: Mapping[str, str] = MappingProxyType({})
 
 
 def render_stack(
-    catalog: Path, store: Path, engine: Path, *, state: Path, start_port: int, door: Door
+    catalog: Path,
+    store: Path,
+    engine: Path,
+    *,
+    state: Path,
+    start_port: int,
+    door: Door,
+    on_cpu: Mapping[str, str] = _NO_MODEL,
 ) -> Configuration:
     """Apply ``terraform/stacks/local`` and return what its programs are configured with, behind *door*.
 
-    The other arguments, and what it raises, are those of ``render_local``.
+    *on_cpu* has the models whose engines get no card, each with the reason.  The other arguments, and what it raises,
+    are those of ``render_local``.
     """
-    inputs = {"start_port": start_port, "door": door.inputs(StackFolder(state.absolute()).run)}
+    inputs = {
+        "start_port": start_port,
+        "door": door.inputs(StackFolder(state.absolute()).run),
+        "on_cpu": dict(on_cpu),
+    }
     outputs = _applied(catalog, store, engine, state, inputs)
     return Configuration(*(str(outputs[f"{name}_config"]) for name in ("llama_swap", "guard", "caddy")))
 
@@ -86,10 +100,18 @@ def _applied(catalog: Path, store: Path, engine: Path, state: Path, more: Mappin
 
 
 def plan_local(
-    catalog: Path, store: Path, engine: Path, *, state: Path, start_port: int = 5800, door: Door | None = None
+    catalog: Path,
+    store: Path,
+    engine: Path,
+    *,
+    state: Path,
+    start_port: int = 5800,
+    door: Door | None = None,
+    on_cpu: Mapping[str, str] = _NO_MODEL,
 ) -> str:
     """What an apply with these arguments would change, in Terraform's words; raises as ``render_local``."""
-    more = {"start_port": start_port, "door": door and door.inputs(StackFolder(state.absolute()).run)}
+    inputs = door and door.inputs(StackFolder(state.absolute()).run)
+    more = {"start_port": start_port, "door": inputs, "on_cpu": dict(on_cpu)}
     with _stack(catalog, store, engine, state, more) as (terraform, folder, inputs):
         file = str(folder / "plan")
         terraform.run("plan", out=file, **inputs)

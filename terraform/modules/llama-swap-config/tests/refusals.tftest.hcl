@@ -87,3 +87,13 @@ run "a_key_itself_is_refused" {
 
   expect_failures = [var.api_key_env]
 }
+
+run "a_reason_that_llama_swap_would_expand_is_refused" {
+  command = plan
+
+  variables {
+    on_cpu = { m = "$${PORT}" }
+  }
+
+  expect_failures = [var.on_cpu]
+}

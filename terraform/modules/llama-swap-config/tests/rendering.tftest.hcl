@@ -212,3 +212,32 @@ run "a_key_is_named_by_its_variable_and_kept_from_the_engines" {
     error_message = "Each engine must be started with an empty variable in the key's place."
   }
 }
+
+run "a_model_on_the_cpu_gets_no_card_by_its_environment_and_keeps_its_command" {
+  command = plan
+
+  variables {
+    api_key_env = "SWAP_KEY"
+    on_cpu      = { vision = "Apple M2: before M5", none = "it is not there" }
+  }
+
+  assert {
+    condition     = yamldecode(output.yaml).models.vision.env == ["SWAP_KEY=", "LLAMA_ARG_DEVICE=none", "LLAMA_ARG_MMPROJ_OFFLOAD=0"]
+    error_message = "The engine must be started without a device, and its projector too."
+  }
+
+  assert {
+    condition     = yamldecode(output.yaml).models.vision.metadata.on_cpu == "Apple M2: before M5"
+    error_message = "The reason must be part of the configuration."
+  }
+
+  assert {
+    condition     = endswith(yamldecode(output.yaml).models.vision.cmd, "-m /models/vision/model.gguf\n-c 2048\n--port $${PORT}")
+    error_message = "The command line must stay the lock's."
+  }
+
+  assert {
+    condition     = yamldecode(output.yaml).models.text.env == ["SWAP_KEY="] && !can(yamldecode(output.yaml).models.text.metadata.on_cpu)
+    error_message = "Other models must keep their card."
+  }
+}
