@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from corral.bench import figures
-from corral.bench.exchange import Sample
+from corral.bench.exchange import Client, Sample
 from corral.bench.figures import least_samples, quantile
-from corral.bench.load import Run
+from corral.bench.load import Level, Run
+from corral.bench.measuring import Question
+from corral.bench.measuring import measure as measured_levels
 from corral.bench.verdict import Goal, State
+from corral.catalog.intent import Model
 
 COLUMNS = ("model", "consumer", "at once", "asked p95", "p95", "serving p95", "n", "verdict", "reason and remedy")
 """The headings of ``row``."""
 _Q = 0.95
 REQUESTS = least_samples(_Q)
 """Answers that a budget is measured with: fewer have no p95."""
+SECONDS = 1800.0
+"""In which they must have begun."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,38 @@ class Outcome:
     def as_json(self) -> dict[str, Any]:
         """For programs."""
         return asdict(self)
+
+
+def goals(model: Model) -> list[Goal]:
+    """The latency budgets of *model*."""
+    return [
+        Goal(one.consumer, one.prompt_tokens, one.answer_tokens, one.p95_seconds, one.requests_at_once)
+        for one in model.latency
+    ]
+
+
+async def measure(
+    client: Client,
+    model_id: str,
+    model: Model,
+    goal: Goal,
+    report: Callable[[str], None],
+    *,
+    seconds: float = SECONDS,
+    requests: int = REQUESTS,
+    may_end: bool = False,
+    seed: int = 0,
+) -> Outcome:
+    """Whether *model* keeps *goal* now, by *requests* answers that begin within *seconds*; the rest as of a question.
+
+    Raises:
+        CannotRun: it gives no whole answer at all.
+    """
+    report(f"{model_id}: the budget of {goal.consumer}, {requests} answers")
+    level = Level(users=goal.requests_at_once, seconds=seconds, requests=requests)
+    question = Question(goal.prompt_tokens, goal.answer_tokens, may_end, seed)
+    found = await measured_levels(client, model_id, question, [level], report, next_step=f"corral why {model_id}")
+    return judge(model_id, goal, found.runs[0], parallel=model.parallel)
 
 
 def judge(model: str, goal: Goal, run: Run, *, parallel: int) -> Outcome:

@@ -56,15 +56,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
-import math
-import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from corral import __version__, output
 from corral.agent.progress import positive_seconds
@@ -83,7 +81,6 @@ if TYPE_CHECKING:
     from corral.cluster.target import ClusterTarget
     from corral.engine.stack import Running
 
-_T = TypeVar("_T", int, float)
 _MOST_REQUESTS = 1_000_000
 _USUAL_SECONDS = 30.0
 _MEASURE_AGAIN = (
@@ -103,9 +100,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     endpoints.add_argument(parser)
     load = parser.add_mutually_exclusive_group()
     users = "users at a time, one level after the other (default: 1,10)"
-    load.add_argument("--users", type=_numbers(int, 1, 2000), metavar="N,…", help=users)
+    load.add_argument("--users", type=options.numbers(int, 1, 2000), metavar="N,…", help=users)
     rate = "requests a second, one level after the other"
-    load.add_argument("--rate", type=_numbers(float, 0.001, 10000), metavar="R,…", help=rate)
+    load.add_argument("--rate", type=options.numbers(float, 0.001, 10000), metavar="R,…", help=rate)
     most = (
         "with --rate: requests under way at a time; the others wait here, and their wait counts (default: any number)"
     )
@@ -173,7 +170,7 @@ def run(args: argparse.Namespace) -> int:
     report = _report(args, local, target) if args.report else None
     loaders = _loaders(args, local) if args.loads else {}
     with endpoints.opened(args, local, target, command="bench MODEL") as endpoint:
-        _allow_files(2 * max(args.users or (10,)))
+        endpoints.allow_connections(2 * max(args.users or (10,)))
         with report.watch.running() if report else nullcontext():
             measured, error = asyncio.run(_measure(args, endpoint, levels, loaders))
         conditions = _conditions(args, endpoint.url)
@@ -198,14 +195,6 @@ def _word(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(_word, value))
     return value if isinstance(value, str) else f"{value:g}"
-
-
-def _allow_files(connections: int) -> None:
-    """Permit this process so many *connections*, as far as the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = max(soft, connections + 1000)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _require_writable(file: Path) -> None:
@@ -445,16 +434,3 @@ def _difference(one: Any) -> tuple[str, ...]:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
-
-
-def _numbers(kind: Callable[[str], _T], least: float, most: float) -> Callable[[str], tuple[_T, ...]]:
-    def parse(text: str) -> tuple[_T, ...]:
-        try:
-            found = tuple(kind(part) for part in text.split(","))
-        except ValueError:
-            found = ()
-        if not found or not all(math.isfinite(one) and least <= one <= most for one in found):
-            raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from {least:g} to {most:g}, as 1,10")
-        return found
-
-    return parse

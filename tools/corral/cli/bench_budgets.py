@@ -10,8 +10,6 @@ from corral import output
 from corral.bench import budgets
 from corral.bench.budgets import Outcome
 from corral.bench.exchange import Client
-from corral.bench.load import Level
-from corral.bench.measuring import Question, measure
 from corral.bench.verdict import Goal, State
 from corral.cli import endpoints, options
 from corral.errors import ExitCode, Refused
@@ -22,18 +20,8 @@ if TYPE_CHECKING:
     from corral.cli.endpoints import ServedEndpoint
     from corral.lock.lock import Lock
 
-_USUAL_SECONDS = 1800.0
 _CODES = {State.FAILS: ExitCode.FAILED, State.UNKNOWN: ExitCode.FAILED, State.INVALID: ExitCode.INVALID}
 """The exit code of a budget that is not kept; of several the greatest."""
-
-
-def goals(lock: Lock, model: str) -> list[Goal]:
-    """The latency budgets of *model*; none of a model that is not in *lock*."""
-    entry = lock.models.get(model)
-    return [
-        Goal(one.consumer, one.prompt_tokens, one.answer_tokens, one.p95_seconds, one.requests_at_once)
-        for one in (entry.intent.latency if entry else ())
-    ]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,7 +39,11 @@ def run(args: argparse.Namespace) -> int:
     for model in args.models:
         if model not in lock.models:
             raise Refused(f"{model} is not in the lock.", next_step=f"It has: {', '.join(sorted(lock.models))}")
-    wanted = [(model, goal) for model in args.models or sorted(lock.models) for goal in goals(lock, model)]
+    wanted = [
+        (model, goal)
+        for model in args.models or sorted(lock.models)
+        for goal in budgets.goals(lock.models[model].intent)
+    ]
     if not wanted:
         which = ", ".join(args.models) or "No model"
         message = f"{which} {'has no' if args.models else 'has a'} latency budget."
@@ -74,18 +66,14 @@ async def _measure(
 ) -> list[Outcome]:
     require_sendable(endpoint.api_key)
     limits = {"silence_s": args.silence, "timeout_s": args.timeout}
-    found = []
+    how = {
+        "seconds": args.seconds or budgets.SECONDS,
+        "requests": args.requests or budgets.REQUESTS,
+        "may_end": args.may_end,
+        "seed": args.seed,
+    }
     async with Client(endpoint.root, api_key=endpoint.api_key, trust=endpoint.trust, **limits) as client:
-        for model, goal in wanted:
-            output.info(f"{model}: the budget of {goal.consumer}, {budgets.REQUESTS} answers")
-            level = Level(
-                users=goal.requests_at_once,
-                seconds=args.seconds or _USUAL_SECONDS,
-                requests=args.requests or budgets.REQUESTS,
-            )
-            question = Question(goal.prompt_tokens, goal.answer_tokens, args.may_end, args.seed)
-            step = f"corral why {model}"
-            measured = await measure(client, model, question, [level], output.info, next_step=step)
-            parallel = lock.models[model].intent.parallel
-            found.append(budgets.judge(model, goal, measured.runs[0], parallel=parallel))
-    return found
+        return [
+            await budgets.measure(client, model, lock.models[model].intent, goal, output.info, **how)
+            for model, goal in wanted
+        ]

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from corral import __version__, markdown, paths
-from corral.bench import report
+from corral.bench import budgets, report
 from corral.bench.report import Files, Held, Surroundings
-from corral.cli import bench_budgets, card, options
+from corral.bench.verdict import Goal
+from corral.cli import card, options
 from corral.engine.stack import Running
 from corral.errors import CorralError, Refused
 from corral.exporter.account import CardAccount
@@ -73,12 +74,16 @@ class Report:
         around = Surroundings(
             command=shlex.join(["corral", "bench", *self._models, *self._words]),
             facts=[("endpoint", str(conditions["endpoint"])), *_machine(self._local), *found.cards(), *self._served()],
-            goals={model: bench_budgets.goals(self._lock, model) for model in self._models} if self._lock else {},
+            goals=self._goals(),
             held={name: held for name, held in found.held.items() if any(one.free is not None for one in held)},
             unknown=found.unknown,
         )
         report.write(self._files, self._title, conditions, measured, question, around)
         return self._files.document
+
+    def _goals(self) -> dict[str, list[Goal]]:
+        locked = self._lock.models if self._lock else {}
+        return {model: budgets.goals(locked[model].intent) for model in self._models if model in locked}
 
     def _served(self) -> Iterator[tuple[str, str]]:
         if self._local:

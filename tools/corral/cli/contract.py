@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from corral.lock.lock import Lock
 
 DOCUMENT = paths.REPOSITORY / "docs" / "api.md"
-_MOST_BYTES = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,9 +117,11 @@ def _read(args: argparse.Namespace, again: str) -> str:
     Raises:
         Refused: there is none, or it cannot be read.
     """
+    from corral.contract.document import MOST_BYTES
+
     try:
         with args.document.open("rb") as file:
-            return str(file.read(_MOST_BYTES).decode())
+            return str(file.read(MOST_BYTES).decode())
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise Refused(f"{args.document} cannot be read: {why}.", next_step=f"{again} --write") from None
@@ -160,12 +161,13 @@ def _models(args: argparse.Namespace, lock: Lock) -> dict[Kind, str]:
     Raises:
         Refused: a name is not in the lock, two are of one kind, or there is none of text.
     """
+    from corral.contract.survey import kind_of
+
     if unknown := [model for model in args.models if model not in lock.models]:
         raise Refused(f"The lock has no model {unknown[0]}.", next_step="corral status lists the models")
     kinds: dict[Kind, list[str]] = {"text": [], "thinking": [], "vision": []}
     for model in args.models or lock.models:
-        intent = lock.models[model].intent
-        kinds["vision" if intent.vision else "thinking" if intent.reasoning == "on" else "text"].append(model)
+        kinds[kind_of(lock.models[model].intent)].append(model)
     many = next((found for found in kinds.values() if args.models and len(found) > 1), None)
     if many or not kinds["text"]:
         what = f"{many[0]} and {many[1]} are of one kind" if many else "None of them answers without thoughts or images"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shlex
 import ssl
 from collections.abc import Iterator
@@ -101,3 +102,11 @@ def opened(
         why = shlex.join(["corral", "why", *words])
         key = keys.operator_key(cluster, target.namespace)
         yield ServedEndpoint(root, target.url, llama_swap, key, logs=logs, why=why)
+
+
+def allow_connections(connections: int) -> None:
+    """Permit this process so many *connections*, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(soft, connections + 1000)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

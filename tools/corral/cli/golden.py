@@ -42,7 +42,7 @@ from corral.golden import asking, comparison, questions, record
 from corral.golden.comparison import Checked
 from corral.golden.record import UNKNOWN, ModelRecord, Serving
 from corral.lock import lock as locks
-from corral.measure.live import require_locked_command
+from corral.measure.live import require_locked_command, require_locked_files
 from corral.smoke.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from corral.lock.lock import Lock, LockEntry
 
 _COLUMNS = ("model", "question", "state", "distance", "first difference")
-_OTHER_COMMAND = "Start what is locked: corral down && corral up --detach, or in a cluster: corral apply"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -137,9 +136,7 @@ class _Served:
         entry = self.lock.models.get(model)
         if entry is None:
             raise Refused(f"{model} is not in the lock.", next_step="corral lock")
-        if self.place.client.contents().get(model) != [file.sha256 for file in entry.files]:
-            message = f"What runs has other files for {model} than the lock, or none."
-            raise Refused(message, next_step=_OTHER_COMMAND)
+        require_locked_files(self.place.client, model, entry)
         return entry
 
     def _machine(self, entry: LockEntry) -> str:

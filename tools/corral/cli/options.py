@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from corral import paths
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # `corral --help` imports this module: keep it light
     from corral.engine.stack import Running
     from corral.lock.lock import Lock
 
+_T = TypeVar("_T", int, float)
 _SHARED: Mapping[str, Mapping[str, Any]] = {
     "models": {"nargs": "*", "metavar": "MODEL", "help": "ids of models (default: all)"},
     "--catalog": {"metavar": "DIR", "type": Path, "help": "the catalog (default: terraform/catalog, here or above)"},
@@ -58,6 +60,21 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
             limits = f"from {least} to {most}" if most else f"of {least} or more"
             raise argparse.ArgumentTypeError(f"{text!r} is no whole number {limits}")
         return int(text)
+
+    return parse
+
+
+def numbers(kind: Callable[[str], _T], least: float, most: float) -> Callable[[str], tuple[_T, ...]]:
+    """The type of an option that takes several numbers from *least* to *most*, with commas between them."""
+
+    def parse(text: str) -> tuple[_T, ...]:
+        try:
+            found = tuple(kind(part) for part in text.split(","))
+        except ValueError:
+            found = ()
+        if not found or not all(math.isfinite(one) and least <= one <= most for one in found):
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from {least:g} to {most:g}, as 1,10")
+        return found
 
     return parse
 

@@ -25,9 +25,7 @@ from __future__ import annotations
 
 import argparse
 import re
-import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from corral import keys, output, paths
@@ -40,6 +38,7 @@ from corral.cli.progress_bars import progress_on_stderr
 from corral.cli.seating_help import seating_help
 from corral.engine import binaries, ports, stack
 from corral.engine.launch import Programs
+from corral.engine.processes import signals_to_stop
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Failed
@@ -137,7 +136,7 @@ def _again(args: argparse.Namespace) -> str:
 
 def _attend(running: Running, state: Path) -> None:
     """Print the log until a signal stops the stack, or the stack ends."""
-    with _signals() as received:
+    with signals_to_stop() as received:
         for line in StackFolder(state).follow_log(lambda: not (running.lost() or received)):
             output.data(line)
         lost = "" if received else running.lost()
@@ -148,16 +147,3 @@ def _attend(running: Running, state: Path) -> None:
         output.info("Stopped from elsewhere.")
     elif lost:
         raise Failed(f"The stack was stopped: {lost} had ended by itself.", next_step="corral logs, corral logs --door")
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """The signals to stop that were received so far."""
-    received: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda got, _frame: received.append(got)) for number in numbers}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -67,18 +67,31 @@ def forwarded(
         thread.join()
 
 
+def ready_pod(cluster: Cluster, namespace: str, service: str) -> Object:
+    """The ready pod of *service* that a connection would lead to.
+
+    Raises:
+        CannotRun: there is no such Service, or none of its pods is ready.
+        Refused: the user may not read them.
+    """
+    return _ready(cluster, namespace, _find_service(cluster, namespace, service))
+
+
 def _find_target(cluster: Cluster, namespace: str, service: str, port: int | str | None) -> tuple[str, int]:
     """The name of a ready pod of *service*, and the port in it: *port*, or that of the Service."""
     found = _find_service(cluster, namespace, service)
-    selector = ",".join(f"{key}={value}" for key, value in sorted((at(found, "spec", "selector") or {}).items()))
+    pod, first = _ready(cluster, namespace, found), found["spec"]["ports"][0]
+    return name_of(pod), _port_in(pod, port or first.get("targetPort") or first["port"])
+
+
+def _ready(cluster: Cluster, namespace: str, service: Object) -> Object:
+    selector = ",".join(f"{key}={value}" for key, value in sorted((at(service, "spec", "selector") or {}).items()))
     pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector) if selector else ()
-    for pod in pods:
-        if is_ready(pod):
-            first = found["spec"]["ports"][0]
-            return name_of(pod), _port_in(pod, port or first.get("targetPort") or first["port"])
+    if found := next(filter(is_ready, pods), None):
+        return found
     states = ", ".join(f"{name_of(pod)} is {_phase(pod)}" for pod in pods) or "it has no pod"
     raise CannotRun(
-        f"No pod of the Service {name_of(found)} in {namespace} is ready: {states}.",
+        f"No pod of the Service {name_of(service)} in {namespace} is ready: {states}.",
         next_step=f"corral status --context {cluster.context} --namespace {namespace}",
     )
 

@@ -12,6 +12,10 @@ from corral import markdown, templates
 from corral.contract.check import Finding
 from corral.contract.survey import Row
 
+MOST_BYTES = 1 << 20
+"""Of the document."""
+_COLUMNS = 3
+
 
 def facts(engine: str, llama_swap: str, models: Mapping[str, str]) -> dict[str, str]:
     """What the table belongs to: builds, the SDKs' versions, and the model of each kind with what it is."""
@@ -22,7 +26,7 @@ def facts(engine: str, llama_swap: str, models: Mapping[str, str]) -> dict[str, 
 def text(about: Mapping[str, str], rows: Sequence[Row]) -> str:
     """The document."""
     families = [
-        (family, [(row.title, _cell(row.alone), _cell(row.through)) for row in found])
+        (family, [(row.title, cell(row.alone), cell(row.through)) for row in found])
         for family, found in groupby(rows, lambda row: row.family)
     ]
     about = {markdown.one_line(name): markdown.cell(value) for name, value in about.items()}
@@ -48,5 +52,17 @@ def drift(committed: str, found: str) -> Iterator[str]:
     return (line for line in compared if not line.startswith(("---", "+++", "@@")))
 
 
-def _cell(finding: Finding) -> str:
+def promises(document: str) -> dict[tuple[str, str], str]:
+    """Of each family and promise of *document*, what happens through llama-swap, as ``cell`` writes it."""
+    found, family = {}, ""
+    for line in document.splitlines():
+        if line.startswith("## "):
+            family = line.removeprefix("## ")
+        elif len(cells := line.removeprefix("| ").removesuffix(" |").split(" | ")) == _COLUMNS:
+            found[family, cells[0]] = cells[-1]
+    return found
+
+
+def cell(finding: Finding) -> str:
+    """*finding* in the document."""
     return f"**{finding.state}**{': ' if finding.how else ''}{finding.how}"

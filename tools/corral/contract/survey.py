@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from corral.catalog.intent import Model
 from corral.contract import anthropic_sdk, chat, errors, images, load, native, reach, tools
 from corral.contract.check import Breach, Check, Finding, State, checks_of
 from corral.contract.load import Both
@@ -64,6 +65,11 @@ class Served:
     models: Mapping[Kind, str]
     weights: Path
     unload: Callable[[str], None]
+
+
+def kind_of(intent: Model) -> Kind:
+    """Which checks are for the model with this *intent*."""
+    return "vision" if intent.vision else "thinking" if intent.reasoning == "on" else "text"
 
 
 async def survey(served: Served, *, limit_s: float, report: Callable[[str], None] = lambda _: None) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +36,7 @@ class Programs:
     engine: Program
     llama_swap: Path
     caddy: Path
+    variables: Mapping[str, str] | None = None  # of llama-swap, as it had them; None: what this process gives it
 
 
 class Part(NamedTuple):
@@ -50,7 +51,8 @@ def _llama_swap(folder: StackFolder, programs: Programs, door: Door) -> tuple[li
     key = folder.key.read_text(encoding="ascii")
     # llama-swap hands Authorization on, so that engines may require its key: their ports would be a way round the door.
     settings = {SWAP_KEY: key, "LLAMA_API_KEY": key, "GGML_NO_BACKTRACE": "1"}
-    variables = environment.of_engine(**settings, LLAMA_ARG_LOG_VERBOSITY=_PRINTS_ITS_BUFFERS)
+    settings["LLAMA_ARG_LOG_VERBOSITY"] = _PRINTS_ITS_BUFFERS
+    variables = environment.of_engine(**settings) if programs.variables is None else {**programs.variables, **settings}
     if programs.engine.origin == "embedded":
         variables.setdefault(_VRAM_SOURCE, _NO_CARD)
     words = [str(programs.llama_swap), "-config", str(folder.config), "-listen", f"{ports.HOST}:{door.swap_port}"]

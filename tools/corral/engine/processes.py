@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -99,6 +100,19 @@ def send(process: Mark, number: signal.Signals) -> bool:
             os.close(handle)
     except ProcessLookupError:
         return False
+
+
+@contextmanager
+def signals_to_stop() -> Iterator[list[int]]:
+    """The signals to stop that this process has received while the block runs; none of them does anything else."""
+    received: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda got, _frame: received.append(got)) for number in numbers}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _has(pid: int, marker: Mapping[str, str]) -> bool:

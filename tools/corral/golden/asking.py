@@ -64,7 +64,7 @@ async def ask(
             problems[question.name] = NoAnswer(over, is_unknown=True)
             continue
         try:
-            document = await _document(api, question.body(model, thinks=thinks), limit_s, logs)
+            document = await document_of(api, question.body(model, thinks=thinks), limit_s, logs)
             answers[question.name] = read(document, question)
         except NoAnswer as error:
             problems[question.name] = error
@@ -72,11 +72,11 @@ async def ask(
         else:
             count, took = _timings(document)
             tokens, seconds = tokens + count, seconds + took
-            engine = _engine(document.get("system_fingerprint"))
+            engine = engine_of(document.get("system_fingerprint"))
     return Asked(answers, problems, round(tokens / seconds, 1) if seconds else None, engine)
 
 
-async def _document(api: Endpoint, body: dict[str, Any], limit_s: float, logs: str) -> Any:
+async def document_of(api: Endpoint, body: dict[str, Any], limit_s: float, logs: str) -> Any:
     """The JSON of the answer to *body*.
 
     Raises:
@@ -194,7 +194,7 @@ def _timings(document: Any) -> tuple[int, float]:
     return count, took / 1000
 
 
-def _engine(fingerprint: Any) -> str:
+def engine_of(fingerprint: Any) -> str:
     """The build in ``system_fingerprint``, ``b<number>-<commit>``; a packager may have left out both."""
     if not isinstance(fingerprint, str) or not fingerprint or "unknown" in fingerprint:
         return UNKNOWN

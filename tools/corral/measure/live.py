@@ -184,6 +184,17 @@ def require_locked_command(client: LlamaSwap, model_id: str, argv: Sequence[str]
         raise Refused(f"{model_id} runs with another command line than the lock has.", next_step=_LOCKED)
 
 
+def require_locked_files(client: LlamaSwap, model_id: str, entry: LockEntry) -> None:
+    """Refuse to measure *model_id* where llama-swap has other files for it than the locked *entry*.
+
+    Raises:
+        CannotRun: llama-swap gives no answer.
+        Refused: it has other files, or does not have the model.
+    """
+    if client.contents().get(model_id) != [file.sha256 for file in entry.files]:
+        raise Refused(f"What runs has other files for {model_id} than the lock, or none.", next_step=_LOCKED)
+
+
 def is_command(words: Sequence[str], argv: Sequence[str], *, port: int | None) -> bool:
     """Whether a process with the command line *words* runs the locked *argv*, listening on *port*.
 

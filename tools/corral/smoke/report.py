@@ -59,9 +59,9 @@ class Report:
         return {"endpoint": self.endpoint, "passed": self.passed, "checks": checks}
 
 
-def junit(report: Report) -> bytes:
-    """*report* as JUnit XML: one test case per check."""
-    suite = ET.Element("testsuite", name="corral smoke", time=f"{sum(check.seconds for check in report.checks):.3f}")
+def junit(report: Report, *, name: str = "corral smoke") -> bytes:
+    """*report* as JUnit XML: one test case per check, in a suite called *name*."""
+    suite = ET.Element("testsuite", name=name, time=f"{sum(check.seconds for check in report.checks):.3f}")
     for check in report.checks:
         model = "endpoint" if check.model == ENDPOINT else _xml_text(check.model)
         case = ET.SubElement(suite, "testcase", classname=model, name=check.check, time=f"{check.seconds:.3f}")
