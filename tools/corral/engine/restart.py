@@ -1,0 +1,77 @@
+"""Starts a local stack again exactly as it ran: its own programs, configuration, ports and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from corral.engine import stack
+from corral.engine.go_build import Report
+from corral.engine.launch import CADDY, LLAMA_SWAP, Programs
+from corral.engine.processes import Mark
+from corral.engine.stack import Configuration, Running
+from corral.engine.stack_folder import StackFolder
+from corral.errors import CannotRun, Refused
+
+
+@dataclass(frozen=True)
+class Again:
+    """What the stack *present* in the state folder *state* is started again with."""
+
+    state: Path
+    present: Running
+    configuration: Configuration
+    programs: Programs
+
+    def start(self, report: Report) -> Running:
+        """Start it.
+
+        Raises:
+            CannotRun: a program did not start, or another one has taken its port.
+        """
+        started, _ = stack.start(
+            self.state,
+            self.configuration,
+            self.programs,
+            door=self.present.door,
+            first_engine_port=self.present.first_engine_port,
+            catalog=self.present.catalog,
+            report=report,
+        )
+        return started
+
+
+def prepare(state: Path, present: Running) -> Again:
+    """What starts *present*, the running stack of *state*, again.
+
+    Raises:
+        Refused: its configuration was changed or removed since it was started.
+        CannotRun: its programs cannot be read.
+    """
+    folder = StackFolder(state)
+    step = f"corral down && {present.start_command()}"
+    try:
+        texts = [file.read_text(encoding="utf-8") for file in (folder.config, folder.guard_config, folder.caddy_config)]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"The configuration of the running stack cannot be read: {error}.", next_step=step) from None
+    configuration = Configuration(*texts)
+    if configuration.sha256 != present.config_sha256:
+        message = f"The configuration in {folder.run} is not the one that the stack was started with."
+        raise Refused(message, next_step=step)
+    variables, llama_swap = _of(present.leaders[LLAMA_SWAP], before="-config")
+    programs = Programs(present.engine, llama_swap, _of(present.leaders[CADDY], before="run")[1], variables)
+    return Again(state, present, configuration, programs)
+
+
+def _of(process: Mark, *, before: str) -> tuple[Mapping[str, str], Path]:
+    """The variables of *process*, and its program: the word *before* its first one (an interpreter may be earlier)."""
+    try:
+        found = psutil.Process(process.pid)
+        words = found.cmdline()
+        return found.environ(), Path(words[words.index(before) - 1])
+    except (psutil.Error, ValueError) as error:
+        message = f"The process {process.pid} of the local stack cannot be read: {error}."
+        raise CannotRun(message, next_step="corral status") from None
