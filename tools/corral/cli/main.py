@@ -46,6 +46,7 @@ COMMANDS = {
     "golden": "record a model's answers, and prove after a change that it still gives them",
     "keys": "give the clients of the front door their keys, replace them, take them away",
     "bench": "how fast a model answers, and for how many at a time",
+    "gate": "nine boxes that a model must have ticked before it serves, each by evidence",
     "contract": "what a client of the served API can rely on, and whether that changed",
     "logprobs": "how probable each token of an answer was, and what else could stand there",
     "measure": "record what a loaded model really takes, beside the prediction",
