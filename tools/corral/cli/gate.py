@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from corral.lock.lock import Lock
 
 _USERS = (10, 50, 100)
-_SECONDS = 30.0
 _EXPORTER = f"http://127.0.0.1:{PORT}"
 _LAST = "shutdown"
 """What interrupts the service is measured when all else is."""
@@ -78,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--users", type=users, default=_USERS, metavar="N,…", help="at a time, one level each (default: 10,50,100)"
     )
-    seconds = f"of each level of users (default: {_SECONDS:g})"
-    parser.add_argument("--seconds", type=positive_seconds, default=_SECONDS, metavar="SECONDS", help=seconds)
+    seconds = f"of each level of users (default: {answers.SECONDS:g}; with a latency budget until 200 answers)"
+    parser.add_argument("--seconds", type=positive_seconds, metavar="SECONDS", help=seconds)
     may_end = "end the service while ten streams are under way, and have it back"
     parser.add_argument("--may-end", action="store_true", help=may_end)
     even = "users from which on vLLM serves more than llama.cpp, as you measured it"
@@ -235,7 +234,8 @@ def _command(args: argparse.Namespace, name: str, words: list[str]) -> str:
     """What measures the box *name* again, as it is measured now."""
     own: dict[str, list[str]] = {
         "stack": ["--break-even", str(args.break_even)] if args.break_even else [],
-        "users": ["--users", ",".join(map(str, args.users)), "--seconds", f"{args.seconds:g}"],
+        "users": ["--users", ",".join(map(str, args.users))]
+        + (["--seconds", f"{args.seconds:g}"] if args.seconds else []),
         "sdk": [] if args.contract == DOCUMENT else ["--contract", str(args.contract)],
         "shutdown": ["--may-end"],
         "monitoring": [] if args.exporter == _EXPORTER else ["--exporter", args.exporter],

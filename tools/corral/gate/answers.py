@@ -17,6 +17,8 @@ from corral.gate import box
 from corral.gate.box import Line, State
 from corral.gate.site import Site
 
+SECONDS = 30.0
+"""Of a level of users."""
 _STATES = {Kept.HOLDS: State.PASSED, Kept.FAILS: State.FAILED, Kept.UNKNOWN: State.UNKNOWN, Kept.INVALID: State.UNKNOWN}
 _QUIETER = "Measure again with less other work on this machine, or from another machine"
 _REFUSED = "http-429"
@@ -68,14 +70,27 @@ def single(site: Site) -> tuple[Line, ...]:
     return box.line(State.PASSED, f"a whole answer, {tokens}: {shown}")
 
 
-def users(site: Site, levels: Sequence[int], *, seconds: float) -> tuple[Line, ...]:
-    """Whether so many users at a time get whole answers, each level for *seconds*, by the rules of a benchmark.
+def users(site: Site, at_a_time: Sequence[int], *, seconds: float | None) -> tuple[Line, ...]:
+    """Whether so many users at a time get whole answers, by the rules of a benchmark.
+
+    Args:
+        site: what is measured.
+        at_a_time: users, one level each.
+        seconds: of each level; None: ``SECONDS`` or, where a latency budget asks for a p95, until there are enough
+            answers for one.
 
     Raises:
         CannotRun: the model gives no whole answer at all.
     """
-    measured = asyncio.run(_measured(site, [Level(users=one, seconds=seconds) for one in dict.fromkeys(levels)]))
+    levels = [_level_of(one, seconds, has_budget=bool(site.goals)) for one in dict.fromkeys(at_a_time)]
+    measured = asyncio.run(_measured(site, levels))
     return judge_users([figures.of(run) for run in measured.runs], site.goals, site)
+
+
+def _level_of(at_a_time: int, seconds: float | None, *, has_budget: bool) -> Level:
+    if seconds is None and has_budget:
+        return Level(users=at_a_time, seconds=budgets.SECONDS, requests=max(budgets.REQUESTS, 2 * at_a_time))
+    return Level(users=at_a_time, seconds=seconds or SECONDS)
 
 
 async def _measured(site: Site, levels: Sequence[Level]) -> Measured:

@@ -30,7 +30,7 @@ _WANTED_S = 5.0
 _MOST_TOKENS = 2000
 _TEMPLATE_TOKENS = 64
 _ATTEMPTS = 3
-_POLL_S = 0.005
+_POLL_S = 0.002
 
 
 @dataclass(frozen=True)
@@ -151,15 +151,19 @@ async def _length(site: Site, client: Client, prompts: Prompts) -> tuple[int, Sa
 
 
 async def _until_all(site: Site, crowd: _Crowd, is_stopped: Callable[[], bool]) -> None:
-    """Return when every user has a stream under way, by the server's own count, and none begins another."""
+    """Return when every user has a stream under way, by the server's own count, and none begins another.
+
+    That is just after a stream has ended and another was begun: the next one that is served has all its time left.
+    """
     ends = time.monotonic() + site.timeout_s
     llama_swap = site.llama_swap()
     while not (crowd.failed or is_stopped()):
-        crowd.hold()
-        if crowd.busy == STREAMS:
-            listed = await asyncio.to_thread(llama_swap.in_flight)
-            if sum(one.model == site.model for one in listed) >= STREAMS and crowd.busy == STREAMS:
-                return
+        if crowd.has_turned:
+            crowd.hold()
+            while crowd.busy == STREAMS:
+                listed = await asyncio.to_thread(llama_swap.in_flight)
+                if sum(one.model == site.model for one in listed) >= STREAMS and crowd.busy == STREAMS:
+                    return
         crowd.go_on()
         if time.monotonic() > ends:
             message = f"{STREAMS} streams of {site.model} were not under way at a time within {site.timeout_s:g} s."
@@ -173,6 +177,7 @@ class _Crowd:
 
     Attributes:
         busy: users with a stream under way.
+        has_turned: whether a user has begun a stream after another one since the last ``go_on``.
         last: the last stream of each user that has ended.
         failed: the first one that failed before the end.
         is_ending: whether the end has begun: how streams end now is what is measured.
@@ -183,6 +188,7 @@ class _Crowd:
     prompts: Prompts
     tokens: int
     busy: int = 0
+    has_turned: bool = False
     last: dict[int, Sample] = field(default_factory=dict)
     failed: Sample | None = None
     is_ending: bool = False
@@ -195,6 +201,7 @@ class _Crowd:
 
     def go_on(self) -> None:
         """Let streams begin."""
+        self.has_turned = False
         self._going.set()
 
     def leave(self) -> None:
@@ -209,6 +216,7 @@ class _Crowd:
             if self._is_over:
                 return
             self.busy += 1
+            self.has_turned |= number in self.last
             asked = body(self.model, self.prompts.next(), self.tokens, may_end=False)
             sample = await self.client.send(asked)
             self.busy -= 1

@@ -6,8 +6,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,8 +23,8 @@ from corral.exporter.metric_table import METRICS
 from corral.exporter.probes import Probes
 from corral.exporter.yields import Yields
 from corral.lock import lock as locks
-from tests.support.demo_stack import demo_stack, pid_of
-from tests.support.engine_process import chat, free_port, get, stop, wait_for
+from tests.support.demo_stack import demo_stack, exporter_beside, pid_of
+from tests.support.engine_process import chat, get, stop, wait_for
 from tests.support.fake_nvidia_smi import UUID, install
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
@@ -57,18 +55,8 @@ def running(tmp_path_factory):
 def exporter(running, monkeypatch):
     """The address of an exporter beside that stack."""
     monkeypatch.setenv("CORRAL_STATE", str(running[1]))
-    port = free_port()
-    command = [sys.executable, "-m", "corral.cli.main", "exporter", "--port", str(port)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert f"http://127.0.0.1:{port}/metrics" in process.stderr.readline()
-        yield f"http://127.0.0.1:{port}/metrics"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+    with exporter_beside() as address:
+        yield f"{address}/metrics"
 
 
 def scrape(address):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +46,24 @@ def demo_stack(
         assert main(["up", "--detach", "--catalog", str(catalog), "--port", str(free_port())]) == 0
         yield catalog, state
         stack.stop(state, drain_s=0)
+
+
+@contextmanager
+def exporter_beside(*words: str) -> Iterator[str]:
+    """The address of `corral exporter` with *words* beside the present state folder's stack, without a path."""
+    port = free_port()
+    command = [sys.executable, "-m", "corral.cli.main", "exporter", "--port", str(port), *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    try:
+        assert f"http://127.0.0.1:{port}/metrics" in process.stderr.readline()
+        yield f"http://127.0.0.1:{port}"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
 
 
 def pid_of(model: str) -> int:

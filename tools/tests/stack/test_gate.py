@@ -1,0 +1,281 @@
+"""`corral gate` on a real stack: real llama-swap and engine behind the door, real streams, and a real end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import xml.etree.ElementTree as ET
+from functools import partial
+
+import pytest
+
+from corral import paths
+from corral.bench import figures
+from corral.cli.contract import DOCUMENT
+from corral.cli.main import main
+from corral.engine import ports, processes, restart, stack
+from corral.engine.llama_swap import LlamaSwap, Resident
+from corral.gate import ending
+from corral.gate.box import BOXES
+from corral.lock import lock as locks
+from tests.support.demo_stack import demo_stack, exporter_beside
+from tests.support.engine_process import chat
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
+LATENCY = """
+latency:
+  - {consumer: reader, prompt_tokens: 60, answer_tokens: 8, p95_seconds: 60, requests_at_once: 2}
+args: {threads: 1}
+"""
+NATIVE = "| `POST /completion`"
+"""Promises of which the tiny model keeps some otherwise than the real one that docs/api.md is made with."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with demo_stack(tmp_path_factory.mktemp("gate"), more={"tiny-text": LATENCY}) as present:
+        yield present
+
+
+@pytest.fixture
+def gate(running, monkeypatch, capsys):
+    """Runs `corral gate tiny-text` on that stack: its exit code, its document and stderr.  The stack runs after it."""
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    monkeypatch.setattr(figures, "MOST_LAG_S", float("inf"))  # this machine may be as late as it is
+    port = stack.running(running[1]).door.port
+
+    def run(*words):
+        capsys.readouterr()  # of what started the stack
+        code = main(["gate", "tiny-text", "--json", "--exporter", f"http://127.0.0.1:{nothing()}", *words])
+        out, err = capsys.readouterr()
+        return code, {one["box"]: one for one in json.loads(out)["boxes"]} if out else {}, err
+
+    yield run
+    if stack.running(running[1]) is None:
+        assert main(["up", "--detach", "--catalog", str(running[0]), "--port", str(port)]) == 0
+
+
+def nothing():
+    """A port at which nothing listens, and nothing will."""
+    return 1
+
+
+@pytest.fixture
+def contract(tmp_path):
+    """The committed contract as it is of the tiny model, whose answer ends early, and whose tokens are few."""
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines(keepends=True)
+    own = {
+        "`tokens_predicted`": "**differs**: another number of tokens",
+        "`n_probs`: so many": "**differs**: another token than the likeliest at temperature 0",
+    }
+    for at, line in enumerate(lines):
+        for part, found in own.items():
+            if line.startswith(NATIVE) and part in line:
+                head, alone, _ = line.rsplit(" | ", 2)
+                lines[at] = f"{head} | {alone} | {found} |\n"
+    file = tmp_path / "own-api.md"
+    file.write_text("".join(lines), encoding="utf-8")
+    return file
+
+
+def states(boxes):
+    return {name: one["state"] for name, one in boxes.items()}
+
+
+def text_of(one):
+    return "; ".join(line["text"] for line in one["lines"])
+
+
+def test_every_box_is_ticked_by_a_measurement_and_another_lock_makes_all_that_was_kept_unknown(
+    running, gate, contract, tmp_path, monkeypatch
+):
+    before = stack.running(running[1])
+    words = ("--users", "2,4", "--contract", str(contract), "--may-end")
+    files = ("--page", str(tmp_path / "gate.md"), "--junit", str(tmp_path / "gate.xml"))
+    with exporter_beside() as exporter:
+        code, boxes, err = gate(*words, *files, "--exporter", exporter)
+    assert states(boxes) == dict.fromkeys(BOXES, "passed") | {"adapters": "not used"}, err
+    assert code == 0
+    assert "9 of 9 boxes are ticked: open." in err
+    assert text_of(boxes["stack"]).startswith(
+        "2 at once (the budget of reader), without a card, break-even not measured"
+    )
+    assert "reader: p95 " in text_of(boxes["latency"])
+    assert [line["text"].partition(",")[0] for line in boxes["users"]["lines"]] == ["2 users", "4 users"]
+    assert "10 of 10 streams whole" in text_of(boxes["shutdown"])
+    assert text_of(boxes["monitoring"]).endswith("corral_requests_total of tiny-text: 0 → 1")
+    after = stack.running(running[1])
+    assert after.pid != before.pid
+    assert (after.door, after.config_sha256, after.catalog) == (before.door, before.config_sha256, before.catalog)
+    page = (tmp_path / "gate.md").read_text()
+    assert page.count("* [x] **") == 9
+    assert "`corral gate tiny-text --only shutdown --may-end`" in page
+    suite = ET.parse(tmp_path / "gate.xml").getroot().find("testsuite")
+    assert (suite.get("name"), suite.get("tests"), suite.get("errors"), suite.get("failures")) == (
+        "corral gate", "10", "0", "0",
+    )  # fmt: skip
+
+    code, boxes, _ = gate("--only", "health", "--max-age", "7d")
+    assert code == 0
+    code, boxes, err = gate("--only", "health", "--max-age", "0s")
+    assert code == 1
+    assert {state for name, state in states(boxes).items() if name != "health"} == {"unknown"}
+    assert "ago; 0.0 s are the most" in text_of(boxes["sdk"])
+
+    with (running[0] / "cards" / "laptop.yaml").open("a") as card:
+        card.write("# another lock\n")
+    assert main(["lock", "--catalog", str(running[0])]) == 0
+    code, boxes, err = gate("--only", "health")
+    assert code == 1
+    assert states(boxes) == dict.fromkeys(BOXES, "unknown") | {"health": "passed"}
+    assert "measured of another lock (" in text_of(boxes["users"])
+    assert boxes["users"]["lines"][0]["next_step"].startswith("corral gate tiny-text --only users ")
+
+
+def interrupted(received, original, *args, **words):
+    """The end of the stack, with Ctrl-C as soon as it has begun."""
+    os.kill(os.getpid(), signal.SIGINT)
+    received.append(True)
+    return original(*args, **words)
+
+
+def test_an_interrupt_while_the_stack_is_ended_starts_it_again_all_the_same(running, gate, monkeypatch):
+    before, received = stack.running(running[1]), []
+    monkeypatch.setattr(ending.stack, "stop", partial(interrupted, received, stack.stop))
+    code, _, err = gate("--only", "shutdown", "--may-end")
+    after = stack.running(running[1])
+    assert received
+    assert code == 130
+    assert "corral gate: interrupted" in err
+    assert after.pid != before.pid
+    assert after.door == before.door
+    assert chat(after.endpoint, "Are you there?", model="tiny-text")["message"]["content"] == "OK"
+
+
+def test_a_stack_that_does_not_start_again_is_loud_and_names_the_command_that_starts_it(running, gate, monkeypatch):
+    present, stop, taken = stack.running(running[1]), stack.stop, []
+
+    def stop_and_take_the_port(*args, **words):
+        found = stop(*args, **words)
+        taken.append(socket.create_server((ports.HOST, present.door.port)))
+        return found
+
+    monkeypatch.setattr(ending.stack, "stop", stop_and_take_the_port)
+    try:
+        code, _, err = gate("--only", "shutdown", "--may-end")
+    finally:
+        for one in taken:
+            one.close()
+    assert taken
+    assert code == 1
+    assert "corral gate: The local stack was stopped for the gate, and did NOT start again: " in err
+    assert f"  → {present.start_command()}" in err
+    assert "corral up --detach" in err
+    assert stack.running(running[1]) is None
+    monkeypatch.undo()
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    assert main(present.start_command().split()[1:]) == 0
+    _, boxes, _ = gate("--only", "adapters")
+    assert boxes["shutdown"]["state"] == "failed"
+
+
+def test_streams_that_are_cut_at_the_end_fail_the_box(running, gate, monkeypatch):
+    monkeypatch.setattr(ending.stack, "stop", partial(without_waiting, stack.stop))
+    code, boxes, err = gate("--only", "shutdown", "--may-end")
+    assert code == 1
+    assert boxes["shutdown"]["state"] == "failed", err
+    assert " of 10 streams whole, the last " in text_of(boxes["shutdown"])
+    assert "llama-swap did not end by itself" in text_of(boxes["shutdown"])
+    assert stack.running(running[1])
+
+
+def without_waiting(original, *args, **words):
+    return original(*args, **words, drain_s=0.0)
+
+
+def test_without_may_end_the_service_is_not_ended(running, gate):
+    before = stack.running(running[1]).pid
+    assert gate("--only", "shutdown")[0] == 2
+    code, boxes, _ = gate("--only", "single,shutdown", "--max-age", "0s")
+    assert (code, boxes) == (2, {})
+    _, boxes, _ = gate("--only", "single")
+    assert boxes["single"]["state"] == "passed"
+    assert stack.running(running[1]).pid == before
+
+
+def test_more_users_than_the_door_accepts_fail_with_the_cause_and_what_would_help(gate):
+    code, boxes, _ = gate("--only", "users", "--users", "40", "--seconds", "3")
+    (line,) = boxes["users"]["lines"]
+    assert (code, line["state"]) == (1, "failed")
+    assert "requests were refused with HTTP 429; llama-swap accepts as many requests" in line["text"]
+    assert "parallel: 40 in the file of tiny-text" in line["next_step"]
+
+
+def test_a_promise_that_is_not_kept_as_documented_fails_by_its_name(gate, tmp_path):
+    committed = DOCUMENT.read_text(encoding="utf-8")
+    other = tmp_path / "other.md"
+    other.write_text(committed.replace("HTTP 400, `invalid_request_error`", "HTTP 418"), encoding="utf-8")
+    code, boxes, _ = gate("--only", "sdk", "--contract", str(other))
+    assert (code, boxes["sdk"]["state"]) == (1, "failed")
+    assert "`n=2`: two answers to one question: differs: HTTP 400" in text_of(boxes["sdk"])
+
+
+def test_without_an_exporter_monitoring_is_unknown_with_the_command_that_starts_one(gate):
+    code, boxes, _ = gate("--only", "monitoring")
+    (line,) = boxes["monitoring"]["lines"]
+    assert (code, line["state"], line["next_step"]) == (1, "unknown", "corral exporter")
+    assert line["text"].startswith("No exporter answers at http://127.0.0.1:1")
+
+
+def test_an_exporter_of_another_lock_is_not_alive(running, gate, tmp_path):
+    other = tmp_path / "catalog"
+    other.mkdir()
+    for part in running[0].iterdir():
+        (other / part.name).symlink_to(part)
+    (other / "lock.json").unlink()
+    present = locks.require(running[0])
+    locks.write(other / "lock.json", present.model_copy(update={"sources": present.sources | {"more": "0" * 64}}))
+    with exporter_beside("--catalog", str(other)) as exporter:
+        _, boxes, _ = gate("--only", "monitoring", "--exporter", exporter)
+    assert boxes["monitoring"]["state"] == "failed"
+    assert "the exporter is of another lock" in text_of(boxes["monitoring"])
+
+
+def test_another_command_line_than_the_locked_one_is_refused_and_nothing_is_kept(running, gate, monkeypatch):
+    kept = running[1] / "gate" / "evidence.json"
+    before = kept.read_bytes() if kept.exists() else None
+    monkeypatch.setattr(LlamaSwap, "residents", lambda self: [Resident("tiny-text", "ready", "http://x:1", 0, "other")])
+    code, boxes, err = gate("--only", "single")
+    assert (code, boxes) == (2, {})
+    assert "another command line than the lock has" in err
+    assert (kept.read_bytes() if kept.exists() else None) == before
+
+
+def test_a_model_that_is_not_in_the_lock_is_refused(running, monkeypatch, capsys):
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    assert main(["gate", "nothing"]) == 2
+    assert "nothing is not in the lock" in capsys.readouterr().err
+
+
+def test_no_stack_and_no_cluster_is_refused_and_an_old_report_is_replaced(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("corral.cli.options.applied", lambda: None)
+    file = tmp_path / "gate.xml"
+    file.write_text("old")
+    assert main(["gate", "tiny-text", "--junit", str(file)]) == 3
+    assert "corral up --detach" in capsys.readouterr().err
+    assert ET.parse(file).getroot().find("testsuite").get("errors") == "1"
+
+
+def test_a_stack_that_is_started_again_has_the_variables_that_it_had(running, monkeypatch):
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    present = stack.running(running[1])
+    again = restart.prepare(running[1], present)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")  # of the shell of the gate
+    assert stack.stop(running[1])
+    started = again.start(lambda _: None)
+    found = restart.prepare(running[1], started).programs.variables
+    assert found["OMP_WAIT_POLICY"] == "passive"
+    assert processes.is_alive(started.process)
+    assert paths.state_dir() == running[1]
