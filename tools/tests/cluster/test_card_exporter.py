@@ -28,6 +28,7 @@ from tests.support.cluster.watched import (
     watched,
 )
 from tests.support.engine_process import get, post
+from tests.support.tiny_contract import write_tiny_contract
 
 HELD = "corral_held_bytes"
 pytestmark = pytest.mark.timeout(420)
@@ -208,6 +209,35 @@ def test_the_report_of_a_benchmark_through_the_service_has_what_held_the_card(la
     assert f"| {MODEL} | 2 users | 20 | 0 |" in text
     assert re.search(rf"^\| {MODEL} \| (0|100) \| 100 \| 100 \|$", text, re.MULTILINE), text
     assert "| card t4 | Tesla T4 |" in text
+
+
+def test_the_gate_through_the_service_ends_the_pod_with_ten_whole_streams_and_has_another(lab, exporter, tmp_path):
+    target = connect(lab.cluster.kubeconfig, lab.cluster.context)
+    with forwarded(target, EXPORTERS, "card-exporter", port="metrics") as address:
+        # The guard has the monitor's key when the kubelet brings the changed Secret.
+        pods.eventually(lambda: series(address), lambda found: found.get(("corral_llama_swap_up",)) == 1, limit_s=180)
+    before = lab.server_pod().metadata.uid
+    files = ("--page", tmp_path / "gate.md", "--contract", write_tiny_contract(tmp_path))
+    words = ("--context", lab.cluster.context, "--users", "1,2", "--seconds", "2", "--may-end", "--json")
+    done = lab.corral("gate", MODEL, *words, *files, code=1)  # it has no latency budget
+    boxes = {one["box"]: one for one in json.loads(done.stdout)["boxes"]}
+    states = {name: one["state"] for name, one in boxes.items()}
+    lines = [line["text"] for line in boxes["users"]["lines"]]
+    assert [line.partition(",")[0] for line in lines] == ["1 user", "2 users"]
+    late = any("the run is invalid: this process was late" in line for line in lines)  # by other clusters
+    assert states == dict.fromkeys(boxes, "passed") | {
+        "latency": "unknown",
+        "users": "unknown" if late else "passed",
+        "adapters": "not used",
+    }, done.stderr
+    assert "10 of 10 streams whole" in boxes["shutdown"]["lines"][0]["text"]
+    assert lab.server_pod().metadata.uid != before
+    assert f"| served at | {lab.cluster.context}/{NAMESPACE} |" in (tmp_path / "gate.md").read_text()
+    again = boxes["shutdown"]["command"]
+    assert (
+        again
+        == f"corral gate {MODEL} --only shutdown --may-end --context {lab.cluster.context} --namespace {NAMESPACE}"
+    )
 
 
 def test_without_the_exporter_every_model_answers(lab, exporter):

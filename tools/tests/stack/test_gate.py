@@ -22,6 +22,7 @@ from corral.gate.box import BOXES
 from corral.lock import lock as locks
 from tests.support.demo_stack import demo_stack, exporter_beside
 from tests.support.engine_process import chat
+from tests.support.tiny_contract import write_tiny_contract
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 LATENCY = """
@@ -29,8 +30,6 @@ latency:
   - {consumer: reader, prompt_tokens: 60, answer_tokens: 8, p95_seconds: 60, requests_at_once: 2}
 args: {threads: 1}
 """
-NATIVE = "| `POST /completion`"
-"""Promises of which the tiny model keeps some otherwise than the real one that docs/api.md is made with."""
 
 
 @pytest.fixture(scope="module")
@@ -62,24 +61,6 @@ def nothing():
     return 1
 
 
-@pytest.fixture
-def contract(tmp_path):
-    """The committed contract as it is of the tiny model, whose answer ends early, and whose tokens are few."""
-    lines = DOCUMENT.read_text(encoding="utf-8").splitlines(keepends=True)
-    own = {
-        "`tokens_predicted`": "**differs**: another number of tokens",
-        "`n_probs`: so many": "**differs**: another token than the likeliest at temperature 0",
-    }
-    for at, line in enumerate(lines):
-        for part, found in own.items():
-            if line.startswith(NATIVE) and part in line:
-                head, alone, _ = line.rsplit(" | ", 2)
-                lines[at] = f"{head} | {alone} | {found} |\n"
-    file = tmp_path / "own-api.md"
-    file.write_text("".join(lines), encoding="utf-8")
-    return file
-
-
 def states(boxes):
     return {name: one["state"] for name, one in boxes.items()}
 
@@ -88,11 +69,9 @@ def text_of(one):
     return "; ".join(line["text"] for line in one["lines"])
 
 
-def test_every_box_is_ticked_by_a_measurement_and_another_lock_makes_all_that_was_kept_unknown(
-    running, gate, contract, tmp_path, monkeypatch
-):
+def test_every_box_is_ticked_by_a_measurement_and_another_lock_makes_all_that_was_kept_unknown(running, gate, tmp_path):
     before = stack.running(running[1])
-    words = ("--users", "2,4", "--contract", str(contract), "--may-end")
+    words = ("--users", "2,4", "--contract", str(write_tiny_contract(tmp_path)), "--may-end")
     files = ("--page", str(tmp_path / "gate.md"), "--junit", str(tmp_path / "gate.xml"))
     with exporter_beside() as exporter:
         code, boxes, err = gate(*words, *files, "--exporter", exporter)
