@@ -70,9 +70,13 @@ def shutdown(site: Site) -> tuple[Line, ...]:
                 ending.restore()
             if received:
                 raise KeyboardInterrupt
-            if found.failed or len(found.under_way) == STREAMS:
-                break
+            if found.failed or len(found.under_way) == STREAMS or not _is_graceful(found):
+                break  # only a shutdown with too few streams, all of them whole, shows nothing and is done again
     return judge(found, site.why) if found.failed else _and_back(judge(found, site.why), health.health(site))
+
+
+def _is_graceful(found: Ended) -> bool:
+    return not found.trouble and all(one.is_ok for one in found.under_way)
 
 
 def judge(found: Ended, step: str) -> tuple[Line, ...]:

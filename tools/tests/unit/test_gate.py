@@ -369,3 +369,16 @@ def test_an_option_that_means_nothing_is_wrong_usage(words, capsys):
 def test_a_report_into_a_folder_that_does_not_exist_is_refused_before_anything_is_measured(option, tmp_path, capsys):
     assert main(["gate", "m", option, str(tmp_path / "none" / "x")]) == 2
     assert "mkdir -p" in capsys.readouterr().err
+
+
+def test_a_shutdown_that_cut_a_stream_is_not_done_again_and_one_with_too_few_streams_is(monkeypatch):
+    found = [Ended(streams(8)), Ended(streams(8) + streams(1, outcome="cut")), Ended(streams(STREAMS))]
+
+    async def next_one(*_):
+        return found.pop(0)
+
+    monkeypatch.setattr(shutdown, "_streams", next_one)
+    monkeypatch.setattr(shutdown.health, "health", lambda _: PASSED)
+    site = SimpleNamespace(ending=SimpleNamespace(prepare=lambda: None, restore=lambda: None), why="corral why m")
+    assert only(shutdown.shutdown(site)).state is State.FAILED
+    assert len(found) == 1
