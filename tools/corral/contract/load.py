@@ -32,7 +32,7 @@ class Both(NamedTuple):
     through: Finding
 
 
-class Seen(NamedTuple):
+class Replies(NamedTuple):
     """What was answered during a load, and after it.
 
     Attributes:
@@ -54,7 +54,7 @@ async def watch(
     model: str,
     unload: Callable[[], Awaitable[None]],
     file: Path,
-) -> Seen | None:
+) -> Replies | None:
     """Load *model* by a request, and read meanwhile what both answer; None: the load was over before.
 
     The load goes on once it was observed: until then a lease on *file*, the model's own, keeps its engine from opening
@@ -87,7 +87,7 @@ async def watch(
         return None
     async with engine_at(proxy) as engine:
         after = [await engine.request("/health"), await through.request("/running")]
-    return Seen(alone, meanwhile, answered, after)
+    return Replies(alone, meanwhile, answered, after)
 
 
 async def observe(
@@ -98,11 +98,11 @@ async def observe(
     file: Path,
 ) -> dict[str, Both]:
     """What became of each of ``TITLES``; the arguments are those of ``watch``."""
-    seen = await watch(through, engine_at, model, unload, file)
-    if seen is None:
+    replies = await watch(through, engine_at, model, unload, file)
+    if replies is None:
         late = Finding(State.DIFFERS, "the load was over before it was observed")
         return dict.fromkeys(TITLES, Both(late, late))
-    alone, meanwhile, after = seen.alone, seen.through, seen.after
+    alone, meanwhile, after = replies.alone, replies.through, replies.after
     states = [_state(meanwhile[2], model), _state(after[1], model)]
     return {
         "load-health": Both(_judged([alone[0], after[0]]), _health(meanwhile[0])),
@@ -111,7 +111,7 @@ async def observe(
             Finding(State.ABSENT),
             Finding(State.WORKS) if states == ["starting", "ready"] else Finding(State.DIFFERS, " then ".join(states)),
         ),
-        "load-request": Both(_loading(alone[2]), _request(seen.asked)),
+        "load-request": Both(_loading(alone[2]), _request(replies.asked)),
     }
 
 

@@ -262,10 +262,10 @@ class _Asking:
             return Endpoint(proxy, api_key=subject.engine_key)
 
         async with asyncio.timeout(self.limit_s):
-            seen = await load.watch(self.through, engine_at, subject.model, self.unload, subject.weights)
-        if seen is None:
+            replies = await load.watch(self.through, engine_at, subject.model, self.unload, subject.weights)
+        if replies is None:
             raise ValueError("the load was over before it was observed")
-        return {"while_loading": seen.alone[0].status, "loaded": seen.after[0].status}
+        return {"while_loading": replies.alone[0].status, "loaded": replies.after[0].status}
 
     async def unload(self) -> None:
         await asyncio.to_thread(self.subject.unload)
