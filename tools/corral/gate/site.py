@@ -17,7 +17,7 @@ from corral.catalog.catalog import Catalog
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CannotRun
 from corral.gate.ending import Ending
-from corral.golden.asking import NoAnswer, document_of, engine_of
+from corral.golden.asking import NoAnswer, completion, engine_of
 from corral.lock.lock import Lock, LockEntry
 from corral.measure.live import require_locked_command, require_locked_files
 from corral.smoke.endpoint import Endpoint
@@ -106,6 +106,6 @@ class Site:
         body = {"model": self.model, "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 4}
         try:
             async with self.api() as api:
-                return await document_of(api, body, self.timeout_s, self.logs)
+                return await completion(api, body, self.timeout_s, self.logs)
         except NoAnswer as error:
             raise CannotRun(f"{self.model} gives no answer: {error}.", next_step=self.why) from None

@@ -27,12 +27,15 @@ _LEAST = -99.0  # a token that has no probability
 class NoAnswer(Exception):
     """There is no answer that could be compared.
 
-    *is_over*: the model is not there any more, or never was; *is_unknown*: it may answer as it did.
+    *is_over*: the model is not there any more, or never was; *is_unknown*: it may answer as it did; *status*: of HTTP,
+    where there was one.
     """
 
-    def __init__(self, reason: str, *, is_over: bool = False, is_unknown: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, is_over: bool = False, is_unknown: bool = False, status: int | None = None
+    ) -> None:
         super().__init__(reason)
-        self.is_over, self.is_unknown = is_over, is_unknown
+        self.is_over, self.is_unknown, self.status = is_over, is_unknown, status
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ async def ask(
             problems[question.name] = NoAnswer(over, is_unknown=True)
             continue
         try:
-            document = await document_of(api, question.body(model, thinks=thinks), limit_s, logs)
+            document = await completion(api, question.body(model, thinks=thinks), limit_s, logs)
             answers[question.name] = read(document, question)
         except NoAnswer as error:
             problems[question.name] = error
@@ -76,16 +79,17 @@ async def ask(
     return Asked(answers, problems, round(tokens / seconds, 1) if seconds else None, engine)
 
 
-async def document_of(api: Endpoint, body: dict[str, Any], limit_s: float, logs: str) -> Any:
-    """The JSON of the answer to *body*.
+async def completion(api: Endpoint, body: dict[str, Any], limit_s: float, logs: str) -> Any:
+    """The JSON of the answer to *body*, within *limit_s* seconds, a load included; *logs* shows the model's log.
 
     Raises:
-        NoAnswer: there is none.
+        NoAnswer: there is none; its cause is the error of the connection, where it is that.
     """
     reply = await _reply(api, body, limit_s)
     if verdict := checks.refusal(reply, checks.Question(body["model"], logs)):
         # An engine of broken weights answers 500, and goes on with the next question.
-        raise NoAnswer(verdict.reason, is_over=verdict.load_failed or (verdict.over and reply.status != 500))
+        is_over = verdict.load_failed or (verdict.over and reply.status != 500)
+        raise NoAnswer(verdict.reason, is_over=is_over, status=reply.status)
     return json.loads(reply.body)
 
 
@@ -103,7 +107,7 @@ async def _reply(api: Endpoint, body: dict[str, Any], limit_s: float) -> Reply:
     except TimeoutError:
         raise NoAnswer(f"no answer within {limit_s:g} s (or allow more: --timeout SECONDS)", is_over=True) from None
     except TransportError as error:
-        raise NoAnswer(f"the connection broke: {printable(str(error))}", is_over=True) from None
+        raise NoAnswer(f"the connection broke: {printable(str(error))}", is_over=True) from error
 
 
 def read(document: Any, question: Question) -> Answer:
@@ -174,15 +178,16 @@ def _fields(content: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     if not isinstance(value, dict) or not value.keys() >= set(schema.get("required", ())):
         return None
-    return dict(_leaves(value))
+    return dict(leaves(value))
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value of JSON by its path, as ``at.0.city``; an object or list that is empty as its text."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not items:
         yield path, json.dumps(value) if isinstance(value, (dict, list)) else value
     for key, one in items:
-        yield from _leaves(one, f"{path}.{key}" if path else str(key))
+        yield from leaves(one, f"{path}.{key}" if path else str(key))
 
 
 def _timings(document: Any) -> tuple[int, float]:

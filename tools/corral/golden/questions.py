@@ -51,10 +51,7 @@ class Question:
             "max_tokens": MAX_TOKENS if self.schema else FIRST_TOKENS,
         }
         if self.schema:
-            named = {"name": self.name, "strict": True, "schema": self.schema}
-            asked["response_format"] = {"type": "json_schema", "json_schema": named}
-            if thinks:
-                asked["chat_template_kwargs"] = {"enable_thinking": False}
+            asked |= bound(self.name, self.schema, thinks=thinks)
         return asked
 
     @property
@@ -62,6 +59,13 @@ class Question:
         """The digest of all that is sent, the model's name aside: answers to another question are another matter."""
         plain = json.dumps(self.body("", thinks=True), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def bound(name: str, schema: Mapping[str, Any], *, thinks: bool) -> dict[str, Any]:
+    """What binds the answer to a request to *schema*; a model that *thinks* answers without thoughts."""
+    named = {"name": name, "strict": True, "schema": schema}
+    asked: dict[str, Any] = {"response_format": {"type": "json_schema", "json_schema": named}}
+    return asked | ({"chat_template_kwargs": {"enable_thinking": False}} if thinks else {})
 
 
 def of(catalog: Catalog, model: str) -> tuple[Question, ...]:

@@ -32,9 +32,9 @@ def solid_png(colour: str, side_px: int = SIDE_PX) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, payload) for kind, payload in chunks)
 
 
-def data_url(png: bytes) -> str:
-    """*png* as a ``data:`` URL: the image travels inside the request, so nothing is fetched."""
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+def data_url(image: bytes, kind: str = "png") -> str:
+    """*image* of *kind* as a ``data:`` URL: it travels inside the request, so nothing is fetched."""
+    return f"data:image/{kind};base64," + base64.b64encode(image).decode("ascii")
 
 
 def _chunk(kind: bytes, payload: bytes) -> bytes:
