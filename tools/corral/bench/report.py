@@ -103,42 +103,74 @@ def write(
     beside = [(one.model, figures.of(run)) for one in measured for run in one.runs if run.beside]
     drawn_beside = filter(None, (_latency_beside(model, levels) for model, levels in found.items()))
     plots |= {f"-neighbours-{at}": drawn for at, drawn in enumerate(drawn_beside, 1)}
-    memory = {f"-card-{markdown.slug(card, example=OPTION)}": _memory(card, held) for card, held in around.held.items()}
     samples, left_out = _samples(dict(conditions), measured)
-    text = templates.render(
+    publish(
+        files,
         "benchmark.md.j2",
-        title=markdown.cell(title),
-        date=str(conditions["at"])[:10],
+        title,
+        str(conditions["at"])[:10],
+        around,
+        pictures={f"{suffix}.svg": drawn for suffix, drawn in plots.items()},
+        samples=samples,
         headlines=list(map(_headline, series, verdicts)),
-        command=markdown.one_line(around.command),
         decisions=[
-            _cells(one.model, *vars(decision).values())
+            cells(one.model, *vars(decision).values())
             for one, of in zip(series, verdicts, strict=True)
             for decision in of.decisions
         ],
         rules=verdict.RULES,
         columns=table.COLUMNS,
-        rows=[_cells(*table.row(model, one)) for model, levels in found.items() for one in levels],
+        rows=[cells(*table.row(model, one)) for model, levels in found.items() for one in levels],
         explained=list(table.explained()),
         load_columns=loads.COLUMNS,
-        load_rows=[_cells(*row) for one in measured for row in loads.rows(one.model, one.loads)],
+        load_rows=[cells(*row) for one in measured for row in loads.rows(one.model, one.loads)],
         load_notes=[markdown.cell(note) for one in measured for note in loads.notes(one.model, one.loads)],
         plots=[f"{files.stem}{suffix}.svg" for suffix in plots],
         beside_columns=table.BESIDE_COLUMNS,
-        beside_rows=[_cells(*row) for row in table.beside(beside)],
-        unknown=around.unknown,
-        cards=[
-            (markdown.cell(card), f"{files.stem}{suffix}.svg", list(_held_rows(held)))
-            for (card, held), suffix in zip(around.held.items(), memory, strict=True)
-        ],
-        facts=[_cells(*one) for one in around.facts],
-        samples=files.beside(".json.gz").name,
+        beside_rows=[cells(*row) for row in table.beside(beside)],
         left_out=left_out,
     )
-    pictures: dict[str, str | bytes] = {f"{suffix}.svg": drawn for suffix, drawn in (plots | memory).items()}
+
+
+def publish(
+    files: Files,
+    template: str,
+    title: str,
+    date: str,
+    around: Surroundings,
+    *,
+    pictures: Mapping[str, str],
+    samples: bytes,
+    **values: Any,
+) -> None:
+    """Write *files*: the document, and beside it *pictures* by the ends of their names, and *samples*.
+
+    *template* gets *values*, and what it and ``surroundings.md.j2`` state about the run.
+
+    Raises:
+        Refused: there is such a document, or the folder cannot be written.
+    """
+    memory = {
+        f"-card-{markdown.slug(card, example=OPTION)}.svg": _memory(card, held) for card, held in around.held.items()
+    }
+    text = templates.render(
+        template,
+        title=markdown.cell(title),
+        date=date,
+        command=markdown.one_line(around.command),
+        unknown=around.unknown,
+        cards=[
+            (markdown.cell(card), f"{files.stem}{suffix}", list(_held_rows(held)))
+            for (card, held), suffix in zip(around.held.items(), memory, strict=True)
+        ],
+        facts=[cells(*one) for one in around.facts],
+        samples=files.beside(".json.gz").name,
+        **values,
+    )
     with refuse_unwritable(files.folder, next_step=f"ls -ld {shlex.quote(str(files.folder.parent))}"):
         files.folder.mkdir(parents=True, exist_ok=True)
-    for suffix, content in ({".json.gz": samples} | pictures).items():
+    beside: dict[str, str | bytes] = {".json.gz": samples, **pictures, **memory}
+    for suffix, content in beside.items():
         with refuse_unwritable(files.beside(suffix), next_step=f"Name another title with {OPTION}"):
             write_atomically(files.beside(suffix), content)
     markdown.create(files.document, text, another=OPTION)
@@ -171,7 +203,8 @@ def _headline(series: _Series, found: Verdict) -> str:
     return f"{serves}{reason}{saturated}."
 
 
-def _cells(*values: object) -> tuple[str, ...]:
+def cells(*values: object) -> tuple[str, ...]:
+    """*values* as cells of a table."""
     return tuple(markdown.cell(str(value)) for value in values)
 
 

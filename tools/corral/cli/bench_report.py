@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ class Report:
         catalog: Path | None,
         local: Running | None,
         target: ClusterTarget | None,
-        options_given: Sequence[str],
+        options_given: Sequence[str] = (),
     ) -> None:
         """Begin the document with *title* on *models*, measured with *options_given* on what ``endpoints.named`` gave.
 
@@ -54,9 +55,9 @@ class Report:
             CannotRun: the cluster cannot be reached.
         """
         name = markdown.slug(title, example='--report "t4, q4"')
-        self._files = Files(FOLDER, f"{time.strftime('%Y-%m-%d')}-{name}")
-        if self._files.document.exists():
-            message = f"{self._files.document} is there already."
+        self.files = Files(FOLDER, f"{time.strftime('%Y-%m-%d')}-{name}")
+        if self.files.document.exists():
+            message = f"{self.files.document} is there already."
             raise Refused(message, next_step=f"Choose another title: {report.OPTION}")
         self._title, self._models, self._local = title, models, local
         self._words = options_given
@@ -65,21 +66,27 @@ class Report:
         self.watch = Watch(card.reader(catalog, target) if is_ours else None)
 
     def write(self, conditions: Mapping[str, Any], measured: Sequence[Measured], question: Question) -> Path:
-        """Write the document; its path.
+        """Write the document of a benchmark; its path.
 
         Raises:
             Refused: its folder cannot be written.
         """
-        found = self.watch
-        around = Surroundings(
-            command=shlex.join(["corral", "bench", *self._models, *self._words]),
-            facts=[("endpoint", str(conditions["endpoint"])), *_machine(self._local), *found.cards(), *self._served()],
+        around = replace(
+            self.surroundings(["corral", "bench", *self._models, *self._words], str(conditions["endpoint"])),
             goals=self._goals(),
+        )
+        report.write(self.files, self._title, conditions, measured, question, around)
+        return self.files.document
+
+    def surroundings(self, command: Sequence[str], endpoint: str) -> Surroundings:
+        """What the document states about the run of *command* at *endpoint*, which has ended."""
+        found = self.watch
+        return Surroundings(
+            command=shlex.join(command),
+            facts=[("endpoint", endpoint), *_machine(self._local), *found.cards(), *self._served()],
             held={name: held for name, held in found.held.items() if any(one.free is not None for one in held)},
             unknown=found.unknown,
         )
-        report.write(self._files, self._title, conditions, measured, question, around)
-        return self._files.document
 
     def _goals(self) -> dict[str, list[Goal]]:
         locked = self._lock.models if self._lock else {}
@@ -171,7 +178,8 @@ def _holders(account: CardAccount) -> dict[str, int | None] | None:
 
 def _machine(local: Running | None) -> Iterator[tuple[str, str]]:
     cores, memory = os.cpu_count() or 1, psutil.virtual_memory().total / (1 << 30)
-    system = f"{platform.system()} {platform.release()}"
+    release = re.match(r"\d+(\.\d+)*", platform.release())
+    system = f"{platform.system()} {release[0] if release else ''}".rstrip()
     what = "client and server" if local else "client"
     yield f"machine of the {what}", f"{processor()}, {cores} cores, {memory:.0f} GiB, {system}"
     yield "load of that machine at the end", f"{os.getloadavg()[0]:.1f}"
