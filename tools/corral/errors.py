@@ -4,6 +4,7 @@ CorralError
 ├── Failed       exit 1   the work was done and its result is bad
 ├── Refused      exit 2   the request or the configuration is wrong
 │   ├── CatalogInvalid    one or more problems in the catalog, each with file and line
+│   ├── EvalSetInvalid    the same of a set of cases
 │   ├── LockStale         the lock does not belong to this catalog
 │   ├── RevisionMissing   the model hub has no such branch, tag or commit
 │   ├── UnreadableHeader  a file is no GGUF that this corral reads
@@ -34,6 +35,7 @@ __all__ = [
     "CatalogInvalid",
     "CorralError",
     "EngineCannotPredict",
+    "EvalSetInvalid",
     "ExitCode",
     "Failed",
     "HubUnavailable",
@@ -84,13 +86,24 @@ class CatalogInvalid(Refused):
 
     def __init__(self, problems: Sequence[Problem], directory: Path | None = None) -> None:
         self.problems = tuple(sorted(problem.printable() for problem in problems))
-        count = len(self.problems)
-        lines = "\n".join(str(problem) for problem in self.problems)
         again = f"corral validate --catalog {shlex.quote(str(directory))}" if directory else "corral validate"
+        super().__init__(_listed(self.problems, "The catalog"), next_step=f"Correct the lines above, then run: {again}")
+
+
+class EvalSetInvalid(Refused):
+    """A set of cases breaks at least one rule; ``problems`` lists all of them."""
+
+    def __init__(self, problems: Sequence[Problem], directory: Path) -> None:
+        self.problems = tuple(sorted(problem.printable() for problem in problems))
         super().__init__(
-            f"{lines}\nThe catalog has {count} {'problem' if count == 1 else 'problems'}.",
-            next_step=f"Correct the lines above, then run: {again}",
+            _listed(self.problems, f"The set {directory}"),
+            next_step="Correct the lines above; docs/eval.md has every key",
         )
+
+
+def _listed(problems: Sequence[Problem], whose: str) -> str:
+    lines = "\n".join(str(problem) for problem in problems)
+    return f"{lines}\n{whose} has {len(problems)} {'problem' if len(problems) == 1 else 'problems'}."
 
 
 class LockStale(Refused):

@@ -44,6 +44,7 @@ COMMANDS = {
     "down": "stop the local stack",
     "smoke": "prove that every model answers, and answers right",
     "golden": "record a model's answers, and prove after a change that it still gives them",
+    "eval": "how well models do a job, on cases whose answers are known, and which is better",
     "keys": "give the clients of the front door their keys, replace them, take them away",
     "bench": "how fast a model answers, and for how many at a time",
     "gate": "nine boxes that a model must have ticked before it serves, each by evidence",
