@@ -30,6 +30,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import hashlib
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -53,6 +54,7 @@ from corral.gate.evidence import Evidence, Judged, Kept
 from corral.gate.page import Gate
 from corral.gate.site import Site
 from corral.gate.stack import Inputs
+from corral.golden.record import UNKNOWN
 from corral.smoke import report
 from corral.smoke.endpoint import root_of
 
@@ -134,9 +136,7 @@ def _gate(args: argparse.Namespace) -> Gate:
         raise Refused(f"{args.model} is not in the lock.", next_step=f"It has: {', '.join(sorted(lock.models))}")
     endpoints.allow_connections(4 * max(args.users))
     with _site(args, wanted, lock, local, target) as (site, place, words):
-        build = site.require_locked()
-        engine = local.engine.build if local else f"{build}, {lock.images.get('llama-swap', 'unknown')}"
-        return _judged(args, site, place, engine, words)
+        return _judged(args, site, place, _engine(site.require_locked(), lock, local), words)
 
 
 @contextmanager
@@ -187,6 +187,7 @@ def _site(
 def _judged(args: argparse.Namespace, site: Site, place: str, engine: str, words: list[str]) -> Gate:
     """All boxes, those that are to be measured first, and kept one by one: a later one may be interrupted."""
     kept, measures = Kept(paths.state_dir()), _measures(args, site)
+    kept.of(place, site.model)  # a damaged file is refused before minutes of measuring
     commands = {name: _command(args, name, words) for name in BOXES}
     wanted = [name for name in BOXES if name in (args.only or BOXES) and (name != _LAST or args.may_end)]
     for name in sorted(wanted, key=lambda name: name == _LAST):
@@ -207,6 +208,21 @@ def _judged(args: argparse.Namespace, site: Site, place: str, engine: str, words
     about = {"seal": site.lock.seal, "engine": engine, "max_age_s": args.max_age, "at": at}
     boxes: list[Judged] = [evidence.judge(name, present.get(name), command=commands[name], **about) for name in BOXES]
     return Gate(site.model, place, site.lock.seal, engine, evidence.now(), boxes)
+
+
+def _engine(reported: str, lock: Lock, local: Running | None) -> str:
+    """The engine that runs: its build, as it reported it, with its image or, where it has no build, its program."""
+    if local is None:
+        return f"{reported}, {lock.images.get('llama-swap', UNKNOWN)}"
+    build = next((one for one in (local.engine.build, reported) if one != UNKNOWN), None)
+    if build:
+        return build
+    try:
+        with local.engine.path.open("rb") as program:
+            return f"sha256 {hashlib.file_digest(program, 'sha256').hexdigest()} of {local.engine.path.name}"
+    except OSError as error:
+        message = f"The engine {local.engine.path} reports no build, and cannot be read: {error.strerror}."
+        raise CannotRun(message, next_step="corral engine") from None
 
 
 def _measures(args: argparse.Namespace, site: Site) -> dict[str, Callable[[], tuple[Line, ...]]]:

@@ -43,14 +43,16 @@ def latency(site: Site) -> tuple[Line, ...]:
             model = site.entry.intent
             return [await budgets.measure(client, site.model, model, goal, site.report) for goal in site.goals]
 
-    return tuple(line for one in asyncio.run(outcomes()) for line in _kept(one))
+    return tuple(line for one in asyncio.run(outcomes()) for line in _kept(one, site))
 
 
-def _kept(one: budgets.Outcome) -> tuple[Line, ...]:
+def _kept(one: budgets.Outcome, site: Site) -> tuple[Line, ...]:
     p95 = "too few answers for a p95" if one.p95 is None else f"p95 {one.p95:.2f} s"
     at_once = f"{one.goal.requests_at_once} at once, {one.goal.prompt_tokens}+{one.goal.answer_tokens} tokens"
     reason = f"the run is invalid: {one.reason}" if one.state is Kept.INVALID else one.reason
     text = f"{one.goal.consumer}: {p95} of {one.goal.p95_seconds:g} s, {one.answers} answers ({at_once}); {reason}"
+    if _REFUSED in reason:
+        return box.line(State.FAILED, f"{text}; {_LIMIT}", _wider(one.goal.requests_at_once, site))
     return box.line(_STATES[one.state], text, one.remedy)
 
 

@@ -77,6 +77,7 @@ class LocalEnding:
         self._has_ended = True
         stopped = stack.stop(self._state, only=self._again.present, report=self._report, hurry=has_begun)
         if stopped is None:
+            self._has_ended = False  # that command decides whether it runs
             raise CannotRun("The local stack was stopped by another command.", next_step="corral status")
         orphans = f"; {stopped.orphans} engines were left" if stopped.orphans else ""
         return "" if stopped.drained and not stopped.orphans else f"llama-swap did not end by itself{orphans}"

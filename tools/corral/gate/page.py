@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from corral import markdown, templates
-from corral.gate.box import BOXES, State
+from corral.gate.box import BOXES, Line, State
 from corral.gate.evidence import Judged
 from corral.smoke import report
 from corral.smoke.checks import Status
@@ -105,8 +105,8 @@ class Gate:
         )
 
 
-def _reason(line: Any) -> str:
-    return f"{line.text} → {line.next_step}" if line.next_step else str(line.text)
+def _reason(line: Line) -> str:
+    return f"{line.text} → {line.next_step}" if line.next_step else line.text
 
 
 def _numbers(one: Judged) -> list[str]:

@@ -101,8 +101,8 @@ def _and_back(lines: tuple[Line, ...], answers: tuple[Line, ...]) -> tuple[Line,
     state = box.worst(answers)
     text = "; ".join(one.text for one in answers)
     if state is State.PASSED:
-        return tuple(one.model_copy(update={"text": f"{one.text}; back since, {text}"}) for one in lines)
-    return (*lines, *(one.model_copy(update={"text": f"it does not answer since: {one.text}"}) for one in answers))
+        return tuple(back for one in lines for back in box.line(one.state, f"{one.text}; back, {text}", one.next_step))
+    return (*lines, *box.line(state, f"it is back, and does not answer right: {text}", answers[0].next_step))
 
 
 async def _streams(site: Site, ending: Ending, is_stopped: Callable[[], bool]) -> Ended:

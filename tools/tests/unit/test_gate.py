@@ -199,7 +199,13 @@ def test_a_shutdown_is_graceful_when_all_ten_streams_are_whole_and_the_end_was_i
 def test_a_model_that_does_not_answer_after_the_shutdown_fails_the_box():
     lines = shutdown._and_back(PASSED, box.line(State.FAILED, "answer failed: no"))
     assert box.worst(lines) is State.FAILED
-    assert "it does not answer since: answer failed: no" in lines[-1].text
+    assert "it is back, and does not answer right: answer failed: no" in lines[-1].text
+
+
+def test_a_text_that_is_too_long_is_cut_and_can_be_read_again(tmp_path):
+    lines = shutdown._and_back(box.line(State.PASSED, "x" * 5000), box.line(State.PASSED, "y" * 5000))
+    Kept(tmp_path).keep(made(lines=lines))
+    assert len(Kept(tmp_path).of("local", "m")["users"].lines[0].text) == 2000
 
 
 def test_adapters_are_not_used_only_where_the_locked_command_line_has_none(entry):
