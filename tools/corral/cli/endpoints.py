@@ -22,7 +22,6 @@ from corral.smoke.endpoint import root_of
 
 if TYPE_CHECKING:
     from corral.cluster.target import ClusterTarget
-    from corral.lock.lock import LockEntry
 
 
 class ServedEndpoint(NamedTuple):
