@@ -159,13 +159,48 @@ class Homelab:
         """
         until = time.monotonic() + _WRITING_LIMIT_S
         while True:
+            # An apply beside this one writes the file of the state in place, and this may be in the middle of it.
+            is_over = time.monotonic() > until
             try:
-                return self._terraform.values(self._run("output"))
+                if (found := self._terraform.values(self._run("output"))) or not self._may_have_outputs():
+                    return found
+                if is_over:
+                    raise self._empty_state()
             except CannotRun as error:
-                # An apply beside this one writes the file of the state in place, and this may be in the middle of it.
-                if _HALF_WRITTEN not in error.message or time.monotonic() > until:
+                if _HALF_WRITTEN not in error.message or is_over:
                     raise
-                time.sleep(0.1)
+            time.sleep(0.1)
+
+    def _may_have_outputs(self) -> bool:
+        """Whether the file of the state is empty or has outputs; Terraform takes an empty one for no state at all."""
+        file = self._state_file()
+        try:
+            content = file.read_bytes() if file else b"{}"
+        except OSError:
+            return False
+        try:
+            return bool(json.loads(content)["outputs"])
+        except (ValueError, TypeError):
+            return True
+        except KeyError:
+            return False
+
+    def _empty_state(self) -> CannotRun:
+        message = (
+            f"{self._state_file()} is empty or changes all the time: an apply may have been cut while it wrote it."
+        )
+        step = f"corral apply once more, or restore it: ls -l {shlex.quote(str(self._stack))}/terraform.tfstate*"
+        return CannotRun(message, next_step=step)
+
+    def _state_file(self) -> Path | None:
+        """The file of a local state; None: it is kept elsewhere."""
+        data = self._stack / self._terraform.environment.get("TF_DATA_DIR", ".terraform")
+        try:
+            backend = json.loads((data / "terraform.tfstate").read_bytes())["backend"]
+            kind, path = backend["type"], (backend.get("config") or {}).get("path")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            kind, path = "local", None  # no backend was chosen
+        return self._stack / str(path or "terraform.tfstate") if kind == "local" else None
 
     def target(self) -> ClusterTarget:
         """The cluster that the variables name.

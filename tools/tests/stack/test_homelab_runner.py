@@ -10,14 +10,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from corral.cluster.target import ClusterTarget
 from corral.errors import CannotRun, CorralError, Failed, ProgramMissing, Refused
-from corral.terraform import applying, remedies
+from corral.terraform import applying, homelab, remedies
 from corral.terraform.homelab import Homelab
 from corral.terraform.program import find_terraform
 from tests.support.kernel import modes, umask
@@ -137,6 +139,35 @@ def test_plans_states_and_providers_are_closed_to_other_users_also_a_state_that_
 
 def test_a_stack_that_was_never_applied_has_no_outputs(stack):
     assert Homelab(stack).outputs() == {}
+
+
+@pytest.mark.parametrize("path", ["terraform.tfstate", "own/state"])
+def test_a_state_that_an_apply_has_emptied_is_read_when_it_is_whole(stack, monkeypatch, path):
+    if path != "terraform.tfstate":
+        (stack / "backend_override.tf").write_text(
+            f'terraform {{\n  backend "local" {{\n    path = "{path}"\n  }}\n}}\n'
+        )
+    apply(stack)
+    state, begun = stack / path, []
+    whole = state.read_bytes()
+    state.write_bytes(b"")
+
+    def sleep(_):
+        begun.append(state.read_bytes())
+        state.write_bytes(whole)
+
+    monkeypatch.setattr(homelab, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    assert Homelab(stack).outputs() == {"note": "first"}
+    assert begun == [b""]
+
+
+def test_a_state_that_stays_empty_is_no_answer(stack, monkeypatch):
+    apply(stack)
+    (stack / "terraform.tfstate").write_bytes(b"")
+    monkeypatch.setattr(homelab, "_WRITING_LIMIT_S", 0.0)
+
+    with pytest.raises(CannotRun, match=r"terraform\.tfstate is empty"):
+        Homelab(stack).outputs()
 
 
 @pytest.mark.parametrize("output", ["", "Hello", "[]", '{"note": "first"}'])
