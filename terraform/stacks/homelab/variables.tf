@@ -113,7 +113,7 @@ variable "runtime_class" {
 }
 
 variable "enforce_pod_security" {
-  description = "Whether the namespace refuses pods that are not *restricted* (default: yes; no where `store.claim` is in a namespace that exists, whose other pods it would also refuse)."
+  description = "Whether the namespace refuses pods that are not *restricted*; by default one of the stack's own does, and that of `store.claim` not."
   type        = bool
   default     = null
 }
