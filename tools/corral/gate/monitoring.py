@@ -28,6 +28,7 @@ Series = Mapping[tuple[str, ...], float]
 _LIMIT_S = 10.0
 _COUNTED_LIMIT_S = 60.0
 _POLL_S = 0.5
+_READINGS = 10
 _TOKENS = 8
 
 
@@ -47,6 +48,7 @@ async def _measured(site: Site, root: str) -> tuple[Line, ...]:
         before = await _series(exporter)
         if wrong := judge(before, seal=site.lock.seal):
             return wrong
+        before = await _settled(exporter, before, site.model)
         site.report(f"{root}: a request of the gate must be counted …")
         sample = await client.send(body(site.model, Prompts(_TOKENS).next(), _TOKENS, may_end=True))
         if not sample.is_ok:
@@ -58,6 +60,19 @@ async def _measured(site: Site, root: str) -> tuple[Line, ...]:
                 return box.line(State.FAILED, text, "corral exporter --once, and the exporter's own log")
             await asyncio.sleep(_POLL_S)
     return box.line(State.PASSED, f"{UP} is 1, of this lock; {REQUESTS} of {site.model}: {counted:g} → {now:g}")
+
+
+async def _settled(exporter: Endpoint, found: Series, model: str) -> Series:
+    """The series once no earlier request is counted any more: llama-swap lists one a moment after its answer.
+
+    With other clients that may never be; then the last of some readings.
+    """
+    for _ in range(_READINGS):
+        await asyncio.sleep(_POLL_S)
+        before, found = found, await _series(exporter)
+        if _counted(before, model) == _counted(found, model):
+            break
+    return found
 
 
 def judge(found: Series, *, seal: str) -> tuple[Line, ...]:

@@ -78,13 +78,16 @@ def test_every_box_is_ticked_by_a_measurement_and_another_lock_makes_all_that_wa
     assert states(boxes) == dict.fromkeys(BOXES, "passed") | {"adapters": "not used"}, err
     assert code == 0
     assert "9 of 9 boxes are ticked: open." in err
-    assert text_of(boxes["stack"]).startswith(
-        "2 at once (the budget of reader), without a card, break-even not measured"
-    )
+    inputs = text_of(boxes["stack"])
+    assert inputs.startswith("2 at once (the budget of reader), whether on a card is unknown, break-even not") or (
+        inputs.startswith("2 at once (the budget of reader), without a card, break-even not measured: llama.cpp")
+    )  # llama-swap keeps the end of a log, and other tests may have filled it
     assert "reader: p95 " in text_of(boxes["latency"])
     assert [line["text"].partition(",")[0] for line in boxes["users"]["lines"]] == ["2 users", "4 users"]
     assert "10 of 10 streams whole" in text_of(boxes["shutdown"])
-    assert text_of(boxes["monitoring"]).endswith("corral_requests_total of tiny-text: 0 → 1")
+    before_and_after = text_of(boxes["monitoring"]).rpartition("corral_requests_total of tiny-text: ")[2]
+    counted, now = map(int, before_and_after.split(" → "))
+    assert counted < now
     after = stack.running(running[1])
     assert after.pid != before.pid
     assert (after.door, after.config_sha256, after.catalog) == (before.door, before.config_sha256, before.catalog)
