@@ -251,11 +251,13 @@ def stop(
     only: Running | None = None,
     report: Report = lambda _: None,
     drain_s: float = DRAIN_LIMIT_S,
+    before: Callable[[], None] = lambda: None,
     hurry: Callable[[], bool] = lambda: False,
 ) -> Stopped | None:
     """Stop the stack of *state*, or only *only*: let requests finish, then end what is left; None when there is none.
 
-    Requests have *drain_s* seconds to finish; once *hurry* is true, all waits are over.
+    *before* is called immediately before the first signal.  Requests have *drain_s* seconds to finish; once *hurry* is
+    true, all waits are over.
 
     Raises:
         CannotRun: a process runs on after SIGKILL.
@@ -265,6 +267,7 @@ def stop(
         present = recorded(state)
         if present is None or (only and present.token != only.token):
             return None
+        before()
         stopped = _end(present, drain_s=drain_s, hurry=hurry, report=report)
         folder.record.unlink()
         return stopped

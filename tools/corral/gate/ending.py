@@ -34,8 +34,10 @@ class Ending(Protocol):
             CorralError: it cannot.
         """
 
-    def end(self, begun: Callable[[], None], hurry: Callable[[], bool]) -> str:
-        """End it as usual; call *begun* once that has begun, and wait no longer once *hurry* is true.
+    def end(self, ready: Callable[[], None], begun: Callable[[], None], hurry: Callable[[], bool]) -> str:
+        """End it as usual; call *ready* immediately before and *begun* once it has begun; do not wait once *hurry* is.
+
+        Nothing is ended where *ready* raises.
 
         Returns:
             What was not graceful about its end, in words; empty when nothing was.
@@ -66,16 +68,20 @@ class LocalEnding:
             raise CannotRun("No local stack is running.", next_step="corral up --detach")
         self._again, self._has_ended = restart.prepare(self._state, present), False
 
-    def end(self, begun: Callable[[], None], hurry: Callable[[], bool]) -> str:
+    def end(self, ready: Callable[[], None], begun: Callable[[], None], hurry: Callable[[], bool]) -> str:
         """As ``Ending``."""
         assert self._again
+
+        def before() -> None:
+            ready()
+            self._has_ended = True
 
         def has_begun() -> bool:  # asked for the first time when the signals are sent
             begun()
             return hurry()
 
-        self._has_ended = True
-        stopped = stack.stop(self._state, only=self._again.present, report=self._report, hurry=has_begun)
+        present = self._again.present
+        stopped = stack.stop(self._state, only=present, report=self._report, before=before, hurry=has_begun)
         if stopped is None:
             self._has_ended = False  # that command decides whether it runs
             raise CannotRun("The local stack was stopped by another command.", next_step="corral status")
@@ -111,10 +117,11 @@ class PodEnding:
         """As ``Ending``."""
         self._pod, self._has_ended = self._ready(), False
 
-    def end(self, begun: Callable[[], None], hurry: Callable[[], bool]) -> str:
+    def end(self, ready: Callable[[], None], begun: Callable[[], None], hurry: Callable[[], bool]) -> str:
         """As ``Ending``."""
         assert self._pod
         path = f"/api/v1/namespaces/{self._target.namespace}/pods/{name_of(self._pod)}"
+        ready()
         self._has_ended = True
         self._delete(path)
         begun()

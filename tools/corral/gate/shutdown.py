@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from corral.bench.exchange import Client, Sample, described
@@ -31,6 +32,10 @@ _MOST_TOKENS = 2000
 _TEMPLATE_TOKENS = 64
 _ATTEMPTS = 3
 _POLL_S = 0.002
+
+
+class _NotUnderWayError(Exception):
+    """The streams are not under way, so that nothing is to be ended."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +119,16 @@ async def _streams(site: Site, ending: Ending, is_stopped: Callable[[], bool]) -
         crowd = _Crowd(client, site.model, prompts, tokens)
         users = [asyncio.create_task(crowd.user(number)) for number in range(STREAMS)]
         began: list[float] = []
-        trouble = ""
+        trouble, loop = "", asyncio.get_running_loop()
+
+        def ready() -> None:
+            """Return, in the thread that ends the process, when all streams are under way."""
+            asyncio.run_coroutine_threadsafe(_until_all(site, crowd, is_stopped), loop).result()
+
         try:
-            await _until_all(site, crowd, is_stopped)
-            if not (crowd.failed or is_stopped()):
-                site.report(f"{STREAMS} streams are under way: {ending.what} …")
-                crowd.is_ending = True
-                trouble = await asyncio.to_thread(ending.end, lambda: _mark(began), is_stopped)
+            site.report(f"{STREAMS} streams at a time, then {ending.what} …")
+            with suppress(_NotUnderWayError):
+                trouble = await asyncio.to_thread(ending.end, ready, lambda: _mark(began), is_stopped)
             crowd.leave()
             if not is_stopped():
                 await asyncio.gather(*users)
@@ -143,14 +151,18 @@ def _mark(began: list[float]) -> None:
 async def _length(site: Site, client: Client, prompts: Prompts) -> tuple[int, Sample | None]:
     """Tokens with which ten streams take ``_WANTED_S`` seconds, by ten short ones; and the first of these that failed.
 
-    No answer is longer than the context.
+    The fastest of them counts, by the server's own time where it is known: on a machine that is busy for a moment the
+    streams would otherwise be too short.  No answer is longer than the context.
     """
     before = time.perf_counter()
     asked = (body(site.model, prompts.next(), _FIRST_TOKENS, may_end=False) for _ in range(STREAMS))
     found = await asyncio.gather(*map(client.send, asked))
     took = time.perf_counter() - before
+    slots = min(STREAMS, site.entry.intent.parallel)
+    own = [one.server_output_s / one.output_tokens for one in found if one.server_output_s and one.output_tokens]
+    of_a_token = min(own) * STREAMS / slots if own else took / _FIRST_TOKENS
     most = min(_MOST_TOKENS, site.entry.intent.context - 2 * _PROMPT_TOKENS - _TEMPLATE_TOKENS)
-    tokens = max(1, min(most, max(_FIRST_TOKENS, round(_FIRST_TOKENS * _WANTED_S / took))))
+    tokens = max(1, min(most, max(_FIRST_TOKENS, round(_WANTED_S / of_a_token))))
     return tokens, next((one for one in found if not one.is_ok), None)
 
 
@@ -158,6 +170,10 @@ async def _until_all(site: Site, crowd: _Crowd, is_stopped: Callable[[], bool]) 
     """Return when every user has a stream under way, by the server's own count, and none begins another.
 
     That is just after a stream has ended and another was begun: the next one that is served has all its time left.
+
+    Raises:
+        _NotUnderWayError: a stream failed, or a signal to stop came.
+        CannotRun: it does not happen within the time limit.
     """
     ends = time.monotonic() + site.timeout_s
     llama_swap = site.llama_swap()
@@ -167,12 +183,14 @@ async def _until_all(site: Site, crowd: _Crowd, is_stopped: Callable[[], bool]) 
             while crowd.busy == STREAMS:
                 listed = await asyncio.to_thread(llama_swap.in_flight)
                 if sum(one.model == site.model for one in listed) >= STREAMS and crowd.busy == STREAMS:
+                    crowd.is_ending = True
                     return
         crowd.go_on()
         if time.monotonic() > ends:
             message = f"{STREAMS} streams of {site.model} were not under way at a time within {site.timeout_s:g} s."
             raise CannotRun(message, next_step=site.why)
         await asyncio.sleep(_POLL_S)
+    raise _NotUnderWayError
 
 
 @dataclass

@@ -13,12 +13,14 @@ import pytest
 
 from corral import paths
 from corral.bench import figures
+from corral.bench.measuring import Question
 from corral.cli.contract import DOCUMENT
 from corral.cli.main import main
 from corral.engine import ports, processes, restart, stack
 from corral.engine.llama_swap import LlamaSwap, Resident
 from corral.gate import ending, sdk
 from corral.gate.box import BOXES
+from corral.gate.site import Site
 from corral.lock import lock as locks
 from tests.support.demo_stack import demo_stack, exporter_beside
 from tests.support.engine_process import chat
@@ -122,11 +124,15 @@ def test_every_box_is_ticked_by_a_measurement_and_another_lock_makes_all_that_wa
     assert boxes["users"]["lines"][0]["next_step"].startswith("corral gate tiny-text --only users ")
 
 
-def interrupted(received, original, *args, **words):
+def interrupted(received, original, *args, before, **words):
     """The end of the stack, with Ctrl-C as soon as it has begun."""
-    os.kill(os.getpid(), signal.SIGINT)
-    received.append(True)
-    return original(*args, **words)
+
+    def interrupt():
+        before()
+        os.kill(os.getpid(), signal.SIGINT)
+        received.append(True)
+
+    return original(*args, before=interrupt, **words)
 
 
 def test_an_interrupt_while_the_stack_is_ended_starts_it_again_all_the_same(running, gate, monkeypatch):
@@ -193,7 +199,8 @@ def test_without_may_end_the_service_is_not_ended(running, gate):
     assert stack.running(running[1]).pid == before
 
 
-def test_more_users_than_the_door_accepts_fail_with_the_cause_and_what_would_help(gate):
+def test_more_users_than_the_door_accepts_fail_with_the_cause_and_what_would_help(gate, monkeypatch):
+    monkeypatch.setattr(Site, "question", Question(60, 600))  # so that the engine is what all wait for
     code, boxes, _ = gate("--only", "users", "--users", "40", "--seconds", "3")
     (line,) = boxes["users"]["lines"]
     assert (code, line["state"]) == (1, "failed")
