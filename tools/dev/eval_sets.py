@@ -63,9 +63,9 @@ schema:
 verdict: {parsed: 1, right: 1, p50_seconds: 3.55}
 """
 _COLOUR = """\
-prompt: Name the colour of the first image, and then that of the last one, separated by a comma.
+prompt: Name the colour of each image, in their order, separated by commas.
 images: [{images}]
-expect: {{colours: "{first}, {last}"}}
+expect: {{colours: "{colours}"}}
 """
 
 _CITIES = ("Berlin", "Hamburg", "Munich", "Vienna", "Zurich")
@@ -102,7 +102,7 @@ def files() -> dict[str, bytes]:
     texts["colours/set.yaml"] = _COLOURS
     for shown in _SHOWN:
         names = ", ".join(f"images/{colour}.png" for colour in shown)
-        text = _COLOUR.format(images=names, first=shown[0], last=shown[-1])
+        text = _COLOUR.format(images=names, colours=", ".join(shown))
         texts[f"colours/cases/{'-'.join(shown)}.yaml"] = text
     images = {f"colours/images/{colour}.png": solid_png(colour, 64) for colour in ("red", "blue")}
     return {name: text.encode() for name, text in texts.items()} | images
