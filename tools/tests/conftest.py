@@ -36,7 +36,7 @@ def pytest_configure(config):
     A shell has what it starts in the background ignore SIGINT, and so would every program that a test starts.
     """
     if config.option.basetemp is None:
-        config.option.basetemp = config.stash[OWN_TEMPORARY_FOLDER] = tempfile.mkdtemp(prefix="corral-tests-")
+        config.option.basetemp = config.stash[OWN_TEMPORARY_FOLDER] = tempfile.mkdtemp(prefix="tests-")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

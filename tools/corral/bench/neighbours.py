@@ -114,10 +114,10 @@ def _require_line(process: Popen[bytes]) -> None:
 def _seconds(started: Sequence[Popen[bytes]], watched: Sequence[psutil.Process]) -> float:
     """Processor seconds of all of them."""
     found = 0.0
-    for process, seen in zip(started, watched, strict=True):
+    for process, measured in zip(started, watched, strict=True):
         if process.poll() is not None:
             raise _ended(process)
-        times = seen.cpu_times()
+        times = measured.cpu_times()
         found += times.user + times.system
     return found
 

@@ -96,6 +96,9 @@ class FakeKubernetes:
                 "spec": {"selector": labels, "ports": [{"port": 8080, "targetPort": "http"}]},
             }
         ]
+        self.objects[f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"] = [
+            {"metadata": {"name": policy}} for policy in ("default-deny", "llama-swap")
+        ]
         self.objects[f"{base}/pods"] = [
             {
                 "metadata": {"name": name, "namespace": namespace, "labels": labels},
