@@ -6,7 +6,8 @@ cd "$(dirname "$0")/../.." || exit
 bin=$PWD/.venv/bin
 caches=${XDG_CACHE_HOME:-$HOME/.cache}/corral
 # mypy names files by their place in a clone: two clones would read each other's cache.
-export MYPY_CACHE_DIR=$caches/mypy/$(cksum <<<"$PWD" | cut -d ' ' -f 1) RUFF_CACHE_DIR=$caches/ruff PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
+clone=$(cksum <<<"$PWD" | cut -d ' ' -f 1)
+export MYPY_CACHE_DIR=$caches/mypy/$clone RUFF_CACHE_DIR=$caches/ruff PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
 terraform=$("$bin/python" tools/dev/terraform_program.py) || exit
 provider=$(tools/dev/terraform_provider.sh) || exit
 [ -z "$provider" ] || export TF_CLI_CONFIG_FILE=$provider
