@@ -39,7 +39,7 @@ from corral.cluster.snapshot import SERVER, Snapshot, at, condition, has_started
 _START_LIMIT_S = 60.0  # for which a pod may be starting without an event
 _RECENT_S = 3600.0
 _STOP_LIMIT_S = 30.0  # beyond its own that a pod may take to stop
-_POLICIES = ("default-deny", SERVER)
+POLICIES = ("default-deny", SERVER)
 _PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 _NO_HANDLER = re.compile(r'no runtime for "(?P<name>[^"]+)"|failed to find runtime handler (?P<crio>\S+)')
 
@@ -132,7 +132,7 @@ def _unguarded(snapshot: Snapshot) -> Finding | None:
     """A missing policy of those without which other pods reach the server, or it reaches them."""
     if snapshot.policies is None:
         return None
-    missing = [name for name in _POLICIES if name not in map(name_of, snapshot.policies)]
+    missing = [name for name in POLICIES if name not in map(name_of, snapshot.policies)]
     if not missing:
         return None
     what = f"has no NetworkPolicy {' and no '.join(missing)}: connections are open that the stack closes."

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from corral import paths
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from tests.support.cluster import pods
@@ -216,7 +217,7 @@ def test_the_gate_through_the_service_ends_the_pod_with_ten_whole_streams_and_ha
         # The guard has the monitor's key when the kubelet brings the changed Secret.
         pods.eventually(lambda: series(address), lambda found: found.get(("corral_llama_swap_up",)) == 1, limit_s=180)
     before = lab.server_pod().metadata.uid
-    files = ("--page", tmp_path / "gate.md")
+    files = ("--page", tmp_path / "gate.md", "--contract", paths.REPOSITORY / "docs" / "api.md")
     words = ("--context", lab.cluster.context, "--users", "1,2", "--seconds", "2", "--may-end", "--json")
     done = lab.corral("gate", MODEL, *words, *files, code=1)  # it has no latency budget
     boxes = {one["box"]: one for one in json.loads(done.stdout)["boxes"]}

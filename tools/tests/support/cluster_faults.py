@@ -533,6 +533,7 @@ FAULTS: dict[str, Fault] = {
 _PATHS = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
     "Namespace": "/api/v1/namespaces",
     "PersistentVolume": "/api/v1/persistentvolumes",
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
@@ -541,6 +542,20 @@ _PATHS = {
     "Secret": "/api/v1/namespaces/{}/secrets",
     "Service": "/api/v1/namespaces/{}/services",
 }
+
+
+def _policies(place: Place) -> list[Object]:
+    """The NetworkPolicies without which a namespace has a finding of its own."""
+    closed = {"podSelector": {}, "policyTypes": ["Ingress"]}
+    return [
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": _metadata(place, name),
+            "spec": closed,
+        }
+        for name in diagnosis.POLICIES
+    ]
 
 
 def make(cluster: Cluster, fault: Fault, place: Place) -> None:
@@ -553,7 +568,7 @@ def make(cluster: Cluster, fault: Fault, place: Place) -> None:
     _send(cluster, "POST", _PATHS["Namespace"], space)
     accounts = f"/api/v1/namespaces/{place.namespace}/serviceaccounts"
     _wait(lambda: cluster.items(accounts), "the default ServiceAccount")
-    for one in fault.make(place):
+    for one in (*_policies(place), *fault.make(place)):
         path = _PATHS[one["kind"]].format(place.namespace)
         _send(cluster, "POST", path, one)
         if one["kind"] == "Pod":  # it holds what the next one wants
