@@ -22,7 +22,7 @@ def evidence(cluster: Cluster) -> str:
     """A few dozen lines; what cannot be read is named with its reason."""
     core = client.CoreV1Api(cluster.api)
     lines: list[str] = []
-    for read in (_node, _pods, _events):
+    for read in (_node, _pods, _events, _server_logs):
         try:
             lines += read(cluster, core)
         except (client.ApiException, HTTPError, OSError) as error:  # the report of a failure is not another failure
@@ -63,6 +63,17 @@ def _events(_cluster: Cluster, core: client.CoreV1Api) -> Iterator[str]:
     for event in sorted(recent, key=at)[-_EVENTS:]:
         about = f"{event.involved_object.kind} {event.involved_object.namespace}/{event.involved_object.name}"
         yield f"{at(event):%T} {about}: {event.reason}: {str(event.message)[:200]}"
+
+
+def _server_logs(_cluster: Cluster, core: client.CoreV1Api) -> Iterator[str]:
+    """The last lines of each container of a server that runs."""
+    servers = core.list_pod_for_all_namespaces(label_selector="app.kubernetes.io/name=llama-swap").items
+    for pod in servers:
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        for status in pod.status.container_statuses or ():
+            if status.state.running:
+                text = core.read_namespaced_pod_log(name, namespace, container=status.name, tail_lines=_LINES)
+                yield from (f"{name} {status.name}: {line[:240]}" for line in text.splitlines())
 
 
 def _complaints(cluster: Cluster) -> Iterator[str]:
