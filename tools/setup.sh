@@ -75,7 +75,8 @@ install() {
     die "Python $python_version could not write the virtual environment $PWD/.venv: see above."
   fi
   if ! {
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/requirements.lock &&
+    # Python compiles what it imports, once: most of these modules are never imported, and compiling all takes half a minute.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r tools/requirements.lock &&
       .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e tools
   } >"$log" 2>&1; then
     cat "$log" >&2

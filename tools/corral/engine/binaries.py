@@ -113,6 +113,8 @@ def find_caddy() -> Program:
 
 def build(report: Report) -> None:
     """Build what is missing of llama-swap and Caddy, both at a time; raises as ``llama_swap`` and ``caddy``."""
+    if find_llama_swap().origin == find_caddy().origin == "to be built":
+        caddy_build.compile_standard_library(report)
     with ThreadPoolExecutor() as pool:
         for built in [pool.submit(llama_swap, report), pool.submit(caddy, report)]:
             built.result()

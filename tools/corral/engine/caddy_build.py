@@ -33,6 +33,11 @@ def build(report: Report) -> Path:
     return _programs().build(report) / "caddy"
 
 
+def compile_standard_library(report: Report) -> None:
+    """Have Go compile what a build of another server at the same time needs, too; raises as ``build``."""
+    _programs().compile_standard_library(report)
+
+
 def _programs() -> Programs:
     return Programs(
         name=f"caddy-{pinned_version()}",

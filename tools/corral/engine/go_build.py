@@ -74,7 +74,7 @@ class Programs:
             return target
         with cache.exclusive_lock(target.parent / f".{self.name}", timeout_s=_BUILD_LIMIT_S):
             if not target.exists():
-                go = find_go(report, _numbers(pinned(r"^go (\S+)", self.pins / "go.mod")), self.way_out)
+                go = find_go(report, self._go_version, self.way_out)
                 report(f"Building {self.name} with {go}: about {self.minutes:g} min on two cores, once ...")
                 started = time.monotonic()
                 with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{self.name}-") as scratch:
@@ -83,6 +83,22 @@ class Programs:
                     fresh.rename(target)
                 report(f"Built {self.name} in {time.monotonic() - started:.0f} s")
         return target
+
+    def compile_standard_library(self, report: Report) -> None:
+        """Have Go compile what every server needs of its standard library, with the settings of these programs.
+
+        Builds at the same time share only what Go's cache has before: each would compile it.
+
+        Raises:
+            ProgramMissing: as ``build``.
+        """
+        go = find_go(report, self._go_version, self.way_out)
+        report("Compiling the standard library of Go, once ...")
+        self._go(go, "build", "-trimpath", "net/http")
+
+    @property
+    def _go_version(self) -> Version:
+        return _numbers(pinned(r"^go (\S+)", self.pins / "go.mod"))
 
     def _compile(self, go: Path, output: Path) -> None:
         stamps = "".join(f" -X {variable}={value}" for variable, value in self.stamps.items())

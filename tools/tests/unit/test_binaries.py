@@ -188,9 +188,25 @@ def test_the_pinned_caddy_is_not_an_old_one():
 
 def test_what_is_missing_is_built_at_the_same_time(monkeypatch, tmp_path):
     both = threading.Barrier(2, timeout=30)
+    monkeypatch.setattr(caddy_build, "compile_standard_library", lambda _report: None)
     for module in (llama_swap_build, caddy_build):
         monkeypatch.setattr(module, "build", lambda _report: both.wait() or tmp_path)
     binaries.build(lambda _: None)
+
+
+@pytest.mark.parametrize(("missing", "calls"), [("both", 1), ("llama-swap", 0), ("caddy", 0), ("none", 0)])
+def test_what_both_need_is_compiled_before_them_when_both_are_missing(monkeypatch, tmp_path, missing, calls):
+    compiled, seen = [], []
+    for name, module in (("llama-swap", llama_swap_build), ("caddy", caddy_build)):
+        path = tmp_path / name
+        if missing not in (name, "both"):
+            program(path)
+        monkeypatch.setattr(module, "cached_path", lambda path=path: path)
+        monkeypatch.setattr(module, "build", lambda _report: seen.append(len(compiled)) or tmp_path)
+    monkeypatch.setattr(caddy_build, "compile_standard_library", compiled.append)
+    binaries.build(lambda _: None)
+    assert len(compiled) == calls
+    assert set(seen) == {calls}
 
 
 def test_a_build_that_fails_is_reported_and_the_other_one_ends_first(monkeypatch, tmp_path):
@@ -199,6 +215,7 @@ def test_a_build_that_fails_is_reported_and_the_other_one_ends_first(monkeypatch
     def fail(_report):
         raise ProgramMissing("no Go", next_step="install it")
 
+    monkeypatch.setattr(caddy_build, "compile_standard_library", lambda _report: None)
     monkeypatch.setattr(llama_swap_build, "build", fail)
     monkeypatch.setattr(caddy_build, "build", lambda _report: ended.append(True))
     with pytest.raises(ProgramMissing, match="no Go"):
