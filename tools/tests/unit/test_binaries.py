@@ -196,17 +196,17 @@ def test_what_is_missing_is_built_at_the_same_time(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("missing", "calls"), [("both", 1), ("llama-swap", 0), ("caddy", 0), ("none", 0)])
 def test_what_both_need_is_compiled_before_them_when_both_are_missing(monkeypatch, tmp_path, missing, calls):
-    compiled, seen = [], []
+    compiled, before = [], []
     for name, module in (("llama-swap", llama_swap_build), ("caddy", caddy_build)):
         path = tmp_path / name
         if missing not in (name, "both"):
             program(path)
         monkeypatch.setattr(module, "cached_path", lambda path=path: path)
-        monkeypatch.setattr(module, "build", lambda _report: seen.append(len(compiled)) or tmp_path)
+        monkeypatch.setattr(module, "build", lambda _report: before.append(len(compiled)) or tmp_path)
     monkeypatch.setattr(caddy_build, "compile_standard_library", compiled.append)
     binaries.build(lambda _: None)
     assert len(compiled) == calls
-    assert set(seen) == {calls}
+    assert set(before) == {calls}
 
 
 def test_a_build_that_fails_is_reported_and_the_other_one_ends_first(monkeypatch, tmp_path):
