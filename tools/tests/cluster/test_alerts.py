@@ -10,7 +10,7 @@ from tests.support.cluster.follower import Follower
 from tests.support.cluster.pods import eventually
 from tests.support.cluster.watched import MODEL
 
-pytestmark = pytest.mark.timeout(420, func_only=True)  # what makes the lab has limits of its own
+pytestmark = pytest.mark.timeout(420)
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from tests.support.cluster.watched import (
 from tests.support.engine_process import get, post
 
 HELD = "corral_held_bytes"
-pytestmark = pytest.mark.timeout(420, func_only=True)  # what makes the lab has limits of its own
+pytestmark = pytest.mark.timeout(420)
 
 
 @pytest.fixture(scope="module")

@@ -117,7 +117,7 @@ def test_each_query_is_answered_with_the_labels_of_its_legend(prometheus, name, 
     answer = eventually(  # an alert has its labels once it fires, one before the other
         lambda: prometheus("query", query=query),
         lambda found: "error" in found or (found["result"] and wanted <= labels_of(found)),
-        limit_s=120,
+        limit_s=60,
     )
 
     assert "error" not in answer, answer

@@ -16,7 +16,7 @@ from tests.support.cluster.pods import eventually
 from tests.support.cluster.watched import MODEL, NAMESPACE
 from tests.support.engine_process import get
 
-pytestmark = pytest.mark.timeout(420, func_only=True)  # what makes the lab has limits of its own
+pytestmark = pytest.mark.timeout(420)
 
 
 @pytest.fixture(scope="module")
