@@ -41,7 +41,7 @@ config=$(dev/terraform_provider.sh) || exit 1
 CORRAL_MANIFEST_TOOLS=$(dev/manifest_tools.sh) || exit 1
 export CORRAL_MANIFEST_TOOLS PYTHONDONTWRITEBYTECODE=1 CHECKPOINT_DISABLE=1
 [ "${CLUSTER:-}" = current ] || ../.venv/bin/python -m tests.support.cluster build || exit 1
-../.venv/bin/python -m compileall -q -j 0 corral ../.venv/lib || true # corral is copied with the labs' clones
+../.venv/bin/python -m compileall -q -j 0 corral ../.venv/lib # corral is copied with the labs' clones
 echo "test-cluster: everything is built ($((SECONDS - started)) s)" >&2
 
 # Several files at a time, each worker on a throwaway cluster of its own: tests/cluster/conftest.py has the groups.
