@@ -115,6 +115,7 @@ _FUNCTIONS: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "op_name": ("ggml_op_name", c_char_p, (c_int,)),
     "type_name": ("ggml_type_name", c_char_p, (c_int,)),
     "register": ("ggml_backend_register", None, (c_void_p,)),
+    "registry": ("ggml_backend_reg_get", c_void_p, (c_size_t,)),
     "device_count": ("ggml_backend_dev_count", c_size_t, ()),
     "device": ("ggml_backend_dev_get", c_void_p, (c_size_t,)),
     "device_name": ("ggml_backend_dev_name", c_char_p, (c_void_p,)),
@@ -174,6 +175,10 @@ class Native:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
+
+    def api_version(self) -> int:
+        """GGML_BACKEND_API_VERSION, with which the first of the engine's own backends registers itself."""
+        return c_int.from_address(self.registry(0)).value
 
     def devices(self) -> dict[int, str]:
         """Names of the registered devices by their address."""

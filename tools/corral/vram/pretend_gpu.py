@@ -18,7 +18,7 @@ import ctypes
 import functools
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_size_t, c_void_p
-from typing import Any
+from typing import Any, Final
 
 from corral.vram.ggml_types import padded
 from corral.vram.native import BufferInterface, InitParams, LayoutUnproven, Native, Tensor, prove, prove_tensor_layout
@@ -27,7 +27,14 @@ NAME = "PRETEND0"
 FREE, TOTAL = 0x5A5_1234_5000, 0x5A5_6789_A000
 """The memory that it reports: more than any model takes, and numbers that are recognised in what llama.cpp returns."""
 
-_API_VERSION = 3  # GGML_BACKEND_API_VERSION
+_BUFFER_TYPES: Final = {
+    2: ("get_name", "alloc_buffer", "get_alignment", "get_max_size", "get_alloc_size", "is_host"),
+    3: (
+        *("get_name", "alloc_buffer", "alloc_buffer_n", "get_alignment", "get_max_size"),
+        *("get_alloc_size", "get_alloc_size_n", "is_host"),
+    ),
+}
+"""The functions of ``ggml_backend_buffer_type_i``, by GGML_BACKEND_API_VERSION: 2 is that of b9536 to b11063."""
 _GPU = 1  # GGML_BACKEND_DEVICE_TYPE_GPU
 _ALIGNMENT, _CUDA_ALIGNMENT = 32, 128
 _CUDA_ROW = 512  # MATRIX_ROW_PADDING
@@ -71,7 +78,13 @@ class PretendGpu:
         self._is_quantized = functools.cache(native.is_quantized)
         self._name = c_char_p(NAME.encode())
         # Each table begins with its functions and ends with its own fields; a slot that stays empty is optional.
-        self._buffer_type = (c_void_p * 10)()  # 8 functions, device, context
+        self._api_version = native.api_version()
+        if self._api_version not in _BUFFER_TYPES:
+            raise LayoutUnproven(
+                f"GGML_BACKEND_API_VERSION is {self._api_version}, not {' or '.join(map(str, _BUFFER_TYPES))}"
+            )
+        self._buffer_functions = _BUFFER_TYPES[self._api_version]
+        self._buffer_type = (c_void_p * (len(self._buffer_functions) + 2))()  # functions, device, context
         self._backend = (c_void_p * 19)()  # guid, 16 functions, device, context
         self._device = (c_void_p * 17)()  # 15 functions, registry, context
         self._registry = (c_void_p * 6)()  # version, 4 functions, context
@@ -90,7 +103,8 @@ class PretendGpu:
     @like_cuda.setter
     def like_cuda(self, value: bool) -> None:
         self._cuda = value
-        self._buffer_type[5] = self._alloc_size if value else None  # none: ggml_nbytes, without a call to Python
+        # None: ggml_nbytes, without a call to Python.
+        self._buffer_type[self._buffer_functions.index("get_alloc_size")] = self._alloc_size if value else None
 
     def require_intact(self) -> None:
         """Return when no callback from the engine has failed.
@@ -128,10 +142,14 @@ class PretendGpu:
         self._buffer.get_base = function(lambda _: _BASE, c_void_p, c_void_p)
         self._buffer.clear = function(lambda *_: None, None, c_void_p, ctypes.c_uint8)
 
-        self._buffer_type[0] = name
-        self._buffer_type[1] = function(self._make_buffer, c_void_p, c_void_p, c_size_t)
-        self._buffer_type[3] = self._quick(lambda _: _CUDA_ALIGNMENT if self._cuda else _ALIGNMENT, c_size_t, c_void_p)
-        self._buffer_type[8] = self.address
+        of_buffers = {
+            "get_name": name,
+            "alloc_buffer": function(self._make_buffer, c_void_p, c_void_p, c_size_t),
+            "get_alignment": self._quick(lambda _: _CUDA_ALIGNMENT if self._cuda else _ALIGNMENT, c_size_t, c_void_p),
+        }
+        for slot, what in enumerate(self._buffer_functions):
+            self._buffer_type[slot] = of_buffers.get(what)
+        self._buffer_type[len(self._buffer_functions)] = self.address
 
         guid = (ctypes.c_uint8 * 16)(*b"corral's pretend")
         self._kept.append(guid)
@@ -160,7 +178,7 @@ class PretendGpu:
             self._device[slot] = pointer
         self._device[15] = registry
 
-        self._registry[0] = _API_VERSION
+        self._registry[0] = self._api_version
         self._registry[1] = name
         self._registry[2] = function(lambda _: 1, c_size_t, c_void_p)
         self._registry[3] = function(lambda *_: self.address, c_void_p, c_void_p, c_size_t)
