@@ -48,6 +48,7 @@ step "demo lock" "$bin/corral" lock --check --catalog terraform/catalog-demo
 step "demo predictions against measurements" "$bin/corral" measure --check --catalog terraform/catalog-demo
 step "schemas" "$bin/python" tools/dev/schemas.py
 step "engine flags" "$bin/python" tools/dev/engine_flags.py
+step "engine builds" "$bin/python" tools/dev/engine_builds.py
 step "metrics" "$bin/python" tools/dev/metrics_docs.py
 step "dashboards" "$bin/python" tools/dev/dashboards.py
 step "rendered documents" "$bin/corral" render --check

@@ -8,6 +8,7 @@ bin=$PWD/.venv/bin
 [ -t 1 ] || export TF_CLI_ARGS_fmt=-no-color
 "$("$bin/python" tools/dev/terraform_program.py)" fmt -recursive terraform
 "$bin/python" tools/dev/engine_flags.py --write
+"$bin/python" tools/dev/engine_builds.py --write
 "$bin/python" tools/dev/metrics_docs.py --write
 "$bin/python" tools/dev/dashboards.py --write
 "$bin/python" tools/dev/schemas.py --write

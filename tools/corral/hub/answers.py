@@ -109,10 +109,50 @@ class Token(_Answer):
     access_token: _Bearer | None = None
 
 
+class Platform(_Answer):
+    """What an image is for."""
+
+    os: _Text
+    architecture: _Text
+
+
+class Part(_Answer):
+    """A manifest in an index, or the configuration in a manifest."""
+
+    digest: Annotated[str, StringConstraints(pattern="^sha256:[0-9a-f]{64}$")]
+    platform: Platform | None = None
+
+
+class ImageManifest(_Answer):
+    """Of one image, which has a configuration, or of several, one for each platform."""
+
+    config: Part | None = None
+    manifests: list[Part] | None = None
+
+
+class _Labelled(_Answer):
+    labels: dict[_Text, Annotated[str, StringConstraints(max_length=4096)]] | None = Field(None, alias="Labels")
+
+
+class ImageConfig(_Answer):
+    """The configuration of an image: of it only the labels."""
+
+    config: _Labelled
+
+
+class Tags(_Answer):
+    """The tags of a repository, or one page of them."""
+
+    tags: list[Annotated[str, StringConstraints(max_length=128)]]
+
+
 REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 PAGE: TypeAdapter[list[File | Folder]] = TypeAdapter(Annotated[list[_Entry], FailFast(), AfterValidator(_only_gguf)])
 """A page of a listing: its GGUF files."""
 TOKEN: TypeAdapter[Token] = TypeAdapter(Token)
+IMAGE_MANIFEST: TypeAdapter[ImageManifest] = TypeAdapter(ImageManifest)
+IMAGE_CONFIG: TypeAdapter[ImageConfig] = TypeAdapter(ImageConfig)
+TAGS: TypeAdapter[Tags] = TypeAdapter(Tags)
 
 
 def parse(form: TypeAdapter[_T], body: bytes) -> _T:

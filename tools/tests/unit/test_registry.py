@@ -8,7 +8,7 @@ import pytest
 
 from corral.catalog.image_reference import ImageReference
 from corral.errors import CannotRun, Refused
-from corral.hub.registry import digest_at_registry
+from corral.hub.registry import digest_at_registry, labels_at_registry
 from tests.support.registry import INDEX, LIST, registry_on_loopback
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -161,3 +161,76 @@ def test_a_registry_that_is_not_on_this_machine_is_asked_over_tls(monkeypatch):
 
 def _to_loopback(_host, port, *_args, **_options):
     return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", int(port)))]
+
+
+# -- the builds of llama.cpp beside a missing one -------------------------------------------------------------
+
+
+def test_a_missing_build_is_refused_with_the_nearest_ones_below_and_above(registry):
+    for build in (9100, 10700, 10770, 10790, 11549):
+        registry.put("ggml-org/llama.cpp", f"server-cuda-b{build}")
+        registry.put("ggml-org/llama.cpp", f"server-b{build + 3}")
+    registry.put("ggml-org/llama.cpp", "server-cuda-b10776-debug")
+
+    with pytest.raises(
+        Refused, match=r"the nearest builds there are server-cuda-b10770 and server-cuda-b10790"
+    ) as caught:
+        digest_at_registry(image(registry, "ggml-org/llama.cpp", "server-cuda-b10775"))
+
+    assert caught.value.next_step == f"Write {registry.address}/ggml-org/llama.cpp:server-cuda-b10770 into images.yaml"
+
+
+def test_the_nearest_build_may_be_on_one_side_alone(registry):
+    registry.put("org/server", "v252-cuda-b10775-non-root")
+
+    with pytest.raises(Refused, match=r"the nearest builds there are v252-cuda-b10775-non-root\.") as caught:
+        digest_at_registry(image(registry, "org/server", "v252-cuda-b10780-non-root"))
+
+    assert caught.value.next_step.endswith("v252-cuda-b10775-non-root into images.yaml")
+
+
+@pytest.mark.parametrize(
+    "faults", [{"tags_status": 403}, {"tags": b"{}"}, {"tags": b'{"tags": null}'}, {"tags": b'{"tags": ["b1", 7]}'}]
+)
+def test_where_no_tags_are_listed_the_missing_build_is_named_alone(registry, faults):
+    registry.put("org/server", "server-cuda-b10770")
+    registry.faults |= faults
+
+    with pytest.raises(Refused, match=r"has no image org/server:server-cuda-b10775\."):
+        digest_at_registry(image(registry, "org/server", "server-cuda-b10775"))
+
+
+# -- labels ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("platforms", [["arm64", "amd64"], None])
+@pytest.mark.parametrize("needs_token", [True, False])
+def test_the_labels_of_an_image_are_those_of_its_own_platform(registry, platforms, needs_token):
+    registry.needs_token = needs_token
+    labels = {"org.opencontainers.image.version": "b11063"}
+    digest = registry.put_labelled("org/server", "v1", labels, platforms=platforms)
+
+    assert labels_at_registry(at_digest(registry, digest)) == labels
+
+
+def at_digest(registry, digest, name="org/server"):
+    return ImageReference.parse(f"{registry.address}/{name}:v1@{digest}")
+
+
+def test_an_image_without_labels_has_none(registry):
+    assert labels_at_registry(at_digest(registry, registry.put_labelled("org/server", "v1", None))) == {}
+
+
+def test_a_configuration_that_is_not_of_its_digest_is_refused(registry):
+    digest = registry.put_labelled("org/server", "v1", {})
+    registry.faults["blob"] = b'{"config": {"Labels": {"org.opencontainers.image.version": "b1"}}}'
+
+    with pytest.raises(CannotRun, match=r"sends sha256:\w+ for sha256:"):
+        labels_at_registry(at_digest(registry, digest))
+
+
+def test_an_image_for_other_platforms_alone_is_refused(registry):
+    digest = registry.put_labelled("org/server", "v1", {}, platforms=["arm64"])
+
+    with pytest.raises(Refused, match=r"org/server:v1 has no part for linux/amd64\."):
+        labels_at_registry(at_digest(registry, digest))

@@ -1,0 +1,148 @@
+"""Measures builds of llama.cpp for ``corral/engine/builds.json``, each from its xllamacpp wheel.
+
+python tools/dev/engine_builds.py --write                    measure the pinned wheel again
+python tools/dev/engine_builds.py --write 2026.9.11063       add this wheel, or measure it again (downloads it)
+python tools/dev/engine_builds.py                            exits 1 when the pinned build's own entry has drifted
+
+Both with the table of docs/architecture/vram.md, which is made of the file.
+A wheel is installed into a folder of its own; the golden command lines are those of the tests' fixture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+TOOLS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TOOLS), str(TOOLS / "dev")]
+
+import engine_flags  # noqa: E402
+
+from corral.engine import builds, embedded  # noqa: E402
+from corral.errors import CorralError  # noqa: E402
+
+TABLE = TOOLS / "corral" / "engine" / "builds.json"
+GOLDEN = TOOLS / "tests" / "fixtures" / "vram-golden-b11549.json"
+DOCUMENT = TOOLS.parent / "docs" / "architecture" / "vram.md"
+_PINNED = embedded.LLAMA_CPP_BUILD
+_HEAD = f"| build | wheel | MiB on the card, beside {_PINNED} | flags of {_PINNED} that it lacks |\n"
+_TABLE = re.compile(r"(?m)^\| build \| wheel \|.*\n(?:\|.*\n)+")
+_MOST_FLAGS = 4
+_PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
+
+
+def measure_installed() -> dict[str, Any]:
+    """The entry of the wheel that this process imports."""
+    from importlib import metadata
+
+    from corral.vram import oracle
+    from tests.support import gguf_models
+
+    version = metadata.version("xllamacpp")
+    embedded.WHEEL_VERSION = version
+    pinned = {flag["names"][0] for flag in json.loads(engine_flags.TABLE.read_text())["flags"]}
+    known = {flag["names"][0] for flag in engine_flags.parse(_output(sys.executable, __file__, "--help-of-engine"))}
+    counted: dict[str, list[int]] | None = {}
+    try:
+        for model, cells in json.loads(GOLDEN.read_text())["models"].items():
+            found = oracle.ask([gguf_models.header(model)], [cell["argv"] for cell in cells])
+            counted[model] = [one.gpu.total for one in found]
+    except CorralError as error:
+        sys.stderr.write(f"{version}: {error.message}\n")
+        counted = None
+    build = f"b{version.split('.')[2]}"
+    return {"build": build, "wheel": version, "lacks": sorted(pinned - known), "gpu_bytes": counted}
+
+
+def measure(version: str) -> dict[str, Any]:
+    """The entry of the wheel *version*, installed into a folder of its own before this environment's packages."""
+    if version == embedded.WHEEL_VERSION:
+        return measure_installed()
+    with tempfile.TemporaryDirectory(prefix="corral-wheel-") as folder:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        python = Path(folder) / "bin" / "python"
+        packages = Path(_output(python, "-c", _PACKAGES).strip())
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", packages, f"xllamacpp=={version}"],
+            check=True,
+        )
+        (packages / "after.pth").write_text(_output(sys.executable, "-c", _PACKAGES))
+        return json.loads(_output(python, __file__, "--installed"))
+
+
+def _output(*command: str | Path) -> str:
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def text(entries: list[dict[str, Any]]) -> str:
+    """The file's text: one line a model."""
+    ordered = sorted(entries, key=lambda entry: builds.number(entry["build"]))
+    parts = []
+    for entry in ordered:
+        counted = entry["gpu_bytes"]
+        lines = counted and ",\n".join(
+            f"      {json.dumps(model)}: {json.dumps(row)}" for model, row in counted.items()
+        )
+        shown = f"{{\n{lines}\n    }}" if counted else "null"
+        head = ",\n".join(f"    {json.dumps(key)}: {json.dumps(entry[key])}" for key in ("build", "wheel", "lacks"))
+        parts.append(f'  {{\n{head},\n    "gpu_bytes": {shown}\n  }}')
+    return "[\n" + ",\n".join(parts) + "\n]\n"
+
+
+def rows() -> str:
+    """The document's table."""
+    lines = [_HEAD, "| --- | --- | --- | --- |\n"]
+    for one in reversed(builds.table()):
+        shown = ", ".join(f"`{flag}`" for flag in one.lacks[:_MOST_FLAGS])
+        more = f" and {len(one.lacks) - _MOST_FLAGS} more" if len(one.lacks) > _MOST_FLAGS else ""
+        lines.append(f"| {one.build} | {one.wheel} | {_difference(one)} | {shown}{more or '' if shown else 'none'} |\n")
+    return "".join(lines)
+
+
+def _difference(one: builds.Measured) -> str:
+    if one.gpu_bytes is None:
+        return "unknown: its wheel does not state them"
+    distance = builds.apart(embedded.LLAMA_CPP_BUILD, one.build)
+    return "the seats" if distance is None else f"{distance.least_mib:,} to {distance.most_mib:,}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the file instead of comparing")
+    parser.add_argument("--installed", action="store_true", help="print the entry of the installed wheel")
+    parser.add_argument("--help-of-engine", action="store_true", help="print the --help of the installed wheel")
+    parser.add_argument("version", nargs="*", help="versions of the wheel")
+    args = parser.parse_args()
+    if args.help_of_engine:
+        embedded.parse(["--help"])
+    if args.installed:
+        sys.stdout.write(json.dumps(measure_installed()))
+        return 0
+    present = {entry["wheel"]: entry for entry in json.loads(TABLE.read_text())} if TABLE.exists() else {}
+    if args.write:
+        for version in args.version or [embedded.WHEEL_VERSION]:
+            sys.stderr.write(f"xllamacpp {version}\n")
+            present[version] = measure(version)
+        TABLE.write_text(text(list(present.values())))
+        builds.table.cache_clear()
+        DOCUMENT.write_text(_TABLE.sub(lambda _: rows(), DOCUMENT.read_text()))
+        return 0
+    if present.get(embedded.WHEEL_VERSION) != measure_installed():
+        sys.stderr.write(
+            f"{TABLE.name} has another entry for {embedded.WHEEL_VERSION} than the engine. Run: make fix\n"
+        )
+        return 1
+    if _TABLE.findall(DOCUMENT.read_text()) != [rows()]:
+        sys.stderr.write(f"{DOCUMENT.name} has another table of builds than {TABLE.name} makes. Run: make fix\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
