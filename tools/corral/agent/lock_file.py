@@ -44,7 +44,14 @@ _LONGEST_NAME = 255  # bytes, as file systems have it
 _STORE_FOLDERS = ("blobs", "sets")  # beside the models' links: no model may have such a name
 
 _TOP_KEYS = {"version", "models"}
-_TOP_KEYS_NOT_READ = {"seal", "sources", "images", "cards", "clients"}  # for Terraform and the operator's machine
+_TOP_KEYS_NOT_READ = {
+    "seal",
+    "sources",
+    "images",
+    "engine",
+    "cards",
+    "clients",
+}  # for Terraform and the operator's machine
 _MODEL_KEYS = {"repo", "revision", "files"}
 _MODEL_KEYS_NOT_READ = {"licence", "argv", "intent", "predicted", "measured"}
 _FILE_KEYS = {"path", "role", "size", "sha256"}

@@ -43,6 +43,7 @@ class Catalog:
         models: every model by id, sorted.
         cards: every card by name, sorted.
         images: every container image by its key; empty when there is no ``images.yaml``.
+        llama_cpp_build: what it declares of the server's image; None when it does not.
         clients: every client of the front door by name, sorted; empty when there is no ``clients.yaml``.
         measured: what was measured.
         golden: the operator's golden questions; None when there is no ``golden.yaml``.
@@ -54,6 +55,7 @@ class Catalog:
     models: Mapping[str, Model]
     cards: Mapping[str, Card]
     images: Mapping[str, ImageReference] = field(default_factory=dict)
+    llama_cpp_build: str | None = None
     clients: Mapping[str, Client] = field(default_factory=dict)
     measured: Ledger = field(default_factory=Ledger)
     golden: Golden | None = None
@@ -260,6 +262,7 @@ def _load(directory: Path) -> Catalog:
         models=models,
         cards=cards,
         images=images.references() if images else {},
+        llama_cpp_build=images.llama_cpp_build if images else None,
         clients=clients,
         measured=ledger.read(directory),
         golden=questions,

@@ -26,6 +26,7 @@ _UNIT = r"^[A-Za-z0-9:_.\\@-]+\.(service|slice)$"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CONDITION = expectations.PATTERN
 _CAPABILITY = r"^[0-9]{1,2}\.[0-9]$"
+_BUILD = r"^b[1-9][0-9]{0,6}$"
 FORMS = {
     ID_PATTERN: "lower case letters, digits, dot and dash, with a letter or digit at both ends",
     _ALIAS: "letters, digits and . _ : / -, with a letter or digit at both ends",
@@ -37,6 +38,7 @@ FORMS = {
     _VARIABLE: "the name of an environment variable",
     _CONDITION: 'a comparison in quotes: ">0", ">=600", "<1", "<=10", or "=text"',
     _CAPABILITY: 'like "7.5"',
+    _BUILD: "like b11549",
 }
 """What each pattern requires, in words."""
 RESERVED_IDS = ("blobs", "sets")
@@ -440,10 +442,15 @@ class Images(BaseModel):
     fetch: _Image = Field(
         description="Python 3.11 or newer for the download Job and the guard of the door, e.g. python:3.13-slim"
     )
+    llama_cpp_build: Annotated[str, StringConstraints(pattern=_BUILD)] | None = Field(
+        None,
+        alias="llama-cpp-build",
+        description="the build of llama.cpp in the server's image, e.g. b11549, where no tag or label of it names one",
+    )
 
     def references(self) -> dict[str, ImageReference]:
         """Every image by its key in images.yaml."""
-        named = self.model_dump(by_alias=True, exclude_none=True)
+        named = self.model_dump(by_alias=True, exclude_none=True, exclude={"llama_cpp_build"})
         return {key: ImageReference.parse(text) for key, text in named.items()}
 
 

@@ -13,6 +13,11 @@ Each latency budget is compared with what `corral bench --speeds` measured of ex
 be kept is refused, and one without a benchmark is unknown.  A context without room for images_per_request images of 896
 pixels a side is refused too; for a projector whose rule corral does not know, that is unknown.
 
+The lock names the build of llama.cpp that predicts and the one in the server's image: by the image's tag, by its label
+org.opencontainers.image.version, or as llama-cpp-build in images.yaml declares it; an unknown one is refused.  Where
+the two are not one, each seat gets a row engine-drift, by what was measured of builds, and a flag that the build of the
+image does not know is refused.
+
 examples:
   corral lock                      lock what is new or changed
   corral lock --upgrade            move every model to the newest commit of its revision
@@ -113,6 +118,8 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
     )
     forecasts = latency_table.forecasts(result.lock.models, wanted.measured)
     latency_table.require_possible(forecasts)
+    engine = result.lock.engine
+    assert engine
     rooms = list(image_room.rooms(result.lock.models, wanted.directory, result.headers))
     image_table.require_room(rooms)
     with refuse_unwritable(wanted.directory, next_step=f"Check who owns {wanted.directory}"):
@@ -125,7 +132,7 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
         latency = [one.as_json() for one in forecasts]
         document = {"lock": str(wanted.lock_file), "written": written, "changes": changes}
         room = [one.as_json() for one in rooms]
-        output.data_json(document | {"vram": rows, "latency": latency, "images": room})
+        output.data_json(document | {"vram": rows, "latency": latency, "images": room, "engine": engine.model_dump()})
         return ExitCode.OK
     for item in result.changes:
         if item.kind != "unchanged" or sys.stdout.isatty():
@@ -135,6 +142,8 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
     vram_table.show(result.lock)
     latency_table.show(forecasts)
     image_table.show(rooms)
+    if engine.warning:
+        output.warn(engine.warning)
     output.info(f"{wanted.lock_file} {'written' if written else 'is unchanged'}")
     return ExitCode.OK
 

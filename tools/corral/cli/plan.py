@@ -106,6 +106,8 @@ def _advice(wanted: Catalog, locked: Lock) -> Iterator[None]:
     """
     from corral.lock import image_room
 
+    if locked.engine and locked.engine.warning:
+        output.warn(locked.engine.warning)
     forecasts = latency_table.forecasts(locked.models, wanted.measured)
     latency_table.require_possible(forecasts)
     for one in forecasts:

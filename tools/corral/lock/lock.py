@@ -23,11 +23,12 @@ from corral.catalog.catalog import Catalog
 from corral.catalog.image_reference import PINNED_PATTERN
 from corral.catalog.intent import Card, Client, Model
 from corral.catalog.ledger import OnCard
-from corral.engine.embedded import ENGINE
+from corral.engine.embedded import ENGINE, LLAMA_CPP_BUILD
 from corral.errors import LockStale
 from corral.files import write_atomically
+from corral.lock.image_build import EngineBuilds
 from corral.vram.prediction import Prediction, mib
-from corral.vram.rules import RULES_VERSION
+from corral.vram.rules import ENGINE_DRIFT, RULES_VERSION, drift_of, expected_drift
 
 VERSION: Literal[2] = 2
 
@@ -113,6 +114,9 @@ class Lock(BaseModel):
     )
     images: dict[str, Annotated[str, Field(json_schema_extra={"pattern": PINNED_PATTERN})]] = Field(
         description="container images, name:tag@digest, by their keys in images.yaml"
+    )
+    engine: EngineBuilds | None = Field(
+        default=None, description="the builds of llama.cpp that predict and run; null in a lock of an older corral"
     )
     cards: dict[str, Card] = Field(description="each physical GPU with its tenants")
     clients: dict[str, Client] = Field(
@@ -246,7 +250,10 @@ def _stale_sources(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
 
 
 def _outdated(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
-    """Entries that this corral would write otherwise from the same sources."""
+    """What this corral would write otherwise from the same sources."""
+    if lock.engine is None or lock.engine.predicts != LLAMA_CPP_BUILD:
+        yield Stale("lock", "lock.json", "engine", f"does not compare the engine of its image with {LLAMA_CPP_BUILD}")
+    runs = lock.engine.runs if lock.engine else None
     for model_id, model in catalog.models.items():
         entry = lock.models[model_id]
         engine, rules = entry.predicted.engine, entry.predicted.rules_version
@@ -260,6 +267,8 @@ def _outdated(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
             code, why = "engine", f"was predicted by {engine}, and this corral has {ENGINE}"
         elif rules != RULES_VERSION:
             code, why = "rules", f"was predicted by rules of version {rules}, and this corral has {RULES_VERSION}"
+        elif drift_of(entry.predicted) != expected_drift(entry.predicted, runs):
+            code, why = "rules", f"has another row {ENGINE_DRIFT} than this corral computes for {runs or 'no image'}"
         elif changed := _changed_on_disk(catalog, entry):
             code, why = "disk", f"is not on disk as it was locked: {changed}"
         else:

@@ -12,6 +12,7 @@ from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotPredict, ProgramMissing, Refused, UnreadableHeader
 from corral.hub.resolved import Resolved
 from corral.lock import headers
+from corral.vram import rules
 from corral.vram.gguf_header import GgufHeader, parse_fixture
 from corral.vram.oracle import DECLARE
 from corral.vram.predict import predict_model, trained_context
@@ -39,18 +40,33 @@ class Predictor:
         self._catalog = catalog
         self._info = info
 
-    def is_current(self, prediction: Prediction) -> bool:
+    def is_current(self, prediction: Prediction, runs: str | None = None) -> bool:
         """Whether *prediction*, made for the same files and command line, would be made again from sound headers."""
         return (
             prediction.engine == ENGINE
             and prediction.rules_version == RULES_VERSION
+            and rules.drift_of(prediction) == rules.expected_drift(prediction, runs)
             and all(headers.read(self._catalog.directory, sha256) for sha256 in prediction.headers)
         )
 
     def predict(
-        self, model_id: str, model: Model, resolved: Resolved, argv: Sequence[str], known: Sequence[str] = ()
+        self,
+        model_id: str,
+        model: Model,
+        resolved: Resolved,
+        argv: Sequence[str],
+        known: Sequence[str] = (),
+        runs: str | None = None,
     ) -> Predicted:
-        """The prediction for a model; *known* names the headers of exactly these files, when there are any.
+        """The prediction for a model.
+
+        Args:
+            model_id: the catalog's name of the model.
+            model: its intent.
+            resolved: its files.
+            argv: its command line.
+            known: the headers of exactly these files by name, when there are any.
+            runs: the build of llama.cpp in the image that runs it; None where no image is named.
 
         Raises:
             UnreadableHeader: a file's header cannot be read, and nothing is declared.
@@ -67,7 +83,7 @@ class Predictor:
             names = [headers.sha256_of(header) for header in packed]
             parsed = [parse_fixture(header) for header in packed]
             self._require_trained(model_id, model, parsed[0])
-            found = predict_model(model_id, model, resolved.files, parsed, argv, names=names)
+            found = predict_model(model_id, model, resolved.files, parsed, argv, names=names, runs=runs)
         except (UnreadableHeader, EngineCannotPredict) as error:
             if model.vram is None:
                 offer = "" if DECLARE in error.next_step else f", {DECLARE}"

@@ -15,7 +15,9 @@ from corral.catalog.ledger import Ledger
 from corral.errors import CannotRun, CorralError, HubUnreachable, LockStale, Refused, RevisionMissing
 from corral.files import refuse_unwritable
 from corral.hub.resolved import Resolved
+from corral.lock import image_build
 from corral.lock.compare import Change, compare
+from corral.lock.image_build import EngineBuilds
 from corral.lock.lock import Lock, LockEntry, relock_command, require_fresh, write
 from corral.lock.pins import Pin
 from corral.lock.predict import Predicted, Predictor, require_declared
@@ -40,6 +42,13 @@ def digest_at_registry(image: ImageReference) -> str:
     return registry.digest_at_registry(image)
 
 
+def labels_at_registry(image: ImageReference) -> Mapping[str, str]:
+    """``corral.hub.registry.labels_at_registry``, imported when it is needed."""
+    from corral.hub import registry
+
+    return registry.labels_at_registry(image)
+
+
 @dataclass(frozen=True)
 class Relocked:
     """The new lock, what is different in it, and headers by sha256 that it refers to and that were made for it."""
@@ -59,6 +68,7 @@ def relock(
     upgrade: Collection[str] = (),
     upgrade_images: Collection[str] = (),
     image_digest: Callable[[ImageReference], str] = digest_at_registry,
+    image_labels: Callable[[ImageReference], Mapping[str, str]] = labels_at_registry,
     info: Callable[[str], None] = lambda _: None,
 ) -> Relocked:
     """A lock for *catalog*, made from the present *lock* and, where that does not suffice, from hub and engine.
@@ -73,25 +83,17 @@ def relock(
         upgrade: ids of models that move to the newest commit of their revision.
         upgrade_images: keys of images whose digests are read from the registry again.
         image_digest: reads the digest of an image from its registry.
+        image_labels: reads the labels of an image from its registry.
         info: receives a line before each request to the hub or a registry.
 
     Raises:
         Refused: at least one model or image cannot be resolved or predicted; all of them are named.
         CannotRun: the hub or a registry sends no response, or the engine is missing.
     """
-    relocking = _Relocking(catalog, resolver, predictor, pins or {}, upgrade, info)
-    entries: dict[str, LockEntry] = {}
     images: dict[str, str] = {}
     headers: dict[str, bytes] = {}
     errors: list[tuple[str, CorralError]] = []
-    for model_id, model in catalog.models.items():
-        try:
-            entries[model_id], made = relocking.entry(model_id, model, lock.models.get(model_id) if lock else None)
-            headers |= made
-        except HubUnreachable as error:
-            raise _all_of([*errors, ("all models", error)]) from None
-        except CorralError as error:
-            errors.append((model_id, error))
+    of_images: list[tuple[str, CorralError]] = []
     for key, wanted in catalog.images.items():
         pinned = lock.images.get(key) if lock and key not in upgrade_images else None
         try:
@@ -103,12 +105,29 @@ def relock(
                 info(f"image {key}: {wanted.tagged}")
                 images[key] = wanted.at(image_digest(wanted))
         except CorralError as error:
-            errors.append((f"image {key}", error))
-    if errors:
-        raise _all_of(errors)
+            of_images.append((f"image {key}", error))
+    engine: EngineBuilds | None = None
+    try:
+        engine = image_build.find(images, declared=catalog.llama_cpp_build, labels=image_labels, present=lock)
+    except CorralError as error:
+        of_images.append(("images.yaml", error))
+    runs = engine.runs if engine else None
+    relocking = _Relocking(catalog, resolver, predictor, pins or {}, upgrade, runs, info)
+    entries: dict[str, LockEntry] = {}
+    for model_id, model in catalog.models.items():
+        try:
+            entries[model_id], made = relocking.entry(model_id, model, lock.models.get(model_id) if lock else None)
+            headers |= made
+        except HubUnreachable as error:
+            raise _all_of([*errors, ("all models", error)]) from None
+        except CorralError as error:
+            errors.append((model_id, error))
+    if errors or of_images:
+        raise _all_of([*errors, *of_images])
     new = Lock(
         sources=dict(catalog.sources),
         images=images,
+        engine=engine,
         cards=dict(catalog.cards),
         clients=dict(catalog.clients),
         models=entries,
@@ -164,12 +183,14 @@ class _Relocking:
     predictor: Predictor
     pins: Mapping[str, Sequence[Pin]]
     upgrade: Collection[str]
+    runs: str | None
     info: Callable[[str], None]
 
     def entry(self, model_id: str, model: Model, old: LockEntry | None) -> tuple[LockEntry, Mapping[str, bytes]]:
         """The entry of a model whose present one is *old*, and the headers that were made for it."""
         resolved = self._resolved(model_id, model, old)
         argv = tuple(llama_server_argv(model_id, model, resolved.files))
+        image_build.require_known_flags(self.runs, model_id, argv)
         predicted = self._predicted(model_id, model, resolved, argv, old)
         require_declared(self.catalog, model_id, model, predicted.prediction)
         entry = LockEntry(
@@ -212,11 +233,11 @@ class _Relocking:
         self, model_id: str, model: Model, resolved: Resolved, argv: tuple[str, ...], old: LockEntry | None
     ) -> Predicted:
         if old is None or old.files != resolved.files:
-            return self.predictor.predict(model_id, model, resolved, argv)
+            return self.predictor.predict(model_id, model, resolved, argv, runs=self.runs)
         usable = old.predicted.gpu_bytes is not None or model.vram is not None
-        if usable and old.argv == argv and self.predictor.is_current(old.predicted):
+        if usable and old.argv == argv and self.predictor.is_current(old.predicted, self.runs):
             return Predicted(old.predicted)
-        return self.predictor.predict(model_id, model, resolved, argv, known=old.predicted.headers)
+        return self.predictor.predict(model_id, model, resolved, argv, known=old.predicted.headers, runs=self.runs)
 
 
 def _all_of(errors: list[tuple[str, CorralError]]) -> CorralError:

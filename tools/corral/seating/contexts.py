@@ -94,6 +94,7 @@ def largest(catalog: Catalog, lock: Lock, chart: Chart, models: Iterable[str] | 
     prediction is added for every context: it is not assumed to vanish with the context.  *catalog* has the intents as
     they are written: a default may depend on the context.
     """
+    runs = lock.engine.runs if lock.engine else None
     questions = {
         model_id: _question(catalog.models[model_id], lock.models[model_id], chart, model_id)
         for model_id in (lock.models if models is None else models)
@@ -102,7 +103,7 @@ def largest(catalog: Catalog, lock: Lock, chart: Chart, models: Iterable[str] | 
 
     def search_by_engine(model_id: str) -> Largest:
         model, entry = catalog.models[model_id], lock.models[model_id]
-        return questions[model_id].by_engine(partial(_predict, catalog.directory, model_id, model, entry))
+        return questions[model_id].by_engine(partial(_predict, catalog.directory, model_id, model, entry, runs))
 
     if rest := [model_id for model_id in questions if model_id not in found]:
         from concurrent.futures import ThreadPoolExecutor  # slow to import
@@ -169,7 +170,9 @@ def _guess(grid: Sequence[int], found: Mapping[int, int], fits: Callable[[int], 
     return between.start + fitting - 1
 
 
-def _predict(catalog: Path, model_id: str, model: Model, entry: LockEntry, contexts: Sequence[int]) -> dict[int, int]:
+def _predict(
+    catalog: Path, model_id: str, model: Model, entry: LockEntry, runs: str | None, contexts: Sequence[int]
+) -> dict[int, int]:
     """Bytes on the card by context, by the embedded engine over the headers that were kept."""
     from corral.vram import oracle, predict, rules
     from corral.vram.gguf_header import parse_fixture
@@ -181,7 +184,7 @@ def _predict(catalog: Path, model_id: str, model: Model, entry: LockEntry, conte
     argvs = [llama_server_argv(model_id, at_context(model, context), entry.files) for context in contexts]
     counts = oracle.ask(parsed, argvs, cuda="all")
     return {
-        context: predict.total(count, rules.rules(parsed, count))
+        context: predict.total(count, rules.rules(parsed, count, runs=runs))
         for context, count in zip(contexts, counts, strict=True)
     }
 

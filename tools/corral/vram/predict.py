@@ -31,6 +31,7 @@ def predict_model(
     argv: Sequence[str],
     *,
     names: Sequence[str],
+    runs: str | None = None,
 ) -> Prediction:
     """What *argv* takes, and beside it what the same model would take with other contexts.
 
@@ -41,6 +42,7 @@ def predict_model(
         headers: of these files, in the same order.
         argv: its command line, as the lock has it.
         names: the sha256 of each header, under which it is kept.
+        runs: the build of llama.cpp in the image that runs it; None where no image is named.
 
     Raises:
         EngineCannotPredict: the engine cannot, or the headers give other numbers than the engine.
@@ -51,10 +53,10 @@ def predict_model(
     first, *others = found = oracle.ask(headers, argvs, at_least=1)
     for words, breakdown in zip(argvs, found, strict=False):
         _cross_check(model_id, headers, words, breakdown)
-    rows = rules(headers, first)
+    rows = rules(headers, first, runs=runs)
     ladder = []
     for context, breakdown in zip(contexts, others, strict=False):
-        on_card = total(breakdown, rules(headers, breakdown, padding=padding_of(first)))
+        on_card = total(breakdown, rules(headers, breakdown, padding=padding_of(first), runs=runs))
         ladder.append(Rung(context=context, gpu_bytes=on_card, host_bytes=breakdown.host.total))
     return Prediction(
         engine=oracle.ENGINE,

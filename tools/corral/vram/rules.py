@@ -7,11 +7,16 @@ Functions and files are those of llama.cpp (https://github.com/ggml-org/llama.cp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
+from corral.engine import builds
+from corral.engine.embedded import LLAMA_CPP_BUILD
 from corral.vram.gguf_header import GgufHeader
 from corral.vram.oracle import Breakdown
-from corral.vram.prediction import Rule
+from corral.vram.prediction import Prediction, Rule
+
+ENGINE_DRIFT = "engine-drift"
 
 RULES_VERSION = 1
 """Of these rules and the ladder: raised when either gives other bytes for the same model."""
@@ -27,13 +32,16 @@ _TILE_TOKENS = 256
 _ROUTER_TENSORS = 4  # probabilities, order, selected, weights
 
 
-def rules(headers: Sequence[GgufHeader], breakdown: Breakdown, *, padding: int = 0) -> tuple[Rule, ...]:
+def rules(
+    headers: Sequence[GgufHeader], breakdown: Breakdown, *, padding: int = 0, runs: str | None = None
+) -> tuple[Rule, ...]:
     """The rows for *breakdown*, the largest cause last; their sum and ``breakdown.gpu`` are the model's seat.
 
     Args:
         headers: the model's shards, and its projector last when there is one.
         breakdown: the engine's count for a command line.
         padding: bytes of ``cuda-row-padding`` of another context of the same model, where *breakdown* is without CUDA.
+        runs: the build of llama.cpp in the image that runs the model; None where no image is named.
     """
     found = (
         *_projector(headers, breakdown),
@@ -50,6 +58,7 @@ def rules(headers: Sequence[GgufHeader], breakdown: Breakdown, *, padding: int =
             "(ggml_backend_cuda_buffer_type_get_alloc_size, ggml/src/ggml-cuda/ggml-cuda.cu)",
         ),
         _moe(headers[0], breakdown),
+        *([drift] if (drift := engine_drift(breakdown.gpu.total, runs)) else []),
         Rule(
             name="cuda-context-and-pools",
             bytes=CONTEXT_AND_POOLS,
@@ -79,6 +88,29 @@ def _projector(headers: Sequence[GgufHeader], breakdown: Breakdown) -> Iterator[
         source=f"up to {at_once} images or tiles of one size are encoded at once (--mtmd-batch-max-tokens); the engine "
         "reserves for one at load (mtmd_batch_add_chunk, tools/mtmd/mtmd.cpp)",
     )
+
+
+def engine_drift(gpu_bytes: int, runs: str | None) -> Rule | None:
+    """The row for a model that build *runs* runs, when another build counted *gpu_bytes*; None where there is none."""
+    distance = builds.apart(LLAMA_CPP_BUILD, runs) if runs else None
+    if distance is None or distance.growth == 0:
+        return None
+    share = math.ceil(distance.growth * 10_000)
+    return Rule(
+        name=ENGINE_DRIFT,
+        bytes=-(-gpu_bytes * share // 10_000),
+        source=f"{share / 100:.2f} % of the engine's count (tools/corral/engine/builds.json): {distance.sentence}",
+    )
+
+
+def expected_drift(prediction: Prediction, runs: str | None) -> Rule | None:
+    """The row that *prediction* must have when build *runs* runs the model; None: it must have none."""
+    return engine_drift(prediction.gpu.total, runs) if prediction.gpu else None
+
+
+def drift_of(prediction: Prediction) -> Rule | None:
+    """The row ``engine-drift`` that *prediction* has."""
+    return next((rule for rule in prediction.rules if rule.name == ENGINE_DRIFT), None)
 
 
 def padding_of(breakdown: Breakdown) -> int:

@@ -499,28 +499,28 @@ def registry(catalog):
     digest = "sha256:" + "2" * 64
     with registry_on_loopback() as running:
         running.needs_token = True
-        text = f"llama-swap: {running.address}/org/swap:v1\nfetch: python:3.13-slim@{digest}\n"
+        text = f"llama-swap: {running.address}/org/swap:v1-b11549\nfetch: python:3.13-slim@{digest}\n"
         (catalog / "images.yaml").write_text(text)
         yield running
 
 
 def test_a_tag_is_locked_at_the_digest_of_its_registry(catalog, locked, hub, registry, capsys):
-    digest = registry.put("org/swap", "v1")
+    digest = registry.put("org/swap", "v1-b11549")
 
     assert lock(catalog) == 0
 
     printed = capsys.readouterr()
-    image = f"{registry.address}/org/swap:v1"
+    image = f"{registry.address}/org/swap:v1-b11549"
     assert f"image llama-swap: added\n  {image}@{digest}\n" in printed.out
     assert f"image llama-swap: {image}\n" in printed.err
     assert json.loads((catalog / "lock.json").read_text())["images"]["llama-swap"] == f"{image}@{digest}"
 
 
 def test_a_locked_image_is_not_asked_again_and_upgrade_asks(catalog, locked, hub, registry, capsys):
-    registry.put("org/swap", "v1")
+    registry.put("org/swap", "v1-b11549")
     lock(catalog)
     registry.requests.clear()
-    digest = registry.put("org/swap", "v1", "rebuilt")
+    digest = registry.put("org/swap", "v1-b11549", "rebuilt")
 
     assert lock(catalog) == 0
     assert lock(catalog, "--upgrade", "tiny-text") == 0
@@ -534,12 +534,12 @@ def test_a_locked_image_is_not_asked_again_and_upgrade_asks(catalog, locked, hub
 
 
 def test_check_covers_the_images_without_network(catalog, locked, hub, registry, capsys):
-    registry.put("org/swap", "v1")
+    registry.put("org/swap", "v1-b11549")
     lock(catalog)
     registry.requests.clear()
     assert lock(catalog, "--check") == 0
     images = catalog / "images.yaml"
-    images.write_text(images.read_text().replace("swap:v1", "swap:v2"))
+    images.write_text(images.read_text().replace("swap:v1-b", "swap:v2-b"))
     capsys.readouterr()
 
     assert lock(catalog, "--check") == 1
@@ -554,12 +554,12 @@ def test_a_tag_that_is_not_there_leaves_no_lock(catalog, hub, registry, capsys):
     assert lock(catalog) == 2
 
     assert "image llama-swap: " in (messages := capsys.readouterr().err)
-    assert "has no image org/swap:v1" in messages
+    assert "has no image org/swap:v1-b11549" in messages
     assert not (catalog / "lock.json").exists()
 
 
 def test_upgrade_refuses_what_is_neither_model_nor_image(catalog, locked, hub, registry, capsys):
-    registry.put("org/swap", "v1")
+    registry.put("org/swap", "v1-b11549")
 
     assert lock(catalog, "--upgrade", "llama-swap", "gpt-5") == 2
     assert "No model gpt-5" in capsys.readouterr().err

@@ -72,9 +72,15 @@ class _Kept(Predictor):
         self._fixtures = fixtures
 
     def predict(
-        self, model_id: str, model: Model, resolved: Resolved, argv: Sequence[str], known: Sequence[str] = ()
+        self,
+        model_id: str,
+        model: Model,
+        resolved: Resolved,
+        argv: Sequence[str],
+        known: Sequence[str] = (),
+        runs: str | None = None,
     ) -> Predicted:
         names: list[Any] = _FILES[str(model.source.repo)]
         return super().predict(
-            model_id, model, resolved, argv, known or [headers.sha256_of(self._fixtures[name]) for name in names]
+            model_id, model, resolved, argv, known or [headers.sha256_of(self._fixtures[name]) for name in names], runs
         )

@@ -15,7 +15,8 @@ from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
 from corral.catalog.ledger import Ledger, Measurement
-from corral.engine.embedded import ENGINE
+from corral.engine.embedded import ENGINE, LLAMA_CPP_BUILD
+from corral.lock import image_build
 from corral.lock import lock as locks
 from corral.lock.lock import Lock, LockEntry
 from corral.lock.relock import with_measurements
@@ -92,9 +93,11 @@ def lock_of(
         for model_id, model in catalog.models.items()
     }
     images = {key: image.at(image.digest or f"sha256:{_sha256(key)}") for key, image in catalog.images.items()}
+    engine = image_build.find(images, declared=catalog.llama_cpp_build or LLAMA_CPP_BUILD, labels=lambda _: {})
     lock = Lock(
         sources=dict(catalog.sources),
         images=images,
+        engine=engine,
         cards=dict(catalog.cards),
         clients=dict(catalog.clients),
         models=made,

@@ -45,14 +45,14 @@ class Engine(Predictor):
         super().__init__(catalog.load(folder))
         self.requests = []
 
-    def predict(self, model_id, model, resolved, argv, known=()):
+    def predict(self, model_id, model, resolved, argv, known=(), runs=None):
         self.requests.append(model_id)
         parts = Bytes(weights=1, context=0, compute=0, projector=0)
         found = Prediction(engine=ENGINE, rules_version=RULES_VERSION, headers=(), gpu=parts, host=parts, gpu_bytes=1)
         return Predicted(found)
 
 
-SWAP, FETCH = "ghcr.io/org/swap:v1", "python:3.13-slim"
+SWAP, FETCH = "ghcr.io/org/swap:v1-b11549", "python:3.13-slim"
 ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
 

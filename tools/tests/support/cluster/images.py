@@ -17,6 +17,7 @@ from pathlib import Path
 
 from corral import output, paths
 from corral.engine import binaries, caddy_build
+from corral.engine.embedded import LLAMA_CPP_BUILD
 from corral.files import OwnFolder
 from tests.support.cluster import oci
 from tests.support.cluster.oci import File, Image, Layer, Link, written
@@ -75,7 +76,7 @@ def all_images() -> dict[str, Image]:
         ),
         LLAMA_SWAP: Image(
             "llama-swap",
-            "v260-cpu-b11176",
+            f"v260-cpu-{LLAMA_CPP_BUILD}",
             (debian, _wheel(), _supervisor(), _server()),
             {
                 "User": USER,

@@ -38,7 +38,7 @@ def test_a_lock_has_the_documented_shape(folder, hub):
     locked(folder, hub)
 
     document = json.loads((folder / "lock.json").read_text())
-    assert list(document) == ["version", "seal", "sources", "images", "cards", "clients", "models"]
+    assert list(document) == ["version", "seal", "sources", "images", "engine", "cards", "clients", "models"]
     assert (document["version"], document["images"]) == (2, {})
     assert document["cards"] == {
         "t4": {

@@ -54,7 +54,7 @@ def test_an_unchanged_image_is_not_requested_again_until_it_is_upgraded(folder, 
 
 def test_another_tag_is_stale_and_requested(folder, hub, images):
     locked(folder, hub, image_digest=Registry())
-    images(swap="ghcr.io/org/swap:v2")
+    images(swap="ghcr.io/org/swap:v2-b11549")
 
     assert codes(folder) == {"images.yaml": "changed"}
     assert locked(folder, hub, image_digest=Registry(TWO))["llama-swap"].kind == "changed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from pydantic import ValidationError
 
@@ -15,7 +17,7 @@ from corral.errors import EngineCannotPredict, ProgramMissing, Refused, Unreadab
 from corral.hub.resolved import Resolved
 from corral.lock import headers
 from corral.lock.predict import Predictor, require_declared
-from corral.vram import from_header
+from corral.vram import from_header, rules
 from corral.vram.prediction import Prediction, mib
 from corral.vram.rules import RULES_VERSION
 from tests.support import gguf_models
@@ -51,12 +53,12 @@ def of(folder):
     return Catalog(folder, {}, {})
 
 
-def predict(catalog, *names, known=(), **intent):
+def predict(catalog, *names, known=(), runs=None, **intent):
     intent = {"context": 16384, "modalities": ("text",), **intent}
     model = Model(source=Source(path=f"{names[0]}.gguf"), card="t4", **intent)
     resolved = locked(catalog, *names)
     argv = llama_server_argv("m", model, resolved.files)
-    return model, argv, Predictor(of(catalog)).predict("m", model, resolved, argv, known)
+    return model, argv, Predictor(of(catalog)).predict("m", model, resolved, argv, known, runs)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +81,24 @@ def test_the_rows_are_what_the_engine_counts_and_add_up(qwen):
     assert [rung.context for rung in rows.ladder] == [2048, 4096, 8192, 16384, 32768, 40960]
     assert rows.ladder[3].gpu_bytes == rows.gpu_bytes
     assert (rows.projector_type, rows.unmeasured) == (None, None)
+
+
+def test_what_a_build_that_takes_more_runs_has_a_row_for_it_in_the_seat_and_on_every_rung(catalog, qwen, monkeypatch):
+    monkeypatch.setattr(rules, "LLAMA_CPP_BUILD", "b11063")
+    alone = qwen[1].prediction
+    found = predict(catalog, QWEN, runs="b11549")[2].prediction
+
+    share = Fraction(found.gpu_bytes - alone.gpu_bytes, alone.gpu.total)
+    assert Fraction(1, 1000) < share < Fraction(1, 10)
+    assert [rule.name for rule in found.rules] == [
+        *(rule.name for rule in alone.rules[:-1]),
+        "engine-drift",
+        alone.rules[-1].name,
+    ]
+    rows = zip(alone.ladder, found.ladder, strict=True)
+    assert all(0.9 * share < Fraction(new.gpu_bytes - old.gpu_bytes, old.gpu_bytes) <= share for old, new in rows)
+    assert rules.drift_of(found) == rules.expected_drift(found, "b11549")
+    assert rules.drift_of(found) != rules.expected_drift(found, None)
 
 
 def test_a_projector_has_rows_and_a_type(catalog):

@@ -283,7 +283,7 @@ def test_no_source_but_the_ledger_is_sealed_with_a_measurement(folder, hub):
 
 def test_all_models_that_cannot_be_predicted_are_named_together(folder, hub):
     class Broken(Engine):
-        def predict(self, model_id, model, resolved, argv, known=()):
+        def predict(self, model_id, model, resolved, argv, known=(), runs=None):
             raise EngineCannotPredict(f"no {model_id}", next_step="declare it")
 
     with pytest.raises(Refused, match="text: no text\n  vision: no vision") as caught:
