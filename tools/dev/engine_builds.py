@@ -24,7 +24,7 @@ sys.path[:0] = [str(TOOLS), str(TOOLS / "dev")]
 
 import engine_flags  # noqa: E402
 
-from corral.engine import builds, embedded  # noqa: E402
+from corral.engine import builds, embedded, flag_help  # noqa: E402
 from corral.errors import CorralError  # noqa: E402
 
 TABLE = TOOLS / "corral" / "engine" / "builds.json"
@@ -38,7 +38,7 @@ _PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
 def measure_installed() -> dict[str, Any]:
-    """The entry of the wheel that this process imports."""
+    """Flags and bytes of the wheel that this process imports."""
     from importlib import metadata
 
     from corral.vram import oracle
@@ -46,8 +46,7 @@ def measure_installed() -> dict[str, Any]:
 
     version = metadata.version("xllamacpp")
     embedded.WHEEL_VERSION = version
-    pinned = {flag["names"][0] for flag in json.loads(engine_flags.TABLE.read_text())["flags"]}
-    known = {flag["names"][0] for flag in engine_flags.parse(_output(sys.executable, __file__, "--help-of-engine"))}
+    known = {flag["names"][0] for flag in flag_help.parse(_output(sys.executable, __file__, "--help-of-engine"))}
     counted: dict[str, list[int]] | None = {}
     try:
         for model, cells in json.loads(GOLDEN.read_text())["models"].items():
@@ -57,11 +56,11 @@ def measure_installed() -> dict[str, Any]:
         sys.stderr.write(f"{version}: {error.message}\n")
         counted = None
     build = f"b{version.split('.')[2]}"
-    return {"build": build, "wheel": version, "lacks": sorted(pinned - known), "gpu_bytes": counted}
+    return {"build": build, "wheel": version, "flags": sorted(known), "gpu_bytes": counted}
 
 
 def measure(version: str) -> dict[str, Any]:
-    """The entry of the wheel *version*, installed into a folder of its own before this environment's packages."""
+    """The same of the wheel *version*, installed into a folder of its own before this environment's packages."""
     if version == embedded.WHEEL_VERSION:
         return measure_installed()
     with tempfile.TemporaryDirectory(prefix="corral-wheel-") as folder:
@@ -78,6 +77,20 @@ def measure(version: str) -> dict[str, Any]:
 
 def _output(*command: str | Path) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def with_measured(entries: dict[str, dict[str, Any]], found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """*entries* by wheel with what was *found* of one wheel: what one lacks is known to another of them."""
+    pinned = {flag["names"][0] for flag in json.loads(engine_flags.TABLE.read_text())["flags"]}
+    known = set(found.pop("flags"))
+    others = {wheel: entry for wheel, entry in entries.items() if wheel != found["wheel"]}
+    before = pinned.union(*(entry["lacks"] for entry in entries.values()))
+    lacks = {wheel: sorted({*entry["lacks"], *(known - before)}) for wheel, entry in others.items()}
+    own = {"build": found["build"], "wheel": found["wheel"], "lacks": sorted(before - known)}
+    return {
+        **{wheel: entry | {"lacks": lacks[wheel]} for wheel, entry in others.items()},
+        found["wheel"]: own | {"gpu_bytes": found["gpu_bytes"]},
+    }
 
 
 def text(entries: list[dict[str, Any]]) -> str:
@@ -97,10 +110,12 @@ def text(entries: list[dict[str, Any]]) -> str:
 
 def rows() -> str:
     """The document's table."""
+    [pinned] = [one.lacks for one in builds.table() if one.build == _PINNED]
     lines = [_HEAD, "| --- | --- | --- | --- |\n"]
     for one in reversed(builds.table()):
-        shown = ", ".join(f"`{flag}`" for flag in one.lacks[:_MOST_FLAGS])
-        more = f" and {len(one.lacks) - _MOST_FLAGS} more" if len(one.lacks) > _MOST_FLAGS else ""
+        lacks = [flag for flag in one.lacks if flag not in pinned]
+        shown = ", ".join(f"`{flag}`" for flag in lacks[:_MOST_FLAGS])
+        more = f" and {len(lacks) - _MOST_FLAGS} more" if len(lacks) > _MOST_FLAGS else ""
         lines.append(f"| {one.build} | {one.wheel} | {_difference(one)} | {shown}{more or '' if shown else 'none'} |\n")
     return "".join(lines)
 
@@ -128,12 +143,12 @@ def main() -> int:
     if args.write:
         for version in args.version or [embedded.WHEEL_VERSION]:
             sys.stderr.write(f"xllamacpp {version}\n")
-            present[version] = measure(version)
+            present = with_measured(present, measure(version))
         TABLE.write_text(text(list(present.values())))
         builds.table.cache_clear()
         DOCUMENT.write_text(_TABLE.sub(lambda _: rows(), DOCUMENT.read_text()))
         return 0
-    if present.get(embedded.WHEEL_VERSION) != measure_installed():
+    if with_measured(present, measure_installed()) != present:
         sys.stderr.write(
             f"{TABLE.name} has another entry for {embedded.WHEEL_VERSION} than the engine. Run: make fix\n"
         )

@@ -1,7 +1,8 @@
 """What each flag of the pinned engine may do: the one place in which a new flag of it is classified.
 
 Flags are named by their first long name in ``llama_server_flags.json``, which follows the engine.  A flag of it that
-has no class, or a class whose flag is gone, is an error of ``make check`` (``tools/dev/engine_flags.py``).
+has no class, or a class whose flag is gone, is an error of ``make check`` (``tools/dev/engine_flags.py``); until then
+the flag is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Class = Literal["memory", "sampling", "template", "file", "network", "executes", "logs", "debug"]
+Class = Literal["memory", "sampling", "template", "file", "network", "executes", "logs", "debug", "unclassified"]
 
 ACCEPTED: Mapping[Class, str] = {
     "memory": "weights, caches, batches, threads: what is computed where, and with how much memory",
@@ -26,6 +27,7 @@ REFUSED: Mapping[Class, str] = {
     "executes": "with it the engine runs other programs, at the request of any client",
     "logs": "corral reads the reason of a failed load from the engine's log, and no log may hold prompts",
     "debug": "it exposes or changes the state of the running engine, prompts of other clients included",
+    "unclassified": "this engine is newer than corral's classes, and what the flag does is not known here",
 }
 """Classes that ``args`` does not take, and why."""
 
@@ -209,6 +211,14 @@ GROUPS = (
 
 GROUP_OF: Mapping[str, Group] = {name: group for group in GROUPS for name in group.flags}
 """The group of each flag, by its first long name."""
+
+
+_UNCLASSIFIED = Group(of="unclassified", flags=(), not_counted="what it does is not known here")
+
+
+def group_of(flag: str) -> Group:
+    """The group of *flag* (its first long name); one that allows nothing for a flag that has no class yet."""
+    return GROUP_OF.get(flag, _UNCLASSIFIED)
 
 
 def mismatches(engine: Collection[str]) -> Iterator[str]:

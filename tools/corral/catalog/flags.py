@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from corral.catalog.flag_classes import ACCEPTED, GROUP_OF, REFUSED, Group, mismatches
+from corral.catalog.flag_classes import ACCEPTED, GROUP_OF, REFUSED, Group, group_of
 
 FlagValue = str | int | float | bool
 
@@ -52,21 +52,14 @@ class Flag:
     @property
     def group(self) -> Group:
         """Its class, and what else is true of it."""
-        return GROUP_OF[self.name]
+        return group_of(self.name)
 
 
 @cache
 def table() -> tuple[Flag, ...]:
-    """All flags of the pinned engine.
-
-    Raises:
-        ValueError: ``flag_classes`` does not classify exactly these.
-    """
+    """All flags of the pinned engine."""
     document = json.loads(Path(__file__).with_name("llama_server_flags.json").read_text())
-    flags = TypeAdapter(tuple[Flag, ...]).validate_python(document["flags"])
-    if wrong := list(mismatches([flag.name for flag in flags])):
-        raise ValueError("\n".join(wrong))
-    return flags
+    return TypeAdapter(tuple[Flag, ...]).validate_python(document["flags"])
 
 
 @cache
@@ -114,7 +107,7 @@ def _refusal(name: str, group: Group, *, unsafe: bool) -> str | None:
     if group.of in ACCEPTED or group.text_flag:
         return f"--{name} needs no `unsafe`: write it in `args`." if unsafe else None
     why = f"{REFUSED[group.of]} (class {group.of})"
-    if group.of == "executes":
+    if group.of in ("executes", "unclassified"):
         return f"--{name} is not allowed, not in `unsafe` either: {why}."
     return None if unsafe else f"--{name} is not allowed in `args`: {why}. `unsafe` takes it, with the reason."
 

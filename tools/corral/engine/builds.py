@@ -1,7 +1,7 @@
 """Builds of llama.cpp: which flags each knows, and how far apart their bytes are, as measured.
 
-``builds.json`` has one entry for each build that was measured (``tools/dev/engine_builds.py`` writes it): its flags
-that the pinned build does not have and the reverse, and the bytes on the card of the golden command lines.  A seat is
+``builds.json`` has one entry for each build that was measured (``tools/dev/engine_builds.py`` writes it): the flags
+of others that it does not know, and the bytes on the card of the golden command lines.  A seat is
 predicted by one build and taken by another where the image has another; ``apart`` bounds what that costs.
 """
 
@@ -30,7 +30,7 @@ class Measured(BaseModel):
 
     Attributes:
         wheel: the version of the xllamacpp wheel that has it.
-        lacks: flags of the pinned build that this one does not know, by their first long names.
+        lacks: flags of other measured builds that this one does not know, by their first long names.
         gpu_bytes: bytes on the card for each golden command line of each model; None where the wheel does not state
             them.
     """

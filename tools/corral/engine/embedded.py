@@ -22,7 +22,7 @@ from corral.engine import openmp
 from corral.errors import ProgramMissing
 
 WHEEL_VERSION = "2026.10.11549"
-LLAMA_CPP_BUILD = "b11549"
+LLAMA_CPP_BUILD = f"b{WHEEL_VERSION.split('.')[2]}"
 """llama.cpp's build number inside that wheel (the wheel itself reports 0)."""
 ENGINE = f"xllamacpp {WHEEL_VERSION} (llama.cpp {LLAMA_CPP_BUILD})"
 """What measurements name as their engine."""

@@ -12,7 +12,7 @@ from functools import cache
 
 from corral.catalog import flags
 from corral.catalog.argv import ALL_LAYERS
-from corral.catalog.flag_classes import ACCEPTED, GROUP_OF
+from corral.catalog.flag_classes import ACCEPTED, GROUP_OF, group_of
 from corral.vram.ggml_types import BY_NAME, padded
 
 _HARMLESS = {("split-mode", "none"), ("split-mode", "layer"), ("main-gpu", "0"), ("spec-type", "none")}
@@ -100,7 +100,7 @@ def uncounted(argv: Sequence[str]) -> str | None:
     The count is of one model with one context (and one projector) on one card.
     """
     for name, words in by_flag(argv):
-        reason = name and GROUP_OF[name].not_counted
+        reason = name and group_of(name).not_counted
         if reason and (name, *words[1:]) not in _HARMLESS:
             return f"{words[0]} is not counted: {reason}"
     return None
@@ -111,7 +111,7 @@ def without_side_effects(argv: Sequence[str]) -> list[str]:
     return [
         word
         for name, words in by_flag(argv)
-        if name in ("", *_FILES) or GROUP_OF[name].of in ACCEPTED
+        if name in ("", *_FILES) or group_of(name).of in ACCEPTED
         for word in words
     ]
 

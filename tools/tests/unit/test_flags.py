@@ -4,6 +4,7 @@ import pytest
 
 from corral.catalog import flag_classes, flags
 from corral.catalog.flag_classes import ACCEPTED, GROUPS, REFUSED, mismatches
+from corral.vram.server_flags import uncounted
 from dev import engine_flags
 
 FLAGS = {flag.name: flag for flag in flags.table()}
@@ -25,7 +26,7 @@ def test_the_table_is_the_engines_own():
 
     assert len(flags.table()) > 200
     assert {"ctx-size", "cache-type-k", "mmproj", "swa-full", "reasoning-budget"} <= names
-    assert {group.of for group in GROUPS} == {*ACCEPTED, *REFUSED}
+    assert {group.of for group in GROUPS} == {*ACCEPTED, *REFUSED} - {"unclassified"}
 
 
 @pytest.mark.parametrize("name", FLAGS)
@@ -128,12 +129,13 @@ def test_a_flag_that_stands_in_two_groups_is_an_error(monkeypatch):
     assert list(mismatches(FLAGS)) == ["flag_classes.py classifies --tools 2 times."]
 
 
-def test_a_table_that_is_not_classified_cannot_be_loaded(monkeypatch):
-    left = {name: group for name, group in flag_classes.GROUP_OF.items() if name != "tools"}
+@pytest.mark.parametrize("unsafe", [False, True])
+def test_a_flag_without_a_class_is_refused_everywhere(monkeypatch, unsafe):
+    left = {name: group for name, group in flag_classes.GROUP_OF.items() if name != "temp"}
     monkeypatch.setattr(flag_classes, "GROUP_OF", left)
 
-    with pytest.raises(ValueError, match="--tools of the engine has no class"):
-        flags.table.__wrapped__()
+    assert "what the flag does is not known here (class unclassified)" in flags.problem_with("temp", 1, unsafe=unsafe)
+    assert uncounted(["llama-server", "--temp", "1"]) == "--temp is not counted: what it does is not known here"
 
 
 def test_the_check_of_the_engines_flags_fails_at_a_new_one(monkeypatch, capsys):
