@@ -52,6 +52,7 @@ COMMANDS = {
     "logprobs": "how probable each token of an answer was, and what else could stand there",
     "measure": "record what a loaded model really takes, beside the prediction",
     "render": "write the model tables and the LiteLLM list",
+    "upgrade": "move the engine to another build: wheel, image and predictions as one commit",
     "engine": "which llama-server and llama-swap would be used",
     "demo": "small models through the whole path, on this machine",
     "stand-down": "take a tenant off the card for a time, while a command runs; it is always restored",

@@ -1,0 +1,1 @@
+"""Moving what corral pins, as one commit that is tried before it is taken over."""
