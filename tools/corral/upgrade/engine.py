@@ -273,9 +273,7 @@ def _corral(python: Path, tools: Path, *words: str | Path, variables: Mapping[st
 
 def _require(done: Finished, otherwise: str) -> None:
     if done.code:
-        raise CannotRun(
-            f"{otherwise[0].upper()}{otherwise[1:]}; nothing was changed.\n{done.text}", next_step="make check"
-        )
+        raise CannotRun(f"{otherwise}; nothing was changed.\n{done.text}", next_step="make check")
 
 
 def _commit(tried: Trial, before: str, after: str, version: str) -> str:

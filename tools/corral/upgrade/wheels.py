@@ -71,17 +71,8 @@ def lock_packages(tools: Path) -> None:
     if not (folder / "bin" / "uv").is_file():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), f"uv=={_UV}"]
         _run(pip, "The program uv, which locks the packages, cannot be installed")
-    command = [
-        str(folder / "bin" / "uv"),
-        "pip",
-        "compile",
-        "--quiet",
-        "--universal",
-        "--generate-hashes",
-        "--no-header",
-    ]
-    options = ["--python-version", "3.11", "--group", "dev", "--group", "build", "-o", "requirements.lock"]
-    _run([*command, *options, "pyproject.toml"], "the packages cannot be locked", cwd=tools)
+    command = [str(folder / "bin" / "uv"), "pip", "compile", "--quiet", *_COMPILE, "pyproject.toml"]
+    _run(command, "The packages cannot be locked", cwd=tools)
 
 
 def install(version: str, packages: Path, lock: Path) -> None:
@@ -102,11 +93,9 @@ def install(version: str, packages: Path, lock: Path) -> None:
 
 def _run(command: list[str], otherwise: str, cwd: Path | None = None) -> str:
     try:
-        done = subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, timeout=10 * _INDEX_LIMIT_S, check=False
-        )
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotRun(f"{otherwise[0].upper()}{otherwise[1:]}: {error}.", next_step="Check the network") from None
+        raise CannotRun(f"{otherwise}: {error}.", next_step="Check the network") from None
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["no reason is given"]
         message = f"{otherwise}: {last[0]}."
