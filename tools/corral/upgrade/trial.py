@@ -16,6 +16,7 @@ from pathlib import Path
 from corral import paths
 from corral.errors import CannotRun, Refused
 
+_TOOLS = paths.REPOSITORY / "tools"
 _SCRIPTS = ("corral", "corral-llama-server", "corral-terraform")
 
 
@@ -98,9 +99,9 @@ class Trial:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CannotRun(f"A virtual environment cannot be made: {done.stderr.strip()}.", next_step="make setup")
-        # In the order of their names: the clone's own entry for corral is not read.
-        (self.packages / "0-corral.pth").write_text(f"{self.folder / 'tools'}\n")
-        (self.packages / "1-packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        # Its own corral first: of the clone's packages, the entry that leads to the clone's corral is not read.
+        others = [path for path in sys.path if path and Path(path) != _TOOLS and not path.startswith(sys.base_prefix)]
+        (self.packages / "corral.pth").write_text("".join(f"{path}\n" for path in (self.folder / "tools", *others)))
         for name in _SCRIPTS:
             script = (Path(sysconfig.get_path("scripts")) / name).read_text()
             own = self.folder / ".venv" / "bin" / name
