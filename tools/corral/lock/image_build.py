@@ -18,7 +18,8 @@ KEYS: Final = ("llama-server", "llama-swap")
 """Images of images.yaml that can have llama-server in them; the first that is named runs it."""
 DECLARATION: Final = "llama-cpp-build"
 """The key of images.yaml that states the build."""
-_LABEL: Final = "org.opencontainers.image.version"
+LABEL: Final = "org.opencontainers.image.version"
+"""The label that states it."""
 _DECLARE: Final = f"Declare it in images.yaml: {DECLARATION}: bNNNNN (llama-server --version in that image prints it)"
 
 KnownBy = Literal["tag", "label", "declared"]
@@ -97,12 +98,12 @@ def find(
     if present and present.engine and present.engine.known_by == "label" and present.images.get(key) == images[key]:
         return _builds(present.engine.runs, "label")
     try:
-        label = labels(image).get(_LABEL, "")
+        label = labels(image).get(LABEL, "")
     except CorralError as error:
         raise type(error)(error.message, next_step=f"{error.next_step}, or: {_DECLARE}") from None
     if (found := builds.in_tag(label)) is None:
         raise Refused(
-            f"Which build of llama.cpp runs is not known: neither the tag of {image.tagged} nor its label {_LABEL} "
+            f"Which build of llama.cpp runs is not known: neither the tag of {image.tagged} nor its label {LABEL} "
             "names one, like b11549.",
             next_step=_DECLARE,
         )

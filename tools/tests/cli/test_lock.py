@@ -19,6 +19,7 @@ from corral.cli.main import main
 from corral.demo.hub import Hub, RepoContent
 from corral.demo.smollm2 import SMOLLM2
 from corral.demo.tour import copy_catalog, demo_repositories, write_tiny_repositories
+from corral.engine.embedded import LLAMA_CPP_BUILD
 from corral.lock import headers, image_room
 from corral.lock import lock as locks
 from corral.vram import image_tokens
@@ -493,34 +494,37 @@ def test_the_hub_gets_requests_for_the_models_only(catalog, hub):
 # -- the images of the cluster --------------------------------------------------------------------------------
 
 
+TAG = f"v1-{LLAMA_CPP_BUILD}"
+
+
 @pytest.fixture
 def registry(catalog):
     """A registry that wants a token first, and the catalog with two images, one of them from there."""
     digest = "sha256:" + "2" * 64
     with registry_on_loopback() as running:
         running.needs_token = True
-        text = f"llama-swap: {running.address}/org/swap:v1-b11549\nfetch: python:3.13-slim@{digest}\n"
+        text = f"llama-swap: {running.address}/org/swap:{TAG}\nfetch: python:3.13-slim@{digest}\n"
         (catalog / "images.yaml").write_text(text)
         yield running
 
 
 def test_a_tag_is_locked_at_the_digest_of_its_registry(catalog, locked, hub, registry, capsys):
-    digest = registry.put("org/swap", "v1-b11549")
+    digest = registry.put("org/swap", TAG)
 
     assert lock(catalog) == 0
 
     printed = capsys.readouterr()
-    image = f"{registry.address}/org/swap:v1-b11549"
+    image = f"{registry.address}/org/swap:{TAG}"
     assert f"image llama-swap: added\n  {image}@{digest}\n" in printed.out
     assert f"image llama-swap: {image}\n" in printed.err
     assert json.loads((catalog / "lock.json").read_text())["images"]["llama-swap"] == f"{image}@{digest}"
 
 
 def test_a_locked_image_is_not_asked_again_and_upgrade_asks(catalog, locked, hub, registry, capsys):
-    registry.put("org/swap", "v1-b11549")
+    registry.put("org/swap", TAG)
     lock(catalog)
     registry.requests.clear()
-    digest = registry.put("org/swap", "v1-b11549", "rebuilt")
+    digest = registry.put("org/swap", TAG, "rebuilt")
 
     assert lock(catalog) == 0
     assert lock(catalog, "--upgrade", "tiny-text") == 0
@@ -534,7 +538,7 @@ def test_a_locked_image_is_not_asked_again_and_upgrade_asks(catalog, locked, hub
 
 
 def test_check_covers_the_images_without_network(catalog, locked, hub, registry, capsys):
-    registry.put("org/swap", "v1-b11549")
+    registry.put("org/swap", TAG)
     lock(catalog)
     registry.requests.clear()
     assert lock(catalog, "--check") == 0
@@ -554,12 +558,12 @@ def test_a_tag_that_is_not_there_leaves_no_lock(catalog, hub, registry, capsys):
     assert lock(catalog) == 2
 
     assert "image llama-swap: " in (messages := capsys.readouterr().err)
-    assert "has no image org/swap:v1-b11549" in messages
+    assert f"has no image org/swap:{TAG}" in messages
     assert not (catalog / "lock.json").exists()
 
 
 def test_upgrade_refuses_what_is_neither_model_nor_image(catalog, locked, hub, registry, capsys):
-    registry.put("org/swap", "v1-b11549")
+    registry.put("org/swap", TAG)
 
     assert lock(catalog, "--upgrade", "llama-swap", "gpt-5") == 2
     assert "No model gpt-5" in capsys.readouterr().err

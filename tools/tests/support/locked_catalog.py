@@ -93,7 +93,8 @@ def lock_of(
         for model_id, model in catalog.models.items()
     }
     images = {key: image.at(image.digest or f"sha256:{_sha256(key)}") for key, image in catalog.images.items()}
-    engine = image_build.find(images, declared=catalog.llama_cpp_build or LLAMA_CPP_BUILD, labels=lambda _: {})
+    labels = {image_build.LABEL: LLAMA_CPP_BUILD}
+    engine = image_build.find(images, declared=catalog.llama_cpp_build, labels=lambda _: labels)
     lock = Lock(
         sources=dict(catalog.sources),
         images=images,

@@ -6,7 +6,7 @@ import json
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog import catalog
-from corral.engine.embedded import ENGINE
+from corral.engine.embedded import ENGINE, LLAMA_CPP_BUILD
 from corral.errors import LockStale
 from corral.hub.resolved import Resolved
 from corral.lock import lock
@@ -52,7 +52,7 @@ class Engine(Predictor):
         return Predicted(found)
 
 
-SWAP, FETCH = "ghcr.io/org/swap:v1-b11549", "python:3.13-slim"
+SWAP, FETCH = f"ghcr.io/org/swap:v1-{LLAMA_CPP_BUILD}", "python:3.13-slim"
 ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
 

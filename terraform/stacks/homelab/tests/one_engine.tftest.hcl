@@ -15,7 +15,7 @@ run "an_image_with_the_same_build_is_no_warning" {
   command = plan
 
   variables {
-    image = "example/llama-swap:v252-cuda-b11549-mine@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+    image = "example/llama-swap:v252-cuda-${jsondecode(file("tests/catalogs/good/lock.json")).engine.predicts}-mine@sha256:1111111111111111111111111111111111111111111111111111111111111111"
   }
 }
 

@@ -111,7 +111,7 @@ run "the_locks_images_are_run" {
   command = plan
 
   assert {
-    condition     = startswith(local.images["llama-swap"], "ghcr.io/mostlygeek/llama-swap:v252-cuda-b11549-non-root@sha256:")
+    condition     = startswith(local.images["llama-swap"], "ghcr.io/mostlygeek/llama-swap:v252-cuda-non-root@sha256:")
     error_message = "The server must be the one in the lock."
   }
 
@@ -131,11 +131,11 @@ run "the_servers_image_can_be_another_one" {
 
   variables {
     catalog = "tests/catalogs/no-server-image"
-    image   = "example/llama-swap:v1-b11549@sha256:3333333333333333333333333333333333333333333333333333333333333333"
+    image   = "example/llama-swap:v1-${jsondecode(file("tests/catalogs/good/lock.json")).engine.predicts}@sha256:3333333333333333333333333333333333333333333333333333333333333333"
   }
 
   assert {
-    condition     = local.images["llama-swap"] == "example/llama-swap:v1-b11549@sha256:3333333333333333333333333333333333333333333333333333333333333333"
+    condition     = local.images["llama-swap"] == "example/llama-swap:v1-${jsondecode(file("tests/catalogs/good/lock.json")).engine.predicts}@sha256:3333333333333333333333333333333333333333333333333333333333333333"
     error_message = "The image given must take the lock's place, and the catalog need not name one then."
   }
 

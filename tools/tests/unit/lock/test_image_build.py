@@ -8,12 +8,11 @@ import pytest
 
 from corral.engine.embedded import LLAMA_CPP_BUILD
 from corral.errors import CannotRun, Refused
+from corral.lock.image_build import LABEL
 from corral.vram import rules
 from corral.vram.prediction import MIB, Rule
 from corral.vram.rules import engine_drift
 from tests.support.relocking import FETCH, SWAP, TWO, Registry, codes, edit, edit_lock, locked, stale
-
-LABEL = "org.opencontainers.image.version"
 
 
 def labels(**found):
@@ -93,7 +92,9 @@ def declare(folder, build):
 def test_a_declaration_against_the_tag_is_refused(folder, hub, images):
     declare(folder, "b11063")
 
-    with pytest.raises(Refused, match=rf"declares llama-cpp-build b11063, and the tag of {SWAP} names b11549"):
+    with pytest.raises(
+        Refused, match=rf"declares llama-cpp-build b11063, and the tag of {SWAP} names {LLAMA_CPP_BUILD}"
+    ):
         locked(folder, hub, image_digest=Registry())
 
 
@@ -133,7 +134,7 @@ def test_an_image_with_another_build_makes_predictions_anew_only_where_the_row_c
     assert engine.requests == [], "b11063 takes no more than the pinned build"
 
     monkeypatch.setattr(rules, "LLAMA_CPP_BUILD", "b11063")
-    images(swap="ghcr.io/org/swap:v1-b11549")
+    images(swap=f"ghcr.io/org/swap:v1-{LLAMA_CPP_BUILD}")
     locked(folder, hub, engine, image_digest=Registry())
     assert engine.requests == ["text", "vision"]
 
@@ -148,7 +149,7 @@ def test_a_flag_that_the_image_lacks_is_refused_by_name(folder, hub, images):
         locked(folder, hub, image_digest=Registry())
     assert "Remove n-cpu-ffn from text.yaml" in caught.value.next_step
 
-    images(swap="ghcr.io/org/swap:v1-b11549")
+    images(swap=f"ghcr.io/org/swap:v1-{LLAMA_CPP_BUILD}")
     locked(folder, hub, image_digest=Registry())
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from corral.agent.lock_file import read_lock
+from corral.engine.embedded import LLAMA_CPP_BUILD
 from corral.errors import CannotRun
 from tests.support.relocking import (
     FETCH,
@@ -54,7 +55,7 @@ def test_an_unchanged_image_is_not_requested_again_until_it_is_upgraded(folder, 
 
 def test_another_tag_is_stale_and_requested(folder, hub, images):
     locked(folder, hub, image_digest=Registry())
-    images(swap="ghcr.io/org/swap:v2-b11549")
+    images(swap=f"ghcr.io/org/swap:v2-{LLAMA_CPP_BUILD}")
 
     assert codes(folder) == {"images.yaml": "changed"}
     assert locked(folder, hub, image_digest=Registry(TWO))["llama-swap"].kind == "changed"
