@@ -9,11 +9,11 @@ from corral.cluster import claim_rules
 from corral.cluster.client import Object
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.snapshot import (
-    DOOR,
     SERVER,
     Snapshot,
     at,
     containers,
+    image_key,
     last_end,
     listed,
     message_of,
@@ -81,8 +81,8 @@ def _image(snapshot: Snapshot, pod: Object, container: Object, state: Object) ->
     if heals:
         step = snapshot.kubectl("describe", subject)
     else:  # without --upgrade a digest that is locked stays, whether the registry still has it or not
-        name = container["name"] if container["name"] in (SERVER, DOOR) else "fetch"
-        what, step = _where_corrected(snapshot, container, what, f"corral lock --upgrade {name}")
+        key = image_key(container["name"], [one["name"] for one in _specs(pod)])
+        what, step = _where_corrected(snapshot, container, what, f"corral lock --upgrade {key}")
     return Finding(subject, what, message, step, is_stuck=not heals, cause=Cause.IMAGE)
 
 
@@ -199,5 +199,8 @@ def _reason_and_message(state: Object) -> str:
 
 
 def _spec(pod: Object, container: Object) -> Object:
-    specs = [*listed(pod, "spec", "initContainers"), *pod["spec"]["containers"]]
-    return next((one for one in specs if one["name"] == container["name"]), {})
+    return next((one for one in _specs(pod) if one["name"] == container["name"]), {})
+
+
+def _specs(pod: Object) -> list[Object]:
+    return [*listed(pod, "spec", "initContainers"), *pod["spec"]["containers"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from corral.cluster.client import Object, kubectl
 NAME = "app.kubernetes.io/name"
 PART_OF = "app.kubernetes.io/part-of"
 SERVER = "llama-swap"
+COPY = "copy-llama-swap"  # takes llama-swap out of its image where SERVER runs the engine's own
 DOOR, GUARD = "door", "guard"  # the containers that requests pass
 DOWNLOAD = "download-models"
 _CLUSTER_WIDE = re.compile(r"uncordon|\w+ (namespaces?|nodes?|persistentvolumes?|runtimeclasses|storageclasses)\b")
@@ -207,6 +208,18 @@ def is_stopping(one: Object) -> bool:
 def containers(pod: Object) -> list[Object]:
     """The statuses of its containers in the order in which they start."""
     return [*listed(pod, "status", "initContainerStatuses"), *listed(pod, "status", "containerStatuses")]
+
+
+def image_key(container: str, beside: Collection[str]) -> str:
+    """The key in images.yaml of the image that *container* runs.
+
+    Args:
+        container: its name.
+        beside: the names of all containers of its pod.
+    """
+    if container == SERVER:
+        return "llama-server" if COPY in beside else "llama-swap"
+    return {COPY: "llama-swap", DOOR: "door"}.get(container, "fetch")
 
 
 def has_started(pod: Object) -> bool:

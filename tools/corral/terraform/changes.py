@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from corral.catalog.unsafe import Unsafe, unsafe_flags
+from corral.cluster.snapshot import image_key
 from corral.lock.compare import Change as LockChange
 from corral.lock.compare import Difference, argv_words, compare, shown
 from corral.lock.lock import Lock
@@ -26,7 +27,6 @@ _CONFIG_MAP = "kubernetes_config_map_v1"
 _SERVER_NAME = "llama_swap"  # the store's exporter is a Deployment too
 _LABELS = "kubernetes_labels"
 _CLAIMS = ("kubernetes_persistent_volume_v1", "kubernetes_persistent_volume_claim_v1")
-_IMAGES = {_DEPLOYMENT: "llama-swap", _JOB: "fetch"}
 _CARD_KEYS = {"vram_mib": "memory", "reserve_mib": "reserve"}
 
 Server = Literal["starts", "restarts", "stops", "stays", "absent"]
@@ -256,23 +256,29 @@ def _clients(differences: Sequence[LockChange]) -> Iterator[Change]:
 
 
 def _images(resources: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
-    for one in resources:
-        if not (name := _IMAGES.get(one["type"])) or (one["type"] == _DEPLOYMENT and not _is_server(one)):
-            continue
-        was, now = (_image(one["change"].get(side)) for side in ("before", "after"))
-        if was and now and was != now:
-            yield Change("image", name, "changed", (f"{_short(was)} → {_short(now)}",))
-        elif now and not was:
-            yield Change("image", name, "added", (_short(now),))
-        elif was and not now:
-            yield Change("image", name, "removed", (_short(was),))
+    # The server's last: the guard has the Job's image, and a Job that is done keeps the one that it ran with.
+    workloads = [one for one in resources if one["type"] == _JOB] + [one for one in resources if _is_server(one)]
+    was, now = (
+        {k: v for one in workloads for k, v in _images_of(one["change"].get(side))} for side in ("before", "after")
+    )
+    for key in sorted({**was, **now}):
+        match was.get(key), now.get(key):
+            case str(one), str(other) if one != other:
+                yield Change("image", key, "changed", (f"{_short(one)} → {_short(other)}",))
+            case None, str(other):
+                yield Change("image", key, "added", (_short(other),))
+            case str(one), None:
+                yield Change("image", key, "removed", (_short(one),))
 
 
-def _image(workload: Any) -> str:
-    """The image of the first container that *workload* starts with; empty when it has none."""
+def _images_of(workload: Any) -> Iterator[tuple[str, str]]:
+    """The images of *workload*, each by its key in images.yaml."""
     pod = _block(workload, "spec", "template", "spec")
     containers = [*(pod.get("init_container") or ()), *(pod.get("container") or ())]
-    return next((str(one["image"]) for one in containers if one.get("image")), "")
+    names = [str(one.get("name")) for one in containers]
+    for name, container in zip(names, containers, strict=True):
+        if container.get("image"):
+            yield image_key(name, names), str(container["image"])
 
 
 def _short(image: str) -> str:

@@ -38,7 +38,12 @@ class Side:
 
     models: dict[str, Model] = field(default_factory=lambda: {"a": Model()})
     image: str = "ghcr.io/org/llama-swap:v1@sha256:" + "1" * 64
+    engine: str = ""
+    """The image llama-server; empty: the one above has the engine."""
     fetch: str = "python:3.13-slim@sha256:" + "2" * 64
+    fetched_with: str = "python:3.13-slim@sha256:" + "2" * 64
+    """The Job's image, of the time at which it ran."""
+    door: str = "caddy:2.11-alpine@sha256:" + "3" * 64
     tenants: tuple[tuple[str, int], ...] = (("desktop", 300),)
     clients: tuple[tuple[str, int], ...] = ()
     """Name, and requests at once."""
@@ -84,11 +89,20 @@ class Side:
         }
 
     def resources(self) -> dict[str, Any]:
+        beside = {"guard": self.fetch, "door": self.door} | ({"copy-llama-swap": self.image} if self.engine else {})
         template = {
             "metadata": [{"annotations": {"checksum/config": self.checksum}}],
-            "spec": [{"container": [{"name": "llama-swap", "image": self.image}]}],
+            "spec": [
+                {
+                    "init_container": [{"name": name, "image": image} for name, image in beside.items()],
+                    "container": [{"name": "llama-swap", "image": self.engine or self.image}],
+                }
+            ],
         }
-        job = {"spec": [{"init_container": [{"image": self.fetch}], "container": [{"image": self.fetch}]}]}
+        containers = {"init_container": [{"name": "fetch"}], "container": [{"name": "warm"}]}
+        job = {
+            "spec": [{kind: [{**one, "image": self.fetched_with} for one in each] for kind, each in containers.items()}]
+        }
         return {
             "terraform_data.applied_lock": {"input": self.lock()},
             "kubernetes_config_map_v1.lock": {"data": {"lock.json": str(sorted(self.files()))}},

@@ -72,6 +72,7 @@ def test_what_a_plan_does_to_the_pods_of_others_is_in_its_words(before, after, w
 def test_the_first_apply_adds_everything():
     assert lines(None, RUNNING) == [
         "+ model a: fetch 2.5 GiB, seat 4193 MiB",
+        "+ image door: caddy:2.11-alpine@sha256:333333333333",
         "+ image fetch: python:3.13-slim@sha256:222222222222",
         "+ image llama-swap: ghcr.io/org/llama-swap:v1@sha256:111111111111",
         "+ card t4: 10355 MiB left",
@@ -144,14 +145,26 @@ def test_a_longer_life_is_listed_by_its_own_key():
     assert "~ model a: ttl 600 → 0" in lines(RUNNING, RUNNING.with_model("a", Model(ttl=0)))
 
 
-def test_an_image_is_listed_with_tag_and_digest():
-    older, newer = (RUNNING.but(image=f"ghcr.io/org/swap:v{one}@sha256:{one * 64}") for one in "12")
+@pytest.mark.parametrize(
+    ("field", "key"), [("image", "llama-swap"), ("door", "door"), ("fetch", "fetch"), ("engine", "llama-server")]
+)
+def test_an_image_is_listed_by_its_key_with_tag_and_digest(field, key):
+    """Also fetch's, which the guard runs: the Job that is done keeps its own."""
+    older, newer = (RUNNING.but(**{field: f"ghcr.io/org/one:v{one}@sha256:{one * 64}"}) for one in "12")
 
     assert lines(older, newer) == [
         "server restarts: yes",
-        "~ image llama-swap: ghcr.io/org/swap:v1@sha256:111111111111 → ghcr.io/org/swap:v2@sha256:222222222222",
+        f"~ image {key}: ghcr.io/org/one:v1@sha256:111111111111 → ghcr.io/org/one:v2@sha256:222222222222",
         "server restarts: yes",
     ]
+
+
+def test_an_engine_that_gets_an_image_of_its_own_leaves_llama_swaps_as_it_is():
+    apart = RUNNING.but(engine="ghcr.io/org/llama.cpp:b2@sha256:" + "4" * 64)
+
+    for sign, before, after in (("+", RUNNING, apart), ("-", apart, RUNNING)):
+        images = [line for line in lines(before, after) if " image " in line]
+        assert images == [f"{sign} image llama-server: ghcr.io/org/llama.cpp:b2@sha256:444444444444"]
 
 
 def test_another_budget_on_the_card_is_listed():
@@ -228,6 +241,7 @@ def test_a_destroy_takes_the_server_and_leaves_the_models():
     assert lines(RUNNING, None) == [
         "server restarts: no (it stops for good)",
         "- model a: seat 4193 MiB, its files stay in the store until: corral prune",
+        "- image door: caddy:2.11-alpine@sha256:333333333333",
         "- image fetch: python:3.13-slim@sha256:222222222222",
         "- image llama-swap: ghcr.io/org/llama-swap:v1@sha256:111111111111",
         "- card t4",

@@ -689,3 +689,28 @@ def test_an_image_of_the_door_that_cannot_be_pulled_is_locked_again():
             one["name"] = "door"
 
     assert only(with_pods(snapshot("image-unknown"), rename)).next_step == "corral lock --upgrade door"
+
+
+def beside_an_engine_of_its_own_image(pod):
+    """The pod, with a container that has copied llama-swap."""
+    pod["spec"]["initContainers"] = [{"name": "copy-llama-swap", "image": "swap:v1"}]
+    end = {"exitCode": 0, "reason": "Completed", "finishedAt": "2026-01-01T00:00:00Z"}
+    pod["status"]["initContainerStatuses"] = [{"name": "copy-llama-swap", "state": {"terminated": end}}]
+
+
+def test_an_engines_own_image_that_cannot_be_pulled_is_locked_again():
+    found = only(with_pods(snapshot("image-unknown"), beside_an_engine_of_its_own_image))
+
+    assert found.next_step == "corral lock --upgrade llama-server"
+
+
+def test_an_image_of_llama_swap_alone_that_cannot_be_pulled_is_named_and_locked_again():
+    def change(pod):
+        beside_an_engine_of_its_own_image(pod)
+        (copies,), (server,) = pod["status"]["initContainerStatuses"], pod["status"]["containerStatuses"]
+        copies["state"], server["state"] = server["state"], {"waiting": {"reason": "PodInitializing"}}
+
+    found = only(with_pods(snapshot("image-unknown"), change))
+
+    assert "cannot get the image swap:v1: there is no such image" in found.what
+    assert (found.next_step, found.is_stuck) == ("corral lock --upgrade llama-swap", True)
