@@ -17,6 +17,17 @@ locals {
     "guard.getresponse()",
   ])
 
+  # Without an image of its own the engine is in llama-swap's, and both are on PATH.
+  _has_own_engine = var.engine_image != null
+  _programs       = "/opt/llama-swap" # the volume with llama-swap, beside an engine of its own image
+  _app            = "/app"            # where the public images have their programs; llama.cpp's does not have it on PATH
+
+  _start = local._has_own_engine ? [
+    "export PATH=\"$PATH:${local._app}\"",
+    "{ command -v llama-server >/dev/null || { echo 'the image of llama-server has no such program, neither on PATH nor in ${local._app}' >&2; exit 1; }; }",
+    "exec ${local._programs}/llama-swap",
+  ] : ["exec llama-swap"]
+
   _resources = { "ephemeral-storage" = "${local.ephemeral_mib}Mi", "nvidia.com/gpu" = "1" }
 }
 
@@ -253,18 +264,48 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           }
         }
 
+        dynamic "init_container" {
+          for_each = var.engine_image[*]
+
+          content {
+            name              = local.copy
+            image             = var.image
+            image_pull_policy = "Always"
+            command           = ["sh", "-c", file("${path.module}/copy.sh"), "copy.sh", local._programs, local._app]
+
+            resources {
+              requests = { cpu = "50m", memory = "${local.copy_mib.request}Mi", "ephemeral-storage" = "${local.programs_mib}Mi" }
+              limits   = { cpu = "1", memory = "${local.copy_mib.limit}Mi", "ephemeral-storage" = "${local.programs_mib}Mi" }
+            }
+
+            security_context {
+              allow_privilege_escalation = false
+              read_only_root_filesystem  = true
+              run_as_non_root            = true # the provider's default is false
+
+              capabilities {
+                drop = ["ALL"]
+              }
+            }
+
+            volume_mount {
+              name       = "programs"
+              mount_path = local._programs
+            }
+          }
+        }
+
         container {
           name              = local.name
-          image             = var.image
+          image             = coalesce(var.engine_image, var.image)
           image_pull_policy = "Always"
 
           # A crash must not write a core as large as the model.  The key is in the environment, not in the Deployment.
-          command = ["sh", "-c", join(" && ", [
+          command = ["sh", "-c", "${join(" && ", concat([
             "ulimit -c 0",
             "${var.api_key_env}=$(cat ${local._internal})",
             "export ${var.api_key_env}",
-            "exec llama-swap -config ${local.folder}/config.yaml -listen ${local._swap}",
-          ])]
+          ], local._start))} -config ${local.folder}/config.yaml -listen ${local._swap}"]
 
           env {
             name  = "HOME" # only /tmp is writable
@@ -361,6 +402,16 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
             name       = "tmp"
             mount_path = "/tmp"
           }
+
+          dynamic "volume_mount" {
+            for_each = var.engine_image[*]
+
+            content {
+              name       = "programs"
+              mount_path = local._programs
+              read_only  = true
+            }
+          }
         }
 
         volume {
@@ -434,6 +485,18 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
 
           empty_dir {
             size_limit = "${local.tmp_mib}Mi"
+          }
+        }
+
+        dynamic "volume" {
+          for_each = var.engine_image[*]
+
+          content {
+            name = "programs"
+
+            empty_dir {
+              size_limit = "${local.programs_mib}Mi"
+            }
           }
         }
       }

@@ -1,6 +1,7 @@
 locals {
   name        = "llama-swap"
-  keys_secret = "corral-keys" # tools/corral/cluster/keys.py writes it
+  copy        = "copy-llama-swap" # tools/corral/cluster/snapshot.py knows whose image it runs
+  keys_secret = "corral-keys"     # tools/corral/cluster/keys.py writes it
 
   # Only Caddy's is open to other pods.
   ports = { door = 8080, guard = 8081, llama_swap = 8082 }

@@ -23,14 +23,17 @@ locals {
 
   guard_mib = { request = 64, limit = 256 + 5 * var.body_mib }
   door_mib  = { request = 64, limit = 256 }
+  copy_mib  = { request = 64, limit = 128 } # has ended when the rest begins
 
   memory_request_mib = local.server_mib + sum(concat([0], [for ids in values(local._groups) : max([for id in ids : local._sure_mib[id]]...)]))
   memory_limit_mib   = local.server_mib + sum(concat([0], [for ids in values(local._groups) : max([for id in ids : local._most_mib[id]]...)]))
 
-  # The node's disk holds /tmp, where CUDA caches compiled code, and the log.  Nothing else is writable, and no core is written.
+  # The node's disk holds /tmp, where CUDA caches compiled code, and the log; the copy of llama-swap where its image is not the
+  # engine's.  Nothing else is writable, and no core is written.
   cuda_cache_mib = 256
+  programs_mib   = 128
   tmp_mib        = local.cuda_cache_mib + 64 * length(local._groups)
-  ephemeral_mib  = local.tmp_mib + 128
+  ephemeral_mib  = local.tmp_mib + 128 + (local._has_own_engine ? local.programs_mib : 0)
 
   # Caddy's /tmp holds its program, and what it would store.
   door_tmp_mib  = 128

@@ -3,6 +3,11 @@ output "endpoint" {
   value       = "http://${kubernetes_service_v1.llama_swap.metadata[0].name}.${var.namespace}.svc.cluster.local:8080"
 }
 
+output "engine_image" {
+  description = "The image whose llama-server runs: `engine_image`, else `image`."
+  value       = coalesce(var.engine_image, var.image)
+}
+
 output "folder" {
   description = "The folder of the configuration and preflight.sh in the container."
   value       = local.folder

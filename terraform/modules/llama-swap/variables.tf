@@ -71,6 +71,20 @@ variable "drain_seconds" {
   }
 }
 
+variable "engine_image" {
+  description = "The image that runs, with llama-server, sh and curl, by digest; llama-swap is copied into it from `image`. Null: `image` has both."
+  type        = string
+  default     = null
+
+  validation {
+    condition = var.engine_image == null ? true : can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.engine_image))
+    error_message = join(" ", [
+      "The engine's image is \"${coalesce(var.engine_image, "null")}\"; it must name a digest (…@sha256: and 64 hexadecimal digits),",
+      "because a tag can be moved. Run: corral lock",
+    ])
+  }
+}
+
 variable "exporter_namespace" {
   description = "The namespace of the card's exporter, whose pods may connect, too. Null: there is none."
   type        = string
@@ -141,7 +155,7 @@ variable "holders" {
 }
 
 variable "image" {
-  description = "The image with llama-swap, llama-server, sh and curl, by digest, e.g. \"ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:…\"."
+  description = "The image with llama-swap and sh, by digest; without `engine_image` it must also have llama-server and curl."
   type        = string
   nullable    = false
 

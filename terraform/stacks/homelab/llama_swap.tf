@@ -23,6 +23,7 @@ module "llama_swap" {
   claim              = module.model_store.claim
   config             = module.llama_swap_config.yaml
   door_image         = local.images.door
+  engine_image       = local.images["llama-server"]
   expose             = var.expose
   exporter_namespace = try(var.card_exporter.namespace, null)
   guard              = module.door.guard

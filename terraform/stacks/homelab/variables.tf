@@ -62,7 +62,7 @@ variable "hub_cidrs" {
 }
 
 variable "image" {
-  description = "The server's image, by digest, instead of the one in lock.json. Null: the lock's."
+  description = "The server's image with llama-swap and llama-server, by digest, not with llama-server in images.yaml. Null: the lock's image."
   type        = string
   default     = null
 

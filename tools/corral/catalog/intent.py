@@ -435,6 +435,14 @@ class Images(BaseModel):
         alias="llama-swap",
         description="llama-swap with llama-server in it; may be left out where the stack's variable image names one",
     )
+    llama_server: _Image | None = Field(
+        None,
+        alias="llama-server",
+        description=(
+            "the engine's own image, e.g. ghcr.io/ggml-org/llama.cpp:server-cuda-b11549; the image llama-swap then "
+            "brings the program llama-swap alone"
+        ),
+    )
     door: _Image | None = Field(
         None,
         description="Caddy, the front door, e.g. caddy:2.11-alpine; only a catalog without a cluster may leave it out",
@@ -447,6 +455,14 @@ class Images(BaseModel):
         alias="llama-cpp-build",
         description="the build of llama.cpp in the server's image, e.g. b11549, where no tag or label of it names one",
     )
+
+    @model_validator(mode="after")
+    def _has_llama_swap(self) -> Self:
+        if self.llama_server and not self.llama_swap:
+            raise ValueError(
+                "llama-server is the engine alone: llama-swap must name the image with the program llama-swap."
+            )
+        return self
 
     def references(self) -> dict[str, ImageReference]:
         """Every image by its key in images.yaml."""

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
                 model=model_id,
                 argv_sha256=ledger.argv_sha256(entry.argv),
                 card=entry.intent.card,
-                engine=local.engine.build if local else lock.images.get("llama-swap", "unknown"),
+                engine=local.engine.build if local else lock.engine_image or "unknown",
                 device=_device(read, entry.intent.card, is_local=local is not None),
                 date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             )

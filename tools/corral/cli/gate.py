@@ -213,7 +213,7 @@ def _judged(args: argparse.Namespace, site: Site, place: str, engine: str, words
 def _engine(reported: str, lock: Lock, local: Running | None) -> str:
     """The engine that runs: its build, as it reported it, with its image or, where it has no build, its program."""
     if local is None:
-        return f"{reported}, {lock.images.get('llama-swap', UNKNOWN)}"
+        return f"{reported}, {lock.engine_image or UNKNOWN}"
     build = next((one for one in (local.engine.build, reported) if one != UNKNOWN), None)
     if build:
         return build

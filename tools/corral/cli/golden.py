@@ -110,7 +110,7 @@ class _Served:
             again = f"corral golden {self.args.action} {model}"
             require_locked_command(self.place.client, model, entry.argv, again=again)
         if not self.local:
-            engine = ", ".join((engine, self.lock.images.get("llama-swap", UNKNOWN)))
+            engine = ", ".join((engine, self.lock.engine_image or UNKNOWN))
         files = {_file(one.path): one.sha256 for one in entry.files}
         machine = self._machine(entry)
         argv_sha256 = ledger.argv_sha256(entry.argv)

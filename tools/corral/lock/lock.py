@@ -124,6 +124,11 @@ class Lock(BaseModel):
     )
     models: dict[str, LockEntry]
 
+    @property
+    def engine_image(self) -> str | None:
+        """The image whose llama-server answers in a cluster; None where none is named."""
+        return self.images.get("llama-server") or self.images.get("llama-swap")
+
     def text(self) -> str:
         """The file's text, sealed: keys in reading order, names sorted, always the same for the same facts."""
         plain = self.model_dump(mode="json") | {"seal": ""}

@@ -53,6 +53,7 @@ LOCKS: dict[str, Callable[[Path], str]] = {
     "modules/catalog/tests/catalogs/removed": with_sources(chat="", eyes=OTHER),
     "modules/catalog/tests/catalogs/unreadable": lambda _: "<<<<<<< ours\n",
     "modules/catalog/tests/catalogs/version-1": lambda _: '{"version": 1, "models": {}}\n',
+    "stacks/homelab/tests/catalogs/engine-image": good,
     "stacks/homelab/tests/catalogs/good": good,
     "stacks/homelab/tests/catalogs/no-door": good,
     "stacks/homelab/tests/catalogs/no-node": good,

@@ -160,6 +160,17 @@ def test_images_are_read_by_their_keys(folder):
     }
 
 
+def test_an_engine_may_have_an_image_of_its_own(folder):
+    engine = "ghcr.io/ggml-org/llama.cpp:server-cuda-b11549"
+    (folder / "images.yaml").write_text(f"fetch: python:3.13-slim\nllama-swap: o/swap:v1\nllama-server: {engine}\n")
+
+    assert {key: image.tagged for key, image in catalog.load(folder).images.items()} == {
+        "llama-swap": "o/swap:v1",
+        "llama-server": engine,
+        "fetch": "python:3.13-slim",
+    }
+
+
 def test_images_that_cannot_be_read_are_not_taken_for_none(folder):
     (folder / "images.yaml").symlink_to(folder / "nowhere")
 

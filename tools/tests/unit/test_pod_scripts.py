@@ -224,3 +224,62 @@ def test_an_answer_is_printed_and_the_key_is_in_no_command_line(run, llama_swap,
     assert (done.stdout, done.returncode) == ("200", 0)
     assert "--write-out" in noted.read_text()
     assert KEY not in noted.read_text()
+
+
+def program_in(folder, content="#!/bin/sh\necho v252\n"):
+    """A program llama-swap in *folder*, which is made."""
+    folder.mkdir()
+    file = folder / "llama-swap"
+    file.write_text(content)
+    file.chmod(0o555)
+    return folder
+
+
+@pytest.mark.parametrize("place", ["on PATH", "in the other folder"])
+def test_llama_swap_is_copied_out_of_its_image_also_when_a_pod_begins_again(run, place, tmp_path, monkeypatch):
+    folder, volume = program_in(tmp_path / "app"), tmp_path / "programs"
+    volume.mkdir()
+    if place == "on PATH":
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    other = tmp_path / "none" if place == "on PATH" else folder
+
+    for _ in range(2):
+        done = run("copy.sh", volume, other)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert subprocess.run([volume / "llama-swap"], capture_output=True, check=True).stdout == b"v252\n"
+
+
+def test_an_earlier_copy_that_cannot_be_written_is_replaced(run, tmp_path):
+    """A program that runs stands in for a read-only one, to which root, as whom tests may run, can write."""
+    volume, folder = tmp_path / "programs", program_in(tmp_path / "app")
+    volume.mkdir()
+    shutil.copy(program("sleep"), volume / "llama-swap")
+    with subprocess.Popen([volume / "llama-swap", "60"]) as running:
+        done = run("copy.sh", volume, folder)
+        running.kill()
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (volume / "llama-swap").read_text() == (folder / "llama-swap").read_text()
+
+
+def test_the_llama_swap_on_path_is_before_the_other_folders(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{program_in(tmp_path / 'bin', 'the one')}:{os.environ['PATH']}")
+    volume = tmp_path / "programs"
+    volume.mkdir()
+
+    assert run("copy.sh", volume, program_in(tmp_path / "app", "the other")).returncode == 0
+    assert (volume / "llama-swap").read_text() == "the one"
+
+
+def test_an_image_without_llama_swap_ends_the_copy_with_one_line_that_names_the_key(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "llama-swap").write_text("no program: it is not executable")
+
+    done = run("copy.sh", tmp_path, tmp_path / "app")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"copy: this image has no program llama-swap, neither on PATH nor in {tmp_path / 'app'}; "
+        "llama-swap in images.yaml must name one that has it\n"
+    )

@@ -126,6 +126,33 @@ run "the_locks_images_are_run" {
   }
 }
 
+run "without_an_image_of_the_engine_llama_swaps_has_it" {
+  command = plan
+
+  assert {
+    condition     = local.images["llama-server"] == null && module.llama_swap.engine_image == local.images["llama-swap"]
+    error_message = "One image must hold both."
+  }
+}
+
+run "the_engines_own_image_of_the_lock_is_run" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/engine-image"
+  }
+
+  assert {
+    condition     = startswith(local.images["llama-server"], "ghcr.io/ggml-org/llama.cpp:server-cuda-b11549@sha256:") && startswith(local.images["llama-swap"], "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:")
+    error_message = "Both must be those of the lock, by digest."
+  }
+
+  assert {
+    condition     = module.llama_swap.engine_image == local.images["llama-server"]
+    error_message = "The pod must run it."
+  }
+}
+
 run "the_servers_image_can_be_another_one" {
   command = plan
 

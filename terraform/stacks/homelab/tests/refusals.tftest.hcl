@@ -37,6 +37,17 @@ run "an_image_of_ones_own_needs_a_digest_too" {
   expect_failures = [var.image]
 }
 
+run "an_image_of_ones_own_beside_the_engines_own_is_refused" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/engine-image"
+    image   = "example/llama-swap:v1@sha256:3333333333333333333333333333333333333333333333333333333333333333"
+  }
+
+  expect_failures = [terraform_data.images_are_named]
+}
+
 run "models_on_two_cards_are_refused" {
   command = plan
 
