@@ -12,6 +12,7 @@ import pytest
 import yaml
 from kubernetes import client
 
+from tests.support.cluster import images
 from tests.support.cluster.homelab import homelab
 
 pytestmark = pytest.mark.timeout(300)
@@ -33,6 +34,10 @@ WRITTEN_BY_THE_CLUSTER = ("creationTimestamp", "resourceVersion", "uid", "genera
 def lab(cluster, tmp_path_factory):
     opened = {"allowed_namespaces": ["litellm"], "expose": EXPOSED}
     with homelab(cluster, tmp_path_factory.mktemp("judged"), NAMESPACE, **opened) as lab:
+        lab.name_images(
+            **{"llama-swap": images.LLAMA_SWAP_ALONE, "llama-server": images.LLAMA_SERVER}
+        )  # the larger pod
+        lab.lock()
         lab.apply()
         yield lab
 

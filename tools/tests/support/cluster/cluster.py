@@ -32,7 +32,7 @@ class Cluster:
         node: the one node that the tests use.
         registry: HOST:PORT under which this machine and the node reach the same registry, over plain http.
         hub_host: the address under which pods reach a server that listens on this machine.
-        images: "llama-swap" and "fetch", each NAME:TAG@DIGEST.
+        images: those of ``images.all_images``, each NAME:TAG@DIGEST.
         runtime_class: of pods with a GPU; None where the cluster has none.
         folder: everything that the cluster keeps on this machine; None when it is not a throwaway one.
     """

@@ -27,7 +27,7 @@ from corral.demo.tour import write_tiny_repositories
 from corral.errors import CorralError
 from corral.lock import lock as locks
 from corral.terraform.program import find_terraform
-from tests.support.cluster import pods
+from tests.support.cluster import images, pods
 from tests.support.cluster.cluster import COLLECT_LATE, Cluster
 from tests.support.faulty_hub import FaultyHub
 
@@ -89,6 +89,12 @@ class Homelab:
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in self.variables.items()]
         (self.stack / "terraform.tfvars").write_text("".join(lines))
 
+    def name_images(self, **others: str) -> None:
+        """Write images.yaml: llama-swap with the engine in it, or by key *others* of the cluster's images."""
+        names = {key: key for key in (images.LLAMA_SWAP, images.DOOR, images.FETCH)} | others
+        tagged = {key: self.cluster.images[name].partition("@")[0] for key, name in names.items()}
+        (self.catalog / "images.yaml").write_text(json.dumps(tagged))
+
     def model(self, name: str, **intent: Any) -> None:
         """Write the intent of one model."""
         whole = {"source": {"repo": f"corral/{name}-GGUF", "quant": "F16"}, "card": CARD, "context": 2048} | intent
@@ -129,8 +135,8 @@ class Homelab:
         file = self.catalog / "lock.json"
         locked = locks.read(file)
         assert locked is not None
-        images = locked.images | {key: f"{locked.images[key].partition('@')[0]}@{digest}"}
-        locks.write(file, locked.model_copy(update={"images": images}))
+        lost = locked.images | {key: f"{locked.images[key].partition('@')[0]}@{digest}"}
+        locks.write(file, locked.model_copy(update={"images": lost}))
 
     def lock(self) -> dict[str, Any]:
         """`corral lock`; what it wrote."""
@@ -267,7 +273,6 @@ def _write_catalog(lab: Homelab) -> None:
     (lab.catalog / "cards").mkdir()
     card = {"vram_mib": 15360, "reserve_mib": 512, "compute_capability": "7.5", "node": lab.cluster.node}
     (lab.catalog / "cards" / f"{CARD}.yaml").write_text(json.dumps(card))
-    images = {name: reference.partition("@")[0] for name, reference in lab.cluster.images.items()}
-    (lab.catalog / "images.yaml").write_text(json.dumps(images))
+    lab.name_images()
     lab.model("tiny-text", modalities=["text"], group="text", smoke={"prompt": "Are you there?", "expect": "OK"})
     lab.model("tiny-vision", modalities=["text", "image"], group="vision", image_max_tokens=64)

@@ -3,6 +3,9 @@
 * ``fetch`` stands in for python:3.13-slim: Debian 13 with its own Python 3.13, and no curl.
 * ``llama-swap`` stands in for the public llama-swap image: the real llama-swap, in front of the engine that corral's
   virtual environment holds, with /app/llama-swap and /app/llama-server where the public image has them.
+* ``llama-swap-alone`` is that image without the engine.
+* ``llama-server`` stands in for the image of llama.cpp's server: the same engine and no llama-swap, and like there
+  /app is not on PATH, the user is root, and the environment has the engine listen on every address.
 * ``door`` stands in for caddy:2.11-alpine: the real Caddy, at that image's path and with its file capability.
 * ``pause`` holds a pod's name spaces.
 """
@@ -24,6 +27,8 @@ from tests.support.cluster.oci import File, Image, Layer, Link, written
 from tests.support.cluster.programs import PAUSE
 
 LLAMA_SWAP = "llama-swap"
+LLAMA_SWAP_ALONE = "llama-swap-alone"
+LLAMA_SERVER = "llama-server"
 FETCH = "fetch"
 DOOR = "door"
 USER = "10001:10001"
@@ -66,6 +71,14 @@ def all_images() -> dict[str, Image]:
         CannotRun: it cannot be built.
     """
     debian = base()
+    # More threads wait for each other by spinning: several times the processor time where cores are shared.
+    threads = "LLAMA_ARG_THREADS=1"
+    swap = {
+        "User": USER,
+        "WorkingDir": "/app",
+        "Env": [f"PATH=/app:{_PATH}", "HOME=/app", threads],
+        "Entrypoint": ["/app/llama-swap", "-config", "/app/config.yaml"],
+    }
     return {
         FETCH: Image("python", "3.13-slim", (debian, _slim()), {"Env": [f"PATH={_PATH}"], "Cmd": ["python3"]}),
         DOOR: Image(
@@ -74,16 +87,16 @@ def all_images() -> dict[str, Image]:
             (debian, _caddy()),
             {"Env": [f"PATH={_PATH}", "XDG_CONFIG_HOME=/config", "XDG_DATA_HOME=/data"], "Cmd": ["caddy", "run"]},
         ),
-        LLAMA_SWAP: Image(
-            "llama-swap",
-            f"v260-cpu-{LLAMA_CPP_BUILD}",
-            (debian, _wheel(), _supervisor(), _server()),
+        LLAMA_SWAP: Image("llama-swap", f"v260-cpu-{LLAMA_CPP_BUILD}", (debian, _wheel(), _supervisor(), _server()), swap),
+        LLAMA_SWAP_ALONE: Image("llama-swap", "v260-alone", (debian, _supervisor()), swap),
+        LLAMA_SERVER: Image(
+            "llama.cpp",
+            f"server-{LLAMA_CPP_BUILD}",
+            (debian, _wheel(), _server()),
             {
-                "User": USER,
                 "WorkingDir": "/app",
-                # More threads wait for each other by spinning: several times the processor time where cores are shared.
-                "Env": [f"PATH=/app:{_PATH}", "HOME=/app", "LLAMA_ARG_THREADS=1"],
-                "Entrypoint": ["/app/llama-swap", "-config", "/app/config.yaml"],
+                "Env": [f"PATH={_PATH}", "LLAMA_ARG_HOST=0.0.0.0", threads],
+                "Entrypoint": ["/app/llama-server"],
             },
         ),
     }
