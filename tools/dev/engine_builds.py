@@ -31,8 +31,18 @@ TABLE = TOOLS / "corral" / "engine" / "builds.json"
 GOLDEN = TOOLS / "tests" / "fixtures" / "vram-golden-b11549.json"
 DOCUMENT = TOOLS.parent / "docs" / "architecture" / "vram.md"
 _PINNED = embedded.LLAMA_CPP_BUILD
-_HEAD = f"| build | wheel | MiB on the card, beside {_PINNED} | flags of {_PINNED} that it lacks |\n"
+_HEAD = f"| build | wheel | models beside {_PINNED}, MiB | projectors, MiB | flags of {_PINNED} that it lacks |\n"
 _TABLE = re.compile(r"(?m)^\| build \| wheel \|.*\n(?:\|.*\n)+")
+PROJECTORS = {
+    "mmproj-qwen3vl-4b-f16": "qwen3vl-4b-q4km",
+    "mmproj-qwen3vl-8b-f16": "qwen3vl-8b-q4km",
+    "mmproj-minicpm-v-4.5-f16": "minicpm-v-4.5-q4km",
+    "mmproj-gemma3-4b-f16": "gemma3-4b-q4km",
+    "mmproj-qwen2.5vl-7b-f16": "qwen2.5-7b-q4km",
+}
+LIMITS = ("256", "1024", "4096")
+_LINE = ("-c", "8192", "-np", "1", "-fa", "on", "-fit", "off", "-ngl", "99", "--offline")
+_COUNTED = ("gpu_bytes", "projector_bytes")
 _MOST_FLAGS = 4
 _PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
@@ -55,8 +65,23 @@ def measure_installed() -> dict[str, Any]:
     except CorralError as error:
         sys.stderr.write(f"{version}: {error.message}\n")
         counted = None
+    projectors: dict[str, list[int]] | None = {}
+    try:
+        for projector, model in PROJECTORS.items():
+            own = [gguf_models.header(model), gguf_models.header(projector)]
+            lines = [[*_LINE, "-m", model, "--mmproj", projector, "--image-max-tokens", limit] for limit in LIMITS]
+            projectors[projector] = [one.gpu.projector for one in oracle.ask(own, lines)]
+    except CorralError as error:
+        sys.stderr.write(f"{version}, projectors: {error.message}\n")
+        projectors = None
     build = f"b{version.split('.')[2]}"
-    return {"build": build, "wheel": version, "flags": sorted(known), "gpu_bytes": counted}
+    return {
+        "build": build,
+        "wheel": version,
+        "flags": sorted(known),
+        "gpu_bytes": counted,
+        "projector_bytes": projectors,
+    }
 
 
 def measure(version: str) -> dict[str, Any]:
@@ -89,7 +114,7 @@ def with_measured(entries: dict[str, dict[str, Any]], found: dict[str, Any]) -> 
     own = {"build": found["build"], "wheel": found["wheel"], "lacks": sorted(before - known)}
     return {
         **{wheel: entry | {"lacks": lacks[wheel]} for wheel, entry in others.items()},
-        found["wheel"]: own | {"gpu_bytes": found["gpu_bytes"]},
+        found["wheel"]: own | {key: found[key] for key in _COUNTED},
     }
 
 
@@ -98,20 +123,22 @@ def text(entries: list[dict[str, Any]]) -> str:
     ordered = sorted(entries, key=lambda entry: builds.number(entry["build"]))
     parts = []
     for entry in ordered:
-        counted = entry["gpu_bytes"]
-        lines = counted and ",\n".join(
-            f"      {json.dumps(model)}: {json.dumps(row)}" for model, row in counted.items()
-        )
-        shown = f"{{\n{lines}\n    }}" if counted else "null"
-        head = ",\n".join(f"    {json.dumps(key)}: {json.dumps(entry[key])}" for key in ("build", "wheel", "lacks"))
-        parts.append(f'  {{\n{head},\n    "gpu_bytes": {shown}\n  }}')
-    return "[\n" + ",\n".join(parts) + "\n]\n"
+        lines = [f"    {json.dumps(key)}: {json.dumps(entry[key])}" for key in ("build", "wheel", "lacks")]
+        parts.append(",\n".join([*lines, *(f'    "{key}": {_rows_of(entry[key])}' for key in _COUNTED)]))
+    return "[\n" + ",\n".join(f"  {{\n{part}\n  }}" for part in parts) + "\n]\n"
+
+
+def _rows_of(counted: dict[str, list[int]] | None) -> str:
+    if counted is None:
+        return "null"
+    rows = ",\n".join(f"      {json.dumps(name)}: {json.dumps(row)}" for name, row in counted.items())
+    return f"{{\n{rows}\n    }}"
 
 
 def rows() -> str:
     """The document's table."""
     [pinned] = [one.lacks for one in builds.table() if one.build == _PINNED]
-    lines = [_HEAD, "| --- | --- | --- | --- |\n"]
+    lines = [_HEAD, "| --- | --- | --- | --- | --- |\n"]
     for one in reversed(builds.table()):
         lacks = [flag for flag in one.lacks if flag not in pinned]
         shown = ", ".join(f"`{flag}`" for flag in lacks[:_MOST_FLAGS])
@@ -121,10 +148,11 @@ def rows() -> str:
 
 
 def _difference(one: builds.Measured) -> str:
-    if one.gpu_bytes is None:
-        return "unknown: its wheel does not state them"
-    distance = builds.apart(embedded.LLAMA_CPP_BUILD, one.build)
-    return "the seats" if distance is None else f"{distance.least_mib:,} to {distance.most_mib:,}"
+    distance = builds.apart(_PINNED, one.build)
+    if distance is None:
+        return "0 | 0"
+    sides = (one.gpu_bytes, distance.model), (one.projector_bytes, distance.projector)
+    return " | ".join(f"{side.least_mib:,} to {side.most_mib:,}" if counted else "unknown" for counted, side in sides)
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ predicted by one build and taken by another where the image has another; ``apart
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -25,6 +25,9 @@ BuildName = Annotated[str, StringConstraints(pattern=BUILD_PATTERN)]
 _IN_A_TAG = re.compile(r"(?:^|[-_.])(b[1-9][0-9]{3,6})(?=$|[-_.])")
 
 
+_Counted = Mapping[str, Annotated[tuple[int, ...], Field(min_length=1)]]
+
+
 class Measured(BaseModel):
     """One build that was measured.
 
@@ -33,6 +36,7 @@ class Measured(BaseModel):
         lacks: flags of other measured builds that this one does not know, by their first long names.
         gpu_bytes: bytes on the card for each golden command line of each model; None where the wheel does not state
             them.
+        projector_bytes: the same of each golden projector, for each limit of an image's tokens; None likewise.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -40,7 +44,8 @@ class Measured(BaseModel):
     build: BuildName
     wheel: str
     lacks: tuple[str, ...]
-    gpu_bytes: Mapping[str, Annotated[tuple[int, ...], Field(min_length=1)]] | None
+    gpu_bytes: _Counted | None
+    projector_bytes: _Counted | None
 
     @property
     def number(self) -> int:
@@ -49,40 +54,46 @@ class Measured(BaseModel):
 
 
 @dataclass(frozen=True)
-class Apart:
-    """How far the build that runs is from the one that predicted.
+class Distance:
+    """What golden lines take with one build, beside another.
 
     Attributes:
-        predicts: the build that computed the seats.
-        runs: the build in the image.
-        growth: the largest share by which the bytes of a golden command line grow from one to the other; never below 0.
-        least_mib, most_mib: the difference of a golden command line, runs less predicts, at least and at most; MiB.
-        lines: golden command lines that were compared.
-        measured: the measured builds that were compared for ``runs``: itself, or those next to it below and above.
+        growth: the largest share by which a line grows; never below 0.
+        least_mib, most_mib: the difference of a line at least and at most; MiB.
+        lines: how many there are.
+        measured: the builds that stand for the one that runs: itself, or the measured ones next to it below and above.
             Empty where it is outside of all measured ones: then the figures are the worst between any two of them.
     """
 
-    predicts: str
-    runs: str
     growth: Fraction
     least_mib: int
     most_mib: int
     lines: int
     measured: tuple[str, ...]
 
+    def words(self, runs: str, what: str) -> str:
+        """The difference of *what*, as a clause."""
+        span = "no more" if self.least_mib == self.most_mib == 0 else f"{self.least_mib:+,} to {self.most_mib:+,} MiB"
+        if not self.measured:
+            return f"{what} of {runs} were not measured: between any two measured builds they take {span}"
+        others = "" if self.measured == (runs,) else f" with the builds next to it ({', '.join(self.measured)})"
+        return f"{self.lines} {what} take {span}{others}"
+
+
+@dataclass(frozen=True)
+class Apart:
+    """How far the build that runs is from the one that predicted: of models without their projectors, and of these."""
+
+    predicts: str
+    runs: str
+    model: Distance
+    projector: Distance
+
     @property
     def sentence(self) -> str:
         """Both builds and what is known of their distance, for a person."""
-        builds = f"the image runs llama.cpp {self.runs}, and {self.predicts} predicted the seats"
-        span = f"{self.least_mib:+,} to {self.most_mib:+,} MiB" if self.least_mib != self.most_mib else "0 MiB"
-        lines = f"{self.lines} golden command lines"
-        if not self.measured:
-            return (
-                f"{builds}; {self.runs} was not measured, and between any two measured builds {lines} differ by {span}"
-            )
-        if self.measured == (self.runs,):
-            return f"{builds}: {lines} take {span}"
-        return f"{builds}: {lines} take {span} with the builds next to it ({', '.join(self.measured)})"
+        lines = self.model.words(self.runs, "golden command lines"), self.projector.words(self.runs, "projector lines")
+        return f"the image runs llama.cpp {self.runs}, and {self.predicts} predicted the seats: {', '.join(lines)}"
 
 
 def number(build: str) -> int:
@@ -110,24 +121,27 @@ def apart(predicts: str, runs: str) -> Apart | None:
     """How far *runs* is from *predicts*, by what was measured; None where they are the same build.
 
     Raises:
-        KeyError: *predicts* has no measured bytes.
+        KeyError: *predicts* was not measured.
     """
     if predicts == runs:
         return None
-    counted = {one.number: one for one in table() if one.gpu_bytes is not None}
+    model = _distance(predicts, runs, {one.number: one.gpu_bytes for one in table() if one.gpu_bytes})
+    projector = _distance(predicts, runs, {one.number: one.projector_bytes for one in table() if one.projector_bytes})
+    return Apart(predicts, runs, model, projector)
+
+
+def _distance(predicts: str, runs: str, counted: Mapping[int, _Counted]) -> Distance:
     own = counted[number(predicts)]
     near = _near(number(runs), counted)
     pairs = [(own, counted[one]) for one in near] or list(permutations(counted.values(), 2))
-    lines = [line for pair in pairs for line in _lines(*pair)]
+    lines = [line for old, new in pairs for name in old for line in zip(old[name], new[name], strict=True)]
     differences = [after - before for before, after in lines]
-    return Apart(
-        predicts=predicts,
-        runs=runs,
+    return Distance(
         growth=max(Fraction(0), *(Fraction(after - before, before) for before, after in lines)),
         least_mib=_whole_mib(min(differences)),
         most_mib=_whole_mib(max(differences)),
-        lines=sum(map(len, (own.gpu_bytes or {}).values())),
-        measured=tuple(counted[one].build for one in near),
+        lines=sum(map(len, own.values())),
+        measured=tuple(f"b{one}" for one in near),
     )
 
 
@@ -154,12 +168,6 @@ def _near(wanted: int, known: Collection[int]) -> list[int]:
         return [wanted]
     below, above = [one for one in known if one < wanted], [one for one in known if one > wanted]
     return [max(below), min(above)] if below and above else []
-
-
-def _lines(before: Measured, after: Measured) -> Sequence[tuple[int, int]]:
-    """Bytes of each golden command line that both have."""
-    old, new = before.gpu_bytes or {}, after.gpu_bytes or {}
-    return [pair for model in old.keys() & new.keys() for pair in zip(old[model], new[model], strict=True)]
 
 
 def _whole_mib(count: int) -> int:

@@ -14,8 +14,6 @@ from corral.engine.embedded import LLAMA_CPP_BUILD
 from corral.errors import CorralError, Refused
 from corral.vram.server_flags import by_flag
 
-KEYS: Final = ("llama-server", "llama-swap")
-"""Images of images.yaml that can have llama-server in them; the first that is named runs it."""
 DECLARATION: Final = "llama-cpp-build"
 """The key of images.yaml that states the build."""
 LABEL: Final = "org.opencontainers.image.version"
@@ -54,6 +52,11 @@ class EngineBuilds(BaseModel):
         return builds.apart(self.predicts, self.runs) if self.runs else None
 
 
+def engine_image(images: Mapping[str, str]) -> str | None:
+    """The one of *images* (by key) that has llama-server: an image of its own, else the one of llama-swap."""
+    return images.get("llama-server") or images.get("llama-swap")
+
+
 class _Present(Protocol):
     """Of a lock, what is needed here."""
 
@@ -83,10 +86,10 @@ def find(
         Refused: neither tag nor label names it and nothing is declared, or the declaration contradicts the tag.
         CannotRun: the registry does not answer.
     """
-    key = next((key for key in KEYS if key in images), None)
-    if key is None:
+    pinned = engine_image(images)
+    if pinned is None:
         return _builds(None, None)
-    image = ImageReference.parse(images[key])
+    image = ImageReference.parse(pinned)
     in_tag = builds.in_tag(image.tag)
     if declared is not None:
         if in_tag not in (None, declared):
@@ -95,7 +98,7 @@ def find(
         return _builds(declared, "declared" if in_tag is None else "tag")
     if in_tag is not None:
         return _builds(in_tag, "tag")
-    if present and present.engine and present.engine.known_by == "label" and present.images.get(key) == images[key]:
+    if present and present.engine and present.engine.known_by == "label" and engine_image(present.images) == pinned:
         return _builds(present.engine.runs, "label")
     try:
         label = labels(image).get(LABEL, "")

@@ -26,7 +26,7 @@ from corral.catalog.ledger import OnCard
 from corral.engine.embedded import ENGINE, LLAMA_CPP_BUILD
 from corral.errors import LockStale
 from corral.files import write_atomically
-from corral.lock.image_build import EngineBuilds
+from corral.lock.image_build import EngineBuilds, engine_image
 from corral.vram.prediction import Prediction, mib
 from corral.vram.rules import ENGINE_DRIFT, RULES_VERSION, drift_of, expected_drift
 
@@ -127,7 +127,7 @@ class Lock(BaseModel):
     @property
     def engine_image(self) -> str | None:
         """The image whose llama-server answers in a cluster; None where none is named."""
-        return self.images.get("llama-server") or self.images.get("llama-swap")
+        return engine_image(self.images)
 
     def text(self) -> str:
         """The file's text, sealed: keys in reading order, names sorted, always the same for the same facts."""

@@ -63,7 +63,8 @@ class Breakdown:
         context_trained: tokens that the model was trained for.
         ubatch: tokens that are computed at once (``--ubatch-size``).
         image_tokens: most tokens that one image may take; None without a projector, or when all images are alike.
-        projector_growth: further bytes on the card for an image of that many tokens, beyond ``gpu.projector``.
+        projector_growth: further bytes on the card for an image of that many tokens, beyond ``gpu.projector``;
+            None where this build does not state them.
         image_batch: tokens of images that are encoded at once, where the projector does that.
         f16_copies: bytes of the f16 copies of K and V that CUDA makes for one layer; 0 when the cache is f16.
         cuda: ``gpu`` with the alignment and padding of CUDA's buffers and those copies; None where not computed.
@@ -74,7 +75,7 @@ class Breakdown:
     context_trained: _Count
     ubatch: _Count
     image_tokens: _Count | None
-    projector_growth: _Count
+    projector_growth: _Count | None
     image_batch: _Count
     f16_copies: _Count
     cuda: _Side | None

@@ -17,6 +17,7 @@ from typing import Any
 from corral.vram.native import Native, ProjectorParams, Refusal, prove
 
 _CANARY = 0xA5
+_UNWRITTEN = int.from_bytes(bytes([_CANARY] * 4), "little", signed=True)
 _SAMPLES = (64, 144, 256)
 """Tokens of the small images: squares, and no more than any type warms up with."""
 
@@ -29,13 +30,13 @@ class ProjectorMemory:
         gpu: on the card, as the engine reserves them.
         host: in host memory, likewise.
         image_tokens: most tokens that one image may take; None when every image has the same size.
-        growth: further bytes on the card for an image of that many tokens.
+        growth: further bytes on the card for an image of that many tokens; None where the engine does not state them.
     """
 
     gpu: int
     host: int
     image_tokens: int | None
-    growth: int
+    growth: int | None
 
 
 class Projectors:
@@ -51,7 +52,7 @@ class Projectors:
         self._native = native
         self._devices = devices
         self._gpu = gpu
-        self._loads: dict[tuple[Any, ...], tuple[dict[str, int], int, bool]] = {}
+        self._loads: dict[tuple[Any, ...], tuple[dict[str, int], int | None, bool]] = {}
 
     def measure(self, params: Any, *, cuda: bool) -> ProjectorMemory:
         """What the projector of *params* (the wheel's ``CommonParams``) takes.
@@ -67,17 +68,19 @@ class Projectors:
         on_card, on_host, tokens, non_causal = self._load(
             params, params.image_max_tokens, params.image_min_tokens, cuda
         )
+        if tokens is None:
+            return ProjectorMemory(on_card, on_host, None, None)
         if non_causal and tokens > params.n_ubatch:
             # llama-server: an image that is attended to both ways must fit into one ubatch.
             least = min(params.image_min_tokens, params.n_ubatch)
             on_card, on_host, tokens, _ = self._load(params, params.n_ubatch, least, cuda)
-        if tokens < 0 or on_card == 0 or cuda:
+        if tokens is None or tokens < 0 or on_card == 0 or cuda:
             return ProjectorMemory(on_card, on_host, None, 0)
         at_most = max(tokens, 1)
         needed = _continued({small: self._load(params, small, 1, cuda)[0] for small in _SAMPLES}, at_most)
         return ProjectorMemory(on_card, on_host, at_most, max(0, needed - on_card))
 
-    def _load(self, params: Any, limit: int, least: int, cuda: bool) -> tuple[int, int, int, bool]:
+    def _load(self, params: Any, limit: int, least: int, cuda: bool) -> tuple[int, int, int | None, bool]:
         """Bytes on card and host, most tokens of an image (-1: all alike), and whether it is attended to both ways."""
         sizes, tokens, non_causal = self._memory(params, limit, least, cuda)
         if not self._is_loaded(sizes, params):
@@ -90,7 +93,7 @@ class Projectors:
     def _is_loaded(self, sizes: dict[str, int], params: Any) -> bool:
         return self._gpu in sizes if self._gpu and params.mmproj_use_gpu else bool(sizes)
 
-    def _memory(self, params: Any, limit: int, least: int, cuda: bool) -> tuple[dict[str, int], int, bool]:
+    def _memory(self, params: Any, limit: int, least: int, cuda: bool) -> tuple[dict[str, int], int | None, bool]:
         how = params.mmproj_use_gpu, int(params.flash_attn_type), params.mtmd_batch_max_tokens
         key = (params.mmproj.path, limit, least, cuda, how)
         if key not in self._loads:
@@ -100,7 +103,9 @@ class Projectors:
             returned = self._native.projector_memory(ctypes.byref(answer), params.mmproj.path.encode(), chosen)
             prove(ctypes.addressof(answer), returned, "mtmd_get_memory_usage")
             prove(True, all(byte == _CANARY for byte in answer.behind), "the end of struct mtmd_memory_usage")
-            self._loads[key] = dict(_sizes(answer, self._devices)), answer.image_max_tokens, answer.non_causal
+            # Builds before b11434 answer with the map alone.
+            tokens = None if answer.image_max_tokens == _UNWRITTEN else answer.image_max_tokens
+            self._loads[key] = dict(_sizes(answer, self._devices)), tokens, answer.non_causal
         return self._loads[key]
 
 

@@ -11,10 +11,11 @@ import math
 from collections.abc import Iterator, Sequence
 
 from corral.engine import builds
-from corral.engine.embedded import LLAMA_CPP_BUILD
+from corral.engine.embedded import ENGINE, LLAMA_CPP_BUILD
+from corral.errors import EngineCannotPredict
 from corral.vram.gguf_header import GgufHeader
 from corral.vram.oracle import Breakdown
-from corral.vram.prediction import Prediction, Rule
+from corral.vram.prediction import Bytes, Prediction, Rule
 
 ENGINE_DRIFT = "engine-drift"
 
@@ -58,7 +59,7 @@ def rules(
             "(ggml_backend_cuda_buffer_type_get_alloc_size, ggml/src/ggml-cuda/ggml-cuda.cu)",
         ),
         _moe(headers[0], breakdown),
-        *([drift] if (drift := engine_drift(breakdown.gpu.total, runs)) else []),
+        *([drift] if (drift := engine_drift(breakdown.gpu, runs)) else []),
         Rule(
             name="cuda-context-and-pools",
             bytes=CONTEXT_AND_POOLS,
@@ -70,9 +71,13 @@ def rules(
 
 
 def _projector(headers: Sequence[GgufHeader], breakdown: Breakdown) -> Iterator[Rule]:
+    growth = breakdown.projector_growth
+    if growth is None:
+        message = f"{ENGINE} does not state how many tokens an image may take, and with them what the projector takes."
+        raise EngineCannotPredict(message, next_step="Choose a newer build: corral upgrade engine")
     yield Rule(
         name="projector-at-image-limit",
-        bytes=breakdown.projector_growth,
+        bytes=growth,
         source=f"an image of {breakdown.image_tokens} tokens; the engine reserves for a smaller one at load ('avoid "
         "OOM on warmup', tools/mtmd/clip.cpp); continued from its own figures for small images",
     )
@@ -81,7 +86,7 @@ def _projector(headers: Sequence[GgufHeader], breakdown: Breakdown) -> Iterator[
     if header.architecture != "clip" or kind not in _BATCHED:
         return
     at_once = breakdown.image_batch // (breakdown.image_tokens or _TILE_TOKENS)
-    one = breakdown.gpu.projector + breakdown.projector_growth - sum(tensor.size for tensor in header.tensors)
+    one = breakdown.gpu.projector + growth - sum(tensor.size for tensor in header.tensors)
     yield Rule(
         name="projector-image-batch",
         bytes=max(0, at_once - 1) * max(0, one),
@@ -90,22 +95,23 @@ def _projector(headers: Sequence[GgufHeader], breakdown: Breakdown) -> Iterator[
     )
 
 
-def engine_drift(gpu_bytes: int, runs: str | None) -> Rule | None:
-    """The row for a model that build *runs* runs, when another build counted *gpu_bytes*; None where there is none."""
+def engine_drift(gpu: Bytes, runs: str | None) -> Rule | None:
+    """The row for a model that build *runs* runs, when another build counted *gpu*; None where there is none."""
     distance = builds.apart(LLAMA_CPP_BUILD, runs) if runs else None
-    if distance is None or distance.growth == 0:
+    if distance is None:
         return None
-    share = math.ceil(distance.growth * 10_000)
-    return Rule(
-        name=ENGINE_DRIFT,
-        bytes=-(-gpu_bytes * share // 10_000),
-        source=f"{share / 100:.2f} % of the engine's count (tools/corral/engine/builds.json): {distance.sentence}",
-    )
+    model, projector = distance.model.growth, distance.projector.growth
+    more = math.ceil((gpu.total - gpu.projector) * model + gpu.projector * projector)
+    if more == 0:
+        return None
+    shares = f"{float(model):.1%} of the model and {float(projector):.1%} of the projector, as the engine counts them"
+    source = f"{shares} (tools/corral/engine/builds.json): {distance.sentence}"
+    return Rule(name=ENGINE_DRIFT, bytes=more, source=source)
 
 
 def expected_drift(prediction: Prediction, runs: str | None) -> Rule | None:
     """The row that *prediction* must have when build *runs* runs the model; None: it must have none."""
-    return engine_drift(prediction.gpu.total, runs) if prediction.gpu else None
+    return engine_drift(prediction.gpu, runs) if prediction.gpu else None
 
 
 def drift_of(prediction: Prediction) -> Rule | None:

@@ -9,6 +9,8 @@ import pytest
 
 from corral import paths
 from corral.catalog import catalog, yaml_reader
+from corral.engine import builds
+from corral.engine.embedded import LLAMA_CPP_BUILD
 from corral.lock import headers, lock, schemas
 
 TERRAFORM = paths.REPOSITORY / "terraform"
@@ -30,9 +32,10 @@ def test_the_operator_serves_four_models():
     }
 
 
-def test_the_operators_images_name_their_version():
+def test_the_operators_images_name_their_version_and_the_engine_is_the_one_that_predicts():
     images = catalog.load(TERRAFORM / "catalog").images
 
+    assert builds.in_tag(images["llama-server"].tag) == LLAMA_CPP_BUILD
     assert images["llama-swap"].tagged == "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root"
     assert images["fetch"].digest
 

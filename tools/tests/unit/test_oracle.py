@@ -334,6 +334,8 @@ def test_a_folder_that_takes_no_files_is_named(monkeypatch, tmp_path):
         ("shift(native.Tensor, 'src')", "ggml_tensor.src"),
         ("shift(native.Tensor, 'view_src')", "ggml_tensor.view_src"),
         ("pretend_gpu.PretendGpu._offloads = lambda *_: 1 / 0", "could not be answered"),
+        ("native.Native.api_version = lambda _: 4", "GGML_BACKEND_API_VERSION is 4, not 2 or 3"),
+        ("native.Native.api_version = lambda _: 2", "stands where"),
     ],
 )
 def test_an_engine_that_is_laid_out_otherwise_is_an_error_and_never_a_number(child, moved, what):

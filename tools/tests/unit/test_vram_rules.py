@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from corral.errors import EngineCannotPredict
 from corral.vram.oracle import ask
 from corral.vram.rules import rules
 from tests.support import gguf_models
@@ -172,3 +174,12 @@ def test_rows_that_are_no_multiple_of_512_are_padded():
     found, breakdown = rows("gpt-oss-20b-mxfp4")
     assert breakdown.cuda.weights - breakdown.gpu.weights >= 24 * (4 * 204 + 3 * 102) // 2
     assert 0 < found["cuda-row-padding"] < MIB
+
+
+def test_a_projector_whose_largest_image_the_engine_does_not_state_is_an_error():
+    header, projector = gguf_models.header("qwen3vl-8b-q4km"), gguf_models.header("mmproj-qwen3vl-8b-f16")
+    [counted] = ask([header, projector], [["-m", "qwen3vl-8b-q4km.gguf", "--mmproj", "mmproj-qwen3vl-8b-f16.gguf"]])
+
+    with pytest.raises(EngineCannotPredict, match="does not state how many tokens an image may take") as caught:
+        rules([header, projector], replace(counted, projector_growth=None))
+    assert caught.value.next_step == "Choose a newer build: corral upgrade engine"

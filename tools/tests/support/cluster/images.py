@@ -87,7 +87,9 @@ def all_images() -> dict[str, Image]:
             (debian, _caddy()),
             {"Env": [f"PATH={_PATH}", "XDG_CONFIG_HOME=/config", "XDG_DATA_HOME=/data"], "Cmd": ["caddy", "run"]},
         ),
-        LLAMA_SWAP: Image("llama-swap", f"v260-cpu-{LLAMA_CPP_BUILD}", (debian, _wheel(), _supervisor(), _server()), swap),
+        LLAMA_SWAP: Image(
+            "llama-swap", f"v260-cpu-{LLAMA_CPP_BUILD}", (debian, _wheel(), _supervisor(), _server()), swap
+        ),
         LLAMA_SWAP_ALONE: Image("llama-swap", "v260-alone", (debian, _supervisor()), swap),
         LLAMA_SERVER: Image(
             "llama.cpp",

@@ -119,7 +119,7 @@ def test_a_seat_without_the_row_that_the_image_requires_is_stale(folder, hub, im
     locked(folder, hub, image_digest=Registry())
     assert codes(folder) == {}
     row = Rule(name="engine-drift", bytes=MIB, source="a test")
-    monkeypatch.setattr(rules, "engine_drift", lambda total, runs: engine_drift(total, runs) or row)
+    monkeypatch.setattr(rules, "engine_drift", lambda gpu, runs: engine_drift(gpu, runs) or row)
 
     assert codes(folder) == {"text": "rules", "vision": "rules"}
 
