@@ -171,7 +171,10 @@ def main() -> int:
     if args.write:
         for version in args.version or [embedded.WHEEL_VERSION]:
             sys.stderr.write(f"xllamacpp {version}\n")
-            present = with_measured(present, measure(version))
+            found = measure(version)
+            if version == embedded.WHEEL_VERSION and None in (found[key] for key in _COUNTED):
+                return 1  # the reason is printed: the pinned build must be one that corral can read
+            present = with_measured(present, found)
         TABLE.write_text(text(list(present.values())))
         builds.table.cache_clear()
         DOCUMENT.write_text(_TABLE.sub(lambda _: rows(), DOCUMENT.read_text()))

@@ -246,11 +246,10 @@ def _pin(tools: Path, version: str) -> None:
 def _measure(tried: Trial, version: str) -> None:
     """Bring builds.json and the table of flags to the new wheel, in this order: the first compares with the second."""
     done = tried.run("dev/engine_builds.py", "--write", version)
-    _require(done, "The engine cannot be measured")
-    if f"{version}: " in done.stderr:
-        reason = next(line for line in done.stderr.splitlines() if line.startswith(f"{version}: "))
+    if done.code and (reason := next((line for line in done.stderr.splitlines() if line.startswith(version)), "")):
         message = f"This corral cannot read what {wheels.build_of(version)} takes, and nothing was changed.\n{reason}"
         raise Refused(message, next_step="Update corral: git pull; or choose another: corral upgrade engine --to BUILD")
+    _require(done, "The engine cannot be measured")
     done = tried.run("dev/engine_flags.py", "--write")  # exit 1 while a flag has no class: it is refused until it has
     if done.code and "has no class" not in done.stderr and "does not have" not in done.stderr:
         _require(done, "The engine's flags cannot be read")

@@ -127,16 +127,16 @@ def trial(branch: str) -> Iterator[Trial]:
     Raises:
         Refused: there is such a branch already, or git refuses.
     """
-    if git("branch", "--list", branch):
+    folder = paths.cache_dir() / "upgrade" / branch
+    _remove(folder)  # of a run that was killed
+    if git("branch", "--list", branch) and git("rev-list", f"HEAD..{branch}"):
         raise Refused(
             f"There is a branch {branch} already, of an earlier run.",
             next_step=f"Take it over: git merge --ff-only {branch}; or remove it: git branch -D {branch}",
         )
-    folder = paths.cache_dir() / "upgrade" / branch
-    _remove(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     start = git("rev-parse", "HEAD")
-    git("worktree", "add", "--quiet", "-b", branch, str(folder), start)
+    git("worktree", "add", "--quiet", "-B", branch, str(folder), start)
     try:
         yield Trial(folder, branch)
     finally:
