@@ -12,7 +12,7 @@ from corral.bench.figures import least_samples, quantile
 from corral.bench.load import Level, Run
 from corral.bench.measuring import Question
 from corral.bench.measuring import measure as measured_levels
-from corral.bench.verdict import Goal, State
+from corral.bench.verdict import Goal, State, too_few_at_once
 from corral.catalog.intent import Model
 
 COLUMNS = ("model", "consumer", "at once", "asked p95", "p95", "serving p95", "n", "verdict", "reason and remedy")
@@ -100,6 +100,8 @@ def judge(model: str, goal: Goal, run: Run, *, parallel: int) -> Outcome:
     if found.e2e.p95 is None:
         reason = f"{found.ok} answers are too few for a p95"
         return Outcome(*known, State.UNKNOWN, reason, f"Measure longer: --seconds, for {REQUESTS} answers")
+    if few := too_few_at_once(found, goal.requests_at_once):
+        return Outcome(*known, State.UNKNOWN, few, "Measure longer: corral bench --budgets --requests N, a larger N")
     if found.e2e.p95 <= goal.p95_seconds:
         return Outcome(*known, State.HOLDS, f"{goal.p95_seconds - found.e2e.p95:.2f} s are left")
     reason = f"{found.e2e.p95 - goal.p95_seconds:.2f} s too long"

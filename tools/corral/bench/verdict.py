@@ -14,6 +14,7 @@ RULES = (
     "It `fails` when a request failed, or when 95 of 100 answers took longer than a budget of the model allows.",
     "Of its latency budgets, those count whose prompt and answer are not longer than the ones of this benchmark.",
     "It is `unknown` where one counts and too few answers for its percentile; else it `holds`.",
+    "With fewer requests under way at a time, at most, than it has users it is `unknown`, too.",
     "The model serves the largest load up to which every level holds.",
     "Beside neighbours, each of their states has a verdict of its own.",
     f"It is saturated from the first level on after which no level has {LEAST_GAIN:.0%} more output tokens/s.",
@@ -77,12 +78,21 @@ def of(levels: Sequence[Figures], goals: Sequence[Goal], *, prompt_tokens: int, 
     return Verdict(decisions, serves, _saturated([one for one in ordered if not one.invalid]))
 
 
+def too_few_at_once(level: Figures, asked: int | None) -> str:
+    """How many requests were under way at a time, where that is fewer than the users *asked* for; else nothing."""
+    if asked is None or level.at_once >= asked:
+        return ""
+    return f"{asked} at a time were asked for, and at most {level.at_once} were under way"
+
+
 def _decide(level: Figures, goals: Sequence[Goal]) -> Decision:
     if level.invalid:
         return Decision(level.level, State.INVALID, "; ".join(level.invalid))
     if failed := level.requests - level.ok:
         causes = ", ".join(f"{times} {outcome}" for outcome, times in level.failures.items())
         return Decision(level.level, State.FAILS, f"{failed} of {level.requests} requests failed: {causes}")
+    if few := too_few_at_once(level, level.users):
+        return Decision(level.level, State.UNKNOWN, few)
     if not goals:
         return Decision(level.level, State.HOLDS, "every answer is whole; no latency budget asks for less")
     if (p95 := level.e2e.p95) is None:

@@ -119,6 +119,8 @@ def _level(one: Figures, decision: Decision, site: Site) -> tuple[Line, ...]:
         reason, step = f"the run is invalid: {reason}{causes}", _QUIETER
     elif decision.state is Kept.FAILS:
         step = site.why if one.failures else "corral bench --budgets has what would help"
+    elif decision.state is Kept.UNKNOWN and verdict.too_few_at_once(one, one.users):
+        step = "Measure longer than the second in which the users begin: --seconds"
     elif decision.state is Kept.UNKNOWN:
         step = f"Measure longer: --seconds, for {figures.least_samples(0.95)} answers"
     return box.line(state, f"{text}; {reason}", step)

@@ -21,6 +21,9 @@ BOXES = {
 }
 """Each box by its name on the command line, with its title, in order."""
 
+NOT_USABLE = frozenset({"adapters"})
+"""Boxes that a model may have no use for; every other one must be measured."""
+
 _Text = Annotated[str, StringConstraints(max_length=2000)]
 
 
@@ -47,7 +50,7 @@ class Line(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     state: State
-    text: _Text
+    text: Annotated[str, StringConstraints(max_length=2000, pattern=r"\S")]
     next_step: _Text = ""
 
 

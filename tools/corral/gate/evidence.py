@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
+from corral.agent.lock_file import content_of
 from corral.agent.progress import duration
 from corral.errors import Refused
 from corral.files import OwnFolder, refuse_unwritable, write_atomically
 from corral.gate import box
-from corral.gate.box import BOXES, Line, State
+from corral.gate.box import BOXES, NOT_USABLE, Line, State
 
 MOST_BYTES = 4 << 20
 _BUSY_LIMIT_S = 60.0
@@ -54,6 +55,12 @@ class Evidence(BaseModel):
     def _is_a_date(cls, value: str) -> str:
         datetime.strptime(value, _DATE)  # noqa: DTZ007 - its Z is UTC
         return value
+
+    @model_validator(mode="after")
+    def _is_measured(self) -> Self:
+        if self.box not in NOT_USABLE and State.NOT_USED in {one.state for one in self.lines}:
+            raise ValueError(f"the box {self.box} is never {State.NOT_USED}.")
+        return self
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -110,17 +117,15 @@ class Kept:
             write_atomically(self._file, whole.model_dump_json(indent=1) + "\n", mode=0o600)
 
     def _read(self) -> _File:
-        again = f"rm {shlex.quote(str(self._file))}, and measure again"
+        aside = [str(self._file), f"{self._file}.old"]
+        again = f"{shlex.join(['mv', *aside])}, and measure again"
         try:
-            with self._file.open("rb") as stream:
-                content = stream.read(MOST_BYTES + 1)
+            content = content_of(self._file, at_most=MOST_BYTES)
         except FileNotFoundError:
             return _File()
         except OSError as error:
             raise Refused(f"{self._file} cannot be read: {error.strerror}.", next_step=again) from None
         try:
-            if len(content) > MOST_BYTES:
-                raise ValueError("it is too large")  # noqa: TRY301 - as all that is none of the gate's
             return _File.model_validate_json(content)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]

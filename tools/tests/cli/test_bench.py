@@ -106,7 +106,7 @@ def test_a_report_is_written_with_the_command_that_repeats_it(bench, tmp_path, m
     assert "$ corral bench honest --users 1,2 --seconds 30 --requests 5 --prompt-tokens 20 --answer-tokens 8\n" in text
     assert "| lock | unknown: no catalog belongs to this endpoint |" in text
     assert "Not known: no catalog and no exporter belong to this endpoint." in text
-    assert "| honest | 2 users | holds |" in text
+    assert "| honest | 1 user | holds |" in text
 
 
 def test_a_report_that_is_there_is_refused_before_anything_is_measured(bench, pace, tmp_path, monkeypatch, capsys):

@@ -52,6 +52,12 @@ def test_too_few_answers_are_unknown_and_not_kept():
     assert "--seconds" in found.remedy
 
 
+def test_a_budget_of_more_requests_at_once_than_were_under_way_is_unknown():
+    found = judged(run_of(e2e=1.0), asked=goal(at_once=2), parallel=2)
+    assert (found.state, found.reason) == (State.UNKNOWN, "2 at a time were asked for, and at most 1 were under way")
+    assert "--requests" in found.remedy
+
+
 def test_a_failed_request_breaks_a_budget_and_leads_to_its_reason():
     found = judged(run_of(failed=2))
     assert (found.state, found.remedy) == (State.FAILS, "corral why m")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -114,10 +118,10 @@ def test_an_engine_whose_log_has_no_buffers_is_on_a_card_only_by_a_measurement(e
 # -- users
 
 
-def run_of(users, *, count, seconds=1.0, refused=0, lags=()):
+def run_of(users, *, count, seconds=1.0, refused=0, lags=(), at_once=None):
+    begun = [float(at // (at_once or users)) * seconds for at in range(count)]
     samples = [
-        Sample(float(at), float(at), "ok", at + seconds / 2, at + seconds, at + seconds, 8, [], output_tokens=8)
-        for at in range(count)
+        Sample(at, at, "ok", at + seconds / 2, at + seconds, at + seconds, 8, [], output_tokens=8) for at in begun
     ]
     samples += [Sample(0.0, 0.0, "http-429", ended=0.1) for _ in range(refused)]
     return figures.of(Run(Level(users=users), samples, float(count), list(lags)))
@@ -143,6 +147,18 @@ def test_users_pass_when_the_run_is_valid_and_every_answer_is_whole_and_in_time(
     line = only(answers.judge_users([found], goals, site(entry)))
     assert (line.state, part in line.text) == (state, True), line
     assert bool(line.next_step) is (state is not State.PASSED)
+
+
+def test_users_of_whom_not_all_had_a_request_under_way_at_a_time_tick_nothing(entry):
+    alone = run_of(100, count=1)
+    line = only(answers.judge_users([alone], (), site(entry)))
+    assert line.state is State.UNKNOWN
+    assert "100 at a time were asked for, and at most 1 were under way" in line.text
+    assert "--seconds" in line.next_step
+    almost = run_of(10, count=200, at_once=9)
+    for goals in ((), (GOAL,)):
+        assert only(answers.judge_users([almost], goals, site(entry))).state is State.UNKNOWN
+    assert only(answers.judge_users([almost], [replace(GOAL, p95_seconds=0.5)], site(entry))).state is State.UNKNOWN
 
 
 def test_a_refusal_over_the_limit_names_the_limit_and_what_would_help(entry):
@@ -296,20 +312,54 @@ def test_newer_evidence_replaces_that_of_the_same_box_place_and_model_alone(tmp_
         b"\xff",
         b'{"version": 2, "evidence": []}',
         b"[" * 100_000,
-        b" " * (evidence.MOST_BYTES + 1),
         json.dumps({"version": 1, "evidence": [made().model_dump(mode="json") | {"box": "other"}]}).encode(),
         json.dumps({"version": 1, "evidence": [made().model_dump(mode="json") | {"date": "today"}]}).encode(),
         json.dumps({"version": 1, "evidence": [made().model_dump(mode="json") | {"lines": []}]}).encode(),
         json.dumps({"version": 1, "evidence": [made().model_dump(mode="json") | {"more": 1}]}).encode(),
+        *(
+            json.dumps({"version": 1, "evidence": [made().model_dump(mode="json") | {"lines": [line]}]}).encode()
+            for line in ({"state": "passed", "text": ""}, {"state": "passed", "text": " "}, {"state": "passed"})
+        ),
     ],
-    ids=["empty", "list", "no-utf8", "version", "deep", "large", "box", "date", "no-line", "key"],
+    ids=["empty", "list", "no-utf8", "version", "deep", "box", "date", "no-line", "key", "no-text", "blank", "none"],
 )
 def test_a_damaged_file_of_evidence_is_refused_and_ticks_nothing(tmp_path, content):
     (tmp_path / "gate").mkdir()
     (tmp_path / "gate" / "evidence.json").write_bytes(content)
     with pytest.raises(Refused, match="is no evidence that corral kept") as refused:
         Kept(tmp_path).of("local", "m")
-    assert "rm " in refused.value.next_step
+    assert refused.value.next_step.startswith("mv ")
+
+
+@pytest.mark.parametrize("name", sorted(BOXES.keys() - {"adapters"}))
+def test_no_box_but_that_of_the_adapters_is_ticked_by_evidence_that_it_is_not_used(tmp_path, name):
+    unused = {"state": "not used", "text": "so it says"}
+    kept = [made(one).model_dump(mode="json") | {"lines": [unused]} for one in ("adapters", name)]
+    (tmp_path / "gate").mkdir()
+    file = tmp_path / "gate" / "evidence.json"
+    file.write_text(json.dumps({"version": 1, "evidence": kept[:1]}))
+    assert Kept(tmp_path).of("local", "m")["adapters"].lines[0].state is State.NOT_USED
+    file.write_text(json.dumps({"version": 1, "evidence": kept}))
+    with pytest.raises(Refused, match=f"evidence.1: .*the box {name} is never not used"):
+        Kept(tmp_path).of("local", "m")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "large"])
+def test_evidence_that_is_no_regular_file_or_too_large_is_refused_with_a_way_out_that_works(tmp_path, kind):
+    file = tmp_path / "gate" / "evidence.json"
+    file.parent.mkdir(mode=0o700)
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.write_bytes(b" " * (evidence.MOST_BYTES + 1))
+    with pytest.raises(Refused, match="cannot be read") as refused:
+        Kept(tmp_path).of("local", "m")
+    step, _, _ = refused.value.next_step.partition(",")
+    subprocess.run(shlex.split(step), check=True)
+    Kept(tmp_path).keep(made())
+    assert Kept(tmp_path).of("local", "m") == {"users": made()}
 
 
 # -- the gate as a whole
