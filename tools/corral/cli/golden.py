@@ -7,7 +7,8 @@ the same of what runs now, and prints what is different: the question, the field
 
 Compared exactly: the fields of answers that a JSON schema binds, and the tokens of each prompt.  Compared by distance:
 the log-probabilities of the first 8 tokens, mean difference over the 10 likeliest, in nats; the limit is 0.05 on the
-same engine and machine, and 0.2 across them.  docs/golden.md has the measurements behind both, and what they find.
+same engine and machine, and 0.2 across them, and three times that for each question alone.  docs/golden.md has the
+measurements behind them, and what they find.
 
 Engine build, files and command line may be others than recorded: that is what is compared, and each is named.  What
 cannot be compared (no record, another question, no log-probabilities) is unknown, and exit code 1 like a difference.

@@ -5,6 +5,10 @@ sign, over the ``TOP_TOKENS`` likeliest recorded ones.  A token that only the re
 likely one of the other list: the true difference is this or more.  An answer is compared up to its first other token,
 which is the last that follows the same text.
 
+The mean of all questions has a limit, and so has that of each question, which is wider: it may have one place alone.
+The end of an answer is a token, which llama-server lists with an empty text.  Where one answer ends within the first
+tokens, the other goes on, and no end is listed, nothing is known of how likely the end was: that is another answer.
+
 The limits are measured (docs/golden.md).  One engine on one machine repeats its numbers exactly, also beside other
 requests.  Once anything is rounded otherwise (another way to compute attention, other batches, another processor), the
 layers pass it on, and the distance is that of a cache of q8_0: this one can be found where engine and machine are the
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Literal
 
 from corral.golden.asking import Asked
@@ -25,6 +30,11 @@ SAME_LIMIT = 0.05
 """Of the mean distance of a model's places, in nats: the same engine on the same machine."""
 ACROSS_LIMIT = 0.2
 """The same where one of the two is another, or is not known."""
+
+QUESTION = 3.0
+"""A question's own limit as a multiple of that: 0.15 and 0.6."""
+_END = ""
+"""The text of the token that ends an answer, where the server lists it."""
 
 State = Literal["passed", "failed", "unknown"]
 _NOT_ASKED = "the record has no answer to it as it is asked now"
@@ -52,7 +62,7 @@ class Checked:
 
     Attributes:
         model: its id.
-        state: ``failed`` when an answer is another, else ``unknown`` when one could not be compared.
+        state: ``failed`` when an answer is another or a distance is over its limit, else ``unknown`` when one could not be compared.
         compared: every question, of the record or asked now.
         moved: what ran then and now, one fact a line; empty: all of it is known and the same.
         distance: mean of all places, nats; None: none was compared.
@@ -76,18 +86,18 @@ def check(
     model: str, recorded: ModelRecord, asked: Asked, questions: Mapping[str, Question], serving: Serving
 ) -> Checked:
     """Compare what *model* answered to *questions*, by their names, with what was *recorded*."""
-    compared = tuple(
-        _compare(name, recorded.answers.get(name), asked, questions.get(name))
-        for name in dict.fromkeys((*questions, *recorded.answers))
-    )
-    distances = [value for one in compared for value in one.distances]
-    distance = sum(distances) / len(distances) if distances else None
     before = recorded.serving
     is_same = UNKNOWN not in (before.engine, before.machine) and (before.engine, before.machine) == (
         serving.engine,
         serving.machine,
     )
     limit = SAME_LIMIT if is_same else ACROSS_LIMIT
+    compared = tuple(
+        _compare(name, recorded.answers.get(name), asked, questions.get(name), QUESTION * limit)
+        for name in dict.fromkeys((*questions, *recorded.answers))
+    )
+    distances = [value for one in compared for value in one.distances]
+    distance = sum(distances) / len(distances) if distances else None
     states = {one.state for one in compared}
     if distance is not None and distance > limit:
         states.add("failed")
@@ -138,7 +148,7 @@ def distance(before: Place, now: Place) -> float:
     return sum(found) / len(found)
 
 
-def _compare(name: str, before: Answer | None, asked: Asked, question: Question | None) -> Compared:
+def _compare(name: str, before: Answer | None, asked: Asked, question: Question | None, limit: float) -> Compared:
     if question is None:
         return Compared(name, "unknown", differences=("it is recorded, and is not asked any more",))
     if before is None or before.question_sha256 != question.sha256:
@@ -150,16 +160,25 @@ def _compare(name: str, before: Answer | None, asked: Asked, question: Question 
     wrong = tuple(_other_fields(before, now))
     distances: list[float] = []
     tokens: list[str] = []
-    for at, (first, second) in enumerate(zip(before.tokens, now.tokens, strict=False), 1):
+    is_over = False
+    for at, (first, second) in enumerate(zip_longest(before.tokens, now.tokens), 1):
+        if first is None or second is None:
+            is_over = (first or second).token != _END  # one server lists the end, and the other does not
+            tokens += [f"token {at}: {_likely(first)} → {_likely(second)}"] if is_over else []
+            break
         distances.append(distance(first, second))
         if first.token != second.token:
             tokens.append(f"token {at}: {_likely(first)} → {_likely(second)}, distance {distances[-1]:.3f}")
             break
-    state: State = "failed" if wrong else "passed"
-    return Compared(name, state, tuple(distances), (*wrong, *tokens), (before.text, now.text))
+    mean = sum(distances) / len(distances)
+    far = (f"its distance is {mean:.3f}, and {limit:g} is the most of one question",) if mean > limit else ()
+    state: State = "failed" if wrong or is_over or far else "passed"
+    return Compared(name, state, tuple(distances), (*wrong, *tokens, *far), (before.text, now.text))
 
 
-def _likely(place: Place) -> str:
+def _likely(place: Place | None) -> str:
+    if place is None:
+        return "the end"
     value = place.top.get(place.token)
     return f"{place.token!r} ({'not among the likeliest' if value is None else f'{value:.2f}'})"
 

@@ -51,7 +51,7 @@ class Answer(BaseModel):
     fields: dict[str, str | int | float | bool | None] | None = Field(
         description="each value of the answer's JSON by its path; null where it is no JSON, or none was required"
     )
-    tokens: tuple[Place, ...] = Field(description="the first ones")
+    tokens: tuple[Place, ...] = Field(min_length=1, description="the first ones; the end is one, where it is listed")
 
 
 class Serving(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 
 import pytest
 
@@ -13,7 +14,7 @@ from corral.catalog.golden import Golden as Intent
 from corral.errors import CatalogInvalid, Refused
 from corral.golden import asking, comparison, questions, record
 from corral.golden.asking import Asked, NoAnswer
-from corral.golden.comparison import ACROSS_LIMIT, SAME_LIMIT
+from corral.golden.comparison import ACROSS_LIMIT, QUESTION, SAME_LIMIT
 from corral.golden.questions import Question
 from corral.golden.record import Golden, Place
 from corral.smoke.images import RGB
@@ -216,6 +217,52 @@ def test_a_likely_other_token_alone_is_no_failure():
     assert found.compared[0].differences[0].startswith("token 1: 'a' (-0.70) → 'b' (-0.70)")
 
 
+WORDS = [token(word, -0.1, ("x", -3.0)) for word in ("one", " two", " three")]
+END = token("", -0.1, ("x", -3.0))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "difference"),
+    [
+        (WORDS, WORDS[:1], "token 2: ' two' (-0.10) → the end"),
+        (WORDS[:1], WORDS, "token 2: the end → ' two' (-0.10)"),
+        ([*WORDS, END], WORDS[:2], "token 3: ' three' (-0.10) → the end"),
+        (WORDS, [*WORDS, END], None),
+        ([*WORDS, END], WORDS, None),
+        ([*WORDS, END], [*WORDS, END], None),
+    ],
+)
+def test_an_answer_that_ends_earlier_or_later_is_another_one_and_an_end_that_is_not_listed_is_none(
+    before, after, difference
+):
+    kept = golden.recorded(asked(completion("1", *before), PLAIN))
+    (one,) = golden.check(kept, asked(completion("2", *after), PLAIN), golden.ELSEWHERE, [PLAIN]).compared
+    assert (one.state, one.differences) == (("failed", (difference,)) if difference else ("passed", ()))
+
+
+def test_an_end_that_is_about_as_likely_as_what_went_on_is_no_failure():
+    before = completion("a", token("a", -0.70, ("", -0.71)))
+    after = completion("", token("", -0.70, ("a", -0.71)))
+    kept = golden.recorded(asked(before, PLAIN))
+    assert golden.check(kept, asked(after, PLAIN), asks=[PLAIN]).state == "passed"
+
+
+@pytest.mark.parametrize(("where", "limit"), [(golden.HERE, SAME_LIMIT), (golden.ELSEWHERE, ACROSS_LIMIT)])
+@pytest.mark.parametrize(("over", "state"), [(-0.01, "passed"), (0.01, "failed")])
+def test_one_question_that_is_answered_otherwise_fails_however_many_others_are_as_they_were(where, limit, over, state):
+    asks = [Question(f"q{number}", PLAIN.messages) for number in range(30)]
+    same = completion("1", *[token("a", -0.1)] * questions.FIRST_TOKENS)
+    other = completion("2", token("b", -0.1, ("a", -0.1 - QUESTION * limit - over)))
+    before, after = (
+        Asked({one.name: asking.read(one_of, one) for one, one_of in zip(asks, found, strict=True)}, {}, 10.0, "b1")
+        for found in ([same] * 30, [*[same] * 29, other])
+    )
+    found = golden.check(golden.recorded(before), after, where, asks)
+    assert found.distance < limit
+    assert (found.state, found.compared[-1].state) == (state, state)
+    assert {one.state for one in found.compared[:-1]} == {"passed"}
+
+
 def test_an_answer_that_is_no_json_any_more_lowers_the_parse_rate_and_fails(kept):
     found = golden.check(kept, asked(completion("Anna is", token("{", -0.1, ("[", -2.5)))), asks=[AGE])
     assert (found.state, found.parsed) == ("failed", (1, 0, 1))
@@ -283,6 +330,7 @@ def test_without_a_file_nothing_is_recorded(tmp_path):
         (lambda text: text.replace("-0.1", "0.1"), "top"),
         (lambda text: text.replace('"version": 1', '"version": 2'), "version"),
         (lambda text: text.replace('"date"', '"day"'), "date is missing"),
+        (lambda text: re.sub(r'"tokens": \[[^\]]*\]', '"tokens": []', text), "tokens"),
         (lambda text: f"<<<<<<< ours\n{text}", "conflict markers"),
         (lambda text: text[:-5], "golden.json"),
         (lambda _: '{"models": {}}', "it has no version"),
