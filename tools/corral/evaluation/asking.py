@@ -36,8 +36,8 @@ class Answer:
         round: from 1.
         text: the beginning of the answer; empty where there is none.
         fields: each value of its JSON by its path; None: it was not parsed, or there is none.
-        problem: why it was not parsed, or why there is none; empty: it was.
-        seconds: from sending the request to the end of the whole answer; None: there is none.
+        problem: why it was not parsed, is not whole or is not there; empty: it was parsed.
+        seconds: from sending the request to the end of the whole answer, parsed or not; None: there is none.
     """
 
     case: str
@@ -121,12 +121,15 @@ async def ask(api: Endpoint, of: EvalSet, how: Asking) -> Asked:
             if len(found) * _STEPS // total > (len(found) - 1) * _STEPS // total:
                 parsed = sum(one.fields is not None for one in found)
                 how.report(f"{how.model}: {len(found)} of {total} answers, {parsed} parsed")
-    return Asked(how.model, tuple(found), loading.answer.seconds)
+    return Asked(how.model, tuple(found), loading.seconds)
 
 
 @dataclass(frozen=True)
 class _Reply:
+    """An answer, the *seconds* of its request, whole or not, and why there is none."""
+
     answer: Answer
+    seconds: float | None = None
     error: NoAnswer | None = None
 
 
@@ -151,18 +154,19 @@ async def _ask(api: Endpoint, case: Case, of: EvalSet, how: Asking, number: int)
                 f"The engine of {how.model} refuses the schema of case {case.id}: {error}.",
                 next_step=f"Write it with fewer or smaller limits, in {SET} or in the file of the case",
             ) from None
-        return _Reply(Answer(case.id, number, problem=str(error)), error)
+        return _Reply(Answer(case.id, number, problem=f"no answer: {error}"), error=error)
     seconds = time.monotonic() - began
     try:
         content = _content(document, of.answer_tokens)
     except ValueError as error:
-        return _Reply(Answer(case.id, number, problem=str(error), seconds=seconds))
+        return _Reply(Answer(case.id, number, problem=f"not whole: {error}"), seconds)
     try:
         fields = read(content, case)
     except ValueError as error:
         text = content[:_KEPT_CHARACTERS]
-        return _Reply(Answer(case.id, number, text, problem=f"{error}: {printable(content, 120)}", seconds=seconds))
-    return _Reply(Answer(case.id, number, content[:_KEPT_CHARACTERS], fields, seconds=seconds))
+        problem = f"not parsed: {error}: {printable(content, 120)}"
+        return _Reply(Answer(case.id, number, text, problem=problem, seconds=seconds), seconds)
+    return _Reply(Answer(case.id, number, content[:_KEPT_CHARACTERS], fields, seconds=seconds), seconds)
 
 
 def _content(document: Any, tokens: int) -> str:
@@ -178,7 +182,7 @@ def _content(document: Any, tokens: int) -> str:
         content = end = None
     if end == "length":
         raise ValueError(f"it was cut off: an answer has at most {tokens} tokens (answer_tokens in {SET})")
-    if not isinstance(content, str) or not isinstance(end, str):
+    if not isinstance(content, str) or end != "stop":
         raise ValueError(f"this is no whole chat completion: {printable(str(document), 200)}")  # noqa: TRY004
     return content
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
+import math
 import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -56,6 +59,13 @@ _T = TypeVar("_T", bound=BaseModel)
 
 Exact = str | int | float | bool | None
 """A value that an answer has to have exactly."""
+
+
+class _Any(Enum):
+    ANY = "any"
+
+
+_ANY = _Any.ANY
 
 
 class Score(BaseModel):
@@ -291,7 +301,8 @@ class _Reading:
             schema = None
         for key, fields in (("expect", found.expect), ("between", found.between)):
             for path, value in fields.items():
-                if schema and (problem := problem_with(path, schema, value if key == "expect" else None)):
+                asked = {"value": value} if key == "expect" else {"limits": value}
+                if schema and (problem := problem_with(path, schema, **asked)):
                     self.refuse(document, (key, path), problem)
         for path in found.expect.keys() & found.between.keys():
             self.refuse(document, ("between", path), "it is under expect, too: keep one.")
@@ -400,8 +411,10 @@ def _unknown_keywords(schema: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str
                 yield (*path, key), f"it is no regular expression: {error}."
 
 
-def problem_with(path: str, schema: Mapping[str, Any], value: Exact = None) -> str:
-    """Why no answer by *schema* has *value* (None: any) at *path*; empty: one may have."""
+def problem_with(
+    path: str, schema: Mapping[str, Any], *, value: Exact | _Any = _ANY, limits: Sequence[float] | None = None
+) -> str:
+    """Why no answer by *schema* has *value*, or a number within *limits*, at *path*; empty: one may have."""
     node: Any = schema
     for part in path.split("."):
         if not isinstance(node, dict) or node.keys() & {"anyOf", "oneOf", "allOf", "prefixItems"}:
@@ -415,7 +428,43 @@ def problem_with(path: str, schema: Mapping[str, Any], value: Exact = None) -> s
             hint = f" (did you mean {close[0]}?)" if close else ""
             return f"the schema has no field {path}{hint}; it has: {', '.join(names) or 'none there'}."
         node = names[part]
+    if limits is not None and not _may_be_within(node, *limits):
+        least, most = limits
+        return f"the schema has no number from {least:g} to {most:g} there."
+    if value is _ANY or _may_be(node, value):
+        return ""
     choices = node.get("enum") if isinstance(node, dict) else None
-    if value is not None and choices and value not in choices:
+    if choices:
         return f"the schema has not {value!r} among {', '.join(map(repr, choices))}."
-    return ""
+    why = next((error.message for error in validator(node).iter_errors(value)), "")
+    return f"no answer by the schema has {value!r} there: {why[:200]}."
+
+
+def _may_be(node: Any, value: Any) -> bool:
+    """Whether *value* is one by the schema *node*; an object or list without entries is expected as its text."""
+    found = [value, *([json.loads(value)] if value in ("{}", "[]") else [])]
+    return any(validator(node).is_valid(one) for one in found)
+
+
+def _may_be_within(node: Any, least: float, most: float) -> bool:
+    """Whether the schema *node* has a number from *least* to *most*; one of several schemas at once may have."""
+    if not isinstance(node, dict):
+        return node is not False
+    if node.keys() & {"anyOf", "oneOf", "allOf"}:
+        return True
+    if "enum" in node or "const" in node:
+        numbers = [one for one in node.get("enum", [node.get("const")]) if type(one) in (int, float)]
+        return any(least <= one <= most and validator(node).is_valid(one) for one in numbers)
+    types = node.get("type", "number")
+    types = {types} if isinstance(types, str) else set(types)
+    if not types & {"number", "integer"}:
+        return False
+    least = max(least, node.get("minimum", -math.inf), node.get("exclusiveMinimum", -math.inf))
+    most = min(most, node.get("maximum", math.inf), node.get("exclusiveMaximum", math.inf))
+    if "number" not in types:  # the whole numbers at both ends, or beside an end that is excluded
+        least, most = math.ceil(least), math.floor(most)
+        least += least == node.get("exclusiveMinimum")
+        most -= most == node.get("exclusiveMaximum")
+        return least <= most
+    is_excluded = least == node.get("exclusiveMinimum") or most == node.get("exclusiveMaximum")
+    return least < most or (least == most and not is_excluded)

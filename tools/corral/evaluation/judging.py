@@ -325,6 +325,8 @@ def _latency(name: str, q: float, value: float | None, limit: float, n: int, cas
     asked = f"at most {limit:g} s"
     if value is None:
         least = least_samples(q)
-        found = f"n too small: {n} of {least} whole answers, as --repeat {math.ceil(least / cases)} asks for"
+        rounds = math.ceil(least / cases)
+        found = f"n too small: {n} of {least} whole answers"
+        found += f"; --repeat {rounds} asks for {rounds * cases}" if n else ""
         return Rule(name, "unknown", found, asked)
     return Rule(name, "passed" if value <= limit else "failed", f"{value:.3f} s", asked)

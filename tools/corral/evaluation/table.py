@@ -36,7 +36,7 @@ def rows(one: Judged) -> Iterator[tuple[str, ...]]:
 
 def lines(one: Judged, rounds: int) -> Iterator[str]:
     """What was not parsed, and what was wrong, ``MOST_LINES`` of each."""
-    problems = [f"{_place(one, case, number, rounds)}: not parsed: {why}" for case, number, why in one.problems]
+    problems = [f"{_place(one, case, number, rounds)}: {why}" for case, number, why in one.problems]
     wrong = [
         f"{_place(one, each.case, each.round, rounds)}: field {each.field}: expected {each.expected}, got {each.got}"
         for each in one.wrong

@@ -62,7 +62,8 @@ class Checked:
 
     Attributes:
         model: its id.
-        state: ``failed`` when an answer is another or a distance is over its limit, else ``unknown`` when one could not be compared.
+        state: ``failed`` when an answer is another or a distance over its limit, else ``unknown`` when one could not be
+            compared.
         compared: every question, of the record or asked now.
         moved: what ran then and now, one fact a line; empty: all of it is known and the same.
         distance: mean of all places, nats; None: none was compared.

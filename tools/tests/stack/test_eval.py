@@ -80,7 +80,7 @@ def test_fewer_answers_than_a_median_needs_are_no_pass(evaluate, patient):
     code, out, _ = evaluate(patient("colours"), "tiny-vision")
     assert code == 1
     assert (
-        "tiny-vision\tp50\tn too small: 6 of 20 whole answers, as --repeat 4 asks for\tat most 3600 s\tunknown" in out
+        "tiny-vision\tp50\tn too small: 6 of 20 whole answers; --repeat 4 asks for 24\tat most 3600 s\tunknown" in out
     )
     assert "tiny-vision\tverdict\tunknown\t-\tunknown" in out
 
@@ -152,7 +152,7 @@ def test_a_prompt_beyond_the_context_is_one_answer_that_is_not_there(evaluate, t
     folder = eval_sets.write(tmp_path / "s", cases, schema=WORD)
     code, out, err = evaluate(folder, "tiny-text", "--json")
     assert (code, found(out)["parsed"], found(out)["right"]) == (1, 2, 2)
-    assert "tiny-text, c2: not parsed: HTTP 400" in err
+    assert "tiny-text, c2: no answer: HTTP 400" in err
     assert "context" in err
 
 

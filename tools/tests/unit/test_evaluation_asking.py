@@ -105,6 +105,39 @@ def test_a_fault_is_never_an_answer_and_the_next_case_is_asked(of, act, reason):
     assert len(second.text) <= 4000
 
 
+@pytest.mark.parametrize(
+    ("act", "problem"),
+    [
+        (replies(200, completion(RIGHT, finish_reason="length")), "not whole: it was cut off"),
+        (replies(200, completion(RIGHT, finish_reason="content_filter")), "not whole: this is no whole"),
+        (replies(200, {"choices": []}), "not whole: this is no whole chat completion"),
+        (replies(500, {"error": {"message": "NaN in a tensor"}}), "no answer: HTTP 500"),
+    ],
+    ids=["cut off", "filtered", "no completion", "HTTP 500"],
+)
+def test_only_whole_answers_have_seconds_so_that_a_model_that_is_cut_off_is_not_fast(of, act, problem):
+    with serve("m") as stub:
+        stub.acts["m", "*"] = act
+        found = ask(stub.root, of)
+        verdict = judging.judge(of, found)
+    assert [one.seconds for one in found.answers] == [None] * 3
+    assert all(one.problem.startswith(problem) for one in found.answers), found.answers
+    assert (verdict.spread.n, verdict.seconds) == (0, ())
+
+
+def test_an_answer_that_is_whole_and_not_parsed_has_seconds(of):
+    with serve("m") as stub:
+        stub.acts["m", "*"] = answers("She is 34.")
+        found = ask(stub.root, of)
+    assert all(one.seconds > 0 and one.problem.startswith("not parsed: ") for one in found.answers)
+
+
+def test_the_seconds_of_the_first_request_are_those_of_the_load_whole_or_not(of):
+    with serve("m") as stub:
+        stub.acts["m", "*"] = replies(200, completion(RIGHT, finish_reason="length"))
+        assert ask(stub.root, of).first_answer_s > 0
+
+
 @pytest.mark.parametrize("act", [hangs_up, cut_off], ids=["no answer at all", "cut in the middle"])
 def test_after_a_broken_connection_the_model_is_not_asked_again_and_nothing_is_right(of, act):
     with serve("m") as stub:

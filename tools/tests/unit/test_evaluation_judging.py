@@ -187,13 +187,14 @@ def test_a_p95_needs_two_hundred_answers_and_the_way_there_is_named(make):
     of = make(10, verdict={"p95_seconds": 2})
     few, enough = (judging.judge(of, asked(of, *[answers(*range(10))] * rounds)) for rounds in (19, 20))
     assert (few.state, enough.state) == ("unknown", "passed")
-    assert few.rules[-1].found == "n too small: 190 of 200 whole answers, as --repeat 20 asks for"
+    assert few.rules[-1].found == "n too small: 190 of 200 whole answers; --repeat 20 asks for 200"
 
 
 def test_answers_that_never_came_have_no_time(make):
     of = make(20, verdict={"parsed": 0, "right": 0, "p50_seconds": 2})
     found = judging.judge(of, asked(of, dict.fromkeys(answers(*range(20)), "HTTP 500"), seconds=None))
     assert (found.state, states(found)["p50"], found.spread.n) == ("unknown", "unknown", 0)
+    assert found.rules[-1].found == "n too small: 0 of 20 whole answers"  # which no --repeat would change
 
 
 def test_the_distribution_has_its_ends_its_quartiles_and_a_bar_for_each_tenth(make):
