@@ -119,6 +119,60 @@ def test_what_a_case_may_not_have_is_named_with_the_rule(folder, case, line):
     assert line in found
 
 
+K = {"type": "integer", "minimum": 0, "maximum": 9}
+TEXT = {"type": "string", "maxLength": 4}
+
+
+@pytest.mark.parametrize(
+    ("field", "case"),
+    [
+        *((K, {"expect": {"k": value}}) for value in ("3", 34, None, True, 3.5, -1)),
+        *((TEXT, {"expect": {"k": value}}) for value in (3, None, "longer", False)),
+        ({"const": 1}, {"expect": {"k": True}}),
+        ({"enum": [1, 2]}, {"expect": {"k": True}}),
+        ({"enum": [1, None]}, {"expect": {"k": "None"}}),
+        ({"anyOf": [K, TEXT]}, {"expect": {"k": 10}}),
+        (schema(x=K), {"expect": {"k": "{}"}}),
+        (schema(x=K), {"expect": {"k.x": 10}}),
+        ({"type": "array", "items": K}, {"expect": {"k.0": 10}}),
+        (False, {"expect": {"k": 1}}),
+        *((K, {"between": {"k": limits}}) for limits in ([20, 30], [-5, -1], [3.2, 3.8], [9.5, 12])),
+        *((one, {"between": {"k": [1, 2]}}) for one in (TEXT, {"type": "array"}, {"const": 3}, {"enum": ["1", 3]})),
+        (False, {"between": {"k": [1, 2]}}),
+        ({"type": "number", "exclusiveMaximum": 1}, {"between": {"k": [1, 2]}}),
+        ({"type": "number", "exclusiveMinimum": 2}, {"between": {"k": [1, 2]}}),
+        ({"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 2}, {"between": {"k": [0, 5]}}),
+    ],
+)
+def test_what_no_answer_by_the_schema_can_have_is_a_problem_of_the_set(folder, field, case):
+    (found,) = problems(folder, case, schema={"type": "object", "properties": {"k": field}})
+    ((key, fields),) = case.items()
+    assert f"{key}.{next(iter(fields))}: " in found
+    assert "schema has" in found
+
+
+@pytest.mark.parametrize(
+    ("field", "case"),
+    [
+        *((K, {"expect": {"k": value}}) for value in (0, 9, 3.0)),
+        *(({}, {"expect": {"k": value}}) for value in (0, None, "x", True)),
+        (True, {"expect": {"k": None}}),
+        ({"type": ["string", "null"]}, {"expect": {"k": None}}),
+        ({"anyOf": [K, {"type": "null"}]}, {"expect": {"k": None}}),
+        ({"type": "object"}, {"expect": {"k": "{}"}}),
+        ({"type": "array", "items": K}, {"expect": {"k": "[]"}}),
+        ({"type": "array", "prefixItems": [K]}, {"expect": {"k.0": 10}}),
+        *((K, {"between": {"k": limits}}) for limits in ([9, 30], [-5, 0], [2.5, 3.5], [4, 4])),
+        *((one, {"between": {"k": [1, 2]}}) for one in ({}, True, {"anyOf": [TEXT, K]}, {"enum": ["1", 2]})),
+        ({"type": "number", "exclusiveMaximum": 1.5}, {"between": {"k": [1, 2]}}),
+        ({"type": ["integer", "null"], "exclusiveMinimum": 1}, {"between": {"k": [1, 2]}}),
+    ],
+)
+def test_what_an_answer_by_the_schema_may_have_can_be_expected(folder, field, case):
+    made = eval_sets.write(folder, {"c1": case}, schema={"type": "object", "properties": {"k": field}})
+    assert cases.load(made).cases[0].fields
+
+
 @pytest.mark.parametrize(
     ("common", "line"),
     [
