@@ -82,6 +82,23 @@ def refuse_unwritable(path: Path, *, next_step: str) -> Iterator[None]:
         raise Refused(f"{path} cannot be written: {error.strerror}.", next_step=next_step) from None
 
 
+def require_writable(path: Path, *, next_step: str) -> None:
+    """Refuse the file *path* where it could not be written, before minutes of work for it.
+
+    Raises:
+        Refused: its folder is missing or not writable, or it is no regular file; *next_step* as above.
+    """
+    if not path.parent.is_dir():
+        missing = f"There is no folder {path.parent} to write {path.name} to."
+        raise Refused(missing, next_step=f"mkdir -p {shlex.quote(str(path.parent))}")
+    with refuse_unwritable(path, next_step=next_step):
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "It is no regular file")
+        folder = Path(os.path.realpath(path)).parent  # as write_atomically
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+
+
 @dataclass(frozen=True)
 class OwnFolder:
     """A folder of this machine in which only this user can change anything; *variable* chooses another one.

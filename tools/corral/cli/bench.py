@@ -55,8 +55,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import errno
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -68,7 +66,7 @@ from corral import __version__, output
 from corral.agent.progress import positive_seconds
 from corral.cli import endpoints, options
 from corral.errors import CannotRun, ExitCode, Refused
-from corral.files import refuse_unwritable, write_atomically
+from corral.files import refuse_unwritable, require_writable, write_atomically
 from corral.smoke.endpoint import require_sendable
 
 if TYPE_CHECKING:
@@ -164,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.models:
         raise Refused("No model was named.", next_step="corral bench MODEL; corral status lists the models")
     if args.save:
-        _require_writable(args.save)
+        require_writable(args.save, next_step=_ANOTHER_FILE)
     levels, (local, target) = _levels(args), endpoints.named(args)
     levels = list(_beside(args, local, levels))
     report = _report(args, local, target) if args.report else None
@@ -195,18 +193,6 @@ def _word(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(_word, value))
     return value if isinstance(value, str) else f"{value:g}"
-
-
-def _require_writable(file: Path) -> None:
-    """Refuse what could not be saved, before minutes of measuring."""
-    if not file.parent.is_dir():
-        missing = f"There is no folder {file.parent} to write {file.name} to."
-        raise Refused(missing, next_step=f"mkdir -p {file.parent}")
-    with refuse_unwritable(file, next_step=_ANOTHER_FILE):
-        if file.exists() and not file.is_file():
-            raise OSError(errno.EINVAL, "It is no regular file")
-        with tempfile.TemporaryFile(dir=file.parent):
-            pass
 
 
 async def _measure(

@@ -165,9 +165,8 @@ def _require_locked(args: argparse.Namespace, place: ServedEndpoint, model: str,
     from corral.measure.live import require_locked_command
 
     if entry and place.client:
-        require_locked_command(
-            place.client, model, entry.argv, again=shlex.join(["corral", "eval", str(args.set), model])
-        )
+        again = options.again(args, "eval", str(args.set), model)
+        require_locked_command(place.client, model, entry.argv, again=again)
 
 
 def _show(args: argparse.Namespace, found: EvalSet, judged: Sequence[Judged]) -> None:

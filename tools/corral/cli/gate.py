@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -47,7 +48,7 @@ from corral.cli.contract import DOCUMENT
 from corral.cli.exporter import PORT
 from corral.engine import stack as local_stack
 from corral.errors import CannotRun, CorralError, ExitCode, Failed, Refused
-from corral.files import refuse_unwritable, write_atomically
+from corral.files import refuse_unwritable, require_writable, write_atomically
 from corral.gate import adapters, answers, box, ending, evidence, health, monitoring, page, sdk, shutdown, stack
 from corral.gate.box import BOXES, Line, State
 from corral.gate.evidence import Evidence, Judged, Kept
@@ -86,7 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     even = "users from which on vLLM serves more than llama.cpp, as you measured it"
     parser.add_argument("--break-even", type=options.whole_number(1, 100_000), metavar="USERS", help=even)
     exporter = f"the exporter of the local stack (default: {_EXPORTER})"
-    parser.add_argument("--exporter", type=root_of, default=_EXPORTER, metavar="URL", help=exporter)
+    parser.add_argument(
+        "--exporter", type=partial(root_of, option="--exporter"), default=_EXPORTER, metavar="URL", help=exporter
+    )
     contract = "the promises of the API (default: docs/api.md of the repository)"
     parser.add_argument("--contract", type=Path, default=DOCUMENT, metavar="FILE", help=contract)
     age = "evidence of an earlier run counts for so long (default: 7d)"
@@ -103,30 +106,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure the boxes, keep what was found, and judge all nine."""
-    for file in filter(None, (args.junit, args.page)):
-        if not file.parent.is_dir():
-            missing = f"There is no folder {file.parent} to write {file.name} to."
-            raise Refused(missing, next_step=f"mkdir -p {file.parent}")
-    if args.only and _LAST in args.only and not args.may_end:
-        raise Refused("The box shutdown ends the service for a moment.", next_step="Allow that with --may-end")
+    for file, option in ((args.junit, "--junit"), (args.page, "--page")):
+        if file:
+            require_writable(file, next_step=f"Name another file with {option}")
     try:
         found = _gate(args)
-    except CannotRun as error:
-        if args.junit:  # an old report left in place would be read as this run's
-            report.write(args.junit, report.junit_of_error(error.message))
+    except BaseException as error:  # an old report left in place would be read as this run's
+        reason = error.message if isinstance(error, CorralError) else f"it was interrupted ({type(error).__name__})"
+        _write(args, report.junit_of_error(reason, name=page.SUITE), page.undecided(args.model, reason))
         raise
-    if args.junit:
-        report.write(args.junit, found.junit())
-    if args.page:
-        with refuse_unwritable(args.page, next_step="Name another file with --page"):
-            write_atomically(args.page, found.page())
+    _write(args, found.junit(), found.page())
     title = f"the gate of {args.model}"
     output.result(found.as_json(), page.COLUMNS, list(found.rows()), as_json=args.json, title=title)
     output.info(found.summary)
     return ExitCode.OK if found.is_open else ExitCode.FAILED
 
 
+def _write(args: argparse.Namespace, junit: bytes, text: str) -> None:
+    if args.junit:
+        report.write(args.junit, junit)
+    if args.page:
+        with refuse_unwritable(args.page, next_step="Name another file with --page"):
+            write_atomically(args.page, text)
+
+
 def _gate(args: argparse.Namespace) -> Gate:
+    if args.only and _LAST in args.only and not args.may_end:
+        raise Refused("The box shutdown ends the service for a moment.", next_step="Allow that with --may-end")
     local, target = endpoints.named(args)
     if not (local or target):
         message = "No local stack is running, and no cluster was named or applied to."
@@ -178,6 +184,7 @@ def _site(
                 silence_s=args.silence,
                 logs=served.logs or f"corral logs {args.model}",
                 why=shlex.join(["corral", "why", args.model, *words]),
+                again=shlex.join(["corral", "gate", args.model, *words]),
             ),
             place,
             words,
@@ -205,8 +212,18 @@ def _judged(args: argparse.Namespace, site: Site, place: str, engine: str, words
         except CorralError as error:
             keep(box.line(State.UNKNOWN, error.message, error.next_step))
     present, at = kept.of(place, site.model), datetime.now(UTC)
-    about = {"seal": site.lock.seal, "engine": engine, "max_age_s": args.max_age, "at": at}
-    boxes: list[Judged] = [evidence.judge(name, present.get(name), command=commands[name], **about) for name in BOXES]
+    ages = dict.fromkeys(BOXES, args.max_age) | dict.fromkeys(wanted, math.inf)  # what this run measured is not old
+    boxes: list[Judged] = [
+        evidence.judge(
+            *(name, present.get(name)),
+            seal=site.lock.seal,
+            engine=engine,
+            max_age_s=ages[name],
+            at=at,
+            command=commands[name],
+        )
+        for name in BOXES
+    ]
     return Gate(site.model, place, site.lock.seal, engine, evidence.now(), boxes)
 
 

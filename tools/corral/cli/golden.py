@@ -73,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
     recorded = record.read(intent.directory)
     if args.action == "check" and not recorded.models:
         path = record.path_of(intent.directory)
-        raise Refused(f"Nothing is recorded in {path}.", next_step=options.again(args, "golden", "record"))
+        raise Refused(
+            f"Nothing is recorded in {path}.", next_step=options.again(args, "golden", "record", *args.models)
+        )
     lock = locks.require(intent.directory) if local or target else None
     with endpoints.opened(args, local, target, command=f"golden {args.action}") as place:
         served = _Served(args, intent, lock, local, place)
@@ -108,7 +110,7 @@ class _Served:
             return asked, Serving(engine=engine, machine=UNKNOWN, argv_sha256=None, files=None)
         if asked.answers:
             assert self.place.client
-            again = f"corral golden {self.args.action} {model}"
+            again = options.again(self.args, "golden", self.args.action, model)
             require_locked_command(self.place.client, model, entry.argv, again=again)
         if not self.local:
             engine = ", ".join((engine, self.lock.engine_image or UNKNOWN))
@@ -191,7 +193,8 @@ def _on_one_line(fields: dict[str, Any]) -> str:
 
 def _check(served: _Served, model: str, recorded: ModelRecord | None) -> Checked:
     if recorded is None:
-        return Checked(model, "unknown", why=f"no answers of it are recorded: corral golden record {model}")
+        anew = options.again(served.args, "golden", "record", model)
+        return Checked(model, "unknown", why=f"no answers of it are recorded: {anew}")
     asked, serving = served.ask(model)
     asks = {one.name: one for one in questions.of(served.catalog, model)}
     return comparison.check(model, recorded, asked, asks, serving)

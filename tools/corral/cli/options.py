@@ -31,6 +31,7 @@ _OF_A_CLUSTER = re.compile(
     r"\bcorral (?:keys (?:list|(?:add|rotate|revoke) [\w.-]*\w(?: --old)?)|stand-down(?: [\w-]+ --(?:end|for \w+))?)"
     r"(?=[;,.]?(?:\s(?!--)|$))"
 )
+_CLUSTER = ("context", "namespace", "kubeconfig")
 _BARE_LOCK = re.compile(r"\bcorral lock\b(?![^\n;&]*--catalog)")
 
 
@@ -97,12 +98,12 @@ def applied() -> ClusterTarget | None:
 
 def target_words(target: ClusterTarget) -> list[str]:
     """The options that name *target* and its catalog."""
-    return _words(target, "context", "namespace", "kubeconfig", "catalog")
+    return _words(target, *_CLUSTER, "catalog")
 
 
 def again(args: argparse.Namespace, *command: str) -> str:
-    """``corral`` *command* for the catalog and the store that *args* name: a next step to be typed as it is."""
-    return shlex.join(["corral", *command, *_words(args, "catalog", "store")])
+    """``corral`` *command* for the endpoint, cluster, catalog and store that *args* name: to be typed as it is."""
+    return shlex.join(["corral", *command, *_words(args, "endpoint", *_CLUSTER, "catalog", "store")])
 
 
 def for_catalog(step: str, args: argparse.Namespace) -> str:
@@ -114,7 +115,7 @@ def for_catalog(step: str, args: argparse.Namespace) -> str:
 
 def for_cluster(step: str, args: argparse.Namespace) -> str:
     """The next step *step* with the cluster that *args* name in each command of a cluster alone that names none."""
-    words = shlex.join(_words(args, "context", "namespace", "kubeconfig"))
+    words = shlex.join(_words(args, *_CLUSTER))
     return _OF_A_CLUSTER.sub(rf"\g<0> {words}", step) if words else step
 
 

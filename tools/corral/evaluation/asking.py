@@ -183,7 +183,7 @@ def _content(document: Any, tokens: int) -> str:
     if end == "length":
         raise ValueError(f"it was cut off: an answer has at most {tokens} tokens (answer_tokens in {SET})")
     if not isinstance(content, str) or end != "stop":
-        raise ValueError(f"this is no whole chat completion: {printable(str(document), 200)}")  # noqa: TRY004
+        raise ValueError(f"this is no whole chat completion: {printable(str(document), 200)}")
     return content
 
 

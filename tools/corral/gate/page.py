@@ -8,13 +8,15 @@ from typing import Any
 
 from corral import markdown, templates
 from corral.gate.box import BOXES, Line, State
-from corral.gate.evidence import Judged
+from corral.gate.evidence import Judged, now
 from corral.smoke import report
 from corral.smoke.checks import Status
 from corral.smoke.report import CheckResult
 
 COLUMNS = ("box", "state", "date", "evidence", "next")
 """The headings of ``rows``."""
+SUITE = "corral gate"
+"""The name of the JUnit suite."""
 _JUNIT: dict[State, Status] = {
     State.PASSED: "passed",
     State.FAILED: "failed",
@@ -74,7 +76,7 @@ class Gate:
             for title in [one.title]
             for at, line in zip(_numbers(one), one.lines, strict=True)
         ]
-        return report.junit(report.Report(self.place, tuple(found)), name="corral gate")
+        return report.junit(report.Report(self.place, tuple(found)), name=SUITE)
 
     def page(self) -> str:
         """Markdown for a pull request."""
@@ -103,6 +105,12 @@ class Gate:
                 for one in self.boxes
             ],
         )
+
+
+def undecided(model: str, reason: str) -> str:
+    """The page of a run that could not judge *model*, for a *reason*: no box is ticked."""
+    why = [(f"why, at {now()}", markdown.cell(reason))]
+    return templates.render("gate.md.j2", model=markdown.cell(model), summary="not decided.", facts=why, boxes=[])
 
 
 def _reason(line: Line) -> str:

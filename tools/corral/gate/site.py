@@ -44,6 +44,7 @@ class Site:
         silence_s: an answer without a byte for so long has failed.
         logs: the command that shows the logs.
         why: the command that explains a failure.
+        again: the command of the gate.
     """
 
     model: str
@@ -60,6 +61,7 @@ class Site:
     silence_s: float
     logs: str
     why: str
+    again: str
 
     @property
     def entry(self) -> LockEntry:
@@ -97,8 +99,7 @@ class Site:
         """
         require_locked_files(self.llama_swap(), self.model, self.entry)
         document = asyncio.run(self._answer())
-        again = f"corral gate {self.model}"
-        require_locked_command(self.llama_swap(), self.model, self.entry.argv, again=again)
+        require_locked_command(self.llama_swap(), self.model, self.entry.argv, again=self.again)
         return engine_of(document.get("system_fingerprint") if isinstance(document, dict) else None)
 
     async def _answer(self) -> Any:

@@ -59,13 +59,13 @@ class TooLargeError(TransportError):
     """The answer is larger than ``MAX_REPLY_BYTES``."""
 
 
-def root_of(url: str) -> str:
-    """The address of the server itself: *url* without ``/v1`` and without a slash at the end.
+def root_of(url: str, option: str = "--endpoint") -> str:
+    """The address of the server itself: *url*, the value of *option*, without ``/v1`` and a slash at the end.
 
     Raises:
         Refused: *url* is no http(s) address, or carries a password, a query or a fragment.
     """
-    example = "Write it like: --endpoint http://127.0.0.1:8080"
+    example = f"Write it like: {option} http://127.0.0.1:8080"
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

@@ -15,6 +15,7 @@ from corral.smoke.checks import Status
 ENDPOINT = "*"
 """Stands in the place of a model where the endpoint itself is checked."""
 
+_SUITE = "corral smoke"
 _JUNIT_TAGS = {"passed": "system-out", "failed": "failure", "skipped": "skipped", "error": "error"}
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -59,7 +60,7 @@ class Report:
         return {"endpoint": self.endpoint, "passed": self.passed, "checks": checks}
 
 
-def junit(report: Report, *, name: str = "corral smoke") -> bytes:
+def junit(report: Report, *, name: str = _SUITE) -> bytes:
     """*report* as JUnit XML: one test case per check, in a suite called *name*."""
     suite = ET.Element("testsuite", name=name, time=f"{sum(check.seconds for check in report.checks):.3f}")
     for check in report.checks:
@@ -80,9 +81,9 @@ def junit(report: Report, *, name: str = "corral smoke") -> bytes:
     return document + b"\n"
 
 
-def junit_of_error(message: str) -> bytes:
-    """JUnit XML of a run that could not be made: one test case, with an error."""
-    return junit(Report("", (CheckResult(ENDPOINT, "run", "error", message, 0.0),)))
+def junit_of_error(message: str, *, name: str = _SUITE) -> bytes:
+    """JUnit XML of a run that could not be made: one test case, with an error, in a suite called *name*."""
+    return junit(Report("", (CheckResult(ENDPOINT, "run", "error", message, 0.0),)), name=name)
 
 
 def write(path: Path, content: bytes) -> None:

@@ -11,13 +11,14 @@ from functools import partial
 
 import pytest
 
-from corral import paths
+from corral import markdown, paths
 from corral.bench import figures
 from corral.bench.measuring import Question
 from corral.cli.contract import DOCUMENT
 from corral.cli.main import main
 from corral.engine import ports, processes, restart, stack
 from corral.engine.llama_swap import LlamaSwap, Resident
+from corral.errors import LockStale
 from corral.gate import ending, sdk
 from corral.gate.box import BOXES
 from corral.gate.site import Site
@@ -115,7 +116,8 @@ def test_every_box_is_ticked_by_a_measurement_and_another_lock_makes_all_that_wa
     assert code == 0
     code, boxes, err = gate("--only", "health", "--max-age", "0s")
     assert code == 1
-    assert {state for name, state in states(boxes).items() if name != "health"} == {"unknown"}
+    others = dict.fromkeys(BOXES, "unknown")
+    assert states(boxes) == others | {"health": "passed"}, "what this very run measured is never too old"
     assert "ago; 0.0 s are the most" in text_of(boxes["sdk"])
 
     with (running[0] / "cards" / "laptop.yaml").open("a") as card:
@@ -258,13 +260,43 @@ def test_a_model_that_is_not_in_the_lock_is_refused(running, monkeypatch, capsys
     assert "nothing is not in the lock" in capsys.readouterr().err
 
 
-def test_no_stack_and_no_cluster_is_refused_and_an_old_report_is_replaced(monkeypatch, tmp_path, capsys):
+def test_no_stack_and_no_cluster_is_refused_and_old_reports_are_replaced(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("corral.cli.options.applied", lambda: None)
-    file = tmp_path / "gate.xml"
-    file.write_text("old")
-    assert main(["gate", "tiny-text", "--junit", str(file)]) == 3
+    assert old_reports_after(tmp_path, 3) == "No local stack is running, and no cluster was named or applied to."
     assert "corral up --detach" in capsys.readouterr().err
-    assert ET.parse(file).getroot().find("testsuite").get("errors") == "1"
+
+
+def old_reports_after(folder, code, *words):
+    """Why the run, which had *code*, could not decide, as both of its reports state it in place of the old ones."""
+    junit, page = folder / "gate.xml", folder / "gate.md"
+    for file in (junit, page):
+        file.write_text("9 of 9 boxes are ticked: open.")
+    assert main(["gate", "tiny-text", *words, "--junit", str(junit), "--page", str(page)]) == code
+    suite = ET.parse(junit).getroot().find("testsuite")
+    assert (suite.get("name"), suite.get("tests"), suite.get("errors")) == ("corral gate", "1", "1")
+    why = suite.find("testcase").find("error").get("message")
+    text = page.read_text()
+    assert text.startswith("# Serving gate of tiny-text: not decided.\n")
+    assert markdown.cell(why) in text
+    assert "ticked" not in text
+    return why
+
+
+def test_every_run_that_cannot_decide_replaces_old_reports_by_the_reason(running, tmp_path, monkeypatch):
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    assert old_reports_after(tmp_path, 2, "--only", "shutdown") == "The box shutdown ends the service for a moment."
+    monkeypatch.setattr(Site, "require_locked", interrupt)
+    assert old_reports_after(tmp_path, 130) == "it was interrupted (KeyboardInterrupt)"
+    monkeypatch.setattr(locks, "require_fresh", stale)
+    assert old_reports_after(tmp_path, 2) == "The lock is stale."
+
+
+def interrupt(_):
+    raise KeyboardInterrupt
+
+
+def stale(_):
+    raise LockStale("The lock is stale.")
 
 
 def test_a_stack_that_is_started_again_has_the_variables_that_it_had(running, monkeypatch):

@@ -169,9 +169,10 @@ def test_an_endpoint_without_log_probabilities_is_neither_recorded_nor_green(run
     """The stub's answers have none; the real engine always has them."""
     with serve("tiny-text") as stub:
         where = ("tiny-text", "--endpoint", stub.root, "--catalog", str(running[0]))
-        code, out, _ = golden_command("check", *where)
+        code, out, err = golden_command("check", *where)
         assert code == 1
         assert "tiny-text\tprose\tunknown\t-\tthe answer has no log-probabilities" in out
+        assert f"corral golden record tiny-text --endpoint {stub.root} --catalog {running[0]}, and review" in err
         before = record.read(running[0])
         code, _, err = golden_command("record", *where)
         assert (code, record.read(running[0])) == (1, before)

@@ -14,6 +14,16 @@ def test_a_next_step_is_about_the_same_catalog_and_store():
     assert options.again(args, "prune", "--yes") == "corral prune --yes --catalog '/my catalog' --store /srv/models"
 
 
+def test_a_next_step_is_about_the_same_endpoint_or_cluster_and_not_about_the_local_stack():
+    elsewhere = Namespace(catalog=Path("/c"), endpoint="http://10.0.0.7:8080/v1", context=None)
+    cluster = Namespace(catalog=None, endpoint=None, context="lab", namespace="other", kubeconfig=Path("/k"))
+
+    command = "corral golden record m --endpoint http://10.0.0.7:8080/v1 --catalog /c"
+    assert options.again(elsewhere, "golden", "record", "m") == command
+    command = "corral golden record --context lab --namespace other --kubeconfig /k"
+    assert options.again(cluster, "golden", "record") == command
+
+
 def test_a_next_step_names_nothing_that_was_not_given():
     assert options.again(Namespace(catalog=None), "lock") == "corral lock"
 

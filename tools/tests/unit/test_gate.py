@@ -425,6 +425,13 @@ def test_an_option_that_means_nothing_is_wrong_usage(words, capsys):
 def test_a_report_into_a_folder_that_does_not_exist_is_refused_before_anything_is_measured(option, tmp_path, capsys):
     assert main(["gate", "m", option, str(tmp_path / "none" / "x")]) == 2
     assert "mkdir -p" in capsys.readouterr().err
+    assert main(["gate", "m", option, str(tmp_path)]) == 2
+    assert f"Name another file with {option}" in capsys.readouterr().err
+
+
+def test_an_address_of_an_exporter_that_is_none_is_refused_with_the_option_that_has_it(capsys):
+    assert main(["gate", "m", "--exporter", "notaurl"]) == 2
+    assert "Write it like: --exporter http://" in capsys.readouterr().err
 
 
 def test_a_shutdown_that_cut_a_stream_is_not_done_again_and_one_with_too_few_streams_is(monkeypatch):
