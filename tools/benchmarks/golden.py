@@ -2,7 +2,8 @@
 
 SmolLM2-135M-Instruct answers corral's questions, and then again: 20 times as it is, and beside other requests (goal: 0
 found), under other ways to compute the same (goal: 0 found across machines), and with faults (goal: each found).  A
-distance is in nats; beside it is whether the limit of the same engine and machine finds it, and that across them.
+distance is in nats; beside it are the answers that are wrong on the same engine and machine, whether the limits of
+these find it, and those across them.
 
     python tools/benchmarks/golden.py [--small]
 """
@@ -60,7 +61,7 @@ def line(name: str, record: ModelRecord, now: Asked, asks: tuple[golden.Question
     states = [one.state != "passed" for one in found]
     shown = "-" if distance is None else f"{distance:.4f}"
     words = ["found" if state else "not found" for state in states]
-    print(f"{name:44} {shown:>7}  {wrong} of {len(asks)} other answers  {words[0]:9} / {words[1]}", flush=True)
+    print(f"{name:44} {shown:>7}  {wrong} of {len(asks)} wrong answers  {words[0]:9} / {words[1]}", flush=True)
     return states
 
 
