@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             command.add_argument(
                 "--catalog", metavar="DIR", help="accepted by every command; this one has no use for it"
             )
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, refuse=command.error)
     return parser
 
 
@@ -118,7 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             parser = build_parser(only=chosen)
-            parser.parse_args(words, args)
+            _, left = parser.parse_known_args(words, args)
+            if left:
+                _take_models(args, left, getattr(args, "refuse", parser.error))
             if args.command is None:
                 parser.print_help(sys.stderr)
                 return ExitCode.REFUSED
@@ -138,6 +140,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of stdout has gone (| head)
         return ExitCode.OK
+
+
+def _take_models(args: argparse.Namespace, left: Sequence[str], refuse: Callable[[str], None]) -> None:
+    """Take the words that argparse has *left* as models: of several it takes none after an option."""
+    if not isinstance(getattr(args, "models", None), list) or any(word.startswith("-") for word in left):
+        refuse(f"unrecognized arguments: {' '.join(left)}")
+    args.models = [*args.models, *left]
 
 
 def _require_working_directory() -> None:

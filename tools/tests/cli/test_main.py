@@ -71,6 +71,41 @@ def test_no_command_is_wrong_usage(capsys):
     assert capsys.readouterr().err.startswith("usage: corral")
 
 
+@pytest.mark.parametrize(
+    ("words", "models"),
+    [
+        (("golden", "check", "--catalog", "c", "a", "b"), ["a", "b"]),
+        (("golden", "check", "a", "--json", "b"), ["a", "b"]),
+        (("contract", "vision", "--document", "f", "a"), ["a"]),
+        (("bench", "--users", "1", "a", "--json", "b"), ["a", "b"]),
+        (("eval", "--json", "set", "a", "--repeat", "2", "b"), ["a", "b"]),
+        (("golden", "check"), []),
+    ],
+)
+def test_models_may_stand_before_and_after_options(words, models, monkeypatch):
+    found = []
+    monkeypatch.setattr(f"corral.cli.{words[0]}.run", found.append)
+    assert cli.main(words) == 0
+    assert found[0].models == models
+
+
+@pytest.mark.parametrize("words", [("gate", "m", "n"), ("golden", "check", "m", "--jsn"), ("bench", "--x", "m")])
+def test_what_a_command_does_not_take_is_refused_with_its_own_usage(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    err = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert err.startswith(f"usage: corral {words[0]} ")
+    assert f"corral {words[0]}: error: unrecognized arguments: " in err
+
+
+def test_an_option_that_is_none_without_a_command_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--verbos"])
+    assert stop.value.code == 2
+    assert "corral: error: unrecognized arguments: --verbos" in capsys.readouterr().err
+
+
 def test_an_unknown_command_is_wrong_usage():
     with pytest.raises(SystemExit) as ended:
         cli.main(["deploy"])
