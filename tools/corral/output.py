@@ -78,7 +78,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str =
     """
     columns, *rows = ([visible(cell) for cell in cells] for cells in (columns, *rows))
     if not sys.stdout.isatty():
-        data("\n".join("\t".join(cells) for cells in (columns, *rows)))
+        lines = (map(_on_one_line, cells) for cells in (columns, *rows))  # a cell makes no row and no column
+        data("\n".join("\t".join(cells) for cells in lines))
         return
     from rich import box
     from rich.console import Console
@@ -91,6 +92,10 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str =
     for cells in rows:
         drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
     Console().print(drawn)
+
+
+def _on_one_line(cell: str) -> str:
+    return cell.replace("\n", "\\n").replace("\t", "\\t")
 
 
 def result(

@@ -40,13 +40,14 @@ from corral import output, paths
 from corral.agent.progress import positive_seconds
 from corral.cli import contract_vision, endpoints, options
 from corral.errors import CannotRun, ExitCode, Refused
-from corral.files import refuse_unwritable, write_atomically
+from corral.files import refuse_unwritable, require_writable, write_atomically
 
 if TYPE_CHECKING:
     from corral.contract.survey import Kind, Served
     from corral.engine.stack import Running
     from corral.lock.lock import Lock
 
+_ANOTHER = "Name another file with --document"
 DOCUMENT = paths.REPOSITORY / "docs" / "api.md"
 
 
@@ -74,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
     local = stack.running(paths.state_dir())
     if args.subject == "vision" and local:
         contract_vision.require_served(args, local)
+    if args.write:
+        require_writable(args.document, next_step=_ANOTHER)
     committed = None if args.write else _read(args, again)
     if local is None:
         raise CannotRun("No local stack is running.", next_step="make demo KEEP=1, or: corral up --detach")
@@ -94,7 +97,7 @@ def _api(args: argparse.Namespace, local: Running, committed: str | None, again:
     cells = [(row.title, str(row.alone), str(row.through)) for row in rows]
     output.result(document.as_json(about, rows, differing), columns, cells, as_json=args.json, title="the API")
     if args.write:
-        with refuse_unwritable(args.document, next_step="Name another file with --document"):
+        with refuse_unwritable(args.document, next_step=_ANOTHER):
             write_atomically(args.document, found)
         output.info(f"Written: {args.document}")
         return ExitCode.OK

@@ -79,7 +79,6 @@ def run(args: argparse.Namespace, local: Running, committed: str | None, again: 
         raise Failed(f"Promises are not kept:\n{what}{nothing}", next_step="docs/vision-contract.md has causes")
     if args.write:
         with refuse_unwritable(args.document, next_step="Name another file with --document"):
-            args.document.parent.mkdir(exist_ok=True)
             write_atomically(args.document, vision_document.text(found))
         output.info(f"Written: {args.document}")
         return ExitCode.OK

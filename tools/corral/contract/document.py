@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from corral import markdown, templates
@@ -15,6 +15,7 @@ from corral.contract.survey import Row
 MOST_BYTES = 1 << 20
 """Of the document."""
 _COLUMNS = 3
+_FILE_NAMES = 2  # lines of a diff before its first change, which also begin with - and +
 
 
 def facts(engine: str, llama_swap: str, models: Mapping[str, str]) -> dict[str, str]:
@@ -48,8 +49,8 @@ def as_json(about: Mapping[str, str], rows: Sequence[Row], drift: Sequence[str])
 
 def drift(committed: str, found: str) -> Iterator[str]:
     """The lines that differ: ``-`` of *committed*, ``+`` of *found*; none when they are alike."""
-    compared = difflib.unified_diff(committed.splitlines(), found.splitlines(), "committed", "found", lineterm="", n=0)
-    return (line for line in compared if not line.startswith(("---", "+++", "@@")))
+    compared = difflib.unified_diff(committed.splitlines(), found.splitlines(), lineterm="", n=0)
+    return (line for line in islice(compared, _FILE_NAMES, None) if line.startswith(("-", "+")))
 
 
 def promises(document: str) -> dict[tuple[str, str], str]:

@@ -12,6 +12,7 @@ from corral.contract.vision import Found
 VERSION = 1
 _MOST_LINES = 2000
 _MOST_DEPTH = 8
+_MOST_SECONDS = 1e9
 
 
 def contract(model: str, made_of: Mapping[str, Any], found: Found, *, date: str, machine: str) -> dict[str, Any]:
@@ -100,5 +101,7 @@ def _medians(measured: Mapping[str, Any]) -> Iterator[tuple[str, float, int]]:
     ]
     for name, one in rows:
         median, n = (one.get("median_seconds"), one.get("n")) if isinstance(one, dict) else (None, None)
-        if isinstance(median, (int, float)) and isinstance(n, int):
+        if isinstance(n, bool) or isinstance(median, bool):
+            continue
+        if isinstance(median, (int, float)) and isinstance(n, int) and 0 <= median <= _MOST_SECONDS:
             yield name, float(median), n

@@ -77,7 +77,7 @@ def shutdown(site: Site) -> tuple[Line, ...]:
                 raise KeyboardInterrupt
             if found.failed or len(found.under_way) == STREAMS or not _is_graceful(found):
                 break  # only a shutdown with too few streams, all of them whole, shows nothing and is done again
-    return judge(found, site.why) if found.failed else _and_back(judge(found, site.why), health.health(site))
+    return judge(found, site.why) if found.failed else _and_back(judge(found, site.why), health.answers(site))
 
 
 def _is_graceful(found: Ended) -> bool:
@@ -87,8 +87,12 @@ def _is_graceful(found: Ended) -> bool:
 def judge(found: Ended, step: str) -> tuple[Line, ...]:
     """The box by what became of the streams."""
     if (sample := found.failed) is not None:
-        limit = "; more than the door accepts at a time" if sample.outcome == "http-429" else ""
-        text = f"before anything ended a stream failed: {described(sample.outcome)}{limit}"
+        text = f"before anything ended a stream failed: {described(sample.outcome)}"
+        if sample.outcome == "http-429":
+            limit = (
+                f"{STREAMS} streams are all that the door accepts at a time, so that another client had one, or fewer"
+            )
+            return box.line(State.UNKNOWN, f"{text}; {limit} are accepted", "Measure again while no other client asks")
         return box.line(State.FAILED, f"{text} {sample.example}".strip(), step)
     whole = sum(one.is_ok for one in found.under_way)
     text = f"{whole} of {len(found.under_way)} streams whole, the last {found.seconds:.1f} s after the end began"

@@ -177,6 +177,17 @@ def test_a_contract_of_vision_is_of_one_model_that_takes_images(corral, models, 
     assert why in err
 
 
+@pytest.mark.parametrize("subject", [["api"], ["vision", "tiny-vision"]])
+def test_a_document_that_could_not_be_written_is_refused_before_anything_is_unloaded(corral, tmp_path, subject):
+    missing = tmp_path / "none" / "contract.json"
+    for file, way_out in ((missing, f"mkdir -p {missing.parent}"), (tmp_path, "Name another file with --document")):
+        code, out, err = corral("contract", *subject, "--document", str(file), "--write")
+        assert (code, out) == (2, "")
+        assert way_out in err
+        assert "unloaded" not in err
+        assert "checks of" not in err
+
+
 def test_a_file_that_is_no_contract_of_that_model_is_refused_before_anything_is_unloaded(corral, tmp_path):
     document = tmp_path / "other.json"
     for text in (

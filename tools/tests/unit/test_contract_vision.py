@@ -145,6 +145,13 @@ def test_a_promise_that_is_gone_or_new_is_a_difference():
     assert [line[0] for line in vision_document.drift(gone, there)] == ["+", "+"]
 
 
+@pytest.mark.parametrize("name", ["--flag", "++flag", "-", "@@ -1", " "])
+def test_a_promise_of_any_name_that_is_gone_or_new_is_a_difference(name):
+    there, gone = document({**PROMISES, name: 1}), document(PROMISES)
+    assert vision_document.drift(there, gone) == [f"-{name}: 1"]
+    assert vision_document.drift(gone, there) == [f"+{name}: 1"]
+
+
 def test_a_document_is_read_as_it_was_written_and_one_of_another_form_is_not():
     written = document(PROMISES)
     assert vision_document.read(vision_document.text(written), model="m") == written
@@ -154,7 +161,9 @@ def test_a_document_is_read_as_it_was_written_and_one_of_another_form_is_not():
 
 
 def test_times_of_another_form_in_a_committed_file_are_left_out():
-    for measured in ({}, {"boot": [], "answers": 3}, {"answers": [1, {"kind": [], "median_seconds": "1", "n": 1}]}):
+    boots = [{"median_seconds": one, "n": 1} for one in (10**400, -1, float("nan"), float("inf"), True, None)]
+    rows = [{"answers": [1, {"kind": [], "median_seconds": "1", "n": 1}]}, *({"boot": boot} for boot in boots)]
+    for measured in ({}, {"boot": [], "answers": 3}, *rows):
         before = {**document(PROMISES), "measured": measured}
         assert vision_document.times(document(PROMISES), before)[0][-1] == "-"
 

@@ -28,6 +28,7 @@ from corral.gate.page import Gate
 from corral.gate.shutdown import STREAMS, Ended
 from corral.gate.stack import Inputs
 from corral.lock import lock as locks
+from corral.smoke.questions import Subject
 from corral.smoke.report import CheckResult
 from tests.support.tiny_catalog import DEMO
 
@@ -191,6 +192,23 @@ def test_health_needs_every_check_and_at_least_one():
     assert only(health.judge([], "why")).state is State.FAILED
 
 
+@pytest.mark.parametrize(
+    ("subject", "state"),
+    [
+        (Subject("m"), State.UNKNOWN),
+        (Subject("m", thinks=False, prompt="What is 2+2?"), State.UNKNOWN),
+        (Subject("m", expect="4"), State.PASSED),
+        (Subject("m", sees=True), State.PASSED),
+    ],
+)
+def test_health_of_a_model_for_which_any_answer_would_do_is_unknown_and_not_ticked(subject, state):
+    found = health.judge([CheckResult("m", "answer", "passed", "", 0.1)], "why")
+    line = only(health.require_right(found, subject))
+    assert (line.state, "expect: " in line.next_step) == (state, state is State.UNKNOWN)
+    failed = health.judge([CheckResult("m", "answer", "failed", "", 0.1)], "why")
+    assert health.require_right(failed, subject) == failed
+
+
 def streams(count, *, outcome="ok"):
     return [Sample(0.0, 0.0, outcome, ended=2.0) for _ in range(count)]
 
@@ -204,7 +222,12 @@ def streams(count, *, outcome="ok"):
         (Ended(streams(8) + streams(1, outcome="cut"), 1.5), State.FAILED, "1 cut (the stream ended without [DONE]"),
         (Ended(streams(STREAMS), 1.5, "llama-swap did not end by itself"), State.FAILED, "did not end by itself"),
         (Ended(), State.UNKNOWN, "0 of 0"),
-        (Ended(failed=Sample(0.0, outcome="http-429")), State.FAILED, "more than the door accepts at a time"),
+        (
+            Ended(failed=Sample(0.0, outcome="http-500")),
+            State.FAILED,
+            "before anything ended a stream failed: http-500",
+        ),
+        (Ended(failed=Sample(0.0, outcome="http-429")), State.UNKNOWN, "so that another client had one"),
     ],
 )
 def test_a_shutdown_is_graceful_when_all_ten_streams_are_whole_and_the_end_was_its_own(found, state, part):
@@ -441,7 +464,7 @@ def test_a_shutdown_that_cut_a_stream_is_not_done_again_and_one_with_too_few_str
         return found.pop(0)
 
     monkeypatch.setattr(shutdown, "_streams", next_one)
-    monkeypatch.setattr(shutdown.health, "health", lambda _: PASSED)
+    monkeypatch.setattr(shutdown.health, "answers", lambda _: PASSED)
     site = SimpleNamespace(ending=SimpleNamespace(prepare=lambda: None, restore=lambda: None), why="corral why m")
     assert only(shutdown.shutdown(site)).state is State.FAILED
     assert len(found) == 1

@@ -45,6 +45,12 @@ def test_what_is_not_printable_is_escaped(monkeypatch, show, stream):
     assert_printable(out.getvalue().replace("\x1b[1m", "").replace("\x1b[3m", "").replace("\x1b[0m", ""))
 
 
+def test_a_cell_makes_no_row_and_no_column_of_a_table_that_is_piped(capsys):
+    output.table(("box", "state"), [("users", "failed\nhealth\tpassed")])
+
+    assert capsys.readouterr().out == "box\tstate\nusers\tfailed\\nhealth\\tpassed\n"
+
+
 def test_text_lines_and_tabs_are_printed_as_they_are(capsys):
     output.data("Grüße, 模型 🦙 → ok\n\tnext")
 
