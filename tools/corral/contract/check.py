@@ -49,6 +49,7 @@ class Check:
         title: what is promised.
         ask: sends what is needed and judges the content of the answers; raises Breach, or what a client raises.
         of: the kind of model that it needs: ``text``, ``thinking`` or ``vision``.
+        unless: of a kind that it is not for, too; empty: there is none.
         is_native: a path of llama-server, which llama-swap has below ``/upstream/MODEL`` if it does not route it.
     """
 
@@ -57,14 +58,15 @@ class Check:
     ask: Ask
     of: str = "text"
     is_native: bool = False
+    unless: str = ""
 
 
-def check(*, of: str = "text", is_native: bool = False) -> Callable[[Ask], Check]:
+def check(*, of: str = "text", is_native: bool = False, unless: str = "") -> Callable[[Ask], Check]:
     """Make a check of a function; its name is the code, its docstring the title."""
 
     def made(ask: Any) -> Check:
         code = ask.__name__.replace("_", "-")
-        return Check(code, (ask.__doc__ or "").strip().rstrip("."), ask, of, is_native)
+        return Check(code, (ask.__doc__ or "").strip().rstrip("."), ask, of, is_native, unless)
 
     return made
 

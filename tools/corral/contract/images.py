@@ -46,7 +46,7 @@ async def image_remote(way: Way) -> None:
     await require_refusal(_named(way, [_NOWHERE]), 400, "the engine itself requests that URL")
 
 
-@check()
+@check(unless="vision")
 async def image_to_text_model(way: Way) -> None:
     """An image for a model without vision: 400."""
     await require_refusal(_named(way, [data_url(solid_png("red", 16))]), 400)

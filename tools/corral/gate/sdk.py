@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from corral.catalog.intent import Model
 from corral.contract import reach
-from corral.contract.check import Finding, State, checks_of
+from corral.contract.check import Check, Finding, State, checks_of
 from corral.contract.document import MOST_BYTES, cell, promises
-from corral.contract.survey import FAMILIES, finding, kind_of
+from corral.contract.survey import FAMILIES, finding
 from corral.errors import Refused
 from corral.gate import box
 from corral.gate.box import Line
@@ -20,7 +21,7 @@ _MOST_SHOWN = 5
 
 
 def sdk(site: Site, document: Path) -> tuple[Line, ...]:
-    """Whether each promise of *document* that is for the model's kind works, or is as it has it.
+    """Whether each promise of *document* that is for such a model works, or is as it has it.
 
     Raises:
         Refused: *document* cannot be read.
@@ -31,13 +32,34 @@ def sdk(site: Site, document: Path) -> tuple[Line, ...]:
             documented = promises(file.read(MOST_BYTES).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{document} cannot be read: {error}.", next_step="Name another file: --contract FILE") from None
-    return judge(asyncio.run(_findings(site)), documented, document.name)
+    found = judge(asyncio.run(_findings(site)), documented, document.name)
+    return require_all(found, site.entry.intent)
+
+
+def wanted_of(intent: Model) -> Iterator[tuple[str, Check]]:
+    """The checks for a model with this *intent*, each with its family.
+
+    Those of text ask for few tokens, which the thoughts of a model that always thinks would take.
+    """
+    thinks = intent.reasoning == "on"
+    kinds = {"thinking"} if thinks else {"text"}
+    kinds |= {"vision"} if intent.vision else set()
+    for name, family in FAMILIES.items():
+        yield from ((name, one) for one in checks_of(family) if one.of in kinds and one.unless not in kinds)
+
+
+def require_all(found: tuple[Line, ...], intent: Model) -> tuple[Line, ...]:
+    """*found*, or unknown where it passed and the promises of text were not sent to a model with this *intent*."""
+    if intent.reasoning != "on" or box.worst(found) is not Box.PASSED:
+        return found
+    left = sum(one.of == "text" for family in FAMILIES.values() for one in checks_of(family))
+    text = f"{found[0].text}; {left} promises of text were not sent: its thoughts take the tokens that they ask for"
+    return box.line(Box.UNKNOWN, text, "Prove them by hand, or serve it without thoughts: reasoning: off in its file")
 
 
 async def _findings(site: Site) -> dict[tuple[str, str], Finding]:
     """What became of each promise, by its family and title."""
-    kind = kind_of(site.entry.intent)
-    wanted = [(name, one) for name, family in FAMILIES.items() for one in checks_of(family) if one.of == kind]
+    wanted = list(wanted_of(site.entry.intent))
     site.report(f"{site.model}: {len(wanted)} promises of the API, by the SDKs …")
     native = f"/upstream/{site.model}"
     async with reach.opened(site.root, site.model, native=native, key=site.key, trust=site.trust) as way:

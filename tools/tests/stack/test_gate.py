@@ -48,9 +48,9 @@ def gate(running, monkeypatch, capsys):
     monkeypatch.setattr(figures, "MOST_LAG_S", float("inf"))  # this machine may be as late as it is
     port = stack.running(running[1]).door.port
 
-    def run(*words):
+    def run(*words, model="tiny-text"):
         capsys.readouterr()  # of what started the stack
-        code = main(["gate", "tiny-text", "--json", "--exporter", f"http://127.0.0.1:{nothing()}", *words])
+        code = main(["gate", model, "--json", "--exporter", f"http://127.0.0.1:{nothing()}", *words])
         out, err = capsys.readouterr()
         return code, {one["box"]: one for one in json.loads(out)["boxes"]} if out else {}, err
 
@@ -221,6 +221,22 @@ def test_a_promise_that_is_not_kept_as_documented_fails_by_its_name(gate, tmp_pa
     code, boxes, _ = gate("--only", "sdk", "--contract", str(other))
     assert (code, boxes["sdk"]["state"]) == (1, "failed")
     assert "`n=2`: two answers to one question: differs: HTTP 400" in text_of(boxes["sdk"])
+
+
+def test_a_model_of_images_or_of_thoughts_is_not_ticked_by_its_few_own_promises(gate, monkeypatch):
+    by_sdk = {name: family for name, family in sdk.FAMILIES.items() if "SDK" in name}
+    monkeypatch.setattr(sdk, "FAMILIES", by_sdk)  # of the native paths the tiny models answer one now so, now otherwise
+    all_of = sdk.checks_of
+    monkeypatch.setattr(sdk, "checks_of", lambda family: [one for one in all_of(family) if CLOSES not in one.title])
+    text = sum(one.of == "text" for family in by_sdk.values() for one in sdk.checks_of(family))
+    _, boxes, _ = gate("--only", "sdk", model="tiny-vision")
+    count = int(text_of(boxes["sdk"]).partition(" promises: ")[0])
+    assert (boxes["sdk"]["state"], count) == ("passed", text - 1 + 4), text_of(boxes["sdk"])
+    _, boxes, _ = gate("--only", "sdk", model="tiny-think")
+    assert boxes["sdk"]["state"] == "unknown", text_of(boxes["sdk"])
+    assert f"2 promises: 1 work, 1 are as api.md has them; {text} promises of text were not sent" in text_of(
+        boxes["sdk"]
+    )
 
 
 def test_without_an_exporter_monitoring_is_unknown_with_the_command_that_starts_one(gate):

@@ -183,6 +183,34 @@ def test_a_promise_is_kept_when_it_works_or_is_as_documented_and_not_otherwise()
     assert only(sdk.judge({}, documented, "api.md")).state is State.FAILED
 
 
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({"modalities": ("text",), "reasoning": "off"}, {"text"}),
+        ({"modalities": ("text",), "reasoning": "auto"}, {"text"}),
+        ({"modalities": ("text", "image"), "reasoning": "off"}, {"text", "vision"}),
+        ({"modalities": ("text",), "reasoning": "on"}, {"thinking"}),
+        ({"modalities": ("text", "image"), "reasoning": "on"}, {"thinking", "vision"}),
+    ],
+)
+def test_a_model_is_sent_every_promise_for_one_of_its_kind_or_is_unknown(entry, changes, kinds):
+    intent = entry.intent.model_copy(update=changes)
+    sent = [one for _, one in sdk.wanted_of(intent)]
+    all_of = [one for family in sdk.FAMILIES.values() for one in sdk.checks_of(family)]
+    left_out = [one.code for one in all_of if one.of in kinds and one not in sent]
+    assert {one.of for one in sent} == kinds
+    assert left_out == (["image-to-text-model"] if {"text", "vision"} <= kinds else [])
+    passed = sdk.require_all(PASSED, intent)
+    if "text" in kinds:
+        assert passed == PASSED
+    else:
+        text = sum(one.of == "text" for one in all_of)
+        assert only(passed).state is State.UNKNOWN
+        assert f"{text} promises of text were not sent" in only(passed).text
+        failed = box.line(State.FAILED, "no")
+        assert sdk.require_all(failed, intent) == failed
+
+
 def test_health_needs_every_check_and_at_least_one():
     passed = CheckResult("m", "answer", "passed", "", 0.1)
     assert only(health.judge([passed], "why")).state is State.PASSED
