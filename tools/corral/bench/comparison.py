@@ -51,10 +51,16 @@ class Difference:
         return (self.low > 0 or self.high < 0) and abs(self.change) >= LEAST_CHANGE
 
 
+NO_QUOTIENT = "it was 0 before"
+
+
 def compare(before: Sequence[float], after: Sequence[float], q: float = 0.5, *, seed: int = 0) -> Difference | None:
-    """The difference of the quantile *q*; None: one has too few samples for it, or a quantile of 0.
+    """The difference of the quantile *q*; None: one has too few samples for it.
 
     Samples are in the order of their requests, and those that depend on each other count less (``independent``).
+
+    Raises:
+        ZeroDivisionError: it is 0 *before*, so that no share of it is a difference.
     """
     if not before or not after:
         return None
@@ -63,7 +69,7 @@ def compare(before: Sequence[float], after: Sequence[float], q: float = 0.5, *, 
         return None
     first, second = quantile(before, q), quantile(after, q)
     if first <= 0:
-        return None
+        raise ZeroDivisionError(NO_QUOTIENT)
     source = random.Random(seed)  # noqa: S311 - no secret
     ordered = sorted(before), sorted(after)
     quotients = sorted(

@@ -102,7 +102,8 @@ def running(state: Neighbours) -> Iterator[Beside]:
 
 def _start(share: float, mib: int) -> Popen[bytes]:
     command = [sys.executable, "-I", str(_PROGRAM), str(share), str(mib)]
-    return Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={})
+    # In a group of its own: Ctrl-C is for the bench, which then ends them.
+    return Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={}, process_group=0)
 
 
 def _require_line(process: Popen[bytes]) -> None:

@@ -10,7 +10,7 @@ from corral.bench.figures import Figures
 
 LEAST_GAIN = 0.05
 RULES = (
-    "A level is `invalid` when the client itself was too late; it decides nothing.",
+    "A level is `invalid` when the client itself was too late, or sent no request; it decides nothing.",
     "It `fails` when a request failed, or when 95 of 100 answers took longer than a budget of the model allows.",
     "Of its latency budgets, those count whose prompt and answer are not longer than the ones of this benchmark.",
     "It is `unknown` where one counts and too few answers for its percentile; else it `holds`.",

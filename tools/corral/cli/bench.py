@@ -84,11 +84,19 @@ _USUAL_SECONDS = 30.0
 _MEASURE_AGAIN = (
     "  → Measure again with less other work on this machine, fewer users, a lower --rate, or from another machine"
 )
+_BESIDE_AGAIN = (
+    "  → Measure again with fewer users or a smaller share of the neighbours, or before them, as root: "
+    "chrt --reset-on-fork --fifo 5 corral bench …"
+)
+_LONGER = "  → Measure longer, so that a request is sent: --seconds"
+_TOO_FEW = "n too small"
 _ANOTHER_FILE = "Name another file with --save"
 _OPTIONS = (
     *("users", "rate", "at_most", "seconds", "requests", "prompt_tokens", "answer_tokens", "seed", "loads"),
     *("neighbours", "neighbours_hold"),
 )
+_LIMITS = {"timeout": 300.0, "silence": 120.0}
+"""The usual limits of an answer, in seconds."""
 _CONDITIONS = ("prompt_tokens", "answer_tokens", "may_end", "seconds", "requests", "seed")
 
 
@@ -116,10 +124,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--may-end", action="store_true", help=end)
     seconds: dict[str, Any] = {"metavar": "SECONDS", "type": positive_seconds}
     parser.add_argument(
-        "--timeout", **seconds, default=300.0, help="limit of an answer, a load included (default: 300)"
+        "--timeout", **seconds, default=_LIMITS["timeout"], help="limit of an answer, a load included (default: 300)"
     )
     silence = "an answer without a byte for so long has failed (default: 120)"
-    parser.add_argument("--silence", **seconds, default=120.0, help=silence)
+    parser.add_argument("--silence", **seconds, default=_LIMITS["silence"], help=silence)
     seed = "of the times of --rate, and of the prompts' words (default: 0)"
     parser.add_argument("--seed", type=options.whole_number(0), default=0, metavar="N", help=seed)
     loads = "so many cold loads and as many warm ones, of a local stack"
@@ -134,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     speeds = "measure what latency budgets are predicted from, and write it to the catalog's measured.json"
     parser.add_argument("--speeds", action="store_true", help=speeds)
     document = "write docs/benchmarks/<date>-<title>.md, with plots and samples beside it"
-    parser.add_argument("--report", metavar="TITLE", help=document)
+    parser.add_argument("--report", metavar="TITLE", type=options.name, help=document)
     compare = "compare two saved runs, and measure nothing"
     parser.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"), type=Path, help=compare)
     options.add_cluster(parser)
@@ -164,9 +172,9 @@ def run(args: argparse.Namespace) -> int:
     if args.save:
         require_writable(args.save, next_step=_ANOTHER_FILE)
     levels, (local, target) = _levels(args), endpoints.named(args)
-    levels = list(_beside(args, local, levels))
+    levels = list(_beside(args, local, target, levels))
     report = _report(args, local, target) if args.report else None
-    loaders = _loaders(args, local) if args.loads else {}
+    loaders = _loaders(args, local, target) if args.loads else {}
     with endpoints.opened(args, local, target, command="bench MODEL") as endpoint:
         endpoints.allow_connections(2 * max(args.users or (10,)))
         with report.watch.running() if report else nullcontext():
@@ -186,7 +194,13 @@ def _report(args: argparse.Namespace, local: Running | None, target: ClusterTarg
     given = [(f"--{name.replace('_', '-')}", getattr(args, name)) for name in _OPTIONS]
     words = [word for name, value in given if value for word in (name, _word(value))]
     words += ["--may-end"] * args.may_end
-    return bench_report.Report(args.report, args.models, args.catalog, local, target, words)
+    words += [word for name, usual in _LIMITS.items() for word in _unusual(name, getattr(args, name), usual)]
+    command = options.again(args, "bench", *args.models, *words, "--report", args.report)
+    return bench_report.Report(args.report, args.models, args.catalog, local, target, command)
+
+
+def _unusual(name: str, value: float, usual: float) -> list[str]:
+    return [] if value == usual else [f"--{name}", _word(value)]
 
 
 def _word(value: Any) -> str:
@@ -220,15 +234,21 @@ async def _measure(
     return found, None
 
 
-def _loaders(args: argparse.Namespace, local: Running | None) -> dict[str, Loader]:
+def _loaders(args: argparse.Namespace, local: Running | None, target: ClusterTarget | None) -> dict[str, Loader]:
     """What prepares the loads of each model."""
     from corral.cli.local_loader import LocalLoader
 
+    if not (local or target or args.endpoint):
+        raise _no_stack("--loads", "the page cache is that of the machine that serves")
     if local is None:
         message = "--loads needs the local stack: the page cache is that of the machine that serves."
         raise Refused(message, next_step="corral up --detach here, or leave out --loads")
     lock, store = options.lock_and_store(args, local)
     return {model: LocalLoader(lock, store, model, local.client()) for model in args.models}
+
+
+def _no_stack(option: str, why: str) -> CannotRun:
+    return CannotRun(f"No local stack is running, and {option} needs it: {why}.", next_step="corral up --detach")
 
 
 def _question(args: argparse.Namespace) -> Question:
@@ -252,15 +272,19 @@ def _levels(args: argparse.Namespace) -> list[Level]:
     return [Level(users=users, **how) for users in dict.fromkeys(args.users or (1, 10))]
 
 
-def _beside(args: argparse.Namespace, local: Running | None, levels: Sequence[Level]) -> Iterator[Level]:
+def _beside(
+    args: argparse.Namespace, local: Running | None, target: ClusterTarget | None, levels: Sequence[Level]
+) -> Iterator[Level]:
     """Each of *levels* beside each state of the neighbours that *args* name."""
     from corral.bench import neighbours
 
+    if args.neighbours_hold and neighbours.FULL not in (args.neighbours or ()):
+        raise Refused("--neighbours-hold says what --neighbours full holds.", next_step="Leave it out, or add full")
     if not args.neighbours:
-        if args.neighbours_hold:
-            raise Refused("--neighbours-hold says what --neighbours full holds.", next_step="Leave it out")
         yield from levels
         return
+    if not (local or target or args.endpoint):
+        raise _no_stack("--neighbours", "a stand-in computes on the machine that serves")
     if local is None:
         message = "--neighbours needs the local stack: its stand-in computes on the machine that serves."
         step = "In a cluster: corral stand-down TENANT --for 1h -- corral bench …, and --compare"
@@ -328,10 +352,18 @@ def _show(args: argparse.Namespace, measured: Sequence[Measured], conditions: di
         whole = saved.document(conditions, measured, with_samples=True)
         with refuse_unwritable(args.save, next_step=_ANOTHER_FILE):
             write_atomically(args.save, saved.pack(whole))
-    if any(one.invalid for _, one in levels):
-        output.info(_MEASURE_AGAIN)
+    if invalid := [one for _, one in levels if one.invalid]:
+        for way_out in dict.fromkeys(map(_way_out, invalid)):
+            output.info(way_out)
         return ExitCode.INVALID
     return ExitCode.FAILED if any(one.failures for _, one in levels) else ExitCode.OK
+
+
+def _way_out(one: Figures) -> str:
+    """What would make the level valid."""
+    if not one.requests:
+        return _LONGER
+    return _BESIDE_AGAIN if one.neighbours else _MEASURE_AGAIN  # the stand-ins are on this machine by design
 
 
 def _notes(args: argparse.Namespace, one: Figures) -> Iterator[str]:
@@ -385,12 +417,16 @@ def _compare(before: Path, after: Path, *, as_json: bool) -> int:
         for name in saved.SERIES:
             for q in (0.5, 0.95):
                 samples = [one.levels[model, level][name] for one in (first, second)]
-                difference = comparison.compare(samples[0], samples[1], q)
-                found.append((model, level, f"{name.upper()} p{round(100 * q)}", difference))
-    rows = [(model, level, name, *_difference(one)) for model, level, name, one in found]
+                figure = f"{name.upper()} p{round(100 * q)}"
+                try:
+                    found.append((model, level, figure, comparison.compare(samples[0], samples[1], q), _TOO_FEW))
+                except ZeroDivisionError as error:
+                    found.append((model, level, figure, None, str(error)))
+    rows = [(model, level, name, *_difference(one, why)) for model, level, name, one, why in found]
     document = [
-        {"model": model, "level": level, "figure": name} | ({} if one is None else vars(one) | {"is_real": one.is_real})
-        for model, level, name, one in found
+        {"model": model, "level": level, "figure": name}
+        | ({"not_compared": why} if one is None else vars(one) | {"is_real": one.is_real})
+        for model, level, name, one, why in found
     ]
     columns = ("model", "load", "figure", "before", "after", "change", "99 % interval", "verdict")
     output.result(document, columns, rows, as_json=as_json)
@@ -403,16 +439,16 @@ def _compare(before: Path, after: Path, *, as_json: bool) -> int:
     if invalid:
         output.info(_MEASURE_AGAIN)
         return ExitCode.INVALID
-    if failing or any(one is not None and one.is_real and one.change > 0 for *_, one in found):
+    if failing or any(one is not None and one.is_real and one.change > 0 for *_, one, _ in found):
         return ExitCode.FAILED
-    if all(one is None for *_, one in found):
+    if all(one is None for *_, one, _ in found):
         raise CannotRun("Nothing could be compared: there are too few answers.", next_step="Measure longer: --seconds")
     return ExitCode.OK
 
 
-def _difference(one: Any) -> tuple[str, ...]:
+def _difference(one: Any, why: str) -> tuple[str, ...]:
     if one is None:
-        return ("-", "-", "-", "-", "n too small")
+        return ("-", "-", "-", "-", why)
     verdict = "no difference" if not one.is_real else "slower" if one.change > 0 else "faster"
     times = (f"{1000 * value:.2f} ms" for value in (one.before, one.after))
     return (*times, f"{one.change:+.1%}", f"{one.low:+.1%} to {one.high:+.1%}", verdict)

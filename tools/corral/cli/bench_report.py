@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,9 +45,9 @@ class Report:
         catalog: Path | None,
         local: Running | None,
         target: ClusterTarget | None,
-        options_given: Sequence[str] = (),
+        command: str = "",
     ) -> None:
-        """Begin the document with *title* on *models*, measured with *options_given* on what ``endpoints.named`` gave.
+        """Begin the document with *title* on *models*, measured by *command* on what ``endpoints.named`` gave.
 
         Raises:
             Refused: the title has no letter or digit, there is such a document, or there is no catalog.
@@ -60,7 +59,7 @@ class Report:
             message = f"{self.files.document} is there already."
             raise Refused(message, next_step=f"Choose another title: {report.OPTION}")
         self._title, self._models, self._local = title, models, local
-        self._words = options_given
+        self._command = command
         is_ours = local or target
         self._lock = locks.require(options.catalog_of(catalog, is_ours)) if is_ours else None
         self.watch = Watch(card.reader(catalog, target) if is_ours else None)
@@ -72,17 +71,17 @@ class Report:
             Refused: its folder cannot be written.
         """
         around = replace(
-            self.surroundings(["corral", "bench", *self._models, *self._words], str(conditions["endpoint"])),
+            self.surroundings(self._command, str(conditions["endpoint"])),
             goals=self._goals(),
         )
         report.write(self.files, self._title, conditions, measured, question, around)
         return self.files.document
 
-    def surroundings(self, command: Sequence[str], endpoint: str) -> Surroundings:
+    def surroundings(self, command: str, endpoint: str) -> Surroundings:
         """What the document states about the run of *command* at *endpoint*, which has ended."""
         found = self.watch
         return Surroundings(
-            command=shlex.join(command),
+            command=command,
             facts=[("endpoint", endpoint), *_machine(self._local), *found.cards(), *self._served()],
             held={name: held for name, held in found.held.items() if any(one.free is not None for one in held)},
             unknown=found.unknown,

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from corral.lock.lock import Lock, LockEntry
 
 _MOST_REPEATS = 1000
+_USUAL_LIMIT_S = 300.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     repeat = "ask each case so many times (default: 1)"
     parser.add_argument("--repeat", type=options.whole_number(1, _MOST_REPEATS), default=1, metavar="N", help=repeat)
     limit = "limit of each answer, a load included (default: 300)"
-    parser.add_argument("--timeout", metavar="SECONDS", type=positive_seconds, default=300.0, help=limit)
+    parser.add_argument("--timeout", metavar="SECONDS", type=positive_seconds, default=_USUAL_LIMIT_S, help=limit)
     document = "write docs/benchmarks/<date>-<title>.md, with the answers beside it"
-    parser.add_argument("--report", metavar="TITLE", help=document)
+    parser.add_argument("--report", metavar="TITLE", type=options.name, help=document)
     options.add_cluster(parser)
 
 
@@ -207,8 +208,10 @@ def _write(
 ) -> Path:
     from corral.evaluation import report
 
-    words = ["corral", "eval", str(args.set), *(one.model for one in judged)]
-    words += ["--repeat", str(args.repeat)] if args.repeat > 1 else []
-    around = document.surroundings([*words, "--report", args.report], url)
+    words = ["--repeat", str(args.repeat)] if args.repeat > 1 else []
+    words += ["--timeout", f"{args.timeout:g}"] if args.timeout != _USUAL_LIMIT_S else []
+    models = [one.model for one in judged]
+    command = options.again(args, "eval", str(args.set), *models, *words, "--report", args.report)
+    around = document.surroundings(command, url)
     report.write(document.files, args.report, time.strftime("%Y-%m-%d"), found, asked, judged, around)
     return document.files.document

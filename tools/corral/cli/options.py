@@ -47,8 +47,8 @@ _SERVED = "where llama-swap is (default: the homelab stack's, if it means that c
 def add_cluster(parser: argparse.ArgumentParser, *, namespace: str = _SERVED) -> None:
     """``--context NAME``, ``--namespace NS``, ``--kubeconfig FILE``; *namespace* says what the second one is."""
     group = parser.add_argument_group("in a cluster, instead of the local stack")
-    group.add_argument("--context", metavar="NAME", type=_name, help="a context of the kubeconfig")
-    group.add_argument("--namespace", metavar="NS", type=_name, help=namespace)
+    group.add_argument("--context", metavar="NAME", type=name, help="a context of the kubeconfig")
+    group.add_argument("--namespace", metavar="NS", type=name, help=namespace)
     kubeconfig = "the kubeconfig (default: the applied stack's, else KUBECONFIG, else ~/.kube/config)"
     group.add_argument("--kubeconfig", metavar="FILE", type=Path, help=kubeconfig)
 
@@ -164,7 +164,8 @@ def lock_and_store(args: argparse.Namespace, served: Running | None = None) -> t
     return read_lock(catalog_dir(args, served) / "lock.json"), Store(store_dir(args))
 
 
-def _name(text: str) -> str:
+def name(text: str) -> str:
+    """The type of an option that takes a name, which is not empty."""
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty: it must be a name")
     return text

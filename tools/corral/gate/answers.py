@@ -21,6 +21,7 @@ SECONDS = 30.0
 """Of a level of users."""
 _STATES = {Kept.HOLDS: State.PASSED, Kept.FAILS: State.FAILED, Kept.UNKNOWN: State.UNKNOWN, Kept.INVALID: State.UNKNOWN}
 _QUIETER = "Measure again with less other work on this machine, or from another machine"
+_LONGER = "Measure longer than the second in which the users begin: --seconds"
 _REFUSED = "http-429"
 _LIMIT = (
     "llama-swap accepts as many requests at a time for a model as its concurrencyLimit: ten, or `parallel` where that "
@@ -116,11 +117,11 @@ def _level(one: Figures, decision: Decision, site: Site) -> tuple[Line, ...]:
         state, reason, step = State.FAILED, f"{refused}; {_LIMIT}", _wider(one.users or 1, site)
     elif decision.state is Kept.INVALID:
         causes = "".join(f"; {times} {described(outcome)}" for outcome, times in one.failures.items())
-        reason, step = f"the run is invalid: {reason}{causes}", _QUIETER
+        reason, step = f"the run is invalid: {reason}{causes}", _QUIETER if one.requests else _LONGER
     elif decision.state is Kept.FAILS:
         step = site.why if one.failures else "corral bench --budgets has what would help"
     elif decision.state is Kept.UNKNOWN and verdict.too_few_at_once(one, one.users):
-        step = "Measure longer than the second in which the users begin: --seconds"
+        step = _LONGER
     elif decision.state is Kept.UNKNOWN:
         step = f"Measure longer: --seconds, for {figures.least_samples(0.95)} answers"
     return box.line(state, f"{text}; {reason}", step)

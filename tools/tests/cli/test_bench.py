@@ -3,14 +3,19 @@
 import gzip
 import json
 import random
+import re
+import shlex
+from argparse import Namespace
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from corral.bench import figures, saved
+from corral.bench import figures, neighbours, saved
 from corral.bench.exchange import Sample
 from corral.bench.load import Level, Run
 from corral.bench.measuring import Measured
+from corral.cli import bench as bench_command
 from corral.cli import bench_report
 from corral.cli.main import main
 from tests.support.paced_endpoint import BEFORE_LATER, Pace, serving
@@ -29,7 +34,12 @@ def bench(pace, monkeypatch):
     monkeypatch.setattr(figures, "MOST_LAG_S", float("inf"))
     monkeypatch.setattr(figures, "LEAST_RATE", 0.0)
     with serving(pace) as address:
-        yield lambda *words: main(["bench", "--endpoint", address, *words])
+
+        def run(*words):
+            return main(["bench", "--endpoint", address, *words])
+
+        run.address = address
+        yield run
 
 
 def test_whole_answers_are_a_table_with_the_formulas(bench, capsys):
@@ -98,12 +108,19 @@ def test_what_was_measured_before_a_model_failed_is_printed_and_saved(bench, tmp
 def test_a_report_is_written_with_the_command_that_repeats_it(bench, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench_report, "FOLDER", tmp_path)
     words = ("honest", "--users", "1,2", "--requests", "5", "--prompt-tokens", "20", "--answer-tokens", "8")
-    assert bench(*words, "--report", "First!") == 0
+    more = ("--timeout", "70", "--silence", "60")
+    assert bench(*words, *more, "--report", "First!") == 0
+    where = ("--endpoint", bench.address)
     (document,) = tmp_path.glob("*.md")
     assert document.name.endswith("-first.md")
     assert f"Written: {document}" in capsys.readouterr().err
     text = document.read_text()
-    assert "$ corral bench honest --users 1,2 --seconds 30 --requests 5 --prompt-tokens 20 --answer-tokens 8\n" in text
+    (shown,) = re.findall(r"^\$ corral (.+)$", text, re.MULTILINE)
+    words = ("bench", *words[:3], "--seconds", "30", *words[3:], *more, "--report", "First!", *where)
+    assert tuple(shlex.split(shown)) == words
+    document.unlink()
+    assert main(shlex.split(shown)) == 0
+    assert len(list(tmp_path.glob("*.md"))) == 1
     assert "| lock | unknown: no catalog belongs to this endpoint |" in text
     assert "Not known: no catalog and no exporter belong to this endpoint." in text
     assert "| honest | 1 user | holds |" in text
@@ -155,6 +172,43 @@ def test_a_run_in_which_the_client_was_late_is_exit_code_4(bench, monkeypatch, c
     err = capsys.readouterr().err
     assert "The run is invalid: this process was late by" in err
     assert err.endswith("fewer users, a lower --rate, or from another machine\n")
+
+
+@pytest.mark.parametrize("words", [("--rate", "0.001", "--seconds", "0.01"), ("--users", "1", "--seconds", "1e-9")])
+def test_a_run_in_which_no_request_was_sent_is_to_be_longer_and_not_quieter(bench, words, capsys):
+    assert bench("honest", *words) == 4
+    err = capsys.readouterr().err
+    assert "The run is invalid: no request was sent." in err
+    assert err.endswith("  → Measure longer, so that a request is sent: --seconds\n")
+
+
+def test_a_client_that_was_late_beside_neighbours_of_its_own_machine_gets_a_way_out_that_keeps_them(capsys):
+    run = answered(0.01)
+    run.lags = [0.5] * 100
+    run.level = replace(run.level, neighbours=neighbours.parse("full", 64))
+    args = Namespace(json=False, save=None, prompt_tokens=256, answer_tokens=64)
+    assert bench_command._show(args, [Measured("m", 1.0, (run,))], {}) == 4
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "chrt --reset-on-fork --fifo 5 corral bench" in last, "its children must not have its priority"
+    assert "another machine" not in last
+
+
+@pytest.mark.parametrize("option", ["--neighbours=idle", "--loads=1"])
+def test_what_needs_the_local_stack_names_the_command_that_starts_it(option, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("corral.cli.options.applied", lambda: None)
+    assert main(["bench", "m", option]) == 3
+    err = capsys.readouterr().err
+    assert "No local stack is running" in err
+    assert err.endswith("  → corral up --detach\n")
+
+
+@pytest.mark.parametrize("command", [["bench", "m"], ["eval", "set", "m"]])
+def test_an_empty_title_of_a_report_is_wrong_usage(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*command, "--report", ""])
+    assert stop.value.code == 2
+    assert "--report: it is empty" in capsys.readouterr().err
 
 
 def test_the_key_of_the_environment_is_sent(bench, pace, monkeypatch):
@@ -249,6 +303,16 @@ def test_faster_tokens_are_found_and_are_no_failure(before, tmp_path, capsys):
     found = {one["figure"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["TPOT p50"]["is_real"]
     assert found["TPOT p50"]["change"] == pytest.approx(-0.2, abs=0.02)
+
+
+def test_a_figure_that_was_0_before_is_not_compared_for_that_reason_and_not_for_too_few_answers(tmp_path, capsys):
+    before, after = save(tmp_path / "b.gz", 0.0), save(tmp_path / "a.gz", 0.012)
+    main(["bench", "--compare", before, after])
+    assert verdicts(capsys.readouterr().out)["TPOT p50"] == "it was 0 before"
+    main(["bench", "--compare", before, after, "--json"])
+    found = {one["figure"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["TPOT p50"]["not_compared"] == "it was 0 before"
+    assert found["TTFT p50"]["is_real"] is False
 
 
 def test_more_failures_are_worse_however_fast_the_rest_is(before, tmp_path, capsys):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 import pytest
 
+from corral.cli import bench_report
 from corral.cli.main import main
 from tests.support import eval_sets
 from tests.support.engine_process import free_port
@@ -34,6 +38,20 @@ def test_the_results_of_a_model_are_printed_when_the_next_one_cannot_be_asked(fo
     assert code == 3
     assert "a\tverdict\tpassed" in printed.out
     assert "the connection broke" in printed.err
+
+
+def test_a_report_names_the_command_that_repeats_it(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench_report, "FOLDER", tmp_path)
+    with serve("a") as stub:
+        stub.acts["a", "*"] = RIGHT
+        words = ["a", "--repeat", "2", "--timeout", "7", "--report", "First one", "--endpoint", stub.root]
+        assert main(["eval", str(folder), *words]) == 0
+        (document,) = tmp_path.glob("*.md")
+        (shown,) = re.findall(r"^\$ corral (.+)$", document.read_text(), re.MULTILINE)
+        assert shlex.split(shown) == ["eval", str(folder), *words]
+        document.unlink()
+        assert main(shlex.split(shown)) == 0
+        assert len(stub.asked) == 2 * (1 + 2)
 
 
 def test_an_endpoint_that_is_not_there_is_exit_code_3(folder, capsys):

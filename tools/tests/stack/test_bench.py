@@ -107,7 +107,7 @@ def test_each_level_is_measured_beside_each_state_of_the_neighbours_who_compute_
     assert all(one["neighbour_mib"] > 64 and one["ok"] == 20 for one in full)
     (document,) = tmp_path.glob("*-beside.md")
     text = document.read_text()
-    assert "--neighbours idle,full --neighbours-hold 64\n" in text
+    assert "--neighbours idle,full --neighbours-hold 64 --report beside\n" in text
     rows = [line.split(" | ")[1:3] for line in text.splitlines() if " x |" in line]
     assert rows == [["1 user", "idle"], ["2 users", "idle"], ["1 user", "full"], ["2 users", "full"]]
     assert (tmp_path / f"{document.stem}-neighbours-1.svg").exists()
@@ -120,6 +120,7 @@ def test_each_level_is_measured_beside_each_state_of_the_neighbours_who_compute_
         (["--neighbours", "0%"], "'0%' is no state"),
         (["--neighbours", "full", "--neighbours-hold", "99999999"], "The neighbours would hold 99999999 MiB"),
         (["--neighbours-hold", "4"], "--neighbours-hold says what"),
+        (["--neighbours", "idle,50%", "--neighbours-hold", "4"], "--neighbours-hold says what"),
         (["--neighbours", "idle", "--endpoint", "http://127.0.0.1:9"], "--neighbours needs the local stack"),
     ],
 )

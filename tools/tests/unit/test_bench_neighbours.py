@@ -34,6 +34,14 @@ def test_one_runs_on_each_core_and_none_after_the_block():
     assert children() == []
 
 
+def test_an_interrupt_of_the_terminal_reaches_no_stand_in():
+    """Ctrl-C is sent to every process of the group that the bench is in; it ends its stand-ins itself."""
+    with neighbours.running(IDLE):
+        groups = {os.getpgid(one.pid) for one in children()}
+    assert groups
+    assert os.getpgrp() not in groups
+
+
 def test_a_stand_in_that_was_killed_makes_the_level_an_error_and_not_a_quiet_neighbour():
     def kill_one():
         with neighbours.running(IDLE):
