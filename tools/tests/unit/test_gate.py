@@ -162,6 +162,12 @@ def test_users_of_whom_not_all_had_a_request_under_way_at_a_time_tick_nothing(en
     assert only(answers.judge_users([almost], [replace(GOAL, p95_seconds=0.5)], site(entry))).state is State.UNKNOWN
 
 
+def test_a_level_in_which_no_request_was_sent_is_unknown_and_to_be_longer(entry):
+    line = only(answers.judge_users([figures.of(Run(Level(users=1)))], (), site(entry)))
+    assert (line.state, "no request was sent" in line.text) == (State.UNKNOWN, True)
+    assert line.next_step.startswith("Measure longer")
+
+
 def test_a_refusal_over_the_limit_names_the_limit_and_what_would_help(entry):
     line = only(answers.judge_users([run_of(50, count=30, refused=7)], (), site(entry)))
     assert "concurrencyLimit: ten, or `parallel` where that is more" in line.text
