@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from corral.bench import load, loads, neighbours
@@ -50,6 +50,8 @@ async def measure(
 ) -> Measured:
     """Measure *model*; what begins is *report*-ed as a line, and *next_step* is for a model without an answer.
 
+    Users begin within the time of an answer, where that is less than their level has for it.
+
     Before the *levels*, *loader* prepares *loads_each* cold loads and as many warm ones.  *prompts* are those of an
     earlier measurement of the model, which know what its tokenizer makes of a word.
 
@@ -82,8 +84,10 @@ async def measure(
             if is_first:
                 report(f"{model}: its first answer after {first_answer_s:.2f} s, a load included")
     measured = await loads.measure(partial(send, None), loader, loads_each, report, model=model) if loader else ()
+    # Of a fast model the first users would otherwise have sent all requests before the last one begins.
+    ramp_s = sample.ended - sample.sent
     runs = []
-    for level in levels:
+    for level in (replace(one, ramp_s=min(one.ramp_s, ramp_s)) for one in levels):
         most = f", {level.requests} requests at most" if level.requests else ""
         report(f"{model}: {level.name}, {level.seconds:g} s{most} …")
         runs.append(await _run(level, send))

@@ -6,8 +6,8 @@ random times, whatever the answers do, and count from these times.  The formulas
 server's own figures stand beside the client's, where it is llama.cpp.  The first request loads the model, and is apart.
 
 An answer counts when it is whole.  A percentile is shown when there are enough answers for it: 20 for p50, 200 for p95,
-1000 for p99.  Users begin within a second, one after the other.  A run in which this machine itself was too late shows
-this machine, and is exit code 4.
+1000 for p99.  Users begin within a second, or the time of an answer, one after the other.  A run in which this machine
+itself was too late shows this machine, and is exit code 4.
 
 Without --endpoint it is the local stack, with --context the llama-swap in that cluster, through a forwarded port, which
 adds a few milliseconds.  The key is the operator's own, or CORRAL_API_KEY.  The front door accepts ten requests at a

@@ -21,7 +21,7 @@ SECONDS = 30.0
 """Of a level of users."""
 _STATES = {Kept.HOLDS: State.PASSED, Kept.FAILS: State.FAILED, Kept.UNKNOWN: State.UNKNOWN, Kept.INVALID: State.UNKNOWN}
 _QUIETER = "Measure again with less other work on this machine, or from another machine"
-_LONGER = "Measure longer than the second in which the users begin: --seconds"
+_LONGER = "Measure longer than the second in which the users begin at most: --seconds"
 _REFUSED = "http-429"
 _LIMIT = (
     "llama-swap accepts as many requests at a time for a model as its concurrencyLimit: ten, or `parallel` where that "

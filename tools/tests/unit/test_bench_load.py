@@ -4,12 +4,14 @@ import asyncio
 import random
 import statistics
 import time
+from dataclasses import replace
 
 import pytest
 
-from corral.bench import comparison, figures, load
+from corral.bench import comparison, figures, load, measuring
 from corral.bench.exchange import Sample
 from corral.bench.load import Level, Run
+from corral.bench.measuring import Question
 
 
 def whole(scheduled=0.0, ttft=0.05, tpot=0.01, tokens=32, *, wait=0.0, prompt_s=None):
@@ -327,3 +329,21 @@ def test_too_few_samples_are_not_compared():
     assert comparison.compare(drawn(1, 1.0, 19), drawn(2, 1.0)) is None
     assert comparison.compare(drawn(1, 1.0), drawn(2, 1.0), 0.95) is not None
     assert comparison.compare(drawn(1, 1.0, 199), drawn(2, 1.0), 0.95) is None
+
+
+@pytest.mark.parametrize(("answer_s", "ramp_s"), [(0.01, 0.01), (5.0, 1.0)])
+def test_users_of_a_fast_model_begin_within_the_time_of_an_answer_so_that_none_begins_after_the_last_request(
+    answer_s, ramp_s, monkeypatch
+):
+    class Client:
+        async def send(self, asked, scheduled):
+            return Sample(0.0, 0.0, "ok", ended=answer_s, prompt_tokens=20)
+
+    async def played(level, send):
+        return Run(level)
+
+    monkeypatch.setattr(measuring.load, "run", played)
+    levels = [Level(users=10, requests=200)]
+    found = asyncio.run(measuring.measure(Client(), "m", Question(20, 8), levels, lambda _: None, next_step=""))
+    (run,) = found.runs
+    assert run.level == replace(levels[0], ramp_s=ramp_s)
