@@ -77,7 +77,7 @@ def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
             *_keys("latency[].", LatencyBudget.model_fields),
         ],
         accepted=ACCEPTED,
-        refused=REFUSED,
+        refused={name: why for name, why in REFUSED.items() if name != "unclassified"},
         groups=GROUPS,
         largest_kib=flags.LARGEST_TEXT >> 10,
         side_px=image_room.SIDE_PX,

@@ -143,7 +143,7 @@ run "the_engines_own_image_of_the_lock_is_run" {
   }
 
   assert {
-    condition     = startswith(local.images["llama-server"], "ghcr.io/ggml-org/llama.cpp:server-cuda-b11549@sha256:") && startswith(local.images["llama-swap"], "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:")
+    condition     = startswith(local.images["llama-server"], "ghcr.io/ggml-org/llama.cpp:server-cuda@sha256:") && startswith(local.images["llama-swap"], "ghcr.io/mostlygeek/llama-swap:v252-cuda-b10775-non-root@sha256:")
     error_message = "Both must be those of the lock, by digest."
   }
 

@@ -42,7 +42,7 @@ run "an_image_of_ones_own_beside_the_engines_own_is_refused" {
 
   variables {
     catalog = "tests/catalogs/engine-image"
-    image   = "example/llama-swap:v1@sha256:3333333333333333333333333333333333333333333333333333333333333333"
+    image   = "example/llama-swap:v1-${jsondecode(file("tests/catalogs/good/lock.json")).engine.predicts}@sha256:3333333333333333333333333333333333333333333333333333333333333333"
   }
 
   expect_failures = [terraform_data.images_are_named]
