@@ -25,6 +25,7 @@ from corral.cluster.client import kubectl
 from corral.cluster.finding import Finding
 from corral.cluster.target import NAMESPACE, ClusterTarget
 from corral.errors import CannotRun, CorralError, Failed, Refused
+from corral.files import refuse_unwritable
 from corral.paths import REPOSITORY
 from corral.terraform import applying, remedies
 from corral.terraform.program import ON_PATH, as_typed, find_terraform
@@ -37,6 +38,8 @@ STACK = REPOSITORY / "terraform" / "stacks" / "homelab"
 _NO_VALUE = "No value for required variable"
 _NOT_INSTALLED = "Required plugins are not installed"  # or not with the hash that is pinned
 _OTHER_PROVIDER = re.compile(r"dependency lock file|locked provider|previously-selected|Provider dependency changes")
+_ADOPTION = "corral-adopt.tf"
+_EXISTS = "already exists"
 _HALF_WRITTEN = "Unsupported state file format"
 _WRITING_LIMIT_S = 5.0
 _STALE = "Saved plan is stale"
@@ -140,7 +143,7 @@ class Homelab:
             return
         if stuck:
             raise _cluster_failed((stuck,), _lock_left(finished) or "Terraform was stopped.")
-        if missing := _without_namespace(plan, finished):
+        if missing := _without_namespace(plan, finished) or _already_there(finished):
             raise missing
         error = self._explain(finished)
         addresses = [str(one.get("address", "")) for one in finished.errors]
@@ -149,6 +152,21 @@ class Homelab:
         except CorralError:
             found = ()
         raise _cluster_failed(found, error.message) if found else error
+
+    @contextmanager
+    def importing(self, blocks: str) -> Iterator[None]:
+        """Plans and applies in the block also have *blocks*, ``import`` blocks, in the stack.
+
+        Raises:
+            Refused: the stack's folder cannot be written.
+        """
+        file = self._stack / _ADOPTION
+        with refuse_unwritable(self._stack, next_step=f"Check who owns {self._stack}"):
+            file.write_text(blocks, encoding="utf-8")
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
 
     def outputs(self) -> dict[str, Any]:
         """The outputs of the last apply by name; empty when there was none.
@@ -354,6 +372,17 @@ def _without_namespace(plan: Plan, failed: Finished) -> Refused | None:
                 next_step=f"Correct namespace in terraform.tfvars, or make it: {make}; then the claim in it",
             )
     return None
+
+
+def _already_there(failed: Finished) -> Refused | None:
+    """Objects of the stack that the cluster has and the state does not."""
+    found = [one["summary"] for one in failed.errors if _EXISTS in f"{one['summary']} {one.get('detail', '')}"]
+    if not found:
+        return None
+    return Refused(
+        f"The cluster has objects that Terraform's state lacks: it was lost, or is behind.\n{failed.message}",
+        next_step="corral adopt, docs/runbooks/state-lost-or-behind.md",
+    )
 
 
 def _unreachable(error: dict[str, Any]) -> str:

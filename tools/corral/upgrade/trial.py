@@ -16,7 +16,6 @@ from pathlib import Path
 from corral import paths
 from corral.errors import CannotRun, Refused
 
-_TOOLS = paths.REPOSITORY / "tools"
 _SCRIPTS = ("corral", "corral-llama-server", "corral-terraform")
 
 
@@ -100,7 +99,7 @@ class Trial:
         if done.returncode:
             raise CannotRun(f"A virtual environment cannot be made: {done.stderr.strip()}.", next_step="make setup")
         # Its own corral first: of the clone's packages, the entry that leads to the clone's corral is not read.
-        others = [path for path in sys.path if path and Path(path) != _TOOLS and not path.startswith(sys.base_prefix)]
+        others = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
         (self.packages / "corral.pth").write_text("".join(f"{path}\n" for path in (self.folder / "tools", *others)))
         for name in _SCRIPTS:
             script = (Path(sysconfig.get_path("scripts")) / name).read_text()
