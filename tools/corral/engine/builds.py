@@ -73,7 +73,7 @@ class Distance:
 
     def words(self, runs: str, what: str) -> str:
         """The difference of *what*, as a clause."""
-        span = "no more" if self.least_mib == self.most_mib == 0 else f"{self.least_mib:+,} to {self.most_mib:+,} MiB"
+        span = f"{_signed(self.least_mib)} to {_signed(self.most_mib)} MiB"
         if not self.measured:
             return f"{what} of {runs} were not measured: between any two measured builds they take {span}"
         others = "" if self.measured == (runs,) else f" with the builds next to it ({', '.join(self.measured)})"
@@ -168,6 +168,10 @@ def _near(wanted: int, known: Collection[int]) -> list[int]:
         return [wanted]
     below, above = [one for one in known if one < wanted], [one for one in known if one > wanted]
     return [max(below), min(above)] if below and above else []
+
+
+def _signed(mib: int) -> str:
+    return f"{mib:+,}" if mib else "0"
 
 
 def _whole_mib(count: int) -> int:
