@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from corral.cluster import keys
 from corral.cluster.client import Cluster, Forbidden
@@ -17,6 +17,7 @@ from corral.cluster.port_forward import forwarded
 from corral.errors import CannotRun
 from corral.exporter.account import CardAccount, Row
 from corral.exporter.driver import Card
+from corral.exporter.recorder import LATEST
 
 _USUAL_NAMESPACE = "corral-exporter"  # of the stack homelab
 _LIMIT_S = 10.0
@@ -25,8 +26,16 @@ _POD = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251
 
 
 class Answer(NamedTuple):
-    """What an exporter reports: the node, the seal of the lock that its promises are from, and its cards."""
+    """What an exporter reports: its cards, and the seal of the lock that its promises are from.
 
+    Attributes:
+        at: when it began to read, in seconds since 1970 by the clock of *node*.
+        node: that it runs on.
+        seal: of the lock.
+        cards: of the node.
+    """
+
+    at: float
     node: str
     seal: str
     cards: tuple[CardAccount, ...]
@@ -54,6 +63,7 @@ class _Card(BaseModel):
 class _Document(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
+    at: Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
     node: str
     seal: str
     cards: tuple[_Card, ...]
@@ -66,13 +76,13 @@ def read(cluster: Cluster, *, namespace: str | None = None, of: str | None = Non
         CannotRun: there is none, there are several and *namespace* is None, it is not ready, or it gives no account.
         Refused: the user may not list namespaces, not read the operator's key, or not forward a port to the exporter.
     """
-    place = namespace or _only(_search(cluster, of), cluster)
+    place = namespace or only(cluster, of=of)
     content = _get(cluster, place, "/card.json", "account of its cards")
     try:
         found = _Document.model_validate_json(content)
     except ValidationError as error:
         raise _no_answer(cluster, place, "account of its cards", error) from None
-    return Answer(found.node, found.seal, tuple(map(_account, found.cards)))
+    return Answer(found.at, found.node, found.seal, tuple(map(_account, found.cards)))
 
 
 def records(cluster: Cluster, since: float, *, namespace: str | None = None, of: str | None = None) -> bytes:
@@ -82,7 +92,7 @@ def records(cluster: Cluster, since: float, *, namespace: str | None = None, of:
         CannotRun: as ``read``.
         Refused: as ``read``.
     """
-    place = namespace or _only(_search(cluster, of), cluster)
+    place = namespace or only(cluster, of=of)
     return _get(cluster, place, f"/records?since={max(0.0, since):.0f}", "records")
 
 
@@ -120,7 +130,14 @@ def _search(cluster: Cluster, of: str | None) -> tuple[str, ...]:
         raise Forbidden(message, next_step=f"Name its namespace: {command(cluster, _USUAL_NAMESPACE)}") from None
 
 
-def _only(namespaces: tuple[str, ...], cluster: Cluster) -> str:
+def only(cluster: Cluster, *, of: str | None = None) -> str:
+    """The namespace of the exporter for the engines in *of*, else of the only one.
+
+    Raises:
+        CannotRun: there is none, or there are several.
+        Refused: the user may not list namespaces.
+    """
+    namespaces = _search(cluster, of)
     if len(namespaces) == 1:
         return namespaces[0]
     if namespaces:

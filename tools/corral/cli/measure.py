@@ -1,11 +1,17 @@
 """Record what a loaded model really takes, beside what the lock predicted, in measured.json of the catalog.
 
-The model is measured in the running local stack, with the lock's own command line; it is loaded first when it is not
-resident (which unloads the other models of its group).  Without MODEL all models are measured, one after the other.
+The model is measured where it runs, with the lock's own command line: in the local stack, or with --context in that
+cluster, through a forwarded port; without both, in the cluster that terraform/stacks/homelab was applied to.  It is
+loaded first when it is not resident (which unloads the other models of its group).  Without MODEL all models are
+measured, one after the other.
 
 Where the engine uses a card, NVIDIA's driver counts (nvidia-smi): buffers, CUDA context and pools.  A large request is
 sent before, because pools and projectors grow with use.  Elsewhere the engine's own report is read, the buffers that it
 names while it loads.  What cannot be determined is an error, never 0.
+
+In a cluster only the driver on the card's node counts: through the exporter there (card_exporter in terraform.tfvars),
+which knows the pod of each process.  Its sample must be later than the large request, and list one engine of the model,
+in the pod that was asked.  Nothing is loaded where there is no exporter, or where its driver is silent.
 
 The measurement is written to the lock immediately, unless the catalog or the model's entry has changed meanwhile, and
 the model's seat is the larger of prediction and measurement.  It belongs to one command line: when that changes, it
@@ -14,25 +20,37 @@ counts no more.  One without a card shows whether predictions hold on such a mac
 examples:
   corral measure qwen3-8b               measure, and write it to the ledger
   corral measure qwen3-8b --reload      load it anew first; requests that it works on are cut off
+  corral measure qwen3-8b --context homelab
   corral measure --check                exit 1 when a measurement is more than 3 % off; needs no stack
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, get_args
 
-from corral import output, paths
+from corral import output
 from corral.catalog import ledger
 from corral.catalog.ledger import Measurement, Source
-from corral.cli import options
-from corral.engine import stack
+from corral.cli import endpoints, options
 from corral.errors import CannotRun, ExitCode, Refused
+from corral.smoke.endpoint import require_sendable
 from corral.vram.prediction import mib
 
 if TYPE_CHECKING:
+    from corral.catalog.catalog import Catalog
+    from corral.cluster.target import ClusterTarget
+    from corral.engine.stack import Running
+    from corral.lock.lock import Lock
     from corral.measure.comparison import Compared
+    from corral.measure.live import Reading
+
+    _Measure = Callable[[str], tuple[Reading, str]]
+    """Measures a model by its id: what it takes, and the build of llama-server that ran."""
 
 _COLUMNS = ("model", "device", "source", "predicted MiB", "measured MiB", "difference")
 
@@ -44,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     way.add_argument("--dry-run", action="store_true", help="measure and show, but do not write it down")
     parser.add_argument("--source", choices=get_args(Source), help="what counts the bytes (default: as above)")
     parser.add_argument("--reload", action="store_true", help="unload the model first, so that its report is fresh")
+    options.add_cluster(parser)
+    parser.set_defaults(endpoint=None)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,27 +73,28 @@ def run(args: argparse.Namespace) -> int:
 def _measure(args: argparse.Namespace) -> int:
     from corral.lock.relock import write_measurements
     from corral.measure import comparison
-    from corral.measure.live import LiveModel
 
-    running = stack.running(paths.state_dir())
-    if running is None:
+    local, target = endpoints.named(args)
+    if local is None and target is None:
         raise CannotRun(
-            "A model is measured where it runs, and no local stack is running.",
-            next_step=options.again(args, "up", "--detach"),
+            "A model is measured where it runs: no local stack is running, and no cluster was named or applied to.",
+            next_step=f"{options.again(args, 'up', '--detach')}, or: {options.again(args, 'measure')} --context NAME",
         )
-    wanted, locked = options.locked_catalog(options.catalog_dir(args, running))
-    home, build = wanted.directory, running.engine.build
-    path = ledger.path_of(home)
+    if target and args.source == "engine-report":
+        message = "In a cluster only the driver counts: an engine there does not name its buffers."
+        raise Refused(message, next_step="Leave out --source")
+    wanted, locked = options.locked_catalog(options.catalog_dir(args, local or target))
+    home, path = wanted.directory, ledger.path_of(wanted.directory)
     found: list[Measurement] = []
-    for model_id in wanted.select(args.models):
-        entry = locked.models[model_id]
-        live = LiveModel(running, model_id, wanted.models[model_id], entry, info=output.info)
-        reading = live.read(args.source, reload=args.reload)
-        date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        one = comparison.record(model_id, entry, reading, catalog=home, engine=build, date=date)
-        found.append(one)
-        if not args.dry_run:  # one by one: the next model may fail
-            write_measurements(home, model_id, entry, ledger.read(home).with_newest(one))
+    with _in_cluster(args, wanted, locked, target) if target else _here(args, wanted, locked, local) as measure:
+        for model_id in wanted.select(args.models):
+            entry = locked.models[model_id]
+            reading, build = measure(model_id)
+            date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            one = comparison.record(model_id, entry, reading, catalog=home, engine=build, date=date)
+            found.append(one)
+            if not args.dry_run:  # one by one: the next model may fail
+                write_measurements(home, model_id, entry, ledger.read(home).with_newest(one))
     records = [one.model_dump() | {"deviation": one.deviation} for one in found]
     document = {"ledger": str(path), "written": not args.dry_run, "measurements": records}
     rows = [_row(one, one.predicted, one.deviation) for one in found]
@@ -83,10 +104,70 @@ def _measure(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+@contextmanager
+def _here(args: argparse.Namespace, wanted: Catalog, locked: Lock, local: Running | None) -> Iterator[_Measure]:
+    """Measures a model of the stack *local*."""
+    from corral.measure.live import LiveModel
+
+    def measure(model_id: str) -> tuple[Reading, str]:
+        assert local
+        live = LiveModel(local, model_id, wanted.models[model_id], locked.models[model_id], info=output.info)
+        return live.read(args.source, reload=args.reload), local.engine.build
+
+    yield measure
+
+
+@contextmanager
+def _in_cluster(args: argparse.Namespace, wanted: Catalog, locked: Lock, target: ClusterTarget) -> Iterator[_Measure]:
+    """Measures a model of *target*, while the block lasts."""
+    from corral.card import remote
+    from corral.cluster import exporters, port_forward
+    from corral.cluster.client import Forbidden, connect
+    from corral.cluster.snapshot import at, name_of
+    from corral.golden.asking import engine_of
+    from corral.measure.in_cluster import ModelInCluster, NodeDriver
+    from corral.measure.live import ServedModel
+
+    cluster = connect(target.kubeconfig, target.context)
+    try:
+        exporter = remote.only(cluster, of=target.namespace)
+    except Forbidden as error:
+        raise Forbidden(error.message, next_step=cluster.kubectl("auth", "can-i", "list", "namespaces")) from None
+    words = options.target_words(replace(target, context=cluster.context, catalog=args.catalog))
+    with endpoints.opened(args, None, target, command="measure") as place:
+        require_sendable(place.api_key)
+        assert place.client
+        client = place.client
+
+        def measure(model_id: str) -> tuple[Reading, str]:
+            entry = locked.models[model_id]
+            served = ServedModel(
+                client, model_id, info=output.info, root=place.root, api_key=place.api_key, options=words
+            )
+            pod = port_forward.ready_pod(cluster, target.namespace, target.service)
+            driver = NodeDriver(
+                model_id=model_id,
+                card=entry.intent.card,
+                pod=f"{target.namespace}/{name_of(pod)}",
+                node=str(at(pod, "spec", "nodeName") or ""),
+                read=lambda: remote.read(cluster, namespace=exporter),
+                account=remote.command(cluster, exporter),
+                try_driver=cluster.kubectl(
+                    "exec", f"daemonset/{exporters.SERVICE}", "--", "nvidia-smi", namespace=exporter
+                ),
+                again=served.again,
+            )
+            live = ModelInCluster(client, served, driver, wanted.models[model_id], entry)
+            reading = live.read(reload=args.reload)
+            return reading, engine_of(served.fingerprint)
+
+        yield measure
+
+
 def _check(args: argparse.Namespace) -> int:
     from corral.measure import comparison
 
-    if args.models or args.source or args.reload:
+    if args.models or args.source or args.reload or args.context or args.namespace or args.kubeconfig:
         raise Refused("--check compares all that was measured.", next_step=options.again(args, "measure", "--check"))
     # With a lock of another argv its measurements would be passed over, and with them what contradicts it.
     wanted, locked = options.locked_catalog(options.catalog_dir(args))

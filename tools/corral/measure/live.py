@@ -1,7 +1,8 @@
-"""Measures a model where it runs: in the local stack, loaded by llama-swap, with the lock's own command line."""
+"""Measures a model where it runs, loaded by llama-swap with the lock's own command line; ``LiveModel`` a local one."""
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from corral.exporter import driver
 from corral.lock.lock import LockEntry
 from corral.measure import engine_report, nvidia_smi
 from corral.measure.engine_report import Report
+from corral.smoke.endpoint import MAX_REPLY_BYTES
 from corral.smoke.images import data_url, solid_png
 
 _LOAD_LIMIT_S = 600.0
@@ -49,14 +51,101 @@ class Reading(NamedTuple):
     host_bytes: int | None
 
 
+class ServedModel:
+    """One model of a llama-swap, and the requests that load and fill it.
+
+    Args:
+        client: its llama-swap.
+        model_id: its id there.
+        root: where requests for answers go; empty: to llama-swap itself.
+        api_key: for *root*; empty: llama-swap's own.
+        options: of a command that means this llama-swap and no local one, as words.
+        info: receives what begins, as a line.
+    """
+
+    def __init__(
+        self,
+        client: LlamaSwap,
+        model_id: str,
+        *,
+        info: Callable[[str], None],
+        root: str = "",
+        api_key: str = "",
+        options: Sequence[str] = (),
+    ) -> None:
+        self._client, self._id, self._info = client, model_id, info
+        self._root, self._key = root or client.endpoint, api_key or client.api_key
+        self.why = shlex.join(["corral", "why", model_id, *options])
+        self.again = shlex.join(["corral", "measure", model_id, *options])
+        self.fingerprint: Any = None
+        """What the engine named itself in its last answer."""
+
+    def loaded(self) -> Resident:
+        """The model among the residents; sends it a first request when it is not ready.
+
+        Raises:
+            Failed: it could not be loaded.
+            CannotRun: it was unloaded at once, or llama-swap gives no answer.
+        """
+        if self._ready() is None:
+            self._info(f"{self._id} is not loaded: it gets a short request, for which llama-swap loads it ...")
+            self._request(_body(self._id, "Hello."), "could not be loaded")
+        if resident := self._ready():
+            return resident
+        problem = f"{self._id} was unloaded again immediately: other requests want its group."
+        raise CannotRun(problem, next_step=self.again)
+
+    def fill(self, model: Model) -> None:
+        """Send the ``largest_request`` within the context of *model*.
+
+        Raises:
+            Failed: it gave no answer.
+        """
+        self._request(largest_request(self._id, model), "gave no answer to its largest request")
+
+    def _ready(self) -> Resident | None:
+        return next((one for one in self._client.residents() if (one.model, one.state) == (self._id, "ready")), None)
+
+    def _request(self, body: dict[str, Any], failure: str) -> None:
+        limits = httpx2.Timeout(_LOAD_LIMIT_S, connect=_CONNECT_LIMIT_S)
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        answer = bytearray()
+        try:
+            # Loopback: no proxy, and no certificates, which take 30 ms to read.
+            with (
+                httpx2.Client(timeout=limits, trust_env=False, verify=False, headers=headers) as http,
+                http.stream("POST", f"{self._root}/v1/chat/completions", json=body) as response,
+            ):
+                for piece in response.iter_bytes():
+                    answer += piece
+                    if len(answer) > MAX_REPLY_BYTES:
+                        problem = f"{self._id} {failure}: it is larger than {MAX_REPLY_BYTES >> 20} MiB."
+                        raise Failed(problem, next_step=self.why)
+        except httpx2.TimeoutException:
+            problem = f"{self._id} {failure}: no response within {_LOAD_LIMIT_S:.0f} s."
+            raise Failed(problem, next_step=self.why) from None
+        except httpx2.HTTPError as error:
+            raise Failed(f"{self._id} {failure}: {error}.", next_step=self.why) from None
+        text = answer.decode(errors="replace")
+        if response.status_code != 200:
+            cause = log_lines.cause(self._client.model_log(self._id)) or text[:300].strip()
+            raise Failed(f"{self._id} {failure} (HTTP {response.status_code}): {cause}", next_step=self.why)
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            document = None
+        self.fingerprint = document.get("system_fingerprint") if isinstance(document, dict) else None
+
+
 class LiveModel:
     """One model of the running local stack."""
 
     def __init__(
         self, running: Running, model_id: str, model: Model, entry: LockEntry, *, info: Callable[[str], None]
     ) -> None:
-        self._id, self._model, self._entry, self._info = model_id, model, entry, info
+        self._id, self._model, self._entry = model_id, model, entry
         self._running, self._client = running, running.client()
+        self._served = ServedModel(self._client, model_id, info=info)
 
     def read(self, source: Source | None = None, *, reload: bool = False) -> Reading:
         """What it takes, loading it first when it is not resident.
@@ -74,13 +163,13 @@ class LiveModel:
         self._require_locked_files()
         if reload:
             self._client.unload(self._id)
-        pid = self._locked_process(self._loaded())
+        pid = self._locked_process(self._served.loaded())
         report = engine_report.parse(self._client.model_log(self._id))
         if (source or _best_source(report)) == "engine-report":
             return self._as_reported(report)
         nvidia_smi.held_by(pid)  # raises before the large request where the driver does not know the process
         # Pools and the projector grow with use: a seat must hold the largest request, not the first.
-        self._request(largest_request(self._id, self._model), "gave no answer to its largest request")
+        self._served.fill(self._model)
         held = nvidia_smi.held_by(pid)
         return Reading(held.card, "nvidia-smi", held.size, report.host if report else None)
 
@@ -98,19 +187,6 @@ class LiveModel:
             )
         device, size = next(iter(report.cards.items()), (CPU, 0))
         return Reading(device, "engine-report", size, report.host)
-
-    def _loaded(self) -> Resident:
-        """The model among the residents; sends it a first request when it is not ready."""
-        if self._ready() is None:
-            self._info(f"{self._id} is not loaded: it gets a short request, for which llama-swap loads it ...")
-            self._request(_body(self._id, "Hello."), "could not be loaded")
-        if resident := self._ready():
-            return resident
-        problem = f"{self._id} was unloaded again immediately: other requests want its group."
-        raise CannotRun(problem, next_step=f"corral measure {self._id}")
-
-    def _ready(self) -> Resident | None:
-        return next((one for one in self._client.residents() if (one.model, one.state) == (self._id, "ready")), None)
 
     def _require_locked_files(self) -> None:
         contents = self._client.contents()
@@ -134,21 +210,6 @@ class LiveModel:
             problem = f"{self._id} runs with another command line than the lock has: its measurement would not apply."
             raise Refused(problem, next_step=_OTHER_COMMAND)
         return pid
-
-    def _request(self, body: dict[str, Any], failure: str) -> None:
-        limits, step = httpx2.Timeout(_LOAD_LIMIT_S, connect=_CONNECT_LIMIT_S), f"corral why {self._id}"
-        try:
-            # Loopback: no proxy, and no certificates, which take 30 ms to read.
-            with httpx2.Client(timeout=limits, trust_env=False, verify=False, headers=self._client.headers) as http:
-                response = http.post(f"{self._client.endpoint}/v1/chat/completions", json=body)
-        except httpx2.TimeoutException:
-            problem = f"{self._id} {failure}: no response within {_LOAD_LIMIT_S:.0f} s."
-            raise Failed(problem, next_step=step) from None
-        except httpx2.HTTPError as error:
-            raise Failed(f"{self._id} {failure}: {error}.", next_step=step) from None
-        if response.status_code != 200:
-            cause = log_lines.cause(self._client.model_log(self._id)) or response.text[:300].strip()
-            raise Failed(f"{self._id} {failure} (HTTP {response.status_code}): {cause}", next_step=step)
 
 
 def largest_request(model_id: str, model: Model) -> dict[str, Any]:

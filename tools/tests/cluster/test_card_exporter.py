@@ -11,8 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from corral import paths
+from corral.catalog import catalog as catalogs
+from corral.catalog import ledger
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
+from corral.lock import lock as locks
 from tests.support.cluster import pods
 from tests.support.cluster.watched import (
     EXPORTERS,
@@ -64,6 +67,39 @@ def test_without_a_driver_the_exporter_runs_and_nothing_that_is_held_is_known(la
     code, holders = card(lab)
     assert code == 1
     assert {one["held"] for one in holders.values()} == {None}
+
+
+def measure(lab, *words, code=0):
+    """What `corral measure` prints of the model through the Service."""
+    return lab.corral("measure", MODEL, "--context", lab.cluster.context, *words, code=code)
+
+
+def test_without_a_driver_no_model_is_measured_and_none_is_loaded(lab):
+    done = measure(lab, code=3)
+    assert (
+        f"The exporter on the node {lab.cluster.node} gets no figures from NVIDIA's driver: There is no" in done.stderr
+    )
+    assert "-n corral-exporter exec daemonset/card-exporter -- nvidia-smi" in done.stderr
+    assert "is not loaded" not in done.stderr
+    assert not ledger.path_of(lab.catalog).exists()
+
+
+def test_a_model_is_measured_through_the_service_by_the_driver_of_its_node(lab, exporter):
+    path = lab.catalog / "lock.json"
+    before = path.read_text()
+    try:
+        (shown,) = json.loads(measure(lab, "--reload", "--json").stdout)["measurements"]
+        (one,) = ledger.read(lab.catalog).measurements
+        locked = locks.require_fresh(catalogs.load(lab.catalog)).models[MODEL]
+    finally:
+        ledger.path_of(lab.catalog).unlink(missing_ok=True)
+        path.write_text(before)
+    assert (one.model, one.argv_sha256) == (MODEL, ledger.argv_sha256(locked.argv))
+    assert (one.device, one.source, one.gpu_bytes) == ("Tesla T4", "nvidia-smi", 100 * MIB)
+    assert (one.predicted_gpu_bytes, shown["gpu_bytes"]) == (locked.predicted.gpu_bytes, one.gpu_bytes)
+    assert re.fullmatch("b[0-9]+-.*|unknown", one.engine)
+    assert (locked.measured.gpu_bytes, locked.measured.engine) == (one.gpu_bytes, one.engine)
+    assert locked.measured.date == one.date
 
 
 def test_the_tenant_that_took_the_card_is_named_with_what_it_holds_beyond_its_budget(lab, tenant, exporter):

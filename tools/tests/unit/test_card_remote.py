@@ -91,7 +91,7 @@ def answering(monkeypatch):
 
 def test_an_account_is_read_as_it_was_served(answering):
     answering(DOCUMENT)
-    assert remote.read(Api({"watch": "llama-cpp"})) == ("n1", "0" * 64, (ACCOUNT,))
+    assert remote.read(Api({"watch": "llama-cpp"})) == (1.0, "n1", "0" * 64, (ACCOUNT,))
 
 
 def test_a_card_of_which_nothing_is_known_stays_unknown(answering):
@@ -104,6 +104,8 @@ def test_a_card_of_which_nothing_is_known_stays_unknown(answering):
     ("changed", "field"),
     [
         ({"node": None}, "node"),
+        ({"at": None}, "at"),
+        ({"at": 1e300}, "at"),
         ({"cards": [ACCOUNT.as_json() | {"vram_bytes": "much"}]}, "cards.0.vram_bytes"),
         ({"cards": [ACCOUNT.as_json() | {"holders": [{"kind": "ghost", "name": "x"}]}]}, "cards.0.holders.0.kind"),
         ({"cards": [ACCOUNT.as_json() | {"holders": [{"name": "x"}]}]}, "cards.0.holders.0.kind"),
