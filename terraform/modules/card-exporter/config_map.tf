@@ -18,23 +18,21 @@ locals {
   }
 }
 
-resource "kubernetes_config_map_v1" "program" {
-  metadata {
-    name      = "${local.name}-program"
-    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
-    labels    = local.labels
-  }
+module "program" {
+  source = "../config-map"
 
+  name        = "${local.name}-program"
+  namespace   = kubernetes_namespace_v1.card_exporter.metadata[0].name
+  labels      = local.labels
   data        = { for path in fileset(local._program, "{[^.]*.py,page.html}") : path => file("${local._program}/${path}") }
   binary_data = { (local._wheel) = filebase64("${path.module}/${local._wheel}") }
 }
 
-resource "kubernetes_config_map_v1" "config" {
-  metadata {
-    name      = "${local.name}-config"
-    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
-    labels    = local.labels
-  }
+module "config" {
+  source = "../config-map"
 
-  data = { "config.json" = jsonencode(local.config) }
+  name      = "${local.name}-config"
+  namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
+  labels    = local.labels
+  data      = { "config.json" = jsonencode(local.config) }
 }

@@ -23,10 +23,6 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
     template {
       metadata {
         labels = local.labels
-        annotations = { # both are read once: a change is a new pod
-          "checksum/config"  = sha256(jsonencode(kubernetes_config_map_v1.config.data))
-          "checksum/program" = sha256(jsonencode([kubernetes_config_map_v1.program.data, kubernetes_config_map_v1.program.binary_data]))
-        }
       }
 
       spec {
@@ -208,7 +204,7 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
           name = "program"
 
           config_map {
-            name = kubernetes_config_map_v1.program.metadata[0].name
+            name = module.program.name
           }
         }
 
@@ -216,7 +212,7 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
           name = "config"
 
           config_map {
-            name = kubernetes_config_map_v1.config.metadata[0].name
+            name = module.config.name
           }
         }
 

@@ -25,32 +25,29 @@ locals {
   guard  = { for path in fileset(local._guard, "[^.]*.py") : path => file("${local._guard}/${path}") }
 }
 
-resource "kubernetes_config_map_v1" "llama_swap" {
-  metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
-  }
+module "config" {
+  source = "../config-map"
 
-  data = local.files
+  name      = "${local.name}-config"
+  namespace = var.namespace
+  labels    = local.labels
+  data      = local.files
 }
 
-resource "kubernetes_config_map_v1" "door" {
-  metadata {
-    name      = "${local.name}-door"
-    namespace = var.namespace
-    labels    = local.labels
-  }
+module "door" {
+  source = "../config-map"
 
-  data = local.door
+  name      = "${local.name}-door"
+  namespace = var.namespace
+  labels    = local.labels
+  data      = local.door
 }
 
-resource "kubernetes_config_map_v1" "guard" {
-  metadata {
-    name      = "${local.name}-guard"
-    namespace = var.namespace
-    labels    = local.labels
-  }
+module "guard" {
+  source = "../config-map"
 
-  data = local.guard
+  name      = "${local.name}-guard"
+  namespace = var.namespace
+  labels    = local.labels
+  data      = local.guard
 }

@@ -62,8 +62,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
 
     template {
       metadata {
-        labels      = local.labels
-        annotations = { "checksum/config" = sha256(jsonencode(merge(local.files, local.door, local.guard))) } # read once: a change is a new pod
+        labels = local.labels
       }
 
       spec {
@@ -418,7 +417,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           name = "config"
 
           config_map {
-            name         = kubernetes_config_map_v1.llama_swap.metadata[0].name
+            name         = module.config.name
             default_mode = "0555" # preflight.sh is executed
           }
         }
@@ -436,7 +435,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           name = "door"
 
           config_map {
-            name = kubernetes_config_map_v1.door.metadata[0].name
+            name = module.door.name
           }
         }
 
@@ -444,7 +443,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           name = "guard"
 
           config_map {
-            name = kubernetes_config_map_v1.guard.metadata[0].name
+            name = module.guard.name
           }
         }
 
@@ -504,5 +503,5 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
   }
 
   # The policy exists before the pod starts.
-  depends_on = [kubernetes_network_policy_v1.llama_swap]
+  depends_on = [kubernetes_network_policy_v1.llama_swap, var.after]
 }

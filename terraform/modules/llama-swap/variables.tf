@@ -1,3 +1,9 @@
+variable "after" {
+  description = "What the server waits for, e.g. output `job` of the module model-fetch. The ConfigMaps must not (decision 0017): no depends_on of the module."
+  type        = string
+  default     = null
+}
+
 variable "allowed_namespaces" {
   description = "The namespaces whose pods may connect to llama-swap. No other may, not even the module's own."
   type        = list(string)

@@ -8,7 +8,10 @@ locals {
   _bytes          = sum(concat([0], flatten([for model in values(var.models) : model.files[*].size])))
 }
 
+# Its input replaces the Job, because a resource of another module cannot, and one that is new to a state does not: every state has this.
 resource "terraform_data" "models_come_from_a_hub" {
+  input = [module.agent.name, module.lock.name]
+
   lifecycle {
     precondition {
       condition = length(local._models_on_disk) == 0

@@ -217,7 +217,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           name = "agent"
 
           config_map {
-            name         = kubernetes_config_map_v1.agent.metadata[0].name
+            name         = module.agent.name
             default_mode = "0444"
           }
         }
@@ -226,7 +226,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           name = "lock"
 
           config_map {
-            name         = kubernetes_config_map_v1.lock.metadata[0].name
+            name         = module.lock.name
             default_mode = "0444"
           }
         }
@@ -264,7 +264,7 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
   # uses the complete configuration, including the attributes that are ignored here.
   lifecycle {
     ignore_changes       = [spec]
-    replace_triggered_by = [kubernetes_config_map_v1.agent.data, kubernetes_config_map_v1.lock.data]
+    replace_triggered_by = [terraform_data.models_come_from_a_hub.output]
   }
 
   depends_on = [kubernetes_network_policy_v1.download_models, terraform_data.models_come_from_a_hub]

@@ -25,8 +25,7 @@ resource "kubernetes_deployment_v1" "store_exporter" {
 
     template {
       metadata {
-        labels      = local.labels
-        annotations = { "checksum/program" = var.program.digest } # both are read once: a change is a new pod
+        labels = local.labels
       }
 
       spec {

@@ -28,8 +28,8 @@ variable "node" {
 }
 
 variable "program" {
-  description = "The ConfigMaps with the agent and its part of the lock, their digest, and the owner of the files: output `program` of the module model-fetch."
-  type        = object({ agent = string, lock = string, digest = string, user = number })
+  description = "The ConfigMaps with the agent and its part of the lock, and the owner of the files: output `program` of the module model-fetch."
+  type        = object({ agent = string, lock = string, user = number })
   nullable    = false
 }
 

@@ -17,6 +17,7 @@ module "llama_swap" {
   source = "../../modules/llama-swap"
 
   namespace          = local.namespace
+  after              = module.model_fetch.job # a failed download leaves the server unchanged
   allowed_namespaces = var.allowed_namespaces
   api_key_env        = local._api_key_env
   caddy              = module.door.caddy
@@ -36,7 +37,4 @@ module "llama_swap" {
   node               = local.node
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
   runtime_class      = var.runtime_class
-
-  # The server changes only after the files are complete: a failed download leaves it unchanged.
-  depends_on = [module.model_fetch]
 }

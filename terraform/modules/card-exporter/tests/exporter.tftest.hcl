@@ -46,18 +46,34 @@ run "it_runs_from_its_bare_files_and_one_wheel" {
   command = plan
 
   assert {
-    condition     = keys(kubernetes_config_map_v1.program.data) == sort(fileset("../../../tools/corral/exporter", "{[^.]*.py,page.html}")) && contains(keys(kubernetes_config_map_v1.program.data), "__main__.py")
+    condition     = keys(module.program.data) == sort(fileset("../../../tools/corral/exporter", "{[^.]*.py,page.html}")) && contains(keys(module.program.data), "__main__.py")
     error_message = "The exporter's files must be there, all of them and no other."
   }
 
   assert {
-    condition     = keys(kubernetes_config_map_v1.program.binary_data) == tolist(["prometheus_client-0.26.0-py3-none-any.whl"])
+    condition     = keys(module.program.binary_data) == tolist(["prometheus_client-0.26.0-py3-none-any.whl"])
     error_message = "The library must be there."
   }
 
   assert {
-    condition     = sum([for content in concat(values(kubernetes_config_map_v1.program.data), values(kubernetes_config_map_v1.program.binary_data)) : length(content)]) < 900000
+    condition     = sum([for content in concat(values(module.program.data), values(module.program.binary_data)) : length(content)]) < 900000
     error_message = "A ConfigMap holds 1 MiB."
+  }
+}
+
+run "it_mounts_what_is_named_for_its_content_and_has_no_other_mark" {
+  command = plan
+
+  assert {
+    condition = { for volume in kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].volume : volume.name => volume.config_map[0].name if length(volume.config_map) > 0 } == {
+      program = module.program.name, config = module.config.name
+    }
+    error_message = "Both are read once: the pod must mount what is named for its content."
+  }
+
+  assert {
+    condition     = kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].metadata[0].annotations == null
+    error_message = "Nothing else must replace the pod."
   }
 }
 
@@ -65,7 +81,7 @@ run "it_is_given_the_promises_of_cards_with_a_node" {
   command = plan
 
   assert {
-    condition     = jsonencode(jsondecode(kubernetes_config_map_v1.config.data["config.json"]).cards) == jsonencode({ t4 = var.promises.t4 })
+    condition     = jsonencode(jsondecode(module.config.data["config.json"]).cards) == jsonencode({ t4 = var.promises.t4 })
     error_message = "It must have the promises of these cards, as they are, and of no other."
   }
 
@@ -79,7 +95,7 @@ run "it_reads_llama_swap_through_the_door_with_a_key_that_terraform_does_not_hav
   command = plan
 
   assert {
-    condition = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).door == {
+    condition = jsondecode(module.config.data["config.json"]).door == {
       port = 8080, host = "llama-swap.llama-cpp.svc", key_file = "/opt/corral/keys/key"
     }
     error_message = "The door's port and Host, and the file of the key, must be there."
@@ -105,7 +121,7 @@ run "its_page_needs_a_key_whose_hash_terraform_does_not_have" {
   command = plan
 
   assert {
-    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).operator_keys == "/opt/corral/keys/keys.json"
+    condition     = jsondecode(module.config.data["config.json"]).operator_keys == "/opt/corral/keys/keys.json"
     error_message = "The file must be the one that corral writes into the Secret."
   }
 }
@@ -180,7 +196,7 @@ run "it_records_on_the_node_in_a_folder_that_one_container_hands_over" {
   }
 
   assert {
-    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).records == "/opt/corral/records"
+    condition     = jsondecode(module.config.data["config.json"]).records == "/opt/corral/records"
     error_message = "The exporter must write where the folder is mounted."
   }
 }
@@ -213,7 +229,7 @@ run "it_reaches_the_alertmanager_that_is_named_and_without_one_no_name_server" {
   }
 
   assert {
-    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).alertmanager == "http://alertmanager-operated.monitoring.svc:9093"
+    condition     = jsondecode(module.config.data["config.json"]).alertmanager == "http://alertmanager-operated.monitoring.svc:9093"
     error_message = "The exporter must have its address."
   }
 
@@ -229,7 +245,7 @@ run "without_an_alertmanager_it_reaches_no_name_server" {
   command = plan
 
   assert {
-    condition     = jsondecode(kubernetes_config_map_v1.config.data["config.json"]).alertmanager == null && !contains(flatten([for rule in kubernetes_network_policy_v1.card_exporter.spec[0].egress : [for ports in rule.ports : ports.port]]), "53")
+    condition     = jsondecode(module.config.data["config.json"]).alertmanager == null && !contains(flatten([for rule in kubernetes_network_policy_v1.card_exporter.spec[0].egress : [for ports in rule.ports : ports.port]]), "53")
     error_message = "Nothing of it needs one."
   }
 }

@@ -22,7 +22,7 @@ run "the_agent_runs_from_its_bare_files" {
   command = plan
 
   assert {
-    condition     = keys(kubernetes_config_map_v1.agent.data) == sort(fileset("../../../tools/corral/agent", "[^.]*.py")) && contains(keys(kubernetes_config_map_v1.agent.data), "__main__.py")
+    condition     = keys(module.agent.data) == sort(fileset("../../../tools/corral/agent", "[^.]*.py")) && contains(keys(module.agent.data), "__main__.py")
     error_message = "The agent's files must be there, all of them and no other."
   }
 
@@ -41,7 +41,7 @@ run "the_lock_holds_only_what_the_agent_reads" {
   command = plan
 
   assert {
-    condition = jsondecode(kubernetes_config_map_v1.lock.data["lock.json"]) == {
+    condition = jsondecode(module.lock.data["lock.json"]) == {
       version = 2
       models = { chat = {
         repo     = "example/chat-GGUF"

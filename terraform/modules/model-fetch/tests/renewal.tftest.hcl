@@ -156,7 +156,7 @@ run "another_agent_is_a_new_job" {
   }
 
   assert {
-    condition     = keys(kubernetes_config_map_v1.agent.data) == tolist(["__main__.py"])
+    condition     = keys(module.agent.data) == tolist(["__main__.py"])
     error_message = "An editor's file, whose name begins with a dot, must not be mounted."
   }
 }

@@ -8,7 +8,7 @@ variables {
   image     = "python:3.13-slim@sha256:2222222222222222222222222222222222222222222222222222222222222222"
   node      = "k8s-node1"
   seal      = "0123456789abcdef"
-  program   = { agent = "download-models-agent", lock = "download-models-lock", digest = "0123", user = 10001 }
+  program   = { agent = "download-models-agent-0a1b2c3d4e", lock = "download-models-lock-5f6a7b8c9d", user = 10001 }
 }
 
 run "it_reads_the_store_and_can_change_nothing" {
@@ -65,7 +65,7 @@ run "another_lock_is_another_pod" {
   command = plan
 
   assert {
-    condition     = kubernetes_deployment_v1.store_exporter.spec[0].template[0].metadata[0].annotations["checksum/program"] == "0123" && kubernetes_deployment_v1.store_exporter.spec[0].strategy[0].type == "Recreate"
+    condition     = [for volume in kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].volume : volume.config_map[0].name if length(volume.config_map) > 0] == ["download-models-agent-0a1b2c3d4e", "download-models-lock-5f6a7b8c9d"] && kubernetes_deployment_v1.store_exporter.spec[0].strategy[0].type == "Recreate"
     error_message = "The lock is read once."
   }
 }
