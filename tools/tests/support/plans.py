@@ -49,7 +49,7 @@ class Side:
     """Name, and requests at once."""
     spare_mib: int = 0
     """Of a second card without models; 0: there is none."""
-    checksum: str = "one"
+    content: str = "one"
     replicas: str = "1"
     claim: str = "models"
 
@@ -91,9 +91,9 @@ class Side:
     def resources(self) -> dict[str, Any]:
         beside = {"guard": self.fetch, "door": self.door} | ({"copy-llama-swap": self.image} if self.engine else {})
         template = {
-            "metadata": [{"annotations": {"checksum/config": self.checksum}}],
             "spec": [
                 {
+                    "volume": [{"config_map": [{"name": f"llama-swap-config-{self.content}"}]}],
                     "init_container": [{"name": name, "image": image} for name, image in beside.items()],
                     "container": [{"name": "llama-swap", "image": self.engine or self.image}],
                 }
