@@ -104,7 +104,7 @@ class Homelab:
         """The changes that an apply would make; the plan's file is removed after the block.
 
         Raises:
-            Refused: a rule of the modules is broken, or a variable has no value.
+            Refused: a rule of the modules is broken, a variable has no value, or a ConfigMap was made by hand.
             CannotRun: the state is locked, the cluster does not answer, or Terraform failed for another reason.
             ProgramMissing: Terraform is missing or too old.
         """
@@ -126,7 +126,10 @@ class Homelab:
                 plan, text = pool.map(show, ({"json": IsFlagged}, {}))
             document = json.loads(plan)
             values = {name: one.get("value") for name, one in document.get("variables", {}).items()}
-            yield Plan(file, document, text, self._target(values))
+            found = Plan(file, document, text, self._target(values))
+            if foreign := _made_by_hand(found):
+                raise foreign
+            yield found
 
     def apply(self, plan: Plan, *, guard: ClusterGuard) -> None:
         """Apply exactly *plan*, inside its block.
@@ -383,6 +386,25 @@ def _already_there(failed: Finished) -> Refused | None:
         f"The cluster has objects that Terraform's state lacks: it was lost, or is behind.\n{failed.message}",
         next_step="corral adopt, docs/runbooks/state-lost-or-behind.md",
     )
+
+
+def _made_by_hand(plan: Plan) -> Refused | None:
+    """A ConfigMap under the name of a content that it does not have, and immutable: one beside it has no name left."""
+    for one in plan.document.get("resource_changes", ()):
+        change = one["change"]
+        if one["type"] != "kubernetes_config_map_v1" or change["actions"] != ["create", "delete"]:
+            continue
+        was, will_be = (change[side]["metadata"][0] for side in ("before", "after"))
+        if (was["namespace"], was["name"]) == (will_be["namespace"], will_be["name"]):
+            words = ("delete", "configmap", was["name"])
+            target = plan.target
+            step = kubectl(target.context or "", target.kubeconfig, *words, namespace=was["namespace"])
+            return Refused(
+                f"The ConfigMap {was['name']} was made by hand: its name ends with the hash of a content that it does "
+                "not have, and it is immutable, so no apply can correct it.",
+                next_step=f"{step}; then: corral apply, and restart a pod that was started with it",
+            )
+    return None
 
 
 def _unreachable(error: dict[str, Any]) -> str:

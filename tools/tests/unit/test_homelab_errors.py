@@ -163,3 +163,35 @@ def test_a_failure_without_a_hint_names_the_plain_command(tmp_path, monkeypatch)
 def test_terraform_and_opentofu_are_understood_when_they_want_an_init(words):
     assert homelab._wants_init(Finished(1, [], words, ""))
     assert not homelab._wants_init(failed(summary="Unauthorized"))
+
+
+def content_replaced(before, after, actions):
+    """The change of a ConfigMap by the names of both sides."""
+    sides = {
+        side: {"metadata": [{"name": name, "namespace": "llm"}]}
+        for side, name in (("before", before), ("after", after))
+    }
+    return {"type": "kubernetes_config_map_v1", "change": {"actions": actions, **sides}}
+
+
+def test_a_config_map_that_no_apply_can_correct_is_refused_with_the_command_that_can(tmp_path):
+    document = {"resource_changes": [content_replaced("door-1", "door-1", ["create", "delete"])]}
+
+    error = homelab._made_by_hand(homelab.Plan(tmp_path, document, "", HERE))
+
+    assert isinstance(error, Refused)
+    assert error.message.startswith("The ConfigMap door-1 was made by hand")
+    assert error.next_step.startswith(
+        "kubectl --kubeconfig /kube/config --context home -n llm delete configmap door-1; then: corral apply"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "actions"),
+    [("door-1", "door-2", ["create", "delete"]), ("door-1", "door-1", ["update"])],
+    ids=["another-namespace-or-name", "put-right-in-place"],
+)
+def test_a_config_map_that_an_apply_corrects_is_not_refused(tmp_path, before, after, actions):
+    document = {"resource_changes": [content_replaced(before, after, actions)]}
+
+    assert homelab._made_by_hand(homelab.Plan(tmp_path, document, "", HERE)) is None
