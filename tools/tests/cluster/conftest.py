@@ -20,10 +20,10 @@ from tests.support.cluster.place import Place
 # Seven workers side by side (tools/dev/test_cluster.sh), each with a seventh of the time: most of it they wait.
 GROUPS = (
     {"test_apply", "test_findings", "test_stand_down", "test_store_kinds"},
-    {"test_adopt", "test_door", "test_download_job", "test_new_revision"},
+    {"test_config_maps", "test_door", "test_download_job", "test_new_revision"},
     {"test_drill_alert", "test_engine_image", "test_faults", "test_harness", "test_state_backend"},
     {"test_card_exporter", "test_runbooks"},
-    {"test_alerts"},
+    {"test_adopt", "test_alerts"},
     {"test_alerts_about_serving"},
     {"test_alert_rules", "test_dashboards", "test_manifests", "test_store_exporter", "test_yields"},
 )

@@ -22,9 +22,13 @@ pytestmark = pytest.mark.timeout(300)
 NAMESPACE = "llama-cpp"
 JOB = "module.model_fetch.kubernetes_job_v1.download_models"
 APPLIED = "terraform_data.applied_lock"
-LOCK = "module.model_fetch.kubernetes_config_map_v1.lock"
-CONFIG = "module.llama_swap.kubernetes_config_map_v1.llama_swap"
-DOOR = "module.llama_swap.kubernetes_config_map_v1.door"
+JOBS_INPUT = "module.model_fetch.terraform_data.models_come_from_a_hub"
+CONFIG_MAP = ".kubernetes_config_map_v1.by_content["  # and its key: one instance is made, and the one before is removed
+LOCK, CONFIG, DOOR = (
+    "module.model_fetch.module.lock",
+    "module.llama_swap.module.config",
+    "module.llama_swap.module.door",
+)
 DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
 
 
@@ -48,6 +52,18 @@ def job(lab):
         if error.status == 404:
             return None
         raise
+
+
+def planned(lab):
+    """What a plan would do: to ConfigMaps by their module, and to everything else by its address."""
+    objects, contents = {}, {}
+    for address, actions in lab.planned().items():
+        module, is_content, _ = address.partition(CONFIG_MAP)
+        if is_content:
+            contents.setdefault(module, set()).update(actions)
+        else:
+            objects[address] = actions
+    return objects, contents
 
 
 def test_an_apply_from_nothing_ends_with_a_right_answer_of_each_model_text_and_vision(lab):
@@ -94,13 +110,15 @@ def test_a_change_of_the_context_alone_leaves_the_job_as_it_is(lab):
     lab.model("tiny-text", modalities=["text"], group="text", context=1024)
     lab.lock()
 
-    assert lab.planned() == {CONFIG: ["update"], DEPLOYMENT: ["update"], APPLIED: ["update"]}
+    objects, contents = planned(lab)
+    assert objects == {DEPLOYMENT: ["update"], APPLIED: ["update"]}
+    assert contents == {CONFIG: {"create", "delete"}}
 
 
 def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no_answer(lab, endpoint, say):
     lab.model("tiny-more", modalities=["text"], group="more")
     lab.lock()
-    changes = lab.planned()
+    objects, contents = planned(lab)
     apply = threading.Thread(target=lab.apply)
     serving, before = lab.server_pod().metadata.name, job(lab).metadata.uid
     chat(endpoint, "Go on.", model="tiny-slow", api_key=lab.key())
@@ -119,14 +137,13 @@ def test_a_model_that_is_added_changes_the_job_its_files_and_the_pod_and_cuts_no
     apply.join()
     lab.hub.faults.clear()
 
-    assert changes == {
-        JOB: ["delete", "create"],
-        LOCK: ["update"],
-        CONFIG: ["update"],
-        DOOR: ["update"],
+    assert objects == {
+        JOB: ["delete", "create"],  # in this order: two of one name cannot be
+        JOBS_INPUT: ["update"],
         DEPLOYMENT: ["update"],
         APPLIED: ["update"],
     }
+    assert contents == {one: {"create", "delete"} for one in (LOCK, CONFIG, DOOR)}
     whole, in_flight = crowd.begun_before_the_change()
     say(f"{in_flight} streams were in flight at the change; {sum(whole)} of {len(whole)} ended with [DONE]")
     assert in_flight
