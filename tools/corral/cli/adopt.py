@@ -6,7 +6,7 @@ fails with `already exists`.  This reads the plan, asks the cluster for each obj
 Then it shows the plan with them: what is adopted, and what differs and is changed by the same apply.  It asks, and
 applies exactly that plan.
 
-What exists without corral's label under a name of the stack is refused: it is somebody else's.
+What exists without corral's label under a name of the stack is refused: another owner has it.
 
 examples:
   corral adopt

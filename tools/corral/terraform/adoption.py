@@ -32,7 +32,7 @@ _PLURALS: Final[Mapping[str, tuple[str, str]]] = {
     "kubernetes_service_account_v1": ("/api/v1", "serviceaccounts"),
     "kubernetes_service_v1": ("/api/v1", "services"),
 }
-"""Every type of object that the stack makes, but for labels of an object that is somebody else's."""
+"""Every type of object that the stack makes, but for labels of an object that it does not own."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def existing(cluster: Cluster, planned: Sequence[Planned]) -> list[Planned]:
     """Those of *planned* that *cluster* has, all of them corral's.
 
     Raises:
-        Refused: one is not: without corral's label it is somebody else's.
+        Refused: one is not: without corral's label it has another owner.
         Forbidden, CannotRun: the cluster does not answer, or its user may not read one.
     """
     found: list[Planned] = []

@@ -58,7 +58,7 @@ def test_only_what_the_cluster_has_is_adopted():
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"app.kubernetes.io/part-of": "immich"}])
-def test_what_is_somebody_elses_is_refused_by_name(labels):
+def test_what_has_another_owner_is_refused_by_name(labels):
     cluster = Cluster(**{DEPLOYMENT.path: OURS, NAMESPACE.path: labels})
 
     with pytest.raises(Refused, match="namespace llm exist without the label app"):
