@@ -70,6 +70,14 @@ def pid_of(model: str) -> int:
     """The process of the engine of *model* in the present state folder's stack."""
     present = stack.running(paths.state_dir())
     assert present is not None
-    commands = {one.pid: psutil.Process(one.pid).cmdline() for one in present.members()}
+    commands = {one.pid: _command(one.pid) for one in present.members()}
     (pid,) = [pid for pid, words in commands.items() if "--alias" in words and model in words]
     return pid
+
+
+def _command(pid: int) -> list[str]:
+    """Its command line; of a process that has ended since it was listed, such as a preflight's curl, none."""
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.NoSuchProcess:
+        return []
