@@ -78,7 +78,6 @@ def test_pod_not_ready(lab):
     text = eventually(lambda: lab.corral("status", code=None).stdout, lambda text: "waits for the Secret" in text)
     assert operator.book.targets(text) == ["#the-keys-are-missing"]
     operator.does("The keys are missing")
-    operator.does("The configuration is missing")  # test_config_maps.py has the pod that waits for it
 
     leave_failed(lab.cluster, lab.server_pod())
     lab.lose_image("llama-swap", NOWHERE)
@@ -86,6 +85,7 @@ def test_pod_not_ready(lab):
     assert operator.book.targets(text) == ["#the-image-cannot-be-pulled"]
     operator.does("The image cannot be pulled")
 
+    operator.does("The configuration is missing")  # test_config_maps.py has the pod that waits for it
     operator.does("A failed pod is left")
     operator.does("The store does not mount")
     operator.does("The runtime class is missing")
