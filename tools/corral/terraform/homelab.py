@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Any
 from python_terraform import IsFlagged
 
 from corral.cluster.client import kubectl
-from corral.cluster.finding import Finding
 from corral.cluster.target import NAMESPACE, ClusterTarget
-from corral.errors import CannotRun, CorralError, Failed, Refused
+from corral.errors import CannotRun, CorralError, Refused
 from corral.files import refuse_unwritable
 from corral.paths import REPOSITORY
-from corral.terraform import applying, remedies
+from corral.terraform import applying, failures, remedies
 from corral.terraform.program import ON_PATH, as_typed, find_terraform
 from corral.terraform.runner import Finished, Terraform, refused
 
@@ -39,7 +38,6 @@ _NO_VALUE = "No value for required variable"
 _NOT_INSTALLED = "Required plugins are not installed"  # or not with the hash that is pinned
 _OTHER_PROVIDER = re.compile(r"dependency lock file|locked provider|previously-selected|Provider dependency changes")
 _ADOPTION = "corral-adopt.tf"
-_EXISTS = "already exists"
 _HALF_WRITTEN = "Unsupported state file format"
 _WRITING_LIMIT_S = 5.0
 _STALE = "Saved plan is stale"
@@ -50,12 +48,6 @@ _VALUES = ("terraform.tfvars", "terraform.tfvars.json", "*.auto.tfvars", "*.auto
 _VARIABLE = re.compile(r'input variable "(\w+)"')
 _LOCK_ID = re.compile(r"^\s*ID:\s+(\S+)$", re.MULTILINE)
 _WHO = re.compile(r"^\s*Who:\s+(\S+)$", re.MULTILINE)
-_NO_ANSWER = re.compile(
-    r'(?:Failed to [^:]+: )?(?:Get|Post|Put|Patch|Delete) "(?P<server>https?://[^/"]+)[^"]*": (?P<why>[^\n]+)'
-)
-_NO_NAMESPACE = re.compile(r'namespaces "(?P<name>[^"]+)" not found')
-_NOTHING_TO_LABEL = re.compile(r'The resource "(?P<name>[^"]+)" does not exist')
-_CREDENTIALS = re.compile(r"(?:Failed to [^:]+: )?(?:Unauthorized|the server has asked for the client to provide cred)")
 _TYPE = re.compile(r"(?:^|\.)([a-z]+_[a-z0-9_]+)(?=\.)")
 
 
@@ -127,7 +119,7 @@ class Homelab:
             document = json.loads(plan)
             values = {name: one.get("value") for name, one in document.get("variables", {}).items()}
             found = Plan(file, document, text, self._target(values))
-            if foreign := _made_by_hand(found):
+            if foreign := failures.made_by_hand(found):
                 raise foreign
             yield found
 
@@ -145,8 +137,8 @@ class Homelab:
         if finished.code == 0:
             return
         if stuck:
-            raise _cluster_failed((stuck,), _lock_left(finished) or "Terraform was stopped.")
-        if missing := _without_namespace(plan, finished) or _already_there(finished):
+            raise failures.cluster_failed((stuck,), failures.lock_left(finished) or "Terraform was stopped.")
+        if missing := failures.without_namespace(plan, finished) or failures.already_there(finished):
             raise missing
         error = self._explain(finished)
         addresses = [str(one.get("address", "")) for one in finished.errors]
@@ -154,7 +146,7 @@ class Homelab:
             found = guard.inspect({kind for address in addresses for kind in _TYPE.findall(address)})
         except CorralError:
             found = ()
-        raise _cluster_failed(found, error.message) if found else error
+        raise failures.cluster_failed(found, error.message) if found else error
 
     @contextmanager
     def importing(self, blocks: str) -> Iterator[None]:
@@ -306,7 +298,7 @@ class Homelab:
                 f"Another run applied {self._stack} since this plan was made, so nothing was changed.\n{message}",
                 next_step="corral apply, which plans anew",
             )
-        if unreachable := next(filter(None, map(_unreachable, errors)), None):
+        if unreachable := next(filter(None, map(failures.unreachable, errors)), None):
             if not rules:
                 return CannotRun(unreachable, next_step=self._check_it())
             refusal = refused(rules, self._catalog)
@@ -360,82 +352,12 @@ class Homelab:
         return CannotRun(f"{in_use}\n{message}", next_step=step)
 
 
-def _without_namespace(plan: Plan, failed: Finished) -> Refused | None:
-    """With a claim that exists already the stack expects its namespace too, and only labels it."""
-    if plan.claim is None:
-        return None
-    for one in failed.errors:
-        is_label = str(one.get("address", "")).startswith("kubernetes_labels.")
-        message = f"{one['summary']}: {one.get('detail', '')}"
-        if found := _NO_NAMESPACE.search(message) or (is_label and _NOTHING_TO_LABEL.search(message)):
-            make = kubectl(plan.target.context or "", plan.target.kubeconfig, "create", "namespace", found["name"])
-            return Refused(
-                f"The namespace {found['name']} does not exist, or may not be read. With store.claim the stack does "
-                f"not make it: the namespace of the claim {plan.claim} and the claim itself must be there before.",
-                next_step=f"Correct namespace in terraform.tfvars, or make it: {make}; then the claim in it",
-            )
-    return None
-
-
-def _already_there(failed: Finished) -> Refused | None:
-    """Objects of the stack that the cluster has and the state does not."""
-    found = [one["summary"] for one in failed.errors if _EXISTS in f"{one['summary']} {one.get('detail', '')}"]
-    if not found:
-        return None
-    return Refused(
-        f"The cluster has objects that Terraform's state lacks: it was lost, or is behind.\n{failed.message}",
-        next_step="corral adopt, docs/runbooks/state-lost-or-behind.md",
-    )
-
-
-def _made_by_hand(plan: Plan) -> Refused | None:
-    """A ConfigMap under the name of a content that it does not have, and immutable: one beside it has no name left."""
-    for one in plan.document.get("resource_changes", ()):
-        change = one["change"]
-        if one["type"] != "kubernetes_config_map_v1" or change["actions"] != ["create", "delete"]:
-            continue
-        was, will_be = (change[side]["metadata"][0] for side in ("before", "after"))
-        if (was["namespace"], was["name"]) == (will_be["namespace"], will_be["name"]):
-            words = ("delete", "configmap", was["name"])
-            target = plan.target
-            step = kubectl(target.context or "", target.kubeconfig, *words, namespace=was["namespace"])
-            return Refused(
-                f"The ConfigMap {was['name']} was made by hand: its name ends with the hash of a content that it does "
-                "not have, and it is immutable, so no apply can correct it.",
-                next_step=f"{step}; then: corral apply, and restart a pod that was started with it",
-            )
-    return None
-
-
-def _unreachable(error: dict[str, Any]) -> str:
-    """Why the cluster cannot be reached, as a sentence; empty when *error* is about something else."""
-    summary, detail = error["summary"], error.get("detail", "")
-    if str(error.get("address", "")).startswith("provider["):
-        return f"The cluster cannot be reached: {detail or summary}."
-    if found := _NO_ANSWER.match(summary):
-        return f"The cluster at {found['server']} does not answer: {found['why']}."
-    if _CREDENTIALS.match(summary):
-        return f"The cluster does not accept the kubeconfig's credentials: {summary}."
-    return ""
-
-
 def _wants_init(finished: Finished) -> bool:
     words = (_NOT_INSTALLED, *(f"{name} init" for name in ON_PATH))
     return any(one in f"{finished.stdout}{finished.stderr}" for one in words)
-
-
-def _lock_left(finished: Finished) -> str:
-    """Terraform's own errors when it could not release the state; empty when it could."""
-    return "\n".join(line for line in finished.messages if "state lock" in line or "Failed to save state" in line)
 
 
 def _changed_in_place(document: dict[str, Any]) -> set[str]:
     """The types of the cluster's objects that a plan changes without replacing them."""
     changes = [one for one in document.get("resource_changes", ()) if one["change"]["actions"] == ["update"]]
     return {one["type"] for one in changes if one["type"].startswith("kubernetes_")}
-
-
-def _cluster_failed(found: Sequence[Finding], message: str) -> Failed:
-    first = sorted(found, key=lambda one: not one.is_stuck)
-    lines = [line for one in first for line in (f"{one.subject} {one.what}", f"  {one.event}" if one.event else "")]
-    return Failed("\n".join([*filter(None, lines), message]), next_step=first[0].next_step)

@@ -9,7 +9,7 @@ import pytest
 from corral.cluster.finding import Finding
 from corral.cluster.target import ClusterTarget
 from corral.errors import CannotRun, CorralError, Refused
-from corral.terraform import applying, homelab
+from corral.terraform import applying, failures, homelab
 from corral.terraform.runner import Finished
 
 PROVIDER = 'provider["registry.terraform.io/hashicorp/kubernetes"]'
@@ -177,7 +177,7 @@ def content_replaced(before, after, actions):
 def test_a_config_map_that_no_apply_can_correct_is_refused_with_the_command_that_can(tmp_path):
     document = {"resource_changes": [content_replaced("door-1", "door-1", ["create", "delete"])]}
 
-    error = homelab._made_by_hand(homelab.Plan(tmp_path, document, "", HERE))
+    error = failures.made_by_hand(homelab.Plan(tmp_path, document, "", HERE))
 
     assert isinstance(error, Refused)
     assert error.message.startswith("The ConfigMap door-1 was made by hand")
@@ -194,4 +194,16 @@ def test_a_config_map_that_no_apply_can_correct_is_refused_with_the_command_that
 def test_a_config_map_that_an_apply_corrects_is_not_refused(tmp_path, before, after, actions):
     document = {"resource_changes": [content_replaced(before, after, actions)]}
 
-    assert homelab._made_by_hand(homelab.Plan(tmp_path, document, "", HERE)) is None
+    assert failures.made_by_hand(homelab.Plan(tmp_path, document, "", HERE)) is None
+
+
+def test_objects_that_the_state_lacks_are_no_failure_of_the_cluster_and_adopt_is_the_way_out():
+    service = 'services "llama-swap" already exists'
+
+    error = failures.already_there(failed(summary=service, address="module.a.kubernetes_service_v1.a"))
+
+    assert isinstance(error, Refused)
+    assert "Terraform's state lacks" in error.message
+    assert service in error.message
+    assert error.next_step == "corral adopt, docs/runbooks/state-lost-or-behind.md"
+    assert failures.already_there(failed(summary="Unauthorized")) is None
