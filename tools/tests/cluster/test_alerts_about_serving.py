@@ -18,9 +18,7 @@ from tests.support.cluster.pods import eventually
 from tests.support.cluster.watched import MODEL, NAMESPACE
 from tests.support.engine_process import get, post, question
 
-# Against what hangs alone: what makes the lab, and each wait, has a limit of its own; those of a test add up to more
-# than the 420 s that this was, which one with two applies and a wait of 240 s met at load 26.
-pytestmark = pytest.mark.timeout(900, func_only=True)
+pytestmark = pytest.mark.timeout(420, func_only=True)  # what makes the lab has limits of its own
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +112,19 @@ def answer_counted(lab, receiver, count):
     assert [status_of_a_request(lab) for _ in range(count)] == [200] * count
 
 
-def test_a_budget_that_is_burnt_is_an_alert_until_its_runbook_has_another_agreed(lab, receiver):
+@pytest.fixture
+def burnt(lab, receiver):
+    """A budget that no answer keeps is applied, and answers are counted; how many notifications there were before."""
     with_budget(lab, 0.0001)
     lab.lock()
     lab.corral("apply", "--yes")
     before = len(receiver.all)
     answer_counted(lab, receiver, 12)
-    notified(receiver, "CorralLatencyBudgetBurnt", model=MODEL, consumer="desk", after=before)
+    return before
+
+
+def test_a_budget_that_is_burnt_is_an_alert_until_its_runbook_has_another_agreed(lab, receiver, burnt):
+    notified(receiver, "CorralLatencyBudgetBurnt", model=MODEL, consumer="desk", after=burnt)
     operator = Follower(lab, "latency-budget")
 
     printed = operator.does("Diagnosis")
@@ -130,7 +134,7 @@ def test_a_budget_that_is_burnt_is_an_alert_until_its_runbook_has_another_agreed
     operator.does("Another budget")
     answer_counted(lab, receiver, 15)
 
-    notified(receiver, "CorralLatencyBudgetBurnt", "resolved", model=MODEL, after=before, limit_s=240)
+    notified(receiver, "CorralLatencyBudgetBurnt", "resolved", model=MODEL, after=burnt, limit_s=240)
     operator.does("Verify")
     operator.assert_all_is_done()
 
