@@ -26,6 +26,7 @@ import engine_flags  # noqa: E402
 
 from corral.engine import builds, embedded, flag_help  # noqa: E402
 from corral.errors import CorralError  # noqa: E402
+from corral.upgrade.environment import Environment  # noqa: E402
 
 TABLE = TOOLS / "corral" / "engine" / "builds.json"
 GOLDEN = TOOLS / "tests" / "fixtures" / "vram-golden-b11549.json"
@@ -44,7 +45,6 @@ LIMITS = ("256", "1024", "4096")
 _LINE = ("-c", "8192", "-np", "1", "-fa", "on", "-fit", "off", "-ngl", "99", "--offline")
 _COUNTED = ("gpu_bytes", "projector_bytes")
 _MOST_FLAGS = 4
-_PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
 def measure_installed() -> dict[str, Any]:
@@ -74,9 +74,8 @@ def measure_installed() -> dict[str, Any]:
     except CorralError as error:
         sys.stderr.write(f"{version}, projectors: {error.message}\n")
         projectors = None
-    build = f"b{version.split('.')[2]}"
     return {
-        "build": build,
+        "build": builds.of_wheel(version),
         "wheel": version,
         "flags": sorted(known),
         "gpu_bytes": counted,
@@ -89,15 +88,11 @@ def measure(version: str) -> dict[str, Any]:
     if version == embedded.WHEEL_VERSION:
         return measure_installed()
     with tempfile.TemporaryDirectory(prefix="corral-wheel-") as folder:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-        python = Path(folder) / "bin" / "python"
-        packages = Path(_output(python, "-c", _PACKAGES).strip())
-        subprocess.run(
-            [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", packages, f"xllamacpp=={version}"],
-            check=True,
-        )
-        (packages / "after.pth").write_text(_output(sys.executable, "-c", _PACKAGES))
-        return json.loads(_output(python, __file__, "--installed"))
+        own = Environment(Path(folder))
+        own.make(TOOLS)
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", own.packages]
+        subprocess.run([*pip, f"xllamacpp=={version}"], check=True)
+        return json.loads(_output(own.python, __file__, "--installed"))
 
 
 def _output(*command: str | Path) -> str:

@@ -3,9 +3,10 @@
 locals {
   _predicts = try(module.catalog.lock.engine.predicts, null)
 
-  # The variable's image is in no lock: its tag names its build, or nothing does.
-  _tag  = try(regex(":([^:/@]+)@", var.image)[0], "")
-  _runs = var.image == null ? try(module.catalog.lock.engine.runs, null) : try(regex("(?:^|[-_.])(b[1-9][0-9]{3,6})(?:$|[-_.])", local._tag)[0], null)
+  # The variable's image is in no lock: its tag names its build, or nothing does; corral lock reads a tag by the same rule.
+  _tag    = try(regex(":([^:/@]+)@", var.image)[0], "")
+  _in_tag = distinct([for part in split("-", replace(local._tag, "/[_.]/", "-")) : part if can(regex("^b[1-9][0-9]{3,6}$", part))])
+  _runs   = var.image == null ? try(module.catalog.lock.engine.runs, null) : length(local._in_tag) == 1 ? local._in_tag[0] : null
 
   _runs_words     = local._runs == null ? "an unknown build of llama.cpp" : "llama.cpp ${local._runs}"
   _predicts_words = coalesce(local._predicts, "an unknown one")

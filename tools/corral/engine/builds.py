@@ -101,6 +101,11 @@ def number(build: str) -> int:
     return int(build.removeprefix("b"))
 
 
+def of_wheel(version: str) -> BuildName:
+    """The build in the xllamacpp wheel of *version*, e.g. ``b11549`` in ``2026.10.11549``."""
+    return f"b{version.split('.')[2]}"
+
+
 def in_tag(tag: str) -> str | None:
     """The build that the tag of an image names, e.g. of ``server-cuda-b11549`` or ``v252-cuda-b10775-non-root``.
 
@@ -145,10 +150,15 @@ def _distance(predicts: str, runs: str, counted: Mapping[int, _Counted]) -> Dist
     )
 
 
+def has_known_flags(runs: str) -> bool:
+    """Whether the flags of build *runs* are measured, or bounded by measured ones."""
+    return number(runs) <= table()[-1].number
+
+
 def lacking(runs: str, flags: Collection[str]) -> dict[str, str]:
     """Flags (first long names) of *flags* that build *runs* lacks or may lack, each with why, as a clause.
 
-    Nothing is known of a build newer than all measured ones, and nothing is returned for it.
+    Nothing is known of a build newer than all measured ones (``has_known_flags``), and nothing is returned for it.
     """
     known = {one.number: one for one in table()}
     near = _near(number(runs), known) or ([min(known)] if number(runs) < min(known) else [])

@@ -18,11 +18,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from corral.engine import openmp
+from corral.engine import builds, openmp
 from corral.errors import ProgramMissing
 
 WHEEL_VERSION = "2026.10.11549"
-LLAMA_CPP_BUILD = f"b{WHEEL_VERSION.split('.')[2]}"
+LLAMA_CPP_BUILD = builds.of_wheel(WHEEL_VERSION)
 """llama.cpp's build number inside that wheel (the wheel itself reports 0)."""
 ENGINE = f"xllamacpp {WHEEL_VERSION} (llama.cpp {LLAMA_CPP_BUILD})"
 """What measurements name as their engine."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Literal, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -19,6 +19,8 @@ DECLARATION: Final = "llama-cpp-build"
 LABEL: Final = "org.opencontainers.image.version"
 """The label that states it."""
 _DECLARE: Final = f"Declare it in images.yaml: {DECLARATION}: bNNNNN (llama-server --version in that image prints it)"
+
+_T = TypeVar("_T")
 
 KnownBy = Literal["tag", "label", "declared"]
 
@@ -43,7 +45,8 @@ class EngineBuilds(BaseModel):
         """That two builds predict and run, as a sentence; None where they are one, or no image is named."""
         if self.apart is None:
             return None
-        why = f"{self.apart.sentence[0].upper()}{self.apart.sentence[1:]}."
+        flags = "" if builds.has_known_flags(str(self.runs)) else f", and which flags {self.runs} has is not known"
+        why = f"{self.apart.sentence[0].upper()}{self.apart.sentence[1:]}{flags}."
         return f"{why} For one build: corral upgrade engine --to {self.runs}, or an image with {self.predicts}."
 
     @property
@@ -52,7 +55,7 @@ class EngineBuilds(BaseModel):
         return builds.apart(self.predicts, self.runs) if self.runs else None
 
 
-def engine_image(images: Mapping[str, str]) -> str | None:
+def engine_image(images: Mapping[str, _T]) -> _T | None:
     """The one of *images* (by key) that has llama-server: an image of its own, else the one of llama-swap."""
     return images.get("llama-server") or images.get("llama-swap")
 

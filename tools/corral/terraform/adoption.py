@@ -95,7 +95,7 @@ def existing(cluster: Cluster, planned: Sequence[Planned]) -> list[Planned]:
     if foreign:
         names = ", ".join(map(str, foreign))
         raise Refused(
-            f"{names} exist without the label {'='.join(OURS)}: they are not corral's, and stay as they are.",
+            f"Without the label {'='.join(OURS)}, so not corral's: {names}. Nothing was adopted.",
             next_step="Give the stack another namespace, or remove or rename them",
         )
     return found

@@ -15,6 +15,7 @@ from corral import paths
 from corral.catalog.catalog import Catalog
 from corral.engine import builds, embedded, flag_help
 from corral.errors import CannotRun, Failed, Refused
+from corral.lock import image_build
 from corral.lock import lock as locks
 from corral.lock.compare import Change, compare
 from corral.upgrade import golden_answers, trial, wheels
@@ -110,7 +111,7 @@ class Upgrade:
         """
         inside = self._catalog_inside()
         trial.require_clean()
-        build = wheels.build_of(self.version)
+        build = builds.of_wheel(self.version)
         with trial.trial(f"engine-{build}") as tried:
             catalog = tried.folder / inside
             present = locks.read(self.catalog.lock_file)
@@ -118,13 +119,13 @@ class Upgrade:
             self.info(f"pins: xllamacpp {embedded.WHEEL_VERSION} → {self.version}")
             _pin(tried.folder / "tools", self.version)
             wheels.lock_packages(tried.folder / "tools")
-            tried.make_environment()
-            wheels.install(self.version, tried.packages, tried.folder / "tools" / "requirements.lock")
+            tried.environment.make(tried.folder / "tools")
+            wheels.install(self.version, tried.environment.packages, tried.folder / "tools" / "requirements.lock")
             self.info(
                 f"engine: {embedded.LLAMA_CPP_BUILD} → {build}, its flags and its bytes on the golden command lines"
             )
             _measure(tried, self.version)
-            flags = flag_changes(_help(Path(sys.executable)), _help(tried.python))
+            flags = flag_changes(_help(Path(sys.executable)), _help(tried.environment.python))
             image = move_image(catalog / "images.yaml", build)
             self.info("locks")
             _lock(tried, tried.folder / "terraform" / "catalog-demo")
@@ -171,8 +172,8 @@ class Upgrade:
     def _golden_after(self, tried: Trial, catalog: Path, build: str) -> str:
         assert self.store
         self.info(f"golden answers of {build}")
-        own = partial(_corral, tried.python, tried.folder / "tools")
-        engine = tried.python.with_name("corral-llama-server")
+        own = partial(_corral, tried.environment.python, tried.folder / "tools")
+        engine = tried.environment.python.with_name("corral-llama-server")
         try:
             return golden_answers.check_after(own, catalog, self.store, engine, accept=self.accept)
         except Failed as error:
@@ -229,7 +230,7 @@ def move_image(images: Path, build: str) -> tuple[str, str] | None:
 
 
 def _build_that_runs(catalog: Catalog) -> str | None:
-    image = catalog.images.get("llama-server") or catalog.images.get("llama-swap")
+    image = image_build.engine_image(catalog.images)
     return catalog.llama_cpp_build or (builds.in_tag(image.tag) if image else None)
 
 
@@ -247,7 +248,7 @@ def _measure(tried: Trial, version: str) -> None:
     """Bring builds.json and the table of flags to the new wheel, in this order: the first compares with the second."""
     done = tried.run("dev/engine_builds.py", "--write", version)
     if done.code and (reason := next((line for line in done.stderr.splitlines() if line.startswith(version)), "")):
-        message = f"This corral cannot read what {wheels.build_of(version)} takes, and nothing was changed.\n{reason}"
+        message = f"This corral cannot read what {builds.of_wheel(version)} takes, and nothing was changed.\n{reason}"
         raise Refused(message, next_step="Update corral: git pull; or choose another: corral upgrade engine --to BUILD")
     _require(done, "The engine cannot be measured")
     done = tried.run("dev/engine_flags.py", "--write")  # exit 1 while a flag has no class: it is refused until it has
@@ -259,7 +260,8 @@ def _lock(tried: Trial, catalog: Path) -> None:
     done = tried.run(*_MODULE, "lock", "--catalog", catalog)
     if done.code:
         kind = CannotRun if done.code == CannotRun.exit_code else Refused
-        raise kind(f"{catalog.name} cannot be locked with the new engine; nothing was changed.\n{done.stderr.strip()}")
+        message = f"{catalog.name} cannot be locked with the new engine; nothing was changed.\n{done.stderr.strip()}"
+        raise kind(message, next_step="Correct the catalog in the clone and commit it, then: corral upgrade engine")
 
 
 def _help(python: Path) -> str:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
-import sys
-import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from corral import paths
-from corral.errors import CannotRun, Refused
-
-_SCRIPTS = ("corral", "corral-llama-server", "corral-terraform")
+from corral.errors import Refused
+from corral.upgrade.environment import Environment
 
 
 @dataclass(frozen=True)
@@ -78,38 +74,13 @@ class Trial:
     branch: str
 
     @property
-    def python(self) -> Path:
-        """Its Python: the clone's packages, with corral and the wheel of the trial in front of them."""
-        return self.folder / ".venv" / "bin" / "python"
-
-    @property
-    def packages(self) -> Path:
-        """Where a wheel of its own goes."""
-        version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-        return self.folder / ".venv" / "lib" / version / "site-packages"
-
-    def make_environment(self) -> None:
-        """Make its Python.
-
-        Raises:
-            CannotRun: no virtual environment can be made.
-        """
-        command = [sys.executable, "-m", "venv", "--without-pip", str(self.folder / ".venv")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CannotRun(f"A virtual environment cannot be made: {done.stderr.strip()}.", next_step="make setup")
-        # Its own corral first: of the clone's packages, the entry that leads to the clone's corral is not read.
-        others = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-        (self.packages / "corral.pth").write_text("".join(f"{path}\n" for path in (self.folder / "tools", *others)))
-        for name in _SCRIPTS:
-            script = (Path(sysconfig.get_path("scripts")) / name).read_text()
-            own = self.folder / ".venv" / "bin" / name
-            own.write_text(re.sub(r"\A#!.*", f"#!{self.python}", script))
-            own.chmod(0o755)
+    def environment(self) -> Environment:
+        """Its Python: this one's packages, with corral and the wheel of the trial in front of them."""
+        return Environment(self.folder / ".venv")
 
     def run(self, *words: str | Path, variables: Mapping[str, str] | None = None) -> Finished:
         """Run its Python with *words* in its folder ``tools``."""
-        return run([self.python, *words], self.folder / "tools", variables)
+        return run([self.environment.python, *words], self.folder / "tools", variables)
 
 
 def run(command: Sequence[str | Path], folder: Path, variables: Mapping[str, str] | None = None) -> Finished:

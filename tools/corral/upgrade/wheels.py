@@ -24,11 +24,6 @@ _LIMIT_S = 1200.0
 _SHOWN = 2
 
 
-def build_of(version: str) -> str:
-    """The build of llama.cpp in the wheel of *version*, e.g. ``b11549`` in ``2026.10.11549``."""
-    return f"b{version.rsplit('.', 1)[1]}"
-
-
 def listed() -> list[str]:
     """The versions of the wheel that the package index has for this machine, the newest build first.
 
@@ -36,7 +31,9 @@ def listed() -> list[str]:
         CannotRun: the index does not answer.
     """
     text = _run([sys.executable, "-m", "pip", "index", "versions", "xllamacpp"], "The package index does not answer")
-    return sorted(set(_VERSION.findall(text)), key=lambda version: builds.number(build_of(version)), reverse=True)
+    return sorted(
+        set(_VERSION.findall(text)), key=lambda version: builds.number(builds.of_wheel(version)), reverse=True
+    )
 
 
 def choose(versions: Iterable[str], build: str | None) -> str:
@@ -45,7 +42,7 @@ def choose(versions: Iterable[str], build: str | None) -> str:
     Raises:
         Refused: there is none; the nearest builds are named.
     """
-    found = {build_of(version): version for version in versions}
+    found = {builds.of_wheel(version): version for version in versions}
     if not found:
         raise Refused(
             "The package index has no xllamacpp wheel for this machine.", next_step="pip index versions xllamacpp"

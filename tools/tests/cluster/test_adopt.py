@@ -62,7 +62,7 @@ def test_what_has_a_name_of_the_stack_and_is_not_corrals_is_refused_and_stays(la
 
     refused = lab.corral("adopt", "--yes", code=2)
 
-    assert f"service account {lab.namespace}/llama-swap exist without the label" in refused.stderr
+    assert f"so not corral's: service account {lab.namespace}/llama-swap. Nothing was adopted." in refused.stderr
     ours = {"metadata": {"labels": {"app.kubernetes.io/part-of": "corral"}}}
     api.patch_namespaced_service_account("llama-swap", lab.namespace, ours)
     lab.corral("adopt", "--yes")

@@ -13,7 +13,7 @@ import pytest
 from corral import paths
 from corral.demo.tour import tiny_hub
 from corral.engine.embedded import LLAMA_CPP_BUILD, WHEEL_VERSION
-from corral.upgrade.trial import Trial
+from corral.upgrade.environment import Environment
 from tests.support import clone as own_clone
 
 OLDER, OLDER_WHEEL = "b11063", "2026.9.11063"
@@ -38,7 +38,7 @@ class Clone:
         self.git("init", "--quiet", "--initial-branch", "main")
         self.git("config", "user.name", "A test")
         self.git("config", "user.email", "test@example.org")
-        Trial(self.folder, "main").make_environment()
+        Environment(self.folder / ".venv").make(self.folder / "tools")
         for model in (self.folder / CATALOG / "models").glob("*.yaml"):
             if model.stem != "tiny-text":
                 model.unlink()

@@ -61,7 +61,7 @@ def test_only_what_the_cluster_has_is_adopted():
 def test_what_has_another_owner_is_refused_by_name(labels):
     cluster = Cluster(**{DEPLOYMENT.path: OURS, NAMESPACE.path: labels})
 
-    with pytest.raises(Refused, match="namespace llm exist without the label app"):
+    with pytest.raises(Refused, match=r"so not corral's: namespace llm\. Nothing was adopted"):
         existing(cluster, [DEPLOYMENT, NAMESPACE])
 
 

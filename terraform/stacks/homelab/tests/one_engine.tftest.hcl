@@ -36,3 +36,12 @@ run "an_image_with_an_unknown_build_is_a_warning" {
     image = "example/llama-swap:stable@sha256:1111111111111111111111111111111111111111111111111111111111111111"
   }
 }
+
+run "an_image_whose_tag_names_two_builds_is_a_warning" {
+  command         = plan
+  expect_failures = [check.one_engine]
+
+  variables {
+    image = "example/llama-swap:${jsondecode(file("tests/catalogs/good/lock.json")).engine.predicts}-b10775@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+  }
+}
