@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 from kubernetes import client, watch
 
+from corral import paths
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from tests.support.cluster.homelab import homelab
@@ -64,6 +65,22 @@ def planned(lab):
         else:
             objects[address] = actions
     return objects, contents
+
+
+def test_the_guide_counts_what_an_apply_makes(lab):
+    made = lab.terraform("state", "list").stdout.split()
+    rules = [address for address in made if "terraform_data." in address]
+    guide = (paths.REPOSITORY / "docs" / "getting-started.md").read_text()
+
+    for sentence in (
+        f"Plan: {len(made)} to add, 0 to change, 0 to destroy.",
+        f"Eighteen of the {len(made)} are rules",
+        f"Resources: {len(made)} added, 0 changed, 0 destroyed.",
+        f"0 to change, {len(made)} to destroy.",
+        f"Resources: {len(made)} destroyed.",
+    ):
+        assert sentence in guide
+    assert (len(rules), len(made) - len(rules)) == (18, 17), "the guide has both in words"
 
 
 def test_an_apply_from_nothing_ends_with_a_right_answer_of_each_model_text_and_vision(lab):
