@@ -75,7 +75,7 @@ def measure_installed() -> dict[str, Any]:
         sys.stderr.write(f"{version}, projectors: {error.message}\n")
         projectors = None
     return {
-        "build": builds.of_wheel(version),
+        "build": embedded.build_of(version),
         "wheel": version,
         "flags": sorted(known),
         "gpu_bytes": counted,

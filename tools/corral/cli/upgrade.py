@@ -47,13 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from corral.catalog import catalog
-    from corral.engine import builds, embedded
+    from corral.engine import embedded
     from corral.upgrade import trial, wheels
     from corral.upgrade.engine import Upgrade
 
     versions = wheels.listed()
     if args.list:
-        rows = [(builds.of_wheel(one), one, "pinned" if one == embedded.WHEEL_VERSION else "") for one in versions]
+        rows = [(embedded.build_of(one), one, "pinned" if one == embedded.WHEEL_VERSION else "") for one in versions]
         output.result([list(row) for row in rows], ("build", "xllamacpp", ""), rows, as_json=args.json)
         return ExitCode.OK
     version = wheels.choose(versions, args.to)

@@ -101,11 +101,6 @@ def number(build: str) -> int:
     return int(build.removeprefix("b"))
 
 
-def of_wheel(version: str) -> BuildName:
-    """The build in the xllamacpp wheel of *version*, e.g. ``b11549`` in ``2026.10.11549``."""
-    return f"b{version.split('.')[2]}"
-
-
 def in_tag(tag: str) -> str | None:
     """The build that the tag of an image names, e.g. of ``server-cuda-b11549`` or ``v252-cuda-b10775-non-root``.
 

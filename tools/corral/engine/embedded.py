@@ -18,11 +18,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from corral.engine import builds, openmp
+from corral.engine import openmp
 from corral.errors import ProgramMissing
 
+
+def build_of(wheel_version: str) -> str:
+    """llama.cpp's build in the xllamacpp wheel of *wheel_version*, e.g. ``b11549`` in ``2026.10.11549``."""
+    return f"b{wheel_version.split('.')[2]}"
+
+
 WHEEL_VERSION = "2026.10.11549"
-LLAMA_CPP_BUILD = builds.of_wheel(WHEEL_VERSION)
+LLAMA_CPP_BUILD = build_of(WHEEL_VERSION)
 """llama.cpp's build number inside that wheel (the wheel itself reports 0)."""
 ENGINE = f"xllamacpp {WHEEL_VERSION} (llama.cpp {LLAMA_CPP_BUILD})"
 """What measurements name as their engine."""

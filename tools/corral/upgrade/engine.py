@@ -111,7 +111,7 @@ class Upgrade:
         """
         inside = self._catalog_inside()
         trial.require_clean()
-        build = builds.of_wheel(self.version)
+        build = embedded.build_of(self.version)
         with trial.trial(f"engine-{build}") as tried:
             catalog = tried.folder / inside
             present = locks.read(self.catalog.lock_file)
@@ -248,7 +248,7 @@ def _measure(tried: Trial, version: str) -> None:
     """Bring builds.json and the table of flags to the new wheel, in this order: the first compares with the second."""
     done = tried.run("dev/engine_builds.py", "--write", version)
     if done.code and (reason := next((line for line in done.stderr.splitlines() if line.startswith(version)), "")):
-        message = f"This corral cannot read what {builds.of_wheel(version)} takes, and nothing was changed.\n{reason}"
+        message = f"This corral cannot read what {embedded.build_of(version)} takes, and nothing was changed.\n{reason}"
         raise Refused(message, next_step="Update corral: git pull; or choose another: corral upgrade engine --to BUILD")
     _require(done, "The engine cannot be measured")
     done = tried.run("dev/engine_flags.py", "--write")  # exit 1 while a flag has no class: it is refused until it has

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from corral import paths
-from corral.engine import builds
+from corral.engine import builds, embedded
 from corral.errors import CannotRun, Refused
 
 _UV: Final = "0.13.9"
@@ -32,7 +32,7 @@ def listed() -> list[str]:
     """
     text = _run([sys.executable, "-m", "pip", "index", "versions", "xllamacpp"], "The package index does not answer")
     return sorted(
-        set(_VERSION.findall(text)), key=lambda version: builds.number(builds.of_wheel(version)), reverse=True
+        set(_VERSION.findall(text)), key=lambda version: builds.number(embedded.build_of(version)), reverse=True
     )
 
 
@@ -42,7 +42,7 @@ def choose(versions: Iterable[str], build: str | None) -> str:
     Raises:
         Refused: there is none; the nearest builds are named.
     """
-    found = {builds.of_wheel(version): version for version in versions}
+    found = {embedded.build_of(version): version for version in versions}
     if not found:
         raise Refused(
             "The package index has no xllamacpp wheel for this machine.", next_step="pip index versions xllamacpp"

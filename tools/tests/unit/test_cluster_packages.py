@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from corral import agent, door, exporter
+from corral import agent, door, exporter, paths
 from corral.demo.hub import Hub, RepoContent
+from tests.support.cluster.images import ENGINE_FILES
 from tests.support.kernel import OTHER_UID, run_confined
 from tests.support.locks import hub_model, write_lock
 
@@ -131,3 +132,11 @@ def test_an_error_is_a_sentence_a_next_step_and_its_exit_code(bare, tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     assert f"agent fetch: There is no lock: {tmp_path}/lock.json does not exist.\n  → " in done.stderr
+
+
+def test_the_engine_of_the_test_images_is_whole(tmp_path):
+    for name in ENGINE_FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(paths.REPOSITORY / "tools" / name, tmp_path / name)
+    start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from corral.engine.llama_server import main"
+    subprocess.run([sys.executable, "-I", "-S", "-c", start], check=True)

@@ -44,7 +44,7 @@ _RECIPE = [
 # cap_net_bind_service=ep, as the official image's program has it: it does not start where all capabilities are dropped.
 _MAY_BIND = struct.pack("<IIIII", 0x02000001, 1 << 10, 0, 0, 0)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_ENGINE_FILES = (
+ENGINE_FILES = (
     "corral/__init__.py",
     "corral/agent/__init__.py",
     "corral/agent/errors.py",
@@ -54,6 +54,7 @@ _ENGINE_FILES = (
     "corral/engine/openmp.py",
     "corral/errors.py",
 )
+"""What ``corral-llama-server`` consists of: nothing else of corral, and no package but the engine's wheel."""
 _SERVER = b"""#!/usr/bin/python3 -B
 import sys
 
@@ -183,6 +184,6 @@ def _server() -> Layer:
     """``llama-server`` as a command, and the little of corral that it consists of."""
     entries = [File("/app/llama-server", _SERVER, 0o755)]
     entries += [
-        File(f"/usr/lib/corral/{name}", (paths.REPOSITORY / "tools" / name).read_bytes()) for name in _ENGINE_FILES
+        File(f"/usr/lib/corral/{name}", (paths.REPOSITORY / "tools" / name).read_bytes()) for name in ENGINE_FILES
     ]
     return Layer("llama-server", repr(entries), written(entries))
