@@ -18,6 +18,7 @@ from corral.catalog import catalog as catalogs
 from corral.cli.main import main
 from corral.cli.seating_help import seating_help
 from corral.cluster import client, keys, port_forward
+from corral.demo.tour import tiny_hub
 from corral.errors import CannotRun, Refused
 from corral.lock import lock
 from corral.seating import report
@@ -130,6 +131,20 @@ def test_remedies_for_a_short_card_stand_beneath_any_plan_that_failed(kind, monk
         raise kind("No cluster.", next_step="kubectl get nodes")
 
     assert caught.value.next_step == "kubectl get nodes"
+
+
+def test_a_plan_warns_of_an_image_with_another_build_than_predicts(stack, tmp_path, capsys, monkeypatch):
+    folder = write_tiny_catalog(tmp_path / "catalog")
+    images = [f"{image}@sha256:{'2' * 64}" for image in ("org/swap:v1-b11063", "python:3.13-slim")]
+    (folder / "images.yaml").write_text("llama-swap: {}\nfetch: {}\n".format(*images))
+    with tiny_hub(tmp_path / "hub") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        assert main(["lock", "--catalog", str(folder)]) == 0
+    capsys.readouterr()
+
+    assert main(["plan", "--catalog", str(folder)]) == 0
+
+    assert "warning: The image runs llama.cpp b11063" in capsys.readouterr().err
 
 
 def test_a_lock_that_only_corral_knows_to_be_stale_is_refused(stack, tmp_path, capsys):

@@ -520,6 +520,18 @@ def test_a_tag_is_locked_at_the_digest_of_its_registry(catalog, locked, hub, reg
     assert json.loads((catalog / "lock.json").read_text())["images"]["llama-swap"] == f"{image}@{digest}"
 
 
+def test_an_image_with_another_build_than_predicts_is_a_warning(catalog, locked, hub, registry, capsys):
+    text = (catalog / "images.yaml").read_text()
+    (catalog / "images.yaml").write_text(text.replace(TAG, "v1-b11063"))
+    registry.put("org/swap", "v1-b11063")
+
+    assert lock(catalog) == 0
+    assert f"warning: The image runs llama.cpp b11063, and {LLAMA_CPP_BUILD} predicted" in capsys.readouterr().err
+    assert lock(catalog, "--json") == 0
+    engine = json.loads(capsys.readouterr().out)["engine"]
+    assert engine == {"predicts": LLAMA_CPP_BUILD, "runs": "b11063", "known_by": "tag"}
+
+
 def test_a_locked_image_is_not_asked_again_and_upgrade_asks(catalog, locked, hub, registry, capsys):
     registry.put("org/swap", TAG)
     lock(catalog)

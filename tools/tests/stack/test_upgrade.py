@@ -15,6 +15,7 @@ from corral.demo.tour import tiny_hub
 from corral.engine.embedded import LLAMA_CPP_BUILD, WHEEL_VERSION
 from corral.upgrade.environment import Environment
 from tests.support import clone as own_clone
+from tests.support.registry import registry_on_loopback
 
 OLDER, OLDER_WHEEL = "b11063", "2026.9.11063"
 UNREADABLE = "b9294"
@@ -70,8 +71,32 @@ class Clone:
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory):
+def registry():
+    """A registry with the engine's image of both builds."""
+    with registry_on_loopback() as running:
+        for build in (LLAMA_CPP_BUILD, OLDER):
+            running.put("llama.cpp", f"server-cuda-{build}", build)
+        yield running
+
+
+@pytest.fixture
+def clone(begun):
+    """The clone; afterwards it is at its first commit again."""
+    before = begun.git("rev-parse", "HEAD")
+    yield begun
+    begun.git("reset", "--quiet", "--hard", before)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory, registry):
     made = Clone(tmp_path_factory.mktemp("upgrade"))
+    digest = f"sha256:{'2' * 64}"
+    images = (
+        f"llama-swap: ghcr.io/org/llama-swap:v260@{digest}",
+        f"llama-server: {registry.address}/llama.cpp:server-cuda-{LLAMA_CPP_BUILD}",
+        f"fetch: python:3.13-slim@{digest}",
+    )
+    (made.folder / CATALOG / "images.yaml").write_text("\n".join(images))
     with tiny_hub(made.folder.parent / "hub") as hub:
         for words in (("lock",), ("fetch", "--store", str(made.store))):
             done = made.corral(words[0], "--catalog", str(CATALOG), *words[1:], HF_ENDPOINT=hub.endpoint)
@@ -81,7 +106,7 @@ def clone(tmp_path_factory):
     return made
 
 
-def test_an_upgrade_is_one_commit_that_moves_wheel_flags_and_predictions_and_goes_back(clone):
+def test_an_upgrade_is_one_commit_that_moves_wheel_flags_image_and_predictions_and_goes_back(clone, registry):
     before = clone.git("rev-parse", "HEAD")
     done = clone.upgrade("--to", OLDER, "--json", "--yes")
 
@@ -89,7 +114,8 @@ def test_an_upgrade_is_one_commit_that_moves_wheel_flags_and_predictions_and_goe
     moved = json.loads(done.stdout)
     assert (moved["from"], moved["to"]) == (LLAMA_CPP_BUILD, OLDER)
     assert "moe-cache-mib" in moved["flags"]["gone"]
-    assert [(one["model"], one["change"]) for one in moved["lock"]] == [("tiny-text", "changed")]
+    found = [(one.get("model") or one["image"], one["change"]) for one in moved["lock"]]
+    assert found == [("tiny-text", "changed"), ("llama-server", "changed")]
     assert "tiny-text\tfirst tokens\tpassed" in moved["golden"]
     assert clone.git("rev-list", "--count", f"{before}..HEAD") == "1"
     assert clone.git("branch", "--list", "engine-*") == ""
@@ -105,7 +131,9 @@ def test_an_upgrade_is_one_commit_that_moves_wheel_flags_and_predictions_and_goe
     assert {f"tools/{name}" for name in tools} | {f"{CATALOG}/lock.json"} <= changed
     assert not {name for name in changed if "golden.json" in name}, "a record that was only made for this stays out"
     lock = json.loads((clone.folder / CATALOG / "lock.json").read_text())
-    assert lock["engine"]["predicts"] == OLDER
+    assert lock["engine"] == {"predicts": OLDER, "runs": OLDER, "known_by": "tag"}
+    assert lock["images"]["llama-server"].startswith(f"{registry.address}/llama.cpp:server-cuda-{OLDER}@sha256:")
+    assert f"{CATALOG}/images.yaml" in changed
     assert lock["models"]["tiny-text"]["predicted"]["engine"] == f"xllamacpp {OLDER_WHEEL} (llama.cpp {OLDER})"
     text = (clone.folder / "tools" / "requirements.lock").read_text()
     assert f"xllamacpp=={OLDER_WHEEL} " in text
@@ -113,7 +141,6 @@ def test_an_upgrade_is_one_commit_that_moves_wheel_flags_and_predictions_and_goe
 
     clone.git("revert", "--no-edit", "HEAD")
     assert clone.git("diff", "--stat", before) == ""
-    clone.git("reset", "--quiet", "--hard", before)
 
 
 def test_without_a_terminal_and_yes_the_commit_stays_on_its_branch(clone):

@@ -307,6 +307,33 @@ def test_a_wheel_without_the_functions_is_no_matter_of_the_model(child):
         ask([gguf_models.header("qwen3-0.6b-q8")], [ARGV])
 
 
+def test_a_build_that_does_not_state_the_tokens_of_an_image_gives_the_projector_without_its_growth(child):
+    """The child's engine leaves them out, as builds before b11434 do."""
+    child(
+        """
+        import ctypes
+        from corral.vram import native, oracle_child, projector_memory
+
+        begin = native.Native.__init__
+        def init(self):
+            begin(self)
+            whole = self.projector_memory
+            def answer(at, *rest):
+                returned = whole(at, *rest)
+                at._obj.image_max_tokens = projector_memory._UNWRITTEN
+                return returned
+            self.projector_memory = answer
+        native.Native.__init__ = init
+        oracle_child.main()
+        """
+    )
+    headers = [gguf_models.header("qwen3vl-8b-q4km"), gguf_models.header("mmproj-qwen3vl-8b-f16")]
+    (found,) = ask(headers, [with_projector(1024)])
+    [golden] = [cell for cell in GOLDEN["mmproj"]["mmproj-qwen3vl-8b-f16"] if cell["image_max_tokens"] == 1024]
+    assert found.gpu.projector == golden["bytes"]["SIM0"]
+    assert (found.image_tokens, found.projector_growth) == (None, None)
+
+
 def test_a_folder_that_takes_no_files_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(oracle.tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(CannotRun, match="gone") as error:

@@ -14,6 +14,7 @@ from corral.catalog.intent import Model
 from corral.engine import embedded
 from corral.errors import ProgramMissing
 from corral.lock import headers
+from corral.lock.image_build import EngineBuilds
 from corral.lock.lock import Lock, LockEntry
 from corral.seating import chart, contexts
 from corral.seating.contexts import STEP, Largest, search
@@ -104,6 +105,22 @@ def test_the_context_that_is_offered_fits_and_256_tokens_more_do_not(names, keys
     fits, does_not = needs_mib(names, model, largest.tokens, next_one)
     assert fits <= room < does_not
     assert largest.tokens not in {rung.context for rung in found.predicted.ladder}, "no better than the ladder"
+
+
+def test_a_context_is_offered_for_the_build_that_runs(tmp_path):
+    """The image has another build than predicts: its row stands in each seat, and so in that of another context."""
+    names = ["qwen3vl-8b-q4km", "mmproj-qwen3vl-8b-f16"]
+    model = intent(context=8192, modalities=["text", "image"], image_max_tokens=1024)
+    catalog, plain = one_model(kept(tmp_path, names), model, locked(names, model), 200)
+    engine = EngineBuilds(predicts=embedded.LLAMA_CPP_BUILD, runs="b11063", known_by="tag")
+    drifts = plain.model_copy(update={"engine": engine})
+
+    first, second = (contexts.largest(catalog, one, chart.of(one))["chat"].tokens for one in (plain, drifts))
+
+    files, parsed = files_of(names), [gguf_models.header(name) for name in names]
+    [count] = oracle.ask(parsed, [llama_server_argv("chat", contexts.at_context(model, second), files)], cuda="all")
+    assert mib(total(count, rules(parsed, count, runs="b11063"))) <= plain.cards["t4"].vram_mib
+    assert second < first
 
 
 def test_the_trained_context_is_offered_without_a_question_where_it_fits(monkeypatch, tmp_path):
