@@ -30,69 +30,13 @@ locals {
     !can(local._locked[path]) ? "${path} was added" : !can(local._found[path]) ? "${path} was removed" : "${path} was changed"
   ) if lookup(local._locked, path, "") != lookup(local._found, path, "")]
 
-  _is_fresh = local._is_sealed && local._listed != null && length(local._differences) == 0
-}
+  # The rules, in the order in which they are mended: one that cannot be decided yet holds.
+  lock_exists           = try(fileexists(local._file), false) # it fails at a folder
+  lock_version_is_known = !local.lock_exists || local._is_known
+  lock_is_sealed        = !local._is_known || local._is_sealed
+  sources_are_listed    = !local._is_sealed || local._listed != null
+  lock_is_fresh         = !local._is_sealed || local._listed == null || length(local._differences) == 0
 
-# Each rule is evaluated only if the previous one holds, and the outputs depend on the last: a lock is refused once.
-
-resource "terraform_data" "lock_exists" {
-  lifecycle {
-    precondition {
-      condition = try(fileexists(local._file), false) # it fails at a folder
-      error_message = (
-        !can(fileexists(local._file)) ? "lock.json is not a file; a lock is one. Remove it. Run: corral lock" :
-        "The catalog has no lock.json; nothing is served that was not resolved and pinned. Run: corral lock"
-      )
-    }
-  }
-}
-
-resource "terraform_data" "lock_version_is_known" {
-  lifecycle {
-    precondition {
-      condition = local._is_known
-      error_message = (
-        local._version_found == null ? "lock.json cannot be read: it is not JSON with a version. Run: corral lock --check" :
-        "lock.json has version ${local._version_found}, and this corral reads version ${local._version}. Run: corral lock --check"
-      )
-    }
-  }
-
-  depends_on = [terraform_data.lock_exists]
-}
-
-resource "terraform_data" "lock_is_sealed" {
-  lifecycle {
-    precondition {
-      condition     = local._is_sealed
-      error_message = "lock.json was edited or merged after corral lock had written it: its seal does not match. Run: corral lock"
-    }
-  }
-
-  depends_on = [terraform_data.lock_version_is_known]
-}
-
-resource "terraform_data" "sources_are_listed" {
-  lifecycle {
-    precondition {
-      condition = local._listed != null
-      error_message = join(" ", [
-        "The catalog cannot be listed: ${try(local._dangling[0], "a file of models/ or cards/")} is a link that leads nowhere,",
-        "and Terraform's fileset fails at one. For its name run: corral validate",
-      ])
-    }
-  }
-
-  depends_on = [terraform_data.lock_is_sealed]
-}
-
-resource "terraform_data" "lock_is_fresh" {
-  lifecycle {
-    precondition {
-      condition     = local._is_fresh
-      error_message = "lock.json is stale: ${join(", ", local._differences)}. It must be made from the catalog's files as they are. Run: corral lock"
-    }
-  }
-
-  depends_on = [terraform_data.sources_are_listed]
+  _is_accepted = local._is_sealed && local._listed != null && length(local._differences) == 0
+  _empty       = { cards = {}, clients = {}, images = {}, models = {}, seal = "" }
 }

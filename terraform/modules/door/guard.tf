@@ -24,22 +24,7 @@ locals {
   _unknown_models = flatten([
     for name, client in var.clients : [for id in coalesce(client.models, []) : "${name} names ${id}" if !contains(keys(var.models), id)]
   ])
-}
 
-resource "terraform_data" "clients_have_keys" {
-  lifecycle {
-    precondition {
-      condition     = var.keys != null || (length(var.clients) == 0 && !var.has_monitor)
-      error_message = "There are clients (${join(", ", local._named)}), and no keys: without keys every request has the operator's rights."
-    }
-  }
-}
-
-resource "terraform_data" "clients_name_known_models" {
-  lifecycle {
-    precondition {
-      condition     = length(local._unknown_models) == 0
-      error_message = "Clients have models that are not in the lock: ${join(", ", local._unknown_models)}. Run: corral lock"
-    }
-  }
+  clients_have_keys         = var.keys != null || (length(var.clients) == 0 && !var.has_monitor)
+  clients_name_known_models = length(local._unknown_models) == 0
 }

@@ -9,6 +9,8 @@ locals {
     for id in keys(var.models) : id if !try(var.seats[id] >= 0 && floor(var.seats[id]) == var.seats[id], false)
   ]
 
+  every_model_has_a_seat = length(local._models_without_seat) == 0
+
   _preflight = { for id in keys(var.models) : id => var.preflight == null ? [] : [
     var.preflight, "--model", id, "--need-mib", try(tostring(var.seats[id]), ""), "--",
   ] }
@@ -28,16 +30,4 @@ locals {
   commands = { for id, words in local._quoted : id => join("", [
     for i, word in words : i == 0 ? word : "${can(regex("^--?[A-Za-z]", word)) ? "\n" : " "}${word}"
   ]) }
-}
-
-resource "terraform_data" "every_model_has_a_seat" {
-  lifecycle {
-    precondition {
-      condition = length(local._models_without_seat) == 0
-      error_message = join(" ", [
-        "Models without a seat: ${join(", ", local._models_without_seat)}.",
-        "The preflight compares a model's need, in whole MiB, with what is free on its card. Run: corral lock",
-      ])
-    }
-  }
 }

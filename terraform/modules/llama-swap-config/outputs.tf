@@ -16,5 +16,11 @@ output "yaml" {
   description = "The llama-swap configuration, complete."
   value       = "# Rendered by Terraform from a catalog and its lock: change those, not this file.\n${yamlencode(local.config)}"
 
-  depends_on = [terraform_data.every_model_has_a_seat]
+  precondition {
+    condition = local.every_model_has_a_seat
+    error_message = join(" ", [
+      "Models without a seat: ${join(", ", local._models_without_seat)}.",
+      "The preflight compares a model's need, in whole MiB, with what is free on its card. Run: corral lock",
+    ])
+  }
 }

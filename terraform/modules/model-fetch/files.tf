@@ -6,19 +6,16 @@ locals {
 
   _models_on_disk = [for id, model in var.models : id if model.repo == null]
   _bytes          = sum(concat([0], flatten([for model in values(var.models) : model.files[*].size])))
+
+  models_come_from_a_hub = length(local._models_on_disk) == 0
 }
 
 # Its input replaces the Job, because a resource of another module cannot, and one that is new to a state does not: every state has this.
-resource "terraform_data" "models_come_from_a_hub" {
+resource "terraform_data" "files" {
   input = [module.agent.name, module.lock.name]
+}
 
-  lifecycle {
-    precondition {
-      condition = length(local._models_on_disk) == 0
-      error_message = join(" ", [
-        "Models that lie on the operator's disk: ${join(", ", local._models_on_disk)}. The cluster can only fetch from a hub.",
-        "Give each a repo in place of its path, then run: corral lock",
-      ])
-    }
-  }
+moved {
+  from = terraform_data.models_come_from_a_hub
+  to   = terraform_data.files
 }

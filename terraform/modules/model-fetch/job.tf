@@ -264,8 +264,8 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
   # uses the complete configuration, including the attributes that are ignored here.
   lifecycle {
     ignore_changes       = [spec]
-    replace_triggered_by = [terraform_data.models_come_from_a_hub.output]
+    replace_triggered_by = [terraform_data.files.output]
   }
 
-  depends_on = [kubernetes_network_policy_v1.download_models, terraform_data.models_come_from_a_hub]
+  depends_on = [kubernetes_network_policy_v1.download_models]
 }

@@ -24,18 +24,8 @@ locals {
   _hub_is_named = anytrue([
     for block in var.hub_cidrs : local._hub_is_private_name || try(cidrhost("${local._hub_host}/${split("/", block)[1]}", 0) == cidrhost(block, 0), false)
   ])
-}
 
-resource "terraform_data" "private_hub_has_its_addresses" {
-  lifecycle {
-    precondition {
-      condition = !local._hub_is_private || local._hub_is_named
-      error_message = join(" ", [
-        "The hub ${local._hub_host} is in a private network, which the download may not reach.",
-        "Name its addresses in hub_cidrs, e.g. [\"192.168.1.20/32\"].",
-      ])
-    }
-  }
+  private_hub_has_its_addresses = !local._hub_is_private || local._hub_is_named
 }
 
 resource "kubernetes_network_policy_v1" "download_models" {

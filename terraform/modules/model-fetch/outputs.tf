@@ -10,4 +10,20 @@ output "program" {
     lock  = module.lock.name
     user  = local.user
   }
+
+  precondition {
+    condition = local.models_come_from_a_hub
+    error_message = join(" ", [
+      "Models that lie on the operator's disk: ${join(", ", local._models_on_disk)}. The cluster can only fetch from a hub.",
+      "Give each a repo in place of its path, then run: corral lock",
+    ])
+  }
+
+  precondition {
+    condition = local.private_hub_has_its_addresses
+    error_message = join(" ", [
+      "The hub ${local._hub_host} is in a private network, which the download may not reach.",
+      "Name its addresses in hub_cidrs, e.g. [\"192.168.1.20/32\"].",
+    ])
+  }
 }

@@ -13,6 +13,9 @@ locals {
   )) }
   _short = { for name, card in var.cards : name => max(0, local._used[name] - card.vram_mib) }
 
+  _short_cards       = sort([for name, mib in local._short : name if mib > 0])
+  card_holds_its_set = length(local._short_cards) == 0
+
   # The largest first.
   _takers = { for name, card in var.cards : name => [
     for line in reverse(sort(concat(
@@ -39,20 +42,5 @@ locals {
       mib   = local._seats[id]
       basis = local._basis[id]
     } }
-  }
-}
-
-resource "terraform_data" "card_holds_its_set" {
-  for_each = var.cards
-
-  lifecycle {
-    precondition {
-      condition = local._short[each.key] == 0
-      error_message = join(" ", [
-        "Card ${each.key} is short of ${local._short[each.key]} MiB:",
-        join(", ", concat(local._takers[each.key], ["the reserve ${each.value.reserve_mib}"])),
-        "add up to ${local._used[each.key]} of its ${each.value.vram_mib} MiB. For remedies run: corral seat",
-      ])
-    }
   }
 }

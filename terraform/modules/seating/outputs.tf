@@ -6,13 +6,23 @@ output "chart" {
 output "promises" {
   description = "What is promised on each card, by name, in bytes: `cards` of an exporter's configuration."
   value       = local.promises
-
-  depends_on = [terraform_data.card_holds_its_set, terraform_data.every_model_has_a_figure]
 }
 
 output "seats" {
   description = "The seat of each model in whole MiB, by id."
   value       = local._seats
 
-  depends_on = [terraform_data.card_holds_its_set, terraform_data.every_model_has_a_figure]
+  precondition {
+    condition     = local.every_model_has_a_figure
+    error_message = "Neither predicted nor declared in lock.json: ${join(", ", local._without_figure)}. No model is seated on a guess. Run: corral lock"
+  }
+
+  precondition {
+    condition = local.card_holds_its_set
+    error_message = join("\n", [for name in local._short_cards : join(" ", [
+      "Card ${name} is short of ${local._short[name]} MiB:",
+      join(", ", concat(local._takers[name], ["the reserve ${var.cards[name].reserve_mib}"])),
+      "add up to ${local._used[name]} of its ${var.cards[name].vram_mib} MiB. For remedies run: corral seat",
+    ])])
+  }
 }

@@ -13,14 +13,6 @@ locals {
   _seats   = { for id, bytes in local._largest : id => ceil(bytes / local._mib) }
   _basis   = { for id, bytes in local._bytes : id => [for basis in local._bases : basis if bytes[basis] == local._largest[id]][0] }
 
-  _without_figure = [for id, bytes in local._largest : id if bytes <= 0]
-}
-
-resource "terraform_data" "every_model_has_a_figure" {
-  lifecycle {
-    precondition {
-      condition     = length(local._without_figure) == 0
-      error_message = "Neither predicted nor declared in lock.json: ${join(", ", local._without_figure)}. No model is seated on a guess. Run: corral lock"
-    }
-  }
+  _without_figure          = [for id, bytes in local._largest : id if bytes <= 0]
+  every_model_has_a_figure = length(local._without_figure) == 0
 }

@@ -8,10 +8,10 @@ module "door" {
   upstream     = { port = module.llama_swap.ports.llama_swap }
   internal_key = { file = module.llama_swap.keys.internal }
   keys         = module.llama_swap.keys.clients
-  clients      = module.catalog.clients
+  clients      = module.catalog.lock.clients
   has_monitor  = var.card_exporter != null
   may_yield    = var.card_exporter != null && local._yields
-  models       = module.catalog.models
+  models       = module.catalog.lock.models
   image_hosts  = keys(var.image_hosts)
 
   public_scheme = module.llama_swap.public_scheme

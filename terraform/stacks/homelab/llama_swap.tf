@@ -5,7 +5,7 @@ locals {
 module "llama_swap_config" {
   source = "../../modules/llama-swap-config"
 
-  models      = module.catalog.models
+  models      = module.catalog.lock.models
   store       = module.llama_swap.store
   engine      = "llama-server"
   preflight   = "${module.llama_swap.folder}/preflight.sh"
@@ -33,7 +33,7 @@ module "llama_swap" {
   image              = local.images["llama-swap"]
   image_hosts        = var.image_hosts
   image_from         = local.image_from
-  models             = module.catalog.models
+  models             = module.catalog.lock.models
   node               = local.node
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
   runtime_class      = var.runtime_class

@@ -14,7 +14,7 @@ module "model_fetch" {
   hub             = var.hub
   hub_cidrs       = var.hub_cidrs
   image           = local.images["fetch"]
-  models          = module.catalog.models
+  models          = module.catalog.lock.models
   node            = local.node
 
   depends_on = [kubernetes_network_policy_v1.default_deny]

@@ -9,7 +9,7 @@ module "door" {
   internal_key  = { file = "${var.door.folder}/llama-swap.key" }
   upstream      = { port = var.door.swap_port }
   keys          = var.door.keys
-  clients       = module.catalog.clients
-  models        = module.catalog.models
+  clients       = module.catalog.lock.clients
+  models        = module.catalog.lock.models
   drain_seconds = 35 # llama-swap gives up on a request after 30 s, and on itself after 35 s
 }

@@ -1,7 +1,7 @@
 module "llama_swap_config" {
   source = "../../modules/llama-swap-config"
 
-  models     = module.catalog.models
+  models     = module.catalog.lock.models
   store      = var.store
   engine     = var.engine
   preflight  = var.preflight == null ? null : abspath(var.preflight)

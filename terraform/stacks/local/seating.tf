@@ -1,6 +1,6 @@
 module "seating" {
   source = "../../modules/seating"
 
-  cards  = module.catalog.cards
-  models = module.catalog.models
+  cards  = module.catalog.lock.cards
+  models = module.catalog.lock.models
 }

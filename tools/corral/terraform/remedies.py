@@ -25,13 +25,15 @@ RULES: dict[str, tuple[str, ...]] = {
     "clients_name_known_models": _LOCK,
     "clients_have_keys": (),
     "images_are_named": (),
+    "one_image_has_the_engine": (),
     "models_are_on_one_card": (),
     "card_names_its_node": ("kubectl", "get", "nodes"),
     "yielding_card_has_its_exporter": (),
     "store_is_on_the_cards_node": (),
     "card_holds_its_set": _SEAT,
 }
-"""``terraform_data`` by name, in the order of their mending; without a command where it takes an edit first."""
+"""The locals that are the conditions of preconditions, in the order of their mending; without a command where it takes
+an edit first."""
 
 _VARIABLES: dict[str, tuple[str, ...]] = {"image": _LOCK}
 """Validated variables by name; the value of any other is the operator's own."""
@@ -64,13 +66,16 @@ def of_resource(diagnostic: Mapping[str, Any]) -> str:
 
 
 def _rule(diagnostic: Mapping[str, Any]) -> str:
-    """The name of the ``terraform_data`` whose precondition failed."""
-    context = str((diagnostic.get("snippet") or {}).get("context") or "")
-    kind, _, name = context.removeprefix("resource ").partition(" ")
-    return name.strip('"') if kind == '"terraform_data"' else ""
+    """The local that is the condition of the precondition that failed."""
+    return _named(diagnostic, "local.")
 
 
 def _variable(diagnostic: Mapping[str, Any]) -> str:
+    return _named(diagnostic, "var.")
+
+
+def _named(diagnostic: Mapping[str, Any], kind: str) -> str:
+    """The first value of *kind* in the condition; its name without *kind*, empty where there is none."""
     values = (diagnostic.get("snippet") or {}).get("values") or ()
     names = (str(value.get("traversal", "")) for value in values)
-    return next((name.removeprefix("var.") for name in names if name.startswith("var.")), "")
+    return next((name.removeprefix(kind) for name in names if name.startswith(kind)), "")

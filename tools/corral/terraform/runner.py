@@ -24,7 +24,7 @@ MINIMUM_VERSION = (1, 9)
 UMASK = 0o077
 """States and plans hold secrets, and providers are programs: all that Terraform writes is this user's alone."""
 _TERRAFORM, _OPENTOFU = "https://developer.hashicorp.com/terraform/install", "https://opentofu.org/docs/intro/install/"
-_RULES = {"Resource precondition failed", "Invalid value for variable"}
+_RULES = {"Module output value precondition failed", "Invalid value for variable"}
 _UNDECLARED = "Value for undeclared variable"
 _RULE_ADDRESS = re.compile(r"\n\nThis was checked by the validation rule at .*", re.DOTALL)
 

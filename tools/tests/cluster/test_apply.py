@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 NAMESPACE = "llama-cpp"
 JOB = "module.model_fetch.kubernetes_job_v1.download_models"
 APPLIED = "terraform_data.applied_lock"
-JOBS_INPUT = "module.model_fetch.terraform_data.models_come_from_a_hub"
+JOBS_INPUT = "module.model_fetch.terraform_data.files"
 CONFIG_MAP = ".kubernetes_config_map_v1.by_content["  # and its key: one instance is made, and the one before is removed
 LOCK, CONFIG, DOOR = (
     "module.model_fetch.module.lock",
@@ -69,18 +69,18 @@ def planned(lab):
 
 def test_the_guide_counts_what_an_apply_makes(lab):
     made = lab.terraform("state", "list").stdout.split()
-    rules = [address for address in made if "terraform_data." in address]
+    in_the_state_alone = [address for address in made if "terraform_data." in address]
     guide = (paths.REPOSITORY / "docs" / "getting-started.md").read_text()
 
     for sentence in (
         f"Plan: {len(made)} to add, 0 to change, 0 to destroy.",
-        f"Eighteen of the {len(made)} are rules",
+        f"Two of the {len(made)} (`terraform_data`) exist only in the state",
         f"Resources: {len(made)} added, 0 changed, 0 destroyed.",
         f"0 to change, {len(made)} to destroy.",
         f"Resources: {len(made)} destroyed.",
     ):
         assert sentence in guide
-    assert (len(rules), len(made) - len(rules)) == (18, 17), "the guide has both in words"
+    assert (len(in_the_state_alone), len(made) - 2) == (2, 17), "the guide has both in words"
 
 
 def test_an_apply_from_nothing_ends_with_a_right_answer_of_each_model_text_and_vision(lab):

@@ -9,7 +9,7 @@ from pathlib import Path
 from corral.paths import REPOSITORY
 from corral.terraform import remedies, runner
 
-RULE = re.compile(r'^resource "terraform_data" "(\w+)" \{(?=(?:(?!^\}).)*precondition)', re.MULTILINE | re.DOTALL)
+RULE = re.compile(r"precondition \{\s+condition\s*=\s*(.+)\n")
 WORKLOAD = re.compile(r'^resource "(kubernetes_(?:job|deployment)_v1)" "(\w+)"', re.MULTILINE)
 
 
@@ -20,10 +20,10 @@ def of_all_files(pattern: re.Pattern[str]) -> list[tuple[str, ...] | str]:
 
 
 def test_every_rule_has_its_next_command():
-    rules = set(of_all_files(RULE))
+    conditions = of_all_files(RULE)
 
-    assert len(rules) > 8
-    assert rules == remedies.RULES.keys()
+    assert len(conditions) > 8
+    assert sorted(conditions) == sorted(f"local.{rule}" for rule in remedies.RULES), "each is one local, and once"
 
 
 def test_every_workload_has_its_runbook():
@@ -35,9 +35,9 @@ def test_every_workload_has_its_runbook():
 
 
 def test_a_rule_is_known_by_its_address_and_its_sentence_is_not_read():
-    rule = {"detail": "Gur ybpx vf fgnyr.", "snippet": {"context": 'resource "terraform_data" "lock_is_fresh"'}}
+    rule = {"detail": "Gur ybpx vf fgnyr.", "snippet": {"values": [{"traversal": "local.lock_is_fresh"}]}}
     variable = {"detail": "Orggre.", "snippet": {"context": None, "values": [{"traversal": "var.image"}]}}
-    other = {"detail": "Run: corral lock", "snippet": {"context": 'resource "terraform_data" "of_another_stack"'}}
+    other = {"detail": "Run: corral lock", "snippet": {"values": [{"traversal": "local.of_another_stack"}]}}
 
     assert remedies.of_rule(rule, Path("/my catalog")) == "corral lock --catalog '/my catalog'"
     assert remedies.of_rule(variable, None) == "corral lock"
@@ -45,7 +45,7 @@ def test_a_rule_is_known_by_its_address_and_its_sentence_is_not_read():
 
 
 def test_another_program_than_corral_gets_no_catalog():
-    rule = {"snippet": {"context": 'resource "terraform_data" "card_names_its_node"'}}
+    rule = {"snippet": {"values": [{"traversal": "local.card_names_its_node"}]}}
 
     assert remedies.of_rule(rule, Path("/c")) == "kubectl get nodes"
 
@@ -53,7 +53,7 @@ def test_another_program_than_corral_gets_no_catalog():
 def test_rules_that_are_broken_together_come_in_the_order_of_their_mending():
     names = ["card_holds_its_set", "lock_is_fresh", "card_names_its_node"]
     broken = [
-        {"detail": name, "snippet": {"context": f'resource "terraform_data" "{name}"'}, "summary": ""} for name in names
+        {"detail": name, "snippet": {"values": [{"traversal": f"local.{name}"}]}, "summary": ""} for name in names
     ]
 
     for rules in itertools.permutations(broken):

@@ -16,7 +16,7 @@ from corral.terraform.program import find_terraform
 
 MODULE = REPOSITORY / "terraform" / "modules" / "seating"
 MANY = Path("tests", "many")
-_RULE = re.compile(r"^resource .*?^}\n|^ +depends_on = [^\n]*\n", re.MULTILINE | re.DOTALL)
+_RULE = re.compile(r"^  precondition \{.*?^  \}\n", re.MULTILINE | re.DOTALL)
 
 
 class Seating:
@@ -44,12 +44,12 @@ class Seating:
         return charts
 
     def refusals(self, catalogs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """The messages of every rule that ``terraform plan`` finds broken, over all *catalogs*."""
+        """The lines of every rule that ``terraform plan`` finds broken, over all *catalogs*: one for each card."""
         answer = self._plan(MODULE / MANY, catalogs, may_fail=True)
         events = [json.loads(line) for line in answer.splitlines() if line.startswith('{"@')]
         found = [event["diagnostic"] for event in events if event.get("diagnostic", {}).get("severity") == "error"]
-        assert {one["summary"] for one in found} <= {"Resource precondition failed"}, answer
-        return [one["detail"] for one in found]
+        assert {one["summary"] for one in found} <= {"Module output value precondition failed"}, answer
+        return [line for one in found for line in one["detail"].splitlines()]
 
     def _plan(self, root: Path, catalogs: Mapping[str, Mapping[str, Any]], *, may_fail: bool = False) -> str:
         self._variables.write_text(json.dumps({"catalogs": catalogs}), encoding="utf-8")

@@ -41,17 +41,19 @@ resource "terraform_data" "thing" {
   provisioner "local-exec" {
     command = var.command
   }
+}
 
-  lifecycle {
-    precondition {
-      condition     = var.note != "broken"
-      error_message = "Stale in lock.json: a. The intent changed after it was locked. Run: corral lock"
-    }
-  }
+locals {
+  lock_is_fresh = var.note != "broken"
 }
 
 output "note" {
   value = terraform_data.thing.output
+
+  precondition {
+    condition     = local.lock_is_fresh
+    error_message = "Stale in lock.json: a. The intent changed after it was locked. Run: corral lock"
+  }
 }
 """
 

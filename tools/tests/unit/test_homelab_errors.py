@@ -71,9 +71,9 @@ def test_a_cluster_that_cannot_be_reached_names_what_to_correct(tmp_path, monkey
 
 def test_a_cluster_that_cannot_be_reached_does_not_hide_a_broken_rule(tmp_path, monkeypatch):
     short = {
-        "summary": "Resource precondition failed",
+        "summary": "Module output value precondition failed",
         "detail": "Card t4 is short of 26 MiB.",
-        "snippet": {"context": 'resource "terraform_data" "card_holds_its_set"'},
+        "snippet": {"values": [{"traversal": "local.card_holds_its_set"}]},
     }
 
     error = explained(tmp_path, monkeypatch, more=[short], summary=REFUSED)

@@ -8,7 +8,12 @@ run "a_missing_lock_is_refused" {
     path = "tests/catalogs/no-lock"
   }
 
-  expect_failures = [terraform_data.lock_exists]
+  expect_failures = [output.lock]
+
+  assert {
+    condition     = !local.lock_exists
+    error_message = "not by the rule lock_exists"
+  }
 }
 
 run "a_lock_that_is_no_json_is_refused" {
@@ -18,7 +23,12 @@ run "a_lock_that_is_no_json_is_refused" {
     path = "tests/catalogs/unreadable"
   }
 
-  expect_failures = [terraform_data.lock_version_is_known]
+  expect_failures = [output.lock]
+
+  assert {
+    condition     = !local.lock_version_is_known
+    error_message = "not by the rule lock_version_is_known"
+  }
 }
 
 run "a_lock_of_another_version_is_refused" {
@@ -28,7 +38,12 @@ run "a_lock_of_another_version_is_refused" {
     path = "tests/catalogs/version-1"
   }
 
-  expect_failures = [terraform_data.lock_version_is_known]
+  expect_failures = [output.lock]
+
+  assert {
+    condition     = !local.lock_version_is_known
+    error_message = "not by the rule lock_version_is_known"
+  }
 }
 
 run "a_lock_that_was_edited_is_refused" {
@@ -38,7 +53,12 @@ run "a_lock_that_was_edited_is_refused" {
     path = "tests/catalogs/edited"
   }
 
-  expect_failures = [terraform_data.lock_is_sealed]
+  expect_failures = [output.lock]
+
+  assert {
+    condition     = !local.lock_is_sealed
+    error_message = "not by the rule lock_is_sealed"
+  }
 }
 
 run "a_changed_file_is_refused" {
@@ -48,7 +68,12 @@ run "a_changed_file_is_refused" {
     path = "tests/catalogs/changed"
   }
 
-  expect_failures = [terraform_data.lock_is_fresh]
+  expect_failures = [output.lock]
+
+  assert {
+    condition     = !local.lock_is_fresh
+    error_message = "not by the rule lock_is_fresh"
+  }
 }
 
 run "an_added_file_is_refused" {
@@ -58,7 +83,12 @@ run "an_added_file_is_refused" {
     path = "tests/catalogs/added"
   }
 
-  expect_failures = [terraform_data.lock_is_fresh]
+  expect_failures = [output.lock]
+
+  assert {
+    condition     = !local.lock_is_fresh
+    error_message = "not by the rule lock_is_fresh"
+  }
 }
 
 run "a_removed_file_is_refused" {
@@ -68,7 +98,12 @@ run "a_removed_file_is_refused" {
     path = "tests/catalogs/removed"
   }
 
-  expect_failures = [terraform_data.lock_is_fresh]
+  expect_failures = [output.lock]
+
+  assert {
+    condition     = !local.lock_is_fresh
+    error_message = "not by the rule lock_is_fresh"
+  }
 }
 
 run "a_folder_without_models_is_refused" {

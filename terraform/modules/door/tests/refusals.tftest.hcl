@@ -16,7 +16,12 @@ run "clients_without_keys_are_refused" {
     clients = { desk = { requests = 2 } }
   }
 
-  expect_failures = [terraform_data.clients_have_keys]
+  expect_failures = [output.guard]
+
+  assert {
+    condition     = !local.clients_have_keys
+    error_message = "not by the rule clients_have_keys"
+  }
 }
 
 run "a_monitor_without_keys_is_refused" {
@@ -26,7 +31,12 @@ run "a_monitor_without_keys_is_refused" {
     has_monitor = true
   }
 
-  expect_failures = [terraform_data.clients_have_keys]
+  expect_failures = [output.guard]
+
+  assert {
+    condition     = !local.clients_have_keys
+    error_message = "not by the rule clients_have_keys"
+  }
 }
 
 run "a_right_to_unload_without_an_exporter_is_refused" {
@@ -59,7 +69,12 @@ run "a_client_of_an_unknown_model_is_refused" {
     clients = { desk = { models = ["chat", "gone"], requests = 2 } }
   }
 
-  expect_failures = [terraform_data.clients_name_known_models]
+  expect_failures = [output.guard]
+
+  assert {
+    condition     = !local.clients_name_known_models
+    error_message = "not by the rule clients_name_known_models"
+  }
 }
 
 run "a_client_called_operator_is_refused" {

@@ -68,7 +68,12 @@ run "a_model_without_seat_is_refused" {
     seats = { text = 6996 }
   }
 
-  expect_failures = [terraform_data.every_model_has_a_seat]
+  expect_failures = [output.yaml]
+
+  assert {
+    condition     = !local.every_model_has_a_seat
+    error_message = "not by the rule every_model_has_a_seat"
+  }
 }
 
 run "a_seat_of_half_a_mib_is_refused" {
@@ -78,7 +83,12 @@ run "a_seat_of_half_a_mib_is_refused" {
     seats = { text = 6996.5, vision = 0 }
   }
 
-  expect_failures = [terraform_data.every_model_has_a_seat]
+  expect_failures = [output.yaml]
+
+  assert {
+    condition     = !local.every_model_has_a_seat
+    error_message = "not by the rule every_model_has_a_seat"
+  }
 }
 
 run "a_seat_below_nothing_is_refused" {
@@ -88,7 +98,12 @@ run "a_seat_below_nothing_is_refused" {
     seats = { text = 6996, vision = -1 }
   }
 
-  expect_failures = [terraform_data.every_model_has_a_seat]
+  expect_failures = [output.yaml]
+
+  assert {
+    condition     = !local.every_model_has_a_seat
+    error_message = "not by the rule every_model_has_a_seat"
+  }
 }
 
 run "a_relative_preflight_is_refused" {

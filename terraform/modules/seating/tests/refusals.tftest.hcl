@@ -12,7 +12,12 @@ run "one_mib_too_much_in_a_model_is_refused" {
     models = { qwen3-8b = { intent = { card = "t4", group = "main" }, predicted = { gpu_bytes = 7335837697 } } }
   }
 
-  expect_failures = [terraform_data.card_holds_its_set["t4"]]
+  expect_failures = [output.seats]
+
+  assert {
+    condition     = join(",", local._short_cards) == "t4"
+    error_message = "not by the rule card_holds_its_set"
+  }
 }
 
 run "one_mib_too_much_for_a_tenant_is_refused" {
@@ -22,7 +27,12 @@ run "one_mib_too_much_for_a_tenant_is_refused" {
     cards = { t4 = { vram_mib = 8408, reserve_mib = 512, tenants = { frigate = { budget_mib = 901 } } } }
   }
 
-  expect_failures = [terraform_data.card_holds_its_set["t4"]]
+  expect_failures = [output.seats]
+
+  assert {
+    condition     = join(",", local._short_cards) == "t4"
+    error_message = "not by the rule card_holds_its_set"
+  }
 }
 
 run "one_mib_too_much_in_reserve_is_refused" {
@@ -32,7 +42,12 @@ run "one_mib_too_much_in_reserve_is_refused" {
     cards = { t4 = { vram_mib = 8408, reserve_mib = 513, tenants = { frigate = { budget_mib = 900 } } } }
   }
 
-  expect_failures = [terraform_data.card_holds_its_set["t4"]]
+  expect_failures = [output.seats]
+
+  assert {
+    condition     = join(",", local._short_cards) == "t4"
+    error_message = "not by the rule card_holds_its_set"
+  }
 }
 
 run "a_second_group_that_does_not_fit_beside_the_first_is_refused" {
@@ -45,7 +60,12 @@ run "a_second_group_that_does_not_fit_beside_the_first_is_refused" {
     }
   }
 
-  expect_failures = [terraform_data.card_holds_its_set["t4"]]
+  expect_failures = [output.seats]
+
+  assert {
+    condition     = join(",", local._short_cards) == "t4"
+    error_message = "not by the rule card_holds_its_set"
+  }
 }
 
 run "only_the_card_that_is_short_is_refused" {
@@ -58,7 +78,12 @@ run "only_the_card_that_is_short_is_refused" {
     }
   }
 
-  expect_failures = [terraform_data.card_holds_its_set["t4"]]
+  expect_failures = [output.seats]
+
+  assert {
+    condition     = join(",", local._short_cards) == "t4"
+    error_message = "not by the rule card_holds_its_set"
+  }
 }
 
 run "what_was_measured_above_the_prediction_is_refused_where_it_does_not_fit" {
@@ -68,7 +93,12 @@ run "what_was_measured_above_the_prediction_is_refused_where_it_does_not_fit" {
     models = { qwen3-8b = { intent = { card = "t4", group = "main" }, predicted = { gpu_bytes = 7335837696 }, measured = { gpu_bytes = 7335837697 } } }
   }
 
-  expect_failures = [terraform_data.card_holds_its_set["t4"]]
+  expect_failures = [output.seats]
+
+  assert {
+    condition     = join(",", local._short_cards) == "t4"
+    error_message = "not by the rule card_holds_its_set"
+  }
 }
 
 run "the_immich_budget_of_10726_mib_is_refused_on_the_homelabs_card" {
@@ -78,7 +108,12 @@ run "the_immich_budget_of_10726_mib_is_refused_on_the_homelabs_card" {
     cards = { t4 = { vram_mib = 15360, reserve_mib = 512, tenants = { immich-ml = { budget_mib = 10726 }, frigate = { budget_mib = 2300 } } } }
   }
 
-  expect_failures = [terraform_data.card_holds_its_set["t4"]]
+  expect_failures = [output.seats]
+
+  assert {
+    condition     = join(",", local._short_cards) == "t4"
+    error_message = "not by the rule card_holds_its_set"
+  }
 }
 
 run "a_model_on_a_card_that_is_not_there_is_refused" {
@@ -98,5 +133,10 @@ run "a_model_that_is_neither_predicted_nor_declared_is_refused" {
     models = { qwen3-8b = { intent = { card = "t4", group = "main" }, predicted = { gpu_bytes = null } } }
   }
 
-  expect_failures = [terraform_data.every_model_has_a_figure]
+  expect_failures = [output.seats]
+
+  assert {
+    condition     = !local.every_model_has_a_figure
+    error_message = "not by the rule every_model_has_a_figure"
+  }
 }

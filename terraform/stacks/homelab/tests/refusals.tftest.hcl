@@ -14,7 +14,12 @@ run "a_catalog_without_the_servers_image_is_refused" {
     catalog = "tests/catalogs/no-server-image"
   }
 
-  expect_failures = [terraform_data.images_are_named]
+  expect_failures = [output.images]
+
+  assert {
+    condition     = !local.images_are_named
+    error_message = "not by the rule images_are_named"
+  }
 }
 
 run "a_catalog_without_an_image_of_the_door_is_refused" {
@@ -24,7 +29,12 @@ run "a_catalog_without_an_image_of_the_door_is_refused" {
     catalog = "tests/catalogs/no-door"
   }
 
-  expect_failures = [terraform_data.images_are_named]
+  expect_failures = [output.images]
+
+  assert {
+    condition     = !local.images_are_named
+    error_message = "not by the rule images_are_named"
+  }
 }
 
 run "an_image_of_ones_own_needs_a_digest_too" {
@@ -45,7 +55,12 @@ run "an_image_of_ones_own_beside_the_engines_own_is_refused" {
     image   = "example/llama-swap:v1-${jsondecode(file("tests/catalogs/good/lock.json")).engine.predicts}@sha256:3333333333333333333333333333333333333333333333333333333333333333"
   }
 
-  expect_failures = [terraform_data.images_are_named]
+  expect_failures = [output.images]
+
+  assert {
+    condition     = !local.one_image_has_the_engine
+    error_message = "not by the rule one_image_has_the_engine"
+  }
 }
 
 run "models_on_two_cards_are_refused" {
@@ -55,7 +70,12 @@ run "models_on_two_cards_are_refused" {
     catalog = "tests/catalogs/two-cards"
   }
 
-  expect_failures = [terraform_data.models_are_on_one_card]
+  expect_failures = [output.node]
+
+  assert {
+    condition     = !local.models_are_on_one_card
+    error_message = "not by the rule models_are_on_one_card"
+  }
 }
 
 run "a_card_without_a_node_is_refused" {
@@ -65,7 +85,12 @@ run "a_card_without_a_node_is_refused" {
     catalog = "tests/catalogs/no-node"
   }
 
-  expect_failures = [terraform_data.card_names_its_node]
+  expect_failures = [output.node]
+
+  assert {
+    condition     = !local.card_names_its_node
+    error_message = "not by the rule card_names_its_node"
+  }
 }
 
 run "a_card_that_yields_without_an_exporter_is_refused" {
@@ -75,7 +100,12 @@ run "a_card_that_yields_without_an_exporter_is_refused" {
     catalog = "tests/catalogs/yields"
   }
 
-  expect_failures = [terraform_data.yielding_card_has_its_exporter]
+  expect_failures = [output.node]
+
+  assert {
+    condition     = !local.yielding_card_has_its_exporter
+    error_message = "not by the rule yielding_card_has_its_exporter"
+  }
 }
 
 run "a_local_store_on_another_node_is_refused" {
@@ -85,7 +115,12 @@ run "a_local_store_on_another_node_is_refused" {
     store = { local = { node = "k8s-node2", path = "/srv/models" } }
   }
 
-  expect_failures = [terraform_data.store_is_on_the_cards_node]
+  expect_failures = [output.node]
+
+  assert {
+    condition     = !local.store_is_on_the_cards_node
+    error_message = "not by the rule store_is_on_the_cards_node"
+  }
 }
 
 run "a_namespace_of_kubernetes_is_refused" {
