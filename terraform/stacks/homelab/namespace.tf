@@ -1,10 +1,10 @@
 # Only restricted pods are permitted here.
 #
-# An existing claim is in an existing namespace, whose other pods are none of the stack's business: it enforces nothing on them unless the
-# operator asks for it, and removing the namespace with the stack would remove the claim, and perhaps the models.
+# The other pods of a namespace that exists, such as that of an existing claim, are none of the stack's business: it enforces nothing on
+# them unless the operator asks for it.  Removing that namespace with the stack would remove the claim, and perhaps the models.
 
 locals {
-  _namespace_is_ours = var.store.claim == null
+  _namespace_is_ours = coalesce(var.create_namespace, var.store.claim == null)
   _is_restricted     = coalesce(var.enforce_pod_security, local._namespace_is_ours)
   _pod_security = {
     "pod-security.kubernetes.io/enforce" = "restricted"

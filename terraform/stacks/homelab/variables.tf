@@ -28,6 +28,17 @@ variable "catalog" {
   nullable    = false
 }
 
+variable "create_namespace" {
+  description = "Whether the stack creates and removes its namespace; by default it does, except with `store.claim`. False: it exists already."
+  type        = bool
+  default     = null
+
+  validation {
+    condition     = !(coalesce(var.create_namespace, false) && var.store.claim != null)
+    error_message = "create_namespace is true, and the claim ${coalesce(var.store.claim, "null")} is in a namespace that exists. Take create_namespace out."
+  }
+}
+
 variable "expose" {
   description = "A name outside of the cluster, by an Ingress or a Gateway, and the namespace of the pods that forward for it. Null: none."
   type = object({
@@ -95,7 +106,7 @@ variable "kubeconfig" {
 }
 
 variable "namespace" {
-  description = "The namespace of all objects. It is created and removed with the stack, except where the store is an existing claim in it."
+  description = "The namespace of all objects. It is created and removed with the stack, see `create_namespace`."
   type        = string
   default     = "llama-cpp"
   nullable    = false
@@ -113,7 +124,7 @@ variable "runtime_class" {
 }
 
 variable "enforce_pod_security" {
-  description = "Whether the namespace refuses pods that are not *restricted*; by default one of the stack's own does, and that of `store.claim` not."
+  description = "Whether the namespace refuses pods that are not *restricted*; by default one that the stack creates does, and one that exists not."
   type        = bool
   default     = null
 }

@@ -123,6 +123,17 @@ run "a_local_store_on_another_node_is_refused" {
   }
 }
 
+run "a_namespace_cannot_be_made_around_an_existing_claim" {
+  command = plan
+
+  variables {
+    store            = { claim = "models" }
+    create_namespace = true
+  }
+
+  expect_failures = [var.create_namespace]
+}
+
 run "a_namespace_of_kubernetes_is_refused" {
   command = plan
 

@@ -114,8 +114,24 @@ disabled_plugins = [{", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name
     return ["containerd", "--config", f"{place.folder}/containerd.toml"]
 
 
+AUDITED = "corral-people"
+"""The namespace whose service accounts' requests are in the audit log."""
+
+
+def audit_log(folder: Path) -> Path:
+    """The audit log of the cluster in *folder*: a line of JSON for each answer."""
+    return folder / "log" / "audit.json"
+
+
 def apiserver(place: Place) -> list[str]:
     keys = place.folder / "pki"
+    audited = {"level": "Metadata", "userGroups": [f"system:serviceaccounts:{AUDITED}"]}
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [audited, {"level": "None"}],
+    }
     return [
         str(KUBERNETES.folder / "kube-apiserver"),
         f"--etcd-servers={ETCD}",
@@ -137,6 +153,8 @@ def apiserver(place: Place) -> list[str]:
         f"--kubelet-client-key={keys}/apiserver-kubelet-client.key",
         f"--kubelet-certificate-authority={keys}/ca.crt",
         "--kubelet-preferred-address-types=InternalIP",
+        f"--audit-policy-file={_written(place, 'audit-policy.json', policy)}",
+        f"--audit-log-path={audit_log(place.folder)}",
         "--enable-priority-and-fairness=false",
         "--profiling=false",
     ]
