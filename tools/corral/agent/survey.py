@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,15 @@ _SET = re.compile(r"(?P<model>[a-z0-9][a-z0-9.-]*)@[0-9a-f]{12}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TRIES = 10
 _LONGEST = 4096  # characters of a cell
+
+
+@dataclass(frozen=True)
+class ModelLink:
+    """The link of a model, as a fetch makes it; a link of another form is the operator's own."""
+
+    model: str
+    set_name: str  # where it leads; there may be no such set any more
+    since: float  # when it was pointed there
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,7 @@ class Leftover:
 class Survey:
     """The contents of a store, and the bytes of its file system."""
 
+    links: tuple[ModelLink, ...]
     sets: tuple[ModelSet, ...]
     blobs: tuple[Blob, ...]
     downloads: tuple[Download, ...]
@@ -156,6 +166,7 @@ def _read(store: Store) -> Survey:
     blobs = tuple(_blob(store, folder, sets, links) for folder in _folders(root / "blobs") if _is_blob(folder))
     usage = shutil.disk_usage(root)
     return Survey(
+        links=tuple(_model_links(root, links)),
         sets=sets,
         blobs=blobs,
         downloads=tuple(_download(folder, owners) for folder in _folders(store.partials)),
@@ -164,6 +175,14 @@ def _read(store: Store) -> Survey:
         total=usage.total,
         free=usage.free,
     )
+
+
+def _model_links(root: Path, links: Iterable[str]) -> Iterator[ModelLink]:
+    for name in sorted(links):
+        folder, _, set_name = str((root / name).readlink()).partition("/")
+        named = _SET.fullmatch(set_name)
+        if folder == "sets" and named and named["model"] == name:
+            yield ModelLink(name, set_name, (root / name).lstat().st_mtime)
 
 
 def _set(store: Store, folder: Path, links: dict[str, Path], flipped: float) -> ModelSet:
