@@ -187,11 +187,11 @@ def test_the_lock_of_another_store_removes_no_model(one):
 
 
 HOLD = """
-import mmap, sys
+import mmap, os, sys
 file = open(sys.argv[1], "rb")
-held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 if sys.argv[2] == "mapped":
-    file.close()
+    held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    os.closerange(3, 100)  # also the descriptor that mmap has made for itself
 print("held", flush=True)
 sys.stdin.read()
 """
