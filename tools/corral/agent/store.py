@@ -177,16 +177,19 @@ class Store:
     def linked_set(self, model_id: str) -> str | None:
         """The set to which the link *model_id* leads, None without one; refuses what corral did not make."""
         link = self.root / model_id
-        if link.is_symlink():
+        try:  # in one step: another process may make it meanwhile
             return link.readlink().name
-        if link.exists():
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
             raise Refused(
                 f"{link} is not a link that corral made.",
                 next_step=f"Move it away, for example with: mv {link} {link}.old",
                 code=Code.STORE_OCCUPIED,
                 fields={"path": str(link)},
-            )
-        return None
+            ) from None
 
     def link(self, model: LockedModel) -> bool:
         """Make the set of *model* and point the model's link to it; whether it pointed elsewhere before.
