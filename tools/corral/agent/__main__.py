@@ -9,7 +9,8 @@
 
 Progress is written to stderr as plain lines; --json writes to stdout, one object per line.  HF_TOKEN (or the file
 that HF_TOKEN_PATH names) gives access to gated repos, HF_ENDPOINT names another hub, CORRAL_HUB_MIN_KIB_PER_SECOND the
-rate below which a hub is given up (64).  SIGTERM stops it within two seconds; the next run resumes.
+rate below which a hub is given up (64).  Root writes as the owner of the store's folder, and reads as root.  SIGTERM
+stops it within two seconds; the next run resumes.
 """
 
 from __future__ import annotations

@@ -23,10 +23,11 @@ from .errors import Code, Refused
 from .hub_policy import printable
 from .lease import server_time
 from .lock_file import Lock
-from .open_files import open_files
+from .open_files import OpenFiles, open_files
+from .ownership import as_owner_of
 from .progress import count, duration, human
 from .stopping import Stopped
-from .store import Store, disk_error
+from .store import Store, disk_error, of_another
 from .survey import Survey, survey
 
 DEFAULT_GRACE = 24 * 3600.0
@@ -110,17 +111,20 @@ def prune(
     locks = (lock, *others)
     named = {name for one in locks for name in one.models} | set(served)
     try:
-        now = server_time(store.leases) if delete else time.time()  # a dry run writes nothing
-        found = survey(store)
-        removable = list(_find(locks, named, store, found, now))
+        found, opened = survey(store), open_files()
+        with as_owner_of(store.root):
+            now = server_time(store.leases) if delete else time.time()  # a dry run writes nothing
+        removable = list(_find(locks, named, store, found, opened, now))
     except OSError as error:
         raise disk_error(error, store.root) from error
     free = [one for one in removable if not one.in_use]
     removals = [one for one in free if one.idle >= grace]
     if delete:
         _require_its_lock(store, locks, named, found, removals)
+        with as_owner_of(store.root):
+            removals = [_remove(store, one, stop) for one in removals]
     return Pruned(
-        removals=tuple(_remove(store, one, stop) if delete else one for one in removals),
+        removals=tuple(removals),
         waiting=tuple(one for one in free if one.idle < grace),
         in_use=tuple(one for one in removable if one.in_use),
         grace=grace,
@@ -143,9 +147,10 @@ def _require_its_lock(
         )
 
 
-def _find(locks: Sequence[Lock], named: Collection[str], store: Store, found: Survey, now: float) -> Iterator[Removal]:
+def _find(
+    locks: Sequence[Lock], named: Collection[str], store: Store, found: Survey, opened: OpenFiles, now: float
+) -> Iterator[Removal]:
     """In the order of removal: what leads to something before what it leads to."""
-    opened = open_files()
 
     def unneeded(path: str, why: str, size: int, since: float, *, in_use: bool = False) -> Removal:
         return Removal(path, why, size, max(0.0, now - since), in_use=in_use)
@@ -222,7 +227,9 @@ def _remove(store: Store, removal: Removal, stop: threading.Event | None) -> Rem
     except FileNotFoundError:
         pass
     except OSError as error:
-        return replace(removal, error=error.strerror or str(error))
+        foreign = of_another(error, store.root)
+        why = f"{foreign.message} {foreign.next_step}" if foreign else error.strerror or str(error)
+        return replace(removal, error=why)
     return removal
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from .hub_policy import printable
 from .lease import DEFAULT_LEASE_TTL, Lease
 from .lock_file import LockedFile
+from .ownership import as_owner_of
 from .partial import length, read_journal
 from .progress import count, human
 from .store import Store
@@ -151,10 +152,11 @@ def _date(since: float) -> str:
 def survey(store: Store) -> Survey:
     """List everything in *store*, which must exist; a lease that was not renewed for its TTL counts as left over."""
     store.require()
-    for _ in range(_TRIES):
-        with contextlib.suppress(FileNotFoundError):  # a process removed something meanwhile
-            return _read(store)
-    return _read(store)
+    with as_owner_of(store.root):  # the age of a lease is measured with a file
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):  # a process removed something meanwhile
+                return _read(store)
+        return _read(store)
 
 
 def _read(store: Store) -> Survey:

@@ -13,6 +13,7 @@ before an update may have the old files open, and over NFS it loses them when th
 first, or wait for as long.
 
 Files of a `path:` model are never touched, and neither is a link of the operator's own, such as one of another name.
+Root writes as the owner of the store's folder (Linux).
 
 With --context a Job does the same in that cluster, on the store of the stack there.  There the lock that was applied
 last counts, not this machine's, and a model that the server there has in its configuration counts as named.  The Job
