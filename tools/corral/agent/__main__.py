@@ -9,7 +9,8 @@
 
 Progress is written to stderr as plain lines; --json writes to stdout, one object per line.  HF_TOKEN (or the file
 that HF_TOKEN_PATH names) gives access to gated repos, HF_ENDPOINT names another hub, CORRAL_HUB_MIN_KIB_PER_SECOND the
-rate below which a hub is given up (64).  SIGTERM stops it within two seconds; the next run resumes.
+rate below which a hub is given up (64).  Root writes as the owner of the store's folder, and reads as root.  SIGTERM
+stops it within two seconds; the next run resumes.
 """
 
 from __future__ import annotations
@@ -101,10 +102,17 @@ def _warm(args: argparse.Namespace) -> int:
 
 
 def _prune(args: argparse.Namespace) -> int:
-    pruned = prune(read_lock(args.lock), Store(args.store), grace=args.grace, delete=args.yes)
-    for removal in pruned.removals:
-        error = f": {removal.error}" if removal.error else ""
-        _write_one(args, asdict(removal), f"{printable(removal.path)}: {removal.why}{error}")
+    with stop_on_sigterm() as stop:
+        lock, others = read_lock(args.lock), [read_lock(path) for path in args.keep_lock]
+        pruned = prune(
+            lock, Store(args.store), others=others, served=args.served, grace=args.grace, delete=args.yes, stop=stop
+        )
+    if args.json:
+        _write(json.dumps(asdict(pruned)))
+    else:
+        for removal in pruned.removals:
+            error = f": {removal.error}" if removal.error else ""
+            _write(f"{printable(removal.path)}: {removal.why}{error}")
     _info(pruned.summary())
     return 1 if pruned.failed else 0
 
@@ -184,6 +192,17 @@ def _parser() -> argparse.ArgumentParser:
     pruning.add_argument("--yes", action="store_true", help="remove it")
     pruning.add_argument(
         "--grace", metavar="DURATION", type=seconds_of, default=DEFAULT_GRACE, help="idle for so long: 90s, 24h, 7d"
+    )
+    pruning.add_argument(
+        "--keep-lock",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="the lock of another catalog that uses the store; may repeat",
+    )
+    pruning.add_argument(
+        "--served", metavar="MODEL", action="append", default=[], help="a model that stays, because it runs; may repeat"
     )
     add("store", _store, "list the contents of the store")
     serving_metrics = add("metrics", _metrics, "serve what the store has of the lock to Prometheus, until SIGTERM")

@@ -19,6 +19,7 @@ from .hub_client import Hub, HubFile
 from .hub_policy import printable
 from .lease import DEFAULT_LEASE_TTL, Lease, LeaseLost
 from .lock_file import Lock, LockedFile, LockedModel
+from .ownership import as_owner_of
 from .partial import length, read_journal
 from .progress import Finished, FoundDamaged, Linked, Planned, Published, Report, Waiting, human
 from .scheduling import TransferSettings
@@ -44,6 +45,8 @@ def fetch(
 ) -> Finished:
     """Make *store* hold the *models* of *lock* (ids; all when empty) and link them.
 
+    As root it writes as the owner of the store.
+
     The files are from *hub*, by default the one that the environment names.  *report* is called from this thread.
     *stop* ends the call soon, with ``Stopped``; what has arrived is kept.  Another process that has not renewed its
     lease for *lease_ttl* seconds counts as dead.
@@ -56,7 +59,9 @@ def fetch(
     try:
         hub = hub or Hub.from_environment()
         work = _Fetch(store, hub, report, stop or threading.Event(), settings or TransferSettings(), lease_ttl)
-        return work.run(lock.select(models))
+        chosen = lock.select(models)
+        with as_owner_of(store.root):
+            return work.run(chosen)
     except OSError as error:
         raise disk_error(error, store.root) from error
 

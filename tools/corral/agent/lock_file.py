@@ -16,7 +16,7 @@ import re
 import shlex
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -283,6 +283,28 @@ def read_lock(path: Path) -> Lock:
         return Lock(path=path, models=models_in(path, text, is_extract=is_extract))
     except NotALock as error:
         raise _unusable(path, f"{path} {error.reason}.", rewrite_step(path)) from None
+
+
+def extract_of(lock: Lock) -> str:
+    """The extract of *lock*, as ``read_lock`` reads it again."""
+    models = {
+        name: {key: value for key, value in asdict(model).items() if key != "id"} for name, model in lock.models.items()
+    }
+    return json.dumps({"version": VERSION, "models": models})
+
+
+def lock_in(path: Path, document: Mapping[str, Any]) -> Lock:
+    """The *document* of a whole lock that was not read from a file; *path* is its name in messages.
+
+    Raises:
+        Refused: it holds anything that is not understood.
+    """
+    try:
+        reader = _Reader(path)
+        entries = reader.mapping(document.get("models"), "models")
+        return Lock(path=path, models={name: reader.model(name, entries[name]) for name in sorted(entries)})
+    except NotALock as error:
+        raise _unusable(path, f"{path} {error.reason}.") from None
 
 
 def _is_extract(top: Mapping[str, Any]) -> bool:

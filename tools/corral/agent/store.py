@@ -20,6 +20,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import threading
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from pathlib import Path
 
 from .errors import CannotRun, Code, Refused
 from .lock_file import LockedFile, LockedModel
+from .ownership import foreign_in, owner_of
 from .progress import Hashing, Report
 from .stopping import Stopped
 
@@ -74,6 +76,8 @@ class Store:
             for folder in (self.root / "blobs", self.root / "sets", self.partials, self.leases, self.records):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            if foreign := of_another(error, self.root):
+                raise foreign from error
             raise CannotRun(
                 f"The store {self.root} cannot be written: {error.strerror}.",
                 next_step="Give this user the right to write there, or name another folder with: --store DIR",
@@ -177,16 +181,19 @@ class Store:
     def linked_set(self, model_id: str) -> str | None:
         """The set to which the link *model_id* leads, None without one; refuses what corral did not make."""
         link = self.root / model_id
-        if link.is_symlink():
+        try:  # in one step: another process may make it meanwhile
             return link.readlink().name
-        if link.exists():
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
             raise Refused(
                 f"{link} is not a link that corral made.",
                 next_step=f"Move it away, for example with: mv {link} {link}.old",
                 code=Code.STORE_OCCUPIED,
                 fields={"path": str(link)},
-            )
-        return None
+            ) from None
 
     def link(self, model: LockedModel) -> bool:
         """Make the set of *model* and point the model's link to it; whether it pointed elsewhere before.
@@ -274,12 +281,33 @@ def disk_error(error: OSError, path: Path) -> CannotRun:
             code=Code.STORE_FULL,
             fields={"path": str(path)},
         )
+    if foreign := of_another(error, path):
+        return foreign
     return CannotRun(
         f"{path} cannot be read or written: {error}.",
         next_step="Check the file system under the store, and the rights of this user there",
         code=Code.STORE_UNUSABLE,
         fields={"path": str(path)},
     )
+
+
+def of_another(error: OSError, path: Path) -> CannotRun | None:
+    """The error for something of another user in the store of *path*, which *error* is about; None: it is not that."""
+    if error.errno not in (errno.EACCES, errno.EPERM):
+        return None
+    with contextlib.suppress(OSError):  # this user may not even read the store's folder
+        root = next((one for one in (path, *path.parents) if (one / "blobs").is_dir()), path)
+        named = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+        if found := foreign_in(root, *named, path):
+            owner = owner_of(root)
+            return CannotRun(
+                f"{found[0]} belongs to user {found[1].uid}, "
+                f"and the store {root} to {owner.uid}, who cannot change it.",
+                next_step=f"As root: chown -R {owner} {shlex.quote(str(root))}",
+                code=Code.STORE_UNUSABLE,
+                fields={"path": str(root)},
+            )
+    return None
 
 
 def fingerprint(path: Path) -> dict[str, int]:

@@ -37,7 +37,9 @@ METRICS = (
     Metric("corral_store_size_bytes", ("store",), "Size of the store's file system."),
     Metric("corral_store_free_bytes", ("store",), "Room that is left there, for the exporter's user."),
     Metric(
-        "corral_store_unlinked_bytes", ("store",), "Content that no model links to; `corral prune` removes it in time."
+        "corral_store_unlinked_bytes",
+        ("store",),
+        "Content that no model links to, not even one that left the lock; `corral prune` removes both in time.",
     ),
     Metric("corral_store_downloads", ("store",), "Files that a process downloads now."),
     Metric("corral_store_model_bytes", ("store", "model"), "Size of the model's files, by the lock."),

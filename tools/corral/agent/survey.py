@@ -11,13 +11,14 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from .hub_policy import printable
 from .lease import DEFAULT_LEASE_TTL, Lease
 from .lock_file import LockedFile
+from .ownership import as_owner_of
 from .partial import length, read_journal
 from .progress import count, human
 from .store import Store
@@ -28,6 +29,15 @@ _SET = re.compile(r"(?P<model>[a-z0-9][a-z0-9.-]*)@[0-9a-f]{12}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TRIES = 10
 _LONGEST = 4096  # characters of a cell
+
+
+@dataclass(frozen=True)
+class ModelLink:
+    """The link of a model, as a fetch makes it; a link of another form is the operator's own."""
+
+    model: str
+    set_name: str  # where it leads; there may be no such set any more
+    since: float  # when it was pointed there
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,7 @@ class Leftover:
 class Survey:
     """The contents of a store, and the bytes of its file system."""
 
+    links: tuple[ModelLink, ...]
     sets: tuple[ModelSet, ...]
     blobs: tuple[Blob, ...]
     downloads: tuple[Download, ...]
@@ -141,10 +152,11 @@ def _date(since: float) -> str:
 def survey(store: Store) -> Survey:
     """List everything in *store*, which must exist; a lease that was not renewed for its TTL counts as left over."""
     store.require()
-    for _ in range(_TRIES):
-        with contextlib.suppress(FileNotFoundError):  # a process removed something meanwhile
-            return _read(store)
-    return _read(store)
+    with as_owner_of(store.root):  # the age of a lease is measured with a file
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):  # a process removed something meanwhile
+                return _read(store)
+        return _read(store)
 
 
 def _read(store: Store) -> Survey:
@@ -156,6 +168,7 @@ def _read(store: Store) -> Survey:
     blobs = tuple(_blob(store, folder, sets, links) for folder in _folders(root / "blobs") if _is_blob(folder))
     usage = shutil.disk_usage(root)
     return Survey(
+        links=tuple(_model_links(root, links)),
         sets=sets,
         blobs=blobs,
         downloads=tuple(_download(folder, owners) for folder in _folders(store.partials)),
@@ -164,6 +177,14 @@ def _read(store: Store) -> Survey:
         total=usage.total,
         free=usage.free,
     )
+
+
+def _model_links(root: Path, links: Iterable[str]) -> Iterator[ModelLink]:
+    for name in sorted(links):
+        folder, _, set_name = str((root / name).readlink()).partition("/")
+        named = _SET.fullmatch(set_name)
+        if folder == "sets" and named and named["model"] == name:
+            yield ModelLink(name, set_name, (root / name).lstat().st_mtime)
 
 
 def _set(store: Store, folder: Path, links: dict[str, Path], flipped: float) -> ModelSet:

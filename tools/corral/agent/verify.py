@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from .fetch import fetch
 from .hub_client import Hub
 from .hub_policy import printable
 from .lock_file import Lock, LockedFile, LockedModel
+from .ownership import as_owner_of
 from .progress import Report
 from .scheduling import TransferSettings
 from .stopping import Stopped
@@ -54,18 +55,9 @@ def verify(
         Refused: an unknown model, or foreign things in the store.
         Stopped: *stop* was set.
     """
-    hashed: dict[Path, tuple[State, str]] = {}
-    checks = []
-    for model in lock.select(models):
-        for link, file in model.links.items():
-            path = store.location(model, file)
-            if path not in hashed:
-                hashed[path] = _content(store, printable(f"{model.id}/{file.name}"), path, file, report, stop)
-            state, detail = hashed[path]
-            if state == "ok":
-                state, detail = _reachable(store, model, link, path)
-            checks.append(FileCheck(model.id, link, state, detail, file.size))
-    return tuple(checks)
+    chosen = lock.select(models)
+    with as_owner_of(store.root):
+        return tuple(_checks(chosen, store, report, stop))
 
 
 def repair(
@@ -101,6 +93,21 @@ def repair(
         return replace(before, state="repaired") if after.is_good and not before.is_good else after
 
     return tuple(now(check) for check in checks), failure
+
+
+def _checks(
+    models: Sequence[LockedModel], store: Store, report: Report, stop: threading.Event | None
+) -> Iterator[FileCheck]:
+    hashed: dict[Path, tuple[State, str]] = {}
+    for model in models:
+        for link, file in model.links.items():
+            path = store.location(model, file)
+            if path not in hashed:
+                hashed[path] = _content(store, printable(f"{model.id}/{file.name}"), path, file, report, stop)
+            state, detail = hashed[path]
+            if state == "ok":
+                state, detail = _reachable(store, model, link, path)
+            yield FileCheck(model.id, link, state, detail, file.size)
 
 
 def _content(

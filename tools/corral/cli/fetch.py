@@ -3,6 +3,9 @@
 Each file is checked against its sha256 before a server can open it.  A model's link flips once all of its files are
 there.  Stopped or killed, it continues from there the next time; with everything in place it moves nothing.
 
+Root writes as the owner of the store's folder (Linux), so that all in it stays the owner's; it still reads what only
+root can read: a token, a file of a `path:` model.
+
 HF_TOKEN opens gated repositories, HF_ENDPOINT names another hub.  Plain HTTP is refused unless the hub is on this
 machine or named: CORRAL_ALLOW_HTTP=host,host.  A hub that sends less than 64 KiB/s over a minute is given up;
 CORRAL_HUB_MIN_KIB_PER_SECOND=8 is for a slower line.

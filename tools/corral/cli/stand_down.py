@@ -25,7 +25,6 @@ import argparse
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -36,7 +35,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from corral import output
-from corral.cli import options
+from corral.cli import interrupts, options
 from corral.errors import CorralError, ExitCode, Refused
 
 if TYPE_CHECKING:
@@ -103,12 +102,9 @@ def _require_sense(args: argparse.Namespace) -> None:
         raise Refused(f"There is no program {command[0]!r}." if command else "No command follows --.", next_step=_HELP)
 
 
+@interrupts.first_only("The tenant is being restored first.")
 def _stand_down(cluster: Cluster, tenant: Tenant, image: str, args: argparse.Namespace) -> int:
     from corral.stand_down import lifecycle
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, _interrupt)
 
     def report(text: str) -> None:
         output.info(options.for_cluster(text, args))
@@ -135,12 +131,6 @@ def _stand_down(cluster: Cluster, tenant: Tenant, image: str, args: argparse.Nam
     if code:
         output.info(f"{shlex.join(args.own_command)} ended with exit code {code}.")
     return ExitCode.OK if is_restored and not code else ExitCode.FAILED
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: output.info("The tenant is being restored first."))
-    raise KeyboardInterrupt
 
 
 def _run(command: list[str], until: float, is_on: Callable[[], bool]) -> int:

@@ -4,6 +4,8 @@ It also checks that each model's link leads to the files of the lock: the report
 --repair, what is missing or damaged is fetched anew and read once more.  A server that has a damaged file open keeps it
 until it is restarted; so the old bytes stay in the store until `corral prune` removes them.
 
+Root writes as the owner of the store's folder (Linux), and still reads what only root can read.
+
 Exit code 1: a file differs from the lock, and was not repaired.
 
 examples:

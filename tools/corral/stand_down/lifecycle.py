@@ -10,9 +10,9 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
+from corral.cluster import waiting_pod
 from corral.cluster.client import Cluster, Conflict, NotFound, Object
 from corral.cluster.snapshot import at, name_of
 from corral.errors import CannotRun, CorralError, Refused
@@ -298,33 +298,11 @@ def _wait_until_down(cluster: Cluster, tenant: Tenant, uid: str, seconds: int) -
         if state:
             raise CannotRun(f"{tenant.name} is not stood down: {state}.", next_step="Run the same command again")
         if time.monotonic() > deadline:
-            why = _why_not_ready(cluster, tenant)
+            why = waiting_pod.reason(cluster, tenant.namespace, manifests.name(tenant.name))
             message = f"The Job that would restore {tenant.name} is not ready after {READY_LIMIT_S:.0f} s{why}."
             message += "" if until else " Nothing was scaled down."
             raise CannotRun(message, next_step=_kubectl(cluster, tenant, "get", "events"))
         time.sleep(_ROUND_S)
-
-
-def _why_not_ready(cluster: Cluster, tenant: Tenant) -> str:
-    """What the pod of the Job waits for, as the end of a sentence; empty when that is not known."""
-    with suppress(CorralError):
-        selector = f"job-name={manifests.name(tenant.name)}"
-        for pod in cluster.items(f"/api/v1/namespaces/{tenant.namespace}/pods", labelSelector=selector):
-            for one in at(pod, "status", "containerStatuses") or ():
-                waiting = at(one, "state", "waiting") or at(one, "state", "terminated") or {}
-                if waiting:
-                    return f": {waiting.get('reason')}: {str(waiting.get('message') or '')[:300].strip()}"
-            for one in at(pod, "status", "conditions") or ():
-                if one.get("status") == "False" and one.get("message"):
-                    return f": {one.get('reason')}: {str(one['message'])[:300]}"
-            log = cluster.text(f"/api/v1/namespaces/{tenant.namespace}/pods/{name_of(pod)}/log", tailLines="1")
-            return f": {log.strip()[:300]}" if log.strip() else ""
-        about = (
-            f"involvedObject.name={manifests.name(tenant.name)},type=Warning"  # a quota, or an admission, refuses it
-        )
-        for event in cluster.items(f"/api/v1/namespaces/{tenant.namespace}/events", fieldSelector=about):
-            return f": {event.get('reason')}: {str(event.get('message'))[:300]}"
-    return ""
 
 
 def _wait_until_gone(cluster: Cluster, tenant: Tenant, uid: str, until: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from corral.agent.lock_file import Lock, lock_in
 from corral.cluster.target import NAMESPACE, SERVICE, ClusterTarget
 from corral.errors import CorralError
 from corral.terraform import homelab
@@ -27,14 +28,30 @@ def resolve_target(kubeconfig: Path | None, context: str | None, namespace: str 
     return replace(applied, kubeconfig=kubeconfig)
 
 
+def applied_lock() -> Lock | None:
+    """The lock that terraform/stacks/homelab was applied with, which its server runs; None when it never was.
+
+    Raises:
+        Refused: it is not what this corral reads.
+        CannotRun, ProgramMissing: Terraform fails, or its state cannot be read.
+    """
+    found = homelab.Homelab(homelab.STACK).outputs().get("lock") if _is_prepared() else None
+    return lock_in(homelab.STACK / "output.lock", found) if found else None
+
+
+def _is_prepared() -> bool:
+    """Whether there may be a state; a stack that was never prepared must not be now."""
+    return (homelab.STACK / ".terraform").is_dir() or (homelab.STACK / "terraform.tfstate").is_file()
+
+
 def applied_target() -> ClusterTarget | None:
     """The cluster that terraform/stacks/homelab was applied to; None when it never was.
 
     Raises:
         CannotRun, ProgramMissing: Terraform fails, or its state cannot be read.
     """
-    if not (homelab.STACK / ".terraform").is_dir() and not (homelab.STACK / "terraform.tfstate").is_file():
-        return None  # the stack was never prepared, and must not be now
+    if not _is_prepared():
+        return None
     stack = homelab.Homelab(homelab.STACK)
     outputs = stack.outputs()
     if not outputs:

@@ -1,12 +1,26 @@
 """`corral prune`: what it prints, and how it ends."""
 
 import json
+import shlex
+import subprocess
 
 import pytest
 
+from corral.agent.fetch import fetch
+from corral.agent.lock_file import read_lock
 from corral.cli.main import main
 from corral.demo.hub import RepoContent
+from corral.terraform import homelab
+from corral.terraform.program import find_terraform
 from tests.support.fetching import REPO, shop, weights
+from tests.support.locks import hub_model, write_lock
+
+
+@pytest.fixture(autouse=True)
+def stack(monkeypatch, tmp_path):
+    """The homelab's stack, which was never applied."""
+    monkeypatch.setattr(homelab, "STACK", tmp_path / "stack")
+    return tmp_path / "stack"
 
 
 @pytest.fixture
@@ -92,3 +106,65 @@ def test_what_could_not_be_removed_is_exit_1(one, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert "Permission denied" in out
     assert "1 thing could not be removed." in err
+
+
+@pytest.fixture
+def left(one):
+    """The lock of a model, n, that is in the store and has left the catalog."""
+    assert prune(one, "--grace", "0", "--yes") == 0
+    one.hub.update("org/other", RepoContent({"b.gguf": weights(70_000, 3)}))
+    path = write_lock(one.folder / "other", n=hub_model(one.hub, "org/other", "b.gguf"))
+    fetch(read_lock(path), one.store, hub=one.client)
+    return path
+
+
+def has_n(one):
+    return (one.store.root / "n" / "model.gguf").is_file()
+
+
+def test_a_model_that_left_the_catalog_is_listed_and_removed(one, left, capsys):
+    capsys.readouterr()
+    assert prune(one, "--grace", "0") == 0
+    out, err = capsys.readouterr()
+    assert [row.split("\t")[0].split("/")[0] for row in out.splitlines()[1:]] == ["n", "sets", "blobs"]
+    assert "model of 70.0 kB that no lock names" in out
+    assert "3 things, 70.0 kB, would be removed; nothing was." in err
+    assert has_n(one)
+    command = err.partition("Remove it with: corral ")[2]
+    assert main(shlex.split(command)) == 0
+    assert "Removed 3 things, 70.0 kB." in capsys.readouterr().err
+    assert not has_n(one)
+
+
+def test_a_model_of_another_catalog_stays_with_its_lock_and_the_command_names_it_again(one, left, capsys):
+    capsys.readouterr()
+    assert prune(one, "--grace", "0", "--yes", "--keep-lock", str(left)) == 0
+    assert capsys.readouterr().err == "Nothing to remove.\n"
+    assert has_n(one)
+    (one.store.root / "gone").symlink_to(f"sets/gone@{'0' * 12}")
+    assert prune(one, "--grace", "0", "--keep-lock", str(left)) == 0
+    assert f"--grace 0 --keep-lock {left}" in capsys.readouterr().err
+
+
+def test_a_lock_to_keep_that_is_not_there_removes_nothing(one, left, tmp_path, capsys):
+    assert prune(one, "--grace", "0", "--yes", "--keep-lock", str(tmp_path / "none")) == 2
+    assert f"{tmp_path / 'none'} does not exist" in capsys.readouterr().err
+    assert has_n(one)
+
+
+def test_a_model_of_the_applied_lock_stays_until_the_next_apply(one, left, stack, capsys):
+    stack.mkdir()
+    document = {key: value for key, value in json.loads(left.read_text()).items() if key != "seal"}
+    (stack / "lock.json").write_text(json.dumps(document))
+    (stack / "main.tf").write_text('output "lock" {\n  value = jsondecode(file("lock.json"))\n}\n')
+    for words in (["init"], ["apply", "-auto-approve"]):
+        subprocess.run([find_terraform(), *words], cwd=stack, check=True, capture_output=True)
+    capsys.readouterr()
+    assert prune(one, "--grace", "0", "--yes") == 0
+    assert capsys.readouterr().err == "Nothing to remove.\n"
+    assert has_n(one)
+
+
+def test_in_a_cluster_the_store_is_not_named(one, capsys):
+    assert prune(one, "--context", "none-such") == 2
+    assert "In a cluster, the store is that of the stack there." in capsys.readouterr().err

@@ -83,6 +83,7 @@ def test_a_file_that_changed_is_an_alert_until_the_runbook_has_fetched_it_again(
     assert "damaged" in next(text for command, text in printed.items() if command.startswith("corral verify"))
     operator.does("Mitigation")
     assert (lab.store / MODEL / "model.gguf").read_bytes() == whole
+    assert {path.lstat().st_uid for path in lab.store.rglob("*")} == {10001}, "root has repaired it"
     operator.does("Verify")
     notified(receiver, "CorralModelNotInStore", "resolved", after=before, limit_s=240, model=MODEL)
     operator.assert_all_is_done()

@@ -98,6 +98,22 @@ def test_up_status_down(up, port, capsys):
     assert "corral up" in found["next_step"]
 
 
+def test_a_model_of_the_running_stack_is_not_pruned_until_the_stack_is_down(up, catalog, capsys):
+    (catalog / "models" / "broken.yaml").unlink()
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+    link = paths.default_store() / "broken"
+    prune = ["prune", "--catalog", str(catalog), "--grace", "0", "--yes"]
+    assert main(prune) == 0
+    assert link.is_symlink()
+    assert main(["down"]) == 0
+    file = link.resolve() / "model.gguf"
+    whole = file.resolve()
+    assert main(prune) == 0
+    assert not link.is_symlink()
+    assert not file.is_symlink()
+    assert whole.is_file()
+
+
 def test_up_again_changes_nothing(up, capsys):
     before = status(capsys)["pid"]
     assert up() == 0

@@ -4,21 +4,24 @@ import argparse
 import errno
 import json
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from corral.agent.fetch import fetch
 from corral.agent.lease import Lease
 from corral.agent.lock_file import Lock, read_lock
-from corral.agent.progress import seconds_of
+from corral.agent.progress import human, seconds_of
 from corral.agent.prune import prune
 from corral.agent.store import Store
 from corral.agent.survey import survey
 from corral.demo.hub import RepoContent
 from corral.errors import Refused
 from tests.support.fetching import REPO, shop, weights
-from tests.support.locks import locked_file, write_lock
+from tests.support.locks import hub_model, locked_file, write_lock
 
 DAY = 24 * 3600.0
 
@@ -39,8 +42,12 @@ def pruned(one, *, grace=0.0, delete=True, lock=None):
     return prune(lock or read_lock(one.lock), one.store, grace=grace, delete=delete)
 
 
+def paths_of(removals):
+    return [removal.path.partition("/")[0] for removal in removals]
+
+
 def paths(found):
-    return [removal.path.partition("/")[0] for removal in found.removals]
+    return paths_of(found.removals)
 
 
 def everything(root):
@@ -113,13 +120,114 @@ def test_an_update_that_was_fetched_and_not_linked_is_safe(one):
     assert one.fetch().bytes_moved == 0
 
 
-def test_a_set_that_is_linked_is_safe_from_a_lock_that_knows_nothing_of_it(one):
-    empty = Lock(path=one.folder / "lock.json", models={})
+def another_model(one, name="n", seed=3):
+    """The entries of ``m``, as it is locked, and of *name*, whose own file is in the store too."""
+    one.hub.update("org/other", RepoContent({"b.gguf": weights(70_000, seed)}))
+    entries = {"m": hub_model(one.hub, REPO, "a.gguf"), name: hub_model(one.hub, "org/other", "b.gguf")}
+    fetch(read_lock(write_lock(one.folder / "both", **entries)), one.store, hub=one.client)
+    return entries
+
+
+def test_a_model_that_no_lock_names_is_listed_with_its_size_and_removed_with_its_files(one):
+    another_model(one)
+    before = everything(one.store.root)
+    listed = pruned(one, delete=False)
+    assert everything(one.store.root) == before
+    assert [(removal.path.partition("/")[0], removal.why) for removal in listed.removals] == [
+        ("n", "model of 70.0 kB that no lock names"),
+        ("sets", "set of that model"),
+        ("blobs", "b.gguf, to which no set in use leads"),
+    ]
+    found = pruned(one)
+    assert (paths(found), found.size, found.failed) == (["n", "sets", "blobs"], 70_000, ())
+    assert not os.path.lexists(one.store.root / "n")
+    assert [len(list((one.store.root / kind).iterdir())) for kind in ("sets", "blobs")] == [1, 1]
+    assert one.published.read_bytes() == one.content
+    assert pruned(one).removals == ()
+
+
+def test_a_model_that_left_the_lock_waits_for_the_grace_period_since_its_last_fetch(one):
+    both = another_model(one)
     age(one)
-    assert pruned(one, lock=empty).removals == ()
-    (one.store.root / "m").unlink()
-    assert paths(pruned(one, lock=empty, grace=DAY)) == [], "the link was removed just now"
-    assert paths(pruned(one, lock=empty)) == ["sets", "blobs"]
+    assert paths(pruned(one, grace=DAY, delete=False)) == ["n", "sets", "blobs"]
+    fetch(read_lock(write_lock(one.folder / "both", **both)), one.store, hub=one.client)
+    found = pruned(one, grace=DAY)
+    assert (found.removals, sorted(paths_of(found.waiting))) == ((), ["blobs", "n", "sets"])
+
+
+def test_a_model_that_another_lock_names_stays(one):
+    both = another_model(one)
+    other = read_lock(write_lock(one.folder / "other", n=both["n"]))
+    assert prune(read_lock(one.lock), one.store, others=[other], grace=0, delete=True).removals == ()
+    assert (one.store.root / "n" / "model.gguf").stat().st_size == 70_000
+
+
+def test_a_model_that_is_served_stays_though_no_lock_names_it(one):
+    another_model(one)
+    assert prune(read_lock(one.lock), one.store, served=["n"], grace=0, delete=True).removals == ()
+
+
+def test_a_model_that_was_renamed_loses_its_old_name_and_no_file(one):
+    entry = hub_model(one.hub, REPO, "a.gguf")
+    renamed = read_lock(write_lock(one.folder / "renamed", new=entry))
+    fetch(renamed, one.store, hub=one.client)
+    assert paths(pruned(one, lock=renamed)) == ["m", "sets"]
+    assert (one.store.root / "new" / "model.gguf").read_bytes() == one.content
+    assert fetch(renamed, one.store, hub=one.client).bytes_moved == 0
+
+
+def test_the_lock_of_another_store_removes_no_model(one):
+    other = read_lock(write_lock(one.folder / "other", n=hub_model(one.hub, REPO, "a.gguf")))
+    age(one)
+    assert paths(pruned(one, lock=other, delete=False)) == ["m", "sets"]
+    before = everything(one.store.root)
+    with pytest.raises(Refused, match=r"\(m\) none is in .*other/lock.json: it may be another catalog's store"):
+        pruned(one, lock=other)
+    assert everything(one.store.root) == before
+
+
+HOLD = """
+import mmap, os, sys
+file = open(sys.argv[1], "rb")
+if sys.argv[2] == "mapped":
+    held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    os.closerange(3, 100)  # also the descriptor that mmap has made for itself
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux")
+@pytest.mark.parametrize("how", ["opened", "mapped"])
+@pytest.mark.parametrize("version", ["left the lock", "old version"])
+def test_what_a_process_has_open_stays_until_it_ends_however_idle_it_is(one, how, version):
+    if version == "old version":
+        path = one.published.resolve()
+        update(one)
+        one.fetch()
+    else:
+        another_model(one)
+        path = one.store.root / "n" / "model.gguf"
+    age(one)
+    words = [sys.executable, "-c", HOLD, str(path), how]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        found = pruned(one)
+        assert found.removals == ()
+        size = path.stat().st_size
+        assert sum(removal.size for removal in found.in_use) == size
+        assert found.summary() == f"Nothing to remove.  Open in a process of this machine: 1 thing, {human(size)}."
+        assert path.exists()
+        process.stdin.close()
+    assert "blobs" in paths(pruned(one))
+
+
+def test_a_link_that_leads_to_no_set_is_removed_when_no_lock_names_it(one):
+    (one.store.root / "gone").symlink_to(f"sets/gone@{'0' * 12}")
+    assert [(removal.path, removal.why) for removal in pruned(one).removals] == [
+        ("gone", "model without files that no lock names")
+    ]
+    assert not os.path.lexists(one.store.root / "gone")
 
 
 def test_a_link_that_the_operator_made_keeps_what_it_leads_to(one):
@@ -141,10 +249,9 @@ def test_a_blob_that_two_models_share_stays_with_the_other(one):
     one.fetch()
     lock = read_lock(write_lock(one.folder / "both", m=both, n=both))
     fetch(lock, one.store, hub=one.client)
-    (one.store.root / "n").unlink()
     only_m = read_lock(write_lock(one.folder / "m", m=both))
     found = pruned(one, lock=only_m)
-    assert [removal.path for removal in found.removals] == [f"sets/{one.store.set_name(lock.models['n'])}"]
+    assert [removal.path for removal in found.removals] == ["n", f"sets/{one.store.set_name(lock.models['n'])}"]
     assert one.published.read_bytes() == one.content
 
 
@@ -153,8 +260,7 @@ def test_a_file_of_a_path_model_is_never_touched(one, tmp_path):
     mine.write_bytes(b"my own")
     entry = {"repo": None, "revision": None, "licence": None, "argv": [], "files": [locked_file(str(mine), b"my own")]}
     fetch(read_lock(write_lock(tmp_path / "with", mine=entry)), one.store)
-    (one.store.root / "mine").unlink()
-    assert paths(pruned(one)) == ["sets"]
+    assert paths(pruned(one)) == ["mine", "sets"]
     assert mine.read_bytes() == b"my own"
 
 
