@@ -115,6 +115,14 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           }
         }
 
+        dynamic "image_pull_secrets" {
+          for_each = var.conventions.image_pull_secrets
+
+          content {
+            name = image_pull_secrets.value
+          }
+        }
+
         toleration {
           key      = "nvidia.com/gpu"
           operator = "Exists"

@@ -47,6 +47,15 @@ variable "config" {
   nullable    = false
 }
 
+variable "conventions" {
+  description = "What the cluster asks of every pod: the Secrets in its namespace by which images are pulled."
+  type = object({
+    image_pull_secrets = optional(list(string), [])
+  })
+  default  = {}
+  nullable = false
+}
+
 variable "cpu" {
   description = "Cores: the pod's request and limit. One is busy while a model answers, all while an image is encoded."
   type        = object({ request = optional(string, "500m"), limit = optional(string, "4") })

@@ -62,6 +62,14 @@ resource "kubernetes_deployment_v1" "store_exporter" {
           }
         }
 
+        dynamic "image_pull_secrets" {
+          for_each = var.conventions.image_pull_secrets
+
+          content {
+            name = image_pull_secrets.value
+          }
+        }
+
         toleration {
           key      = "nvidia.com/gpu"
           operator = "Exists"

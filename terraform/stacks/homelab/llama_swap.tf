@@ -23,6 +23,7 @@ module "llama_swap" {
   caddy              = module.door.caddy
   claim              = module.model_store.claim
   config             = module.llama_swap_config.yaml
+  conventions        = local.conventions
   door_image         = local.images.door
   engine_image       = local.images["llama-server"]
   expose             = var.expose

@@ -10,6 +10,7 @@ module "model_fetch" {
 
   namespace       = local.namespace
   claim           = module.model_store.claim
+  conventions     = local.conventions
   hf_token_secret = var.hf_token_secret
   hub             = var.hub
   hub_cidrs       = var.hub_cidrs

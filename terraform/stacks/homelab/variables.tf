@@ -82,6 +82,23 @@ variable "image_hosts" {
   nullable    = false
 }
 
+variable "image_pull_secrets" {
+  description = "The Secrets by which the images of every pod are pulled, e.g. [\"registry\"], each in `namespace`, and in the card exporter's where there is one."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition = length(distinct(var.image_pull_secrets)) == length(var.image_pull_secrets) && alltrue([
+      for name in var.image_pull_secrets : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", name))
+    ])
+    error_message = join(" ", [
+      "The pull secrets are ${jsonencode(var.image_pull_secrets)}; each must be the name of another Secret, of a-z, 0-9, . and -, never its content.",
+      "To make one: kubectl -n ${var.namespace} create secret docker-registry NAME --docker-server=HOST",
+    ])
+  }
+}
+
 variable "kube_context" {
   description = "The context in the kubeconfig. Null: its current one."
   type        = string
