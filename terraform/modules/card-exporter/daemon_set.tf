@@ -244,4 +244,8 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
       }
     }
   }
+
+  lifecycle {
+    ignore_changes = [spec[0].template[0].metadata[0].annotations["kubectl.kubernetes.io/restartedAt"]] # kubectl rollout restart
+  }
 }

@@ -510,6 +510,10 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
     }
   }
 
+  lifecycle {
+    ignore_changes = [spec[0].template[0].metadata[0].annotations["kubectl.kubernetes.io/restartedAt"]] # kubectl rollout restart
+  }
+
   # The policy exists before the pod starts.
   depends_on = [kubernetes_network_policy_v1.llama_swap, var.after]
 }

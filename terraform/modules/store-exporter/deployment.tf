@@ -176,4 +176,8 @@ resource "kubernetes_deployment_v1" "store_exporter" {
       }
     }
   }
+
+  lifecycle {
+    ignore_changes = [spec[0].template[0].metadata[0].annotations["kubectl.kubernetes.io/restartedAt"]] # kubectl rollout restart
+  }
 }
