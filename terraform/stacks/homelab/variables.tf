@@ -136,15 +136,18 @@ variable "enforce_pod_security" {
 }
 
 variable "store" {
-  description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of an existing claim)."
+  description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (its name), `storage_class` (and `size`)."
   type = object({
     nfs = optional(object({
       server        = string
       path          = string
       mount_options = optional(list(string))
     }))
-    local = optional(object({ node = string, path = string }))
-    claim = optional(string)
+    local         = optional(object({ node = string, path = string }))
+    claim         = optional(string)
+    storage_class = optional(string)
+    size          = optional(string)
+    access_mode   = optional(string)
   })
   nullable = false
 }
