@@ -42,14 +42,14 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
   wait_for_rollout = true
 
   timeouts {
-    create = "17m"
-    update = "17m"
+    create = "${var.rollout_minutes + 2}m"
+    update = "${var.rollout_minutes + 2}m"
     delete = "5m"
   }
 
   spec {
     replicas                  = "1"
-    progress_deadline_seconds = 900 # includes the pull of an image of several GB
+    progress_deadline_seconds = 60 * var.rollout_minutes # includes the pull of an image of several GB
     revision_history_limit    = 3
 
     selector {

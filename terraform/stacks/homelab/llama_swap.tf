@@ -11,6 +11,9 @@ module "llama_swap_config" {
   preflight   = "${module.llama_swap.folder}/preflight.sh"
   seats       = module.seating.seats
   api_key_env = local._api_key_env
+  concurrency = var.concurrency
+
+  health_check_timeout = var.timeouts.load_seconds
 }
 
 module "llama_swap" {
@@ -38,4 +41,8 @@ module "llama_swap" {
   node               = local.node
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
   runtime_class      = var.runtime_class
+  concurrency        = var.concurrency
+  cpu                = var.cpu
+  drain_seconds      = var.timeouts.drain_seconds
+  rollout_minutes    = var.timeouts.rollout_minutes
 }

@@ -17,6 +17,7 @@ module "model_fetch" {
   image           = local.images["fetch"]
   models          = module.catalog.models
   node            = local.node
+  timeout_minutes = var.timeouts.download_minutes
 
   depends_on = [kubernetes_network_policy_v1.default_deny]
 }

@@ -28,6 +28,20 @@ variable "catalog" {
   nullable    = false
 }
 
+variable "concurrency" {
+  description = "The requests that each model accepts at a time, waiting ones too; one more gets 429. A client's own limit is in clients.yaml."
+  type        = number
+  default     = 10
+  nullable    = false
+}
+
+variable "cpu" {
+  description = "Cores of llama-swap and its engines: request and limit. One is busy while a model answers, all while an image is encoded."
+  type        = object({ request = optional(string, "500m"), limit = optional(string, "4") })
+  default     = {}
+  nullable    = false
+}
+
 variable "expose" {
   description = "A name outside of the cluster, by an Ingress or a Gateway, and the namespace of the pods that forward for it. Null: none."
   type = object({
@@ -149,5 +163,17 @@ variable "store" {
     size          = optional(string)
     access_mode   = optional(string)
   })
+  nullable = false
+}
+
+variable "timeouts" {
+  description = "What may take how long: a load, a drain of answers before the pod ends, the download, and a new pod's start. {}: the usual times."
+  type = object({
+    load_seconds     = optional(number, 300)
+    drain_seconds    = optional(number, 60)
+    download_minutes = optional(number, 180)
+    rollout_minutes  = optional(number, 15)
+  })
+  default  = {}
   nullable = false
 }

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import yaml
 from kubernetes import client
 
 from tests.support.cluster import pods
 from tests.support.cluster.homelab import homelab
+from tests.support.engine_process import post, question
 
 pytestmark = pytest.mark.timeout(420)
 NAMESPACE, EXPORTERS = "options", "options-exporter"
 DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
-OPTIONS = {"image_pull_secrets": ["registry"]}
+OPTIONS = {
+    "image_pull_secrets": ["registry"],
+    "concurrency": 50,
+    "cpu": {"request": "300m", "limit": "3"},
+    "timeouts": {"load_seconds": 400, "drain_seconds": 20, "download_minutes": 90, "rollout_minutes": 10},
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +73,34 @@ def test_a_model_answers_with_the_options_and_a_second_plan_has_no_changes(lab):
 def test_every_pod_is_pulled_with_the_secret(lab):
     for name, pod in all_pods(lab).items():
         assert [one.name for one in pod.spec.image_pull_secrets] == ["registry"], name
+
+
+def test_fifty_users_who_ask_at_once_all_get_an_answer(lab, endpoint):
+    key, together = lab.key(), threading.Barrier(OPTIONS["concurrency"])
+    asked = question("Go on.", model="tiny-text", ignore_eos=True, max_tokens=100)
+
+    def ask(_):
+        together.wait(60)
+        return post(f"{endpoint}/v1/chat/completions", asked, api_key=key)[0]
+
+    with ThreadPoolExecutor(OPTIONS["concurrency"]) as users:
+        assert Counter(users.map(ask, range(OPTIONS["concurrency"]))) == {200: OPTIONS["concurrency"]}
+
+
+def test_cores_and_times_are_the_operators(lab):
+    found = deployment(lab)
+    container = found.spec.template.spec.containers[0]
+    job = client.BatchV1Api(lab.cluster.api).read_namespaced_job("download-models", NAMESPACE)
+
+    assert (container.resources.requests["cpu"], container.resources.limits["cpu"]) == ("300m", "3")
+    assert (found.spec.progress_deadline_seconds, job.spec.active_deadline_seconds) == (600, 5400)
+    assert found.spec.template.spec.termination_grace_period_seconds == 70
+    (config,) = (
+        one.data["config.yaml"]
+        for one in client.CoreV1Api(lab.cluster.api).list_namespaced_config_map(NAMESPACE).items
+        if "config.yaml" in (one.data or {})
+    )
+    assert yaml.safe_load(config)["healthCheckTimeout"] == 400
 
 
 def test_after_a_rollout_restart_a_plan_has_no_changes(lab):

@@ -298,3 +298,19 @@ run "every_pod_has_the_conventions_of_the_cluster" {
     error_message = "The variables must reach the pods."
   }
 }
+
+run "fifty_users_get_in_and_the_times_are_the_operators" {
+  command = plan
+
+  variables {
+    concurrency = 50
+    timeouts    = { load_seconds = 900 }
+  }
+
+  assert {
+    condition = [for model in values(yamldecode(module.llama_swap_config.yaml).models) : model.concurrencyLimit] == [50, 50] && (
+      yamldecode(module.llama_swap_config.yaml).healthCheckTimeout == 900
+    )
+    error_message = "llama-swap must accept as many, and wait as long."
+  }
+}
