@@ -57,6 +57,14 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
           }
         }
 
+        dynamic "image_pull_secrets" {
+          for_each = var.conventions.image_pull_secrets
+
+          content {
+            name = image_pull_secrets.value
+          }
+        }
+
         toleration {
           key      = "nvidia.com/gpu"
           operator = "Exists"
@@ -235,5 +243,9 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
         }
       }
     }
+  }
+
+  lifecycle {
+    ignore_changes = [spec[0].template[0].metadata[0].annotations["kubectl.kubernetes.io/restartedAt"]] # kubectl rollout restart
   }
 }

@@ -8,6 +8,10 @@ resource "kubernetes_service_account_v1" "card_exporter" {
   }
 
   automount_service_account_token = false # the pod asks for it
+
+  lifecycle {
+    ignore_changes = [image_pull_secret, secret] # a cluster may add its own to every account
+  }
 }
 
 resource "kubernetes_cluster_role_v1" "card_exporter" {

@@ -8,6 +8,15 @@ variable "alertmanager" {
   default = null
 }
 
+variable "conventions" {
+  description = "What the cluster asks of every pod: the Secrets in its namespace by which images are pulled."
+  type = object({
+    image_pull_secrets = optional(list(string), [])
+  })
+  default  = {}
+  nullable = false
+}
+
 variable "door" {
   description = "The front door of each pod of llama-swap: its port, and a Host that it serves, e.g. { port = 8080, host = \"llama-swap.llama-cpp.svc\" }."
   type        = object({ port = number, host = string })

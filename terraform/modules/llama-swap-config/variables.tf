@@ -16,8 +16,11 @@ variable "concurrency" {
   nullable    = false
 
   validation {
-    condition     = var.concurrency >= 1 && floor(var.concurrency) == var.concurrency
-    error_message = "The concurrency is ${var.concurrency}; it must be a whole number of requests, 1 or more."
+    condition = var.concurrency >= 1 && var.concurrency <= 256 && floor(var.concurrency) == var.concurrency
+    error_message = join(" ", [
+      "The concurrency is ${var.concurrency}; it must be a whole number of requests, from 1 to 256:",
+      "the door holds 400 connections, for all models and clients together.",
+    ])
   }
 }
 

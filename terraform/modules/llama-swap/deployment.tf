@@ -42,14 +42,14 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
   wait_for_rollout = true
 
   timeouts {
-    create = "17m"
-    update = "17m"
+    create = "${var.rollout_minutes + 2}m"
+    update = "${var.rollout_minutes + 2}m"
     delete = "5m"
   }
 
   spec {
     replicas                  = "1"
-    progress_deadline_seconds = 900 # includes the pull of an image of several GB
+    progress_deadline_seconds = 60 * var.rollout_minutes # includes the pull of an image of several GB
     revision_history_limit    = 3
 
     selector {
@@ -112,6 +112,14 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
                 }
               }
             }
+          }
+        }
+
+        dynamic "image_pull_secrets" {
+          for_each = var.conventions.image_pull_secrets
+
+          content {
+            name = image_pull_secrets.value
           }
         }
 
@@ -500,6 +508,10 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
         }
       }
     }
+  }
+
+  lifecycle {
+    ignore_changes = [spec[0].template[0].metadata[0].annotations["kubectl.kubernetes.io/restartedAt"]] # kubectl rollout restart
   }
 
   # The policy exists before the pod starts.

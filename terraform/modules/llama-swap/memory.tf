@@ -11,7 +11,10 @@ locals {
   _mib = 1024 * 1024
 
   server_mib = 1024 # llama-swap, and request bodies: four images of 64 MiB under way at a time take 440
-  engine_mib = 768  # a llama-server besides its rows: the CUDA runtime's host side, its own code, threads
+
+  # More requests at a time are more bodies that llama-swap holds: each above ten adds a tenth.
+  server_limit_mib = ceil(local.server_mib * max(10, var.concurrency) / 10)
+  engine_mib       = 768 # a llama-server besides its rows: the CUDA runtime's host side, its own code, threads
 
   # Without a prediction: at worst the complete model stays on the host.
   _host_bytes = { for id, model in var.models : id => sum(concat([0], try(values(model.predicted.host), model.files[*].size))) }
@@ -26,7 +29,7 @@ locals {
   copy_mib  = { request = 64, limit = 128 } # has ended when the rest begins
 
   memory_request_mib = local.server_mib + sum(concat([0], [for ids in values(local._groups) : max([for id in ids : local._sure_mib[id]]...)]))
-  memory_limit_mib   = local.server_mib + sum(concat([0], [for ids in values(local._groups) : max([for id in ids : local._most_mib[id]]...)]))
+  memory_limit_mib   = local.server_limit_mib + sum(concat([0], [for ids in values(local._groups) : max([for id in ids : local._most_mib[id]]...)]))
 
   # The node's disk holds /tmp, where CUDA caches compiled code, and the log; the copy of llama-swap where its image is not the
   # engine's.  Nothing else is writable, and no core is written.

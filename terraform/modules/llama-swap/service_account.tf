@@ -6,4 +6,8 @@ resource "kubernetes_service_account_v1" "llama_swap" {
   }
 
   automount_service_account_token = false
+
+  lifecycle {
+    ignore_changes = [image_pull_secret, secret] # a cluster may add its own to every account
+  }
 }

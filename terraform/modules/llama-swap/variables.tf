@@ -41,17 +41,47 @@ variable "claim" {
   nullable    = false
 }
 
+variable "concurrency" {
+  description = "The requests that a model accepts at a time: input `concurrency` of the module llama-swap-config. llama-swap holds their bodies."
+  type        = number
+  default     = 10
+  nullable    = false
+}
+
 variable "config" {
   description = "The configuration of llama-swap: output `yaml` of the module llama-swap-config, rendered with this module's `store` and `folder`."
   type        = string
   nullable    = false
 }
 
+variable "conventions" {
+  description = "What the cluster asks of every pod: the Secrets in its namespace by which images are pulled."
+  type = object({
+    image_pull_secrets = optional(list(string), [])
+  })
+  default  = {}
+  nullable = false
+}
+
 variable "cpu" {
-  description = "Cores: the pod's request and limit. One is busy while a model answers, all while an image is encoded."
+  description = "Cores of llama-swap and its engines: request and limit. One is busy while a model answers, all while an image is encoded."
   type        = object({ request = optional(string, "500m"), limit = optional(string, "4") })
   default     = {}
   nullable    = false
+
+  validation {
+    condition     = alltrue([for amount in values(var.cpu) : can(regex("^([1-9][0-9]*m?|[0-9]+\\.[0-9]{1,3})$", amount))])
+    error_message = "The cores are ${jsonencode(var.cpu)}; each must be a number of cores, e.g. 4, 1.5 or 500m."
+  }
+
+  validation {
+    condition = try(
+      tonumber(trimsuffix(var.cpu.request, "m")) * (endswith(var.cpu.request, "m") ? 1 : 1000)
+      <= tonumber(trimsuffix(var.cpu.limit, "m")) * (endswith(var.cpu.limit, "m") ? 1 : 1000),
+      true, # no number: refused above
+    )
+    error_message = "The cores are ${jsonencode(var.cpu)}; the request must not be more than the limit. Set both: { request = \"2\", limit = \"8\" }"
+  }
 }
 
 variable "door_image" {
@@ -226,6 +256,18 @@ variable "preflight" {
   description = "The text of the preflight.sh that the commands in `config` begin with."
   type        = string
   nullable    = false
+}
+
+variable "rollout_minutes" {
+  description = "Minutes that a new pod may take to be ready, with the pull of an image of several GB; then the apply fails."
+  type        = number
+  default     = 15
+  nullable    = false
+
+  validation {
+    condition     = var.rollout_minutes >= 1 && floor(var.rollout_minutes) == var.rollout_minutes
+    error_message = "The rollout may take ${var.rollout_minutes} minutes; it must be a whole number of minutes, 1 or more."
+  }
 }
 
 variable "runtime_class" {

@@ -103,6 +103,14 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           }
         }
 
+        dynamic "image_pull_secrets" {
+          for_each = var.conventions.image_pull_secrets
+
+          content {
+            name = image_pull_secrets.value
+          }
+        }
+
         toleration { # the models are read on a node that may be reserved for GPU work
           key      = "nvidia.com/gpu"
           operator = "Exists"

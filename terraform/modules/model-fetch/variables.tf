@@ -15,6 +15,15 @@ variable "claim" {
   nullable    = false
 }
 
+variable "conventions" {
+  description = "What the cluster asks of every pod: the Secrets in its namespace by which images are pulled."
+  type = object({
+    image_pull_secrets = optional(list(string), [])
+  })
+  default  = {}
+  nullable = false
+}
+
 variable "hf_token_secret" {
   description = "The Secret in the namespace whose key `token` gives the Job access to gated repos. Null: no token."
   type        = string

@@ -2,12 +2,15 @@
 # creates both before it removes the old ones, which stay until no pod uses them.
 
 locals {
-  _is_ours = var.store.claim == null
+  _is_ours = var.store.nfs != null || var.store.local != null
   _mark    = substr(sha256(jsonencode([try([var.store.nfs.server, var.store.nfs.path], null), var.store.local])), 0, 8)
 
   # No class of this name has to exist, and it has no driver: a claim without a class would get the cluster's default class, and never
   # this volume.
   _class = "corral"
+
+  # All pods that mount it are on the card's node, and every driver has this mode.
+  _access_mode = coalesce(var.store.access_mode, "ReadWriteOnce")
 }
 
 resource "kubernetes_persistent_volume_v1" "models" {

@@ -29,23 +29,52 @@ variable "size" {
 }
 
 variable "store" {
-  description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of an existing claim)."
+  description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (its name), `storage_class` (and `size`)."
   type = object({
     nfs = optional(object({
       server        = string
       path          = string
       mount_options = optional(list(string), ["hard", "nconnect=8", "rsize=1048576", "wsize=1048576", "noatime"])
     }))
-    local = optional(object({ node = string, path = string }))
-    claim = optional(string)
+    local         = optional(object({ node = string, path = string }))
+    claim         = optional(string)
+    storage_class = optional(string)
+    size          = optional(string)
+    access_mode   = optional(string)
   })
   nullable = false
 
   validation {
-    condition = length([for place in [var.store.nfs, var.store.local, var.store.claim] : place if place != null]) == 1
+    condition = length([for kind in ["nfs", "local", "claim", "storage_class"] : kind if var.store[kind] != null]) == 1
     error_message = join(" ", [
-      "The store names ${length([for place in [var.store.nfs, var.store.local, var.store.claim] : place if place != null])} places",
-      "(${join(", ", [for kind, place in var.store : kind if place != null])}); it must name exactly one of nfs, local and claim.",
+      "The store names ${length([for kind in ["nfs", "local", "claim", "storage_class"] : kind if var.store[kind] != null])} places",
+      "(${join(", ", [for kind, place in var.store : kind if place != null])}); it must name exactly one of nfs, local, claim and storage_class.",
+    ])
+  }
+
+  validation {
+    condition     = var.store.storage_class == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", var.store.storage_class))
+    error_message = "The store's StorageClass is \"${coalesce(var.store.storage_class, "null")}\"; it must be one of: kubectl get storageclasses"
+  }
+
+  validation {
+    condition     = var.store.storage_class == null ? true : can(regex("^[1-9][0-9]*(Mi|Gi|Ti)$", var.store.size))
+    error_message = "The store's size is ${coalesce(var.store.size, "not set")}; a storage_class needs one, a whole number of Mi, Gi or Ti, e.g. 200Gi."
+  }
+
+  validation {
+    condition = var.store.storage_class != null || (var.store.size == null && var.store.access_mode == null)
+    error_message = join(" ", [
+      "The store has ${join(" and ", [for key in ["size", "access_mode"] : "${key} = ${var.store[key]}" if var.store[key] != null])},",
+      "which only a volume of a storage_class has. Leave it out.",
+    ])
+  }
+
+  validation {
+    condition = contains(["ReadWriteOnce", "ReadWriteMany"], coalesce(var.store.access_mode, "ReadWriteOnce"))
+    error_message = join(" ", [
+      "The store's access mode is \"${coalesce(var.store.access_mode, "null")}\"; it must be ReadWriteOnce, which is enough because all pods",
+      "that mount the store are on the card's node, or ReadWriteMany.",
     ])
   }
 

@@ -62,6 +62,14 @@ resource "kubernetes_deployment_v1" "store_exporter" {
           }
         }
 
+        dynamic "image_pull_secrets" {
+          for_each = var.conventions.image_pull_secrets
+
+          content {
+            name = image_pull_secrets.value
+          }
+        }
+
         toleration {
           key      = "nvidia.com/gpu"
           operator = "Exists"
@@ -167,5 +175,9 @@ resource "kubernetes_deployment_v1" "store_exporter" {
         }
       }
     }
+  }
+
+  lifecycle {
+    ignore_changes = [spec[0].template[0].metadata[0].annotations["kubectl.kubernetes.io/restartedAt"]] # kubectl rollout restart
   }
 }

@@ -4,6 +4,15 @@ variable "claim" {
   nullable    = false
 }
 
+variable "conventions" {
+  description = "What the cluster asks of every pod: the Secrets in its namespace by which images are pulled."
+  type = object({
+    image_pull_secrets = optional(list(string), [])
+  })
+  default  = {}
+  nullable = false
+}
+
 variable "image" {
   description = "A Python 3.11 or later, by digest, e.g. \"python:3.13-slim@sha256:…\"."
   type        = string

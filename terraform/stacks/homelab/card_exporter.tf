@@ -2,6 +2,7 @@ module "card_exporter" {
   source = "../../modules/card-exporter"
   count  = var.card_exporter == null ? 0 : 1
 
+  conventions          = local.conventions
   door                 = { port = module.llama_swap.ports.door, host = "llama-swap.${local.namespace}.svc" }
   driver_pid_namespace = var.card_exporter.driver_pid_namespace
   engines              = { namespace = local.namespace, selector = "app.kubernetes.io/name=llama-swap" }

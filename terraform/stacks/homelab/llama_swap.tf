@@ -11,6 +11,9 @@ module "llama_swap_config" {
   preflight   = "${module.llama_swap.folder}/preflight.sh"
   seats       = module.seating.seats
   api_key_env = local._api_key_env
+  concurrency = var.concurrency
+
+  health_check_timeout = var.timeouts.load_seconds
 }
 
 module "llama_swap" {
@@ -23,6 +26,7 @@ module "llama_swap" {
   caddy              = module.door.caddy
   claim              = module.model_store.claim
   config             = module.llama_swap_config.yaml
+  conventions        = local.conventions
   door_image         = local.images.door
   engine_image       = local.images["llama-server"]
   expose             = var.expose
@@ -37,4 +41,8 @@ module "llama_swap" {
   node               = local.node
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
   runtime_class      = var.runtime_class
+  concurrency        = var.concurrency
+  cpu                = var.cpu
+  drain_seconds      = var.timeouts.drain_seconds
+  rollout_minutes    = var.timeouts.rollout_minutes
 }

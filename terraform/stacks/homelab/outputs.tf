@@ -112,6 +112,6 @@ output "service" {
 }
 
 output "store" {
-  description = "The store: its claim in the namespace, and the node it is tied to, null when every node reaches it."
+  description = "The store: its claim in the namespace, and the node it is tied to, null when every node reaches it or that is not known."
   value       = { claim = module.model_store.claim, node = module.model_store.node }
 }

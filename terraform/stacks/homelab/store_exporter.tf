@@ -4,6 +4,7 @@ module "store_exporter" {
 
   namespace    = local.namespace
   claim        = module.model_store.claim
+  conventions  = local.conventions
   image        = local.images.fetch
   node         = local.node
   program      = module.model_fetch.program

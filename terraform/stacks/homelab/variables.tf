@@ -28,6 +28,20 @@ variable "catalog" {
   nullable    = false
 }
 
+variable "concurrency" {
+  description = "The requests that each model accepts at a time, waiting ones too; one more gets 429. A client's own limit is in clients.yaml."
+  type        = number
+  default     = 10
+  nullable    = false
+}
+
+variable "cpu" {
+  description = "Cores of llama-swap and its engines: request and limit. One is busy while a model answers, all while an image is encoded."
+  type        = object({ request = optional(string, "500m"), limit = optional(string, "4") })
+  default     = {}
+  nullable    = false
+}
+
 variable "create_namespace" {
   description = "Whether the stack creates and removes its namespace; by default it does, except with `store.claim`. False: it exists already."
   type        = bool
@@ -93,6 +107,23 @@ variable "image_hosts" {
   nullable    = false
 }
 
+variable "image_pull_secrets" {
+  description = "The Secrets by which the images of every pod are pulled, e.g. [\"registry\"], each in `namespace`, and in the card exporter's where there is one."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition = length(distinct(var.image_pull_secrets)) == length(var.image_pull_secrets) && alltrue([
+      for name in var.image_pull_secrets : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", name))
+    ])
+    error_message = join(" ", [
+      "The pull secrets are ${jsonencode(var.image_pull_secrets)}; each must be the name of another Secret, of a-z, 0-9, . and -, never its content.",
+      "To make one: kubectl -n ${var.namespace} create secret docker-registry NAME --docker-server=HOST",
+    ])
+  }
+}
+
 variable "kube_context" {
   description = "The context in the kubeconfig. Null: its current one."
   type        = string
@@ -130,15 +161,30 @@ variable "enforce_pod_security" {
 }
 
 variable "store" {
-  description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (the name of an existing claim)."
+  description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (its name), `storage_class` (and `size`)."
   type = object({
     nfs = optional(object({
       server        = string
       path          = string
       mount_options = optional(list(string))
     }))
-    local = optional(object({ node = string, path = string }))
-    claim = optional(string)
+    local         = optional(object({ node = string, path = string }))
+    claim         = optional(string)
+    storage_class = optional(string)
+    size          = optional(string)
+    access_mode   = optional(string)
   })
+  nullable = false
+}
+
+variable "timeouts" {
+  description = "What may take how long: a load, a drain of answers before the pod ends, the download, and a new pod's start. {}: the usual times."
+  type = object({
+    load_seconds     = optional(number, 300)
+    drain_seconds    = optional(number, 60)
+    download_minutes = optional(number, 180)
+    rollout_minutes  = optional(number, 15)
+  })
+  default  = {}
   nullable = false
 }

@@ -23,6 +23,9 @@ from corral.cluster.snapshot import (
 _TRANSIENT = re.compile(
     r"timed out|refused|no route to host|unreachable|i/o timeout|temporary failure|not registered", re.IGNORECASE
 )
+# Of a StorageClass that waits for a pod, or whose provisioner is at work (pkg/controller/volume/persistentvolume).
+_WAITS_FOR_A_POD = re.compile(r"first consumer|waiting for pod \S+ to be scheduled")
+_IS_MADE = re.compile(r"waiting for a volume to be created|provisioner is provisioning volume", re.IGNORECASE)
 _OF_VOLUME = re.compile(r'for volume "(?P<name>[^"]+)"')
 _MISSING = (
     re.compile(r'(?P<kind>secret|configmap) "(?P<name>[^"]+)" not found', re.IGNORECASE),
@@ -38,7 +41,7 @@ def unbound(snapshot: Snapshot, claim: Object) -> Finding | None:
     phase, wanted = at(claim, "status", "phase"), at(claim, "spec", "volumeName")
     subject, message = f"persistentvolumeclaim/{name_of(claim)}", snapshot.last_message(claim, "PersistentVolumeClaim")
     step, cause, stuck = snapshot.kubectl("describe", subject), Cause.CLAIM, True
-    if phase == "Bound" or (phase == "Pending" and "first consumer" in message):
+    if phase == "Bound" or (phase == "Pending" and _WAITS_FOR_A_POD.search(message)):
         return None  # it binds when a pod is placed; what prevents that is a finding about the pod
     if phase == "Lost":
         what = f"has lost its volume: the PersistentVolume {wanted}, to which it was bound, is gone."
@@ -46,8 +49,12 @@ def unbound(snapshot: Snapshot, claim: Object) -> Finding | None:
         what, cause, stuck = f"is in the unknown phase {phase!r}.", Cause.UNKNOWN, False
     elif "the volumes" in snapshot.unread:
         what = "is not bound."
+    elif _IS_MADE.search(message):
+        what = f"waits for the volume that the StorageClass {at(claim, 'spec', 'storageClassName')} makes."
+        stuck = False
     else:
         what, step = _no_volume(snapshot, claim, step)
+        stuck = not _TRANSIENT.search(message)  # a provisioner tries again
     return Finding(subject, what, message, step, is_stuck=stuck, cause=cause)
 
 
@@ -55,7 +62,9 @@ def _leaving(snapshot: Snapshot, claim: Object) -> Finding:
     """It was deleted, and stays, called Bound, as long as a pod uses it; one that has finished counts too."""
     name = name_of(claim)
     users = sorted(name_of(pod) for pod in snapshot.pods if name in claims_of(pod["spec"]))
-    what = "is being deleted: it is gone when no pod uses it any more, and the files of its volume stay."
+    policy = at(snapshot.volume_of(claim), "spec", "persistentVolumeReclaimPolicy")
+    files = "with it go the files of its volume" if policy == "Delete" else "the files of its volume stay"
+    what = f"is being deleted: it is gone when no pod uses it any more, and {files}."
     if users:
         what = f"{what} Used by {', '.join(users)}."
     step = snapshot.kubectl("delete", "pods", f"--selector={PART_OF}=corral")

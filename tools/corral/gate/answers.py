@@ -25,7 +25,7 @@ _LONGER = "Measure longer than the second in which the users begin at most: --se
 _REFUSED = "http-429"
 _LIMIT = (
     "llama-swap accepts as many requests at a time for a model as its concurrencyLimit: ten, or `parallel` where that "
-    "is more, and no client more than its own `requests`"
+    "is more, unless `concurrency` of the homelab sets another number, and no client more than its own `requests`"
 )
 
 

@@ -27,6 +27,7 @@ _CONFIG_MAP = "kubernetes_config_map_v1"
 _SERVER_NAME = "llama_swap"  # the store's exporter is a Deployment too
 _LABELS = "kubernetes_labels"
 _CLAIMS = ("kubernetes_persistent_volume_v1", "kubernetes_persistent_volume_claim_v1")
+_PROVISIONED = "provisioned"  # the claim whose volume a StorageClass makes
 _CARD_KEYS = {"vram_mib": "memory", "reserve_mib": "reserve"}
 
 Server = Literal["starts", "restarts", "stops", "stays", "absent"]
@@ -296,11 +297,26 @@ def _block(value: Any, *path: str) -> dict[str, Any]:
 
 
 def _store(moving: Sequence[Mapping[str, Any]]) -> Iterator[Change]:
-    actions = {action for one in moving if one["type"] in _CLAIMS for action in one["change"]["actions"]}
+    claims = [one for one in moving if one["type"] in _CLAIMS]
+    actions = {action for one in claims for action in one["change"]["actions"]}
+    details = tuple(detail for one in claims if one["name"] == _PROVISIONED for detail in _provisioned(one["change"]))
     if actions == {"delete"}:
-        yield Change("store", "", "removed", ("what lies in it stays",))
+        yield Change("store", "", "removed", details or ("what lies in it stays",))
     elif actions:
-        yield Change("store", "", "added" if actions == {"create"} else "changed")
+        yield Change("store", "", "added" if actions == {"create"} else "changed", details)
+
+
+def _provisioned(change: Mapping[str, Any]) -> Iterator[str]:
+    """What a plan does to a claim whose volume a StorageClass makes, and removes: only the cluster knows its policy."""
+    before, after = (_block(change.get(side), "spec") for side in ("before", "after"))
+    sizes = [_block(one, "resources").get("requests", {}).get("storage") for one in (before, after)]
+    if "delete" in change["actions"]:
+        yield (
+            f"the volume of StorageClass {before.get('storage_class_name')} goes, and what lies in it, "
+            "unless its reclaimPolicy is Retain"
+        )
+    elif before and sizes[0] != sizes[1]:
+        yield f"size {sizes[0]} → {sizes[1]}"
 
 
 def _server(resources: Sequence[Mapping[str, Any]]) -> Server:

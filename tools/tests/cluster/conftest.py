@@ -23,7 +23,7 @@ GROUPS = (
     {"test_config_maps", "test_door", "test_download_job", "test_new_revision"},
     {"test_drill_alert", "test_engine_image", "test_faults", "test_harness", "test_state_backend"},
     {"test_card_exporter", "test_runbooks"},
-    {"test_adopt", "test_alerts", "test_prune"},
+    {"test_adopt", "test_alerts", "test_deployment_options", "test_prune"},
     {"test_alerts_about_serving", "test_permissions"},
     {"test_alert_rules", "test_dashboards", "test_manifests", "test_store_exporter", "test_yields"},
 )

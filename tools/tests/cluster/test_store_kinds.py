@@ -1,6 +1,8 @@
-"""Where the models lie: a disk of the GPU node (Path B), a claim that exists; test_apply.py has NFS."""
+"""Where the models lie: a disk of the GPU node (Path B), a claim that exists, a StorageClass; test_apply.py has NFS."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 from kubernetes import client
@@ -63,3 +65,56 @@ def test_a_claim_that_exists_is_used_and_outlives_the_stack(cluster, tmp_path, n
         assert all({"app.kubernetes.io/part-of", "app.kubernetes.io/name"} & set(labels) for labels in selected)
         assert core.read_namespaced_persistent_volume_claim("mine", namespace).status.phase == "Bound"
         assert (folder / "tiny-text" / "model.gguf").exists()
+
+
+def test_a_claim_of_a_storage_class_binds_to_a_volume_of_it_and_goes_with_the_stack(cluster, tmp_path, namespace):
+    """The cluster has no provisioner: the class is of kubernetes.io/no-provisioner, and a volume of it is there."""
+    core, storage = client.CoreV1Api(cluster.api), client.StorageV1Api(cluster.api)
+    name, folder = f"{namespace}-fast", cluster.local(namespace)
+    storage.create_storage_class(
+        {
+            "metadata": {"name": name},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
+    )
+    node = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [cluster.node]}]}
+    core.create_persistent_volume(
+        {
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "2Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": name,
+                "persistentVolumeReclaimPolicy": "Retain",
+                "local": {"path": str(folder)},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [node]}},
+            },
+        }
+    )
+    lab_namespace = f"{namespace}-lab"
+    try:
+        with homelab(cluster, tmp_path, lab_namespace, store={"storage_class": name, "size": "1Gi"}) as lab:
+            lab.apply()
+            lab.corral("smoke", "tiny-text")
+            (claim,) = core.list_namespaced_persistent_volume_claim(lab_namespace).items
+            (store,) = json.loads(lab.corral("status", "--json").stdout)["stores"]
+            assert (claim.status.phase, claim.spec.volume_name, claim.spec.access_modes) == (
+                "Bound",
+                name,
+                ["ReadWriteOnce"],
+            )
+            assert store["place"] == f"local {folder} on {cluster.node}"
+            assert lab.planned() == {}
+
+            lab.set(store={"storage_class": name, "size": "2Gi"})
+            assert "~ store: size 1Gi → 2Gi" in lab.corral("plan").stdout
+            lab.set(store={"nfs": {"server": "nas.test", "path": f"/{lab_namespace}"}})
+            assert f"~ store: the volume of StorageClass {name} goes" in lab.corral("plan").stdout
+            lab.set(store={"storage_class": name, "size": "1Gi"})
+            lab.destroy()
+        assert core.read_persistent_volume(name).status.phase == "Released"
+        assert (folder / "tiny-text" / "model.gguf").exists(), "its reclaimPolicy is Retain"
+    finally:
+        core.delete_persistent_volume(name)
+        storage.delete_storage_class(name)

@@ -202,6 +202,32 @@ def test_another_store_has_nothing_in_it():
     ]
 
 
+PROVISIONED = "kubernetes_persistent_volume_claim_v1.provisioned"
+
+
+def provisioned(before, after):
+    """The line about the store of a plan that changes its claim's size: a figure, or None for no claim."""
+    sides = [
+        {"spec": [{"storage_class_name": "longhorn", "resources": [{"requests": {"storage": size}}]}]} if size else None
+        for size in (before, after)
+    ]
+    actions = {(False, True): "create", (True, False): "delete", (True, True): "update"}[bool(before), bool(after)]
+    change = {"actions": [actions], "before": sides[0], "after": sides[1]}
+    document = plan(RUNNING, RUNNING)
+    claim = {"address": PROVISIONED, "mode": "managed", "type": PROVISIONED.partition(".")[0], "name": "provisioned"}
+    document["resource_changes"].append(claim | {"change": change})
+    (line,) = (one for one in of_plan(document).lines() if "store" in one)
+    return line
+
+
+def test_a_volume_that_a_storage_class_makes_goes_with_the_models_and_can_grow():
+    assert provisioned(None, "200Gi") == "+ store"
+    assert provisioned("200Gi", "300Gi") == "~ store: size 200Gi → 300Gi"
+    assert provisioned("200Gi", None) == (
+        "- store: the volume of StorageClass longhorn goes, and what lies in it, unless its reclaimPolicy is Retain"
+    )
+
+
 def test_a_download_that_failed_has_brought_nothing():
     again = {"change": {"actions": ["delete", "create"]}}
 

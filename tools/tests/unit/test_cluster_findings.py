@@ -188,6 +188,7 @@ def test_a_claim_that_is_being_deleted_is_named_with_the_pods_that_keep_it():
     users = sorted(pod["metadata"]["name"] for pod in found.pods if "persistentVolumeClaim" in json.dumps(pod))
     assert users
     finding = findings(replace(found, claims=claims))[0]
+    assert "the files of its volume stay" in finding.what
     assert finding.what.endswith(f"Used by {', '.join(users)}.")
     assert finding.next_step.endswith("delete pods --selector=app.kubernetes.io/part-of=corral")
     assert (finding.cause, finding.is_stuck) == (Cause.CLAIM, True)
@@ -284,15 +285,65 @@ def test_a_volume_that_is_kept_for_an_earlier_claim_is_released_by_the_next_comm
     assert "/spec/claimRef" in finding.next_step
 
 
-def test_a_claim_that_waits_for_its_first_pod_is_no_finding_by_itself():
+def of_storage_class(message):
+    """The findings about a claim of a StorageClass whose last event has *message*, before there is a pod."""
     found = snapshot("claim-never-binds")
 
-    def wait(event):
+    def report(event):
         if event["involvedObject"]["kind"] == "PersistentVolumeClaim":
-            event["message"] = "waiting for first consumer to be created before binding"
+            event["message"] = message
 
-    waiting = replace(found, events=tuple(changed(event, wait) for event in found.events), pods=(), deployments=())
-    assert not [one for one in findings(waiting) if one.subject.startswith("persistentvolumeclaim")]
+    claims = tuple(changed(one, lambda it: it["spec"].update(storageClassName="longhorn")) for one in found.claims)
+    events = tuple(changed(event, report) for event in found.events)
+    waiting = replace(found, claims=claims, events=events, pods=(), deployments=())
+    return [one for one in findings(waiting) if one.subject.startswith("persistentvolumeclaim")]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "waiting for first consumer to be created before binding",
+        "waiting for pod download-models-x2x4q to be scheduled",
+    ],
+)
+def test_a_claim_that_waits_for_its_first_pod_is_no_finding_by_itself(message):
+    assert not of_storage_class(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Waiting for a volume to be created either by the external provisioner 'driver.longhorn.io' or manually.",
+        'External provisioner is provisioning volume for claim "llama-cpp/models-1a2b3c4d"',
+    ],
+)
+def test_a_claim_whose_volume_is_being_made_is_waited_for(message):
+    (finding,) = of_storage_class(message)
+
+    assert finding.what == "waits for the volume that the StorageClass longhorn makes."
+    assert not finding.is_stuck
+
+
+def test_a_claim_whose_volume_goes_with_it_is_named_so_while_it_is_deleted():
+    found = snapshot("claim-never-binds")
+
+    def leave(claim):
+        claim["metadata"]["deletionTimestamp"] = WHEN
+        claim["spec"]["volumeName"] = "made"
+
+    claims = tuple(changed(one, leave) for one in found.claims)
+    volume = {"metadata": {"name": "made"}, "spec": {"persistentVolumeReclaimPolicy": "Delete"}}
+    finding = findings(replace(found, claims=claims, volumes=(volume,)))[0]
+    assert "and with it go the files of its volume." in finding.what
+
+
+def test_a_claim_of_a_storage_class_that_does_not_exist_is_stuck_and_one_whose_driver_was_late_is_not():
+    (missing,) = of_storage_class('storageclass.storage.k8s.io "longhorn" not found')
+    (late,) = of_storage_class("failed to provision volume: rpc error: code = DeadlineExceeded desc = timed out")
+
+    assert missing.what.startswith("is not bound: the StorageClass longhorn has made no volume for it")
+    assert missing.next_step.endswith("get storageclasses,persistentvolumes")
+    assert (missing.is_stuck, late.is_stuck) == (True, False)
 
 
 def test_a_claim_whose_volume_is_gone_is_lost():

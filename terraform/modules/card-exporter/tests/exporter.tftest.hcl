@@ -249,3 +249,27 @@ run "without_an_alertmanager_it_reaches_no_name_server" {
     error_message = "Nothing of it needs one."
   }
 }
+
+run "without_conventions_its_images_are_pulled_with_no_secret" {
+  command = plan
+
+  assert {
+    condition     = length(kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].image_pull_secrets) == 0
+    error_message = "None is named."
+  }
+}
+
+run "it_has_what_the_cluster_asks_of_every_pod" {
+  command = plan
+
+  variables {
+    conventions = {
+      image_pull_secrets = ["registry", "mirror"]
+    }
+  }
+
+  assert {
+    condition     = kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].image_pull_secrets[*].name == tolist(["registry", "mirror"])
+    error_message = "Its images must be pulled with each of the Secrets."
+  }
+}

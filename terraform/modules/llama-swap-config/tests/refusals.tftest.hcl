@@ -68,6 +68,16 @@ run "a_concurrency_of_none_is_refused" {
   expect_failures = [var.concurrency]
 }
 
+run "a_concurrency_beyond_the_doors_connections_is_refused" {
+  command = plan
+
+  variables {
+    concurrency = 257
+  }
+
+  expect_failures = [var.concurrency]
+}
+
 run "a_privileged_start_port_is_refused" {
   command = plan
 

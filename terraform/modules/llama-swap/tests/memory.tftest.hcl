@@ -57,6 +57,32 @@ run "a_group_takes_what_its_largest_takes" {
   }
 }
 
+run "more_requests_at_a_time_may_hold_more_bodies" {
+  command = plan
+
+  variables {
+    concurrency = 50
+  }
+
+  assert {
+    condition     = output.memory_mib.limit == run.a_group_takes_what_its_largest_takes.memory_mib.limit + 4 * 1024 && output.memory_mib.request == run.a_group_takes_what_its_largest_takes.memory_mib.request
+    error_message = "Bodies are only there while requests are: the limit must grow, and not what is asked for."
+  }
+}
+
+run "fewer_requests_take_no_memory_from_llama_swap" {
+  command = plan
+
+  variables {
+    concurrency = 1
+  }
+
+  assert {
+    condition     = output.memory_mib == run.a_group_takes_what_its_largest_takes.memory_mib
+    error_message = "The figure is also that of llama-swap itself."
+  }
+}
+
 run "the_disk_holds_tmp_and_the_log" {
   command = plan
 

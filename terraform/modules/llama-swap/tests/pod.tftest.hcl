@@ -472,3 +472,66 @@ run "a_gateway_gets_a_route_to_apply" {
     error_message = "A Gateway takes the place of an Ingress."
   }
 }
+
+run "without_conventions_its_images_are_pulled_with_no_secret" {
+  command = plan
+
+  assert {
+    condition     = length(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].image_pull_secrets) == 0
+    error_message = "None is named."
+  }
+}
+
+run "it_has_what_the_cluster_asks_of_every_pod" {
+  command = plan
+
+  variables {
+    conventions = {
+      image_pull_secrets = ["registry", "mirror"]
+    }
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].image_pull_secrets[*].name == tolist(["registry", "mirror"])
+    error_message = "Its images must be pulled with each of the Secrets."
+  }
+}
+
+run "cores_and_times_are_those_of_the_operator" {
+  command = plan
+
+  variables {
+    cpu             = { request = "1500m", limit = "8" }
+    drain_seconds   = 300
+    rollout_minutes = 40
+  }
+
+  assert {
+    condition     = [for resources in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].resources : [resources.requests.cpu, resources.limits.cpu]] == [["1500m", "8"]]
+    error_message = "The engine must have the cores that it was given."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].progress_deadline_seconds == 2400 && kubernetes_deployment_v1.llama_swap.timeouts.create == "42m"
+    error_message = "Kubernetes must name the reason before Terraform gives up."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].termination_grace_period_seconds == 350 && contains(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].lifecycle[0].pre_stop[0].exec[0].command, "300")
+    error_message = "A longer drain needs a longer grace period."
+  }
+}
+
+run "cores_and_times_are_the_usual_ones_otherwise" {
+  command = plan
+
+  assert {
+    condition     = [for resources in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].resources : [resources.requests.cpu, resources.limits.cpu]] == [["500m", "4"]]
+    error_message = "One core is busy while a model answers, all while an image is encoded."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].progress_deadline_seconds == 900 && kubernetes_deployment_v1.llama_swap.timeouts.update == "17m" && kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].termination_grace_period_seconds == 110
+    error_message = "An option that is not set must change no object."
+  }
+}

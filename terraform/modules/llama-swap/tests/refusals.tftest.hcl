@@ -156,3 +156,33 @@ run "a_name_with_a_star_is_refused" {
 
   expect_failures = [var.expose]
 }
+
+run "cores_that_are_no_number_are_refused" {
+  command = plan
+
+  variables {
+    cpu = { request = "two" }
+  }
+
+  expect_failures = [var.cpu]
+}
+
+run "a_request_of_more_cores_than_the_limit_is_refused" {
+  command = plan
+
+  variables {
+    cpu = { request = "4500m" }
+  }
+
+  expect_failures = [var.cpu]
+}
+
+run "half_a_minute_for_the_rollout_is_refused" {
+  command = plan
+
+  variables {
+    rollout_minutes = 0.5
+  }
+
+  expect_failures = [var.rollout_minutes]
+}

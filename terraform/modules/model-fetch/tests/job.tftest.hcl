@@ -296,3 +296,27 @@ run "a_mirror_of_the_public_hub_needs_no_name_of_its_own" {
     error_message = "Where the network resolves huggingface.co to a mirror, its address must be open."
   }
 }
+
+run "without_conventions_its_images_are_pulled_with_no_secret" {
+  command = plan
+
+  assert {
+    condition     = length(kubernetes_job_v1.download_models.spec[0].template[0].spec[0].image_pull_secrets) == 0
+    error_message = "None is named."
+  }
+}
+
+run "it_has_what_the_cluster_asks_of_every_pod" {
+  command = plan
+
+  variables {
+    conventions = {
+      image_pull_secrets = ["registry", "mirror"]
+    }
+  }
+
+  assert {
+    condition     = kubernetes_job_v1.download_models.spec[0].template[0].spec[0].image_pull_secrets[*].name == tolist(["registry", "mirror"])
+    error_message = "Its images must be pulled with each of the Secrets."
+  }
+}

@@ -151,3 +151,64 @@ run "another_place" {
     error_message = "Another place must be another claim: pods hold the old one until they have moved."
   }
 }
+
+run "a_storage_class_makes_the_volume" {
+  command = plan
+
+  variables {
+    store = { storage_class = "longhorn", size = "200Gi" }
+  }
+
+  assert {
+    condition     = length(kubernetes_persistent_volume_v1.models) == 0 && length(kubernetes_persistent_volume_claim_v1.models) == 0
+    error_message = "The class makes the volume, and one claim is enough."
+  }
+
+  assert {
+    condition = [for claim in kubernetes_persistent_volume_claim_v1.provisioned[0].spec : [
+      claim.storage_class_name, tolist(claim.access_modes), claim.resources[0].requests
+    ]] == [["longhorn", tolist(["ReadWriteOnce"]), tomap({ storage = "200Gi" })]]
+    error_message = "The claim must name the class and the size; all pods are on one node."
+  }
+
+  assert {
+    condition     = !kubernetes_persistent_volume_claim_v1.provisioned[0].wait_until_bound
+    error_message = "A class that waits for the first pod would be waited for in vain: that pod comes after the claim."
+  }
+
+  assert {
+    condition     = output.claim == kubernetes_persistent_volume_claim_v1.provisioned[0].metadata[0].name && startswith(output.claim, "models-") && output.node == null
+    error_message = "Pods must mount it, and no node is known."
+  }
+}
+
+run "a_larger_size_is_the_same_claim" {
+  command = plan
+
+  variables {
+    store = { storage_class = "longhorn", size = "300Gi" }
+  }
+
+  assert {
+    condition     = output.claim == run.a_storage_class_makes_the_volume.claim
+    error_message = "A driver's volume can grow; another claim would have another volume."
+  }
+}
+
+run "another_class_or_mode_is_another_claim" {
+  command = plan
+
+  variables {
+    store = { storage_class = "longhorn", size = "200Gi", access_mode = "ReadWriteMany" }
+  }
+
+  assert {
+    condition     = kubernetes_persistent_volume_claim_v1.provisioned[0].spec[0].access_modes == toset(["ReadWriteMany"])
+    error_message = "The operator's mode must be the claim's."
+  }
+
+  assert {
+    condition     = output.claim != run.a_storage_class_makes_the_volume.claim
+    error_message = "Neither can be changed of a claim that exists: pods hold the old one until they have moved."
+  }
+}

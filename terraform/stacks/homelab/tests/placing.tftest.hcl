@@ -275,3 +275,42 @@ run "the_exporter_of_a_card_that_yields_may_have_idle_models_unloaded" {
     error_message = "The guard must permit it to its key, and nothing else."
   }
 }
+
+run "without_conventions_the_cluster_asks_nothing_of_a_pod" {
+  command = plan
+
+  assert {
+    condition     = jsonencode(local.conventions) == jsonencode({ image_pull_secrets = [] })
+    error_message = "An option that is not set must change no object."
+  }
+}
+
+run "every_pod_has_the_conventions_of_the_cluster" {
+  command = plan
+
+  variables {
+    card_exporter      = {}
+    image_pull_secrets = ["registry"]
+  }
+
+  assert {
+    condition     = local.conventions.image_pull_secrets == tolist(["registry"])
+    error_message = "The variables must reach the pods."
+  }
+}
+
+run "fifty_users_get_in_and_the_times_are_the_operators" {
+  command = plan
+
+  variables {
+    concurrency = 50
+    timeouts    = { load_seconds = 900 }
+  }
+
+  assert {
+    condition = [for model in values(yamldecode(module.llama_swap_config.yaml).models) : model.concurrencyLimit] == [50, 50] && (
+      yamldecode(module.llama_swap_config.yaml).healthCheckTimeout == 900
+    )
+    error_message = "llama-swap must accept as many, and wait as long."
+  }
+}

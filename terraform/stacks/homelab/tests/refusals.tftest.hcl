@@ -153,3 +153,23 @@ run "the_default_namespace_is_refused" {
 
   expect_failures = [var.namespace]
 }
+
+run "a_pull_secret_that_cannot_exist_is_refused" {
+  command = plan
+
+  variables {
+    image_pull_secrets = ["registry", "{\"auths\": {}}"]
+  }
+
+  expect_failures = [var.image_pull_secrets]
+}
+
+run "a_pull_secret_that_is_named_twice_is_refused" {
+  command = plan
+
+  variables {
+    image_pull_secrets = ["registry", "registry"]
+  }
+
+  expect_failures = [var.image_pull_secrets]
+}
