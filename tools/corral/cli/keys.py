@@ -9,7 +9,7 @@ corral sends it with its own requests: `corral up` makes it where keys are requi
 can only be replaced.  The keys of the local stack are in keys/ of CORRAL_STATE; with --context those in that cluster
 are meant, in the Secret corral-keys.  A change of that reaches the pods within two minutes.  `monitor` is the key of a
 card's exporter in the cluster, which reads what runs and gets no answer of a model: `corral apply` makes it where there
-is none that is valid.
+is none that is valid, and so does `corral keys add operator --context`.
 
 examples:
   corral keys add photos                    prints the key: put it where that program reads its secrets

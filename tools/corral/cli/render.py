@@ -4,9 +4,15 @@ With --print, nothing is written: one of them is printed to stdout, for any cata
 of another machine, whose store and engine are named by their paths there, and what the lock promises on each card, as
 JSON in bytes for the exporter of another machine.
 
+With --manifests, DIR gets what `corral apply` would make in a cluster as plain Kubernetes manifests with a
+kustomization, for `kubectl apply --server-side -k DIR`, Argo CD or Flux: from Terraform's own plan, with the variables
+of the homelab's stack, and no cluster is asked.  Files of objects that went are removed.  docs/gitops.md explains it.
+
 examples:
   corral render --check
   corral render --print litellm --api-base http://127.0.0.1:8080/v1
+  corral render --manifests ../cluster/llama-cpp
+  corral render --manifests ../cluster/llama-cpp --check      exit 1 where a file is stale
   corral render --print llama-swap --store /srv/models --engine /opt/llama-server --preflight /opt/preflight.sh
 """
 
@@ -34,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     way.add_argument(
         "--print", choices=("models", "litellm", "llama-swap", "promises"), dest="show", help="print this one to stdout"
     )
+    parser.add_argument("--manifests", metavar="DIR", type=Path, help="write the manifests of the homelab's stack")
+    parser.add_argument(
+        "--var-file", metavar="FILE", type=Path, action="append", default=[], help="more variables of that stack"
+    )
     parser.add_argument(
         "--engine", metavar="PATH", type=Path, default=Path("llama-server"), help="llama-server of that machine"
     )
@@ -44,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.manifests:
+        return _manifests(args)
     wanted = catalog.load(options.catalog_dir(args))
     present = lock.read(wanted.lock_file)
     if args.show:
@@ -72,6 +84,28 @@ def run(args: argparse.Namespace) -> int:
         return ExitCode.FAILED
     if not stale:
         output.info("All rendered files are fresh.")
+    return ExitCode.OK
+
+
+def _manifests(args: argparse.Namespace) -> int:
+    from corral.terraform import manifests
+    from corral.terraform.homelab import Homelab
+
+    if args.show:
+        raise Refused("--manifests and --print are two commands.", next_step="corral render --help")
+    lab = Homelab(catalog=args.catalog, var_files=args.var_file, report=output.info)
+    options.locked_catalog(args.catalog or lab.target().catalog)
+    changes = manifests.changes(args.manifests, manifests.of_plan(lab.plan_from_nothing()))
+    if args.check:
+        for name in changes:
+            output.data(f"{args.manifests / name} is stale")
+        return ExitCode.FAILED if changes else ExitCode.OK
+    with refuse_unwritable(args.manifests, next_step=f"ls -ld {shlex.quote(str(args.manifests))}"):
+        manifests.write(args.manifests, changes)
+    for name, text in changes.items():
+        output.data(f"{args.manifests / name} {'written' if text is not None else 'removed'}")
+    if not changes:
+        output.info("All manifests are fresh.")
     return ExitCode.OK
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from corral import keys
@@ -64,6 +64,20 @@ def give_keys(cluster: Cluster, namespace: str) -> None:
         places = find(cluster, of=namespace)
     except Forbidden:
         return
+    _give(cluster, namespace, places)
+
+
+def share_operator(cluster: Cluster, namespace: str) -> None:
+    """As ``give_keys``, after a change of the operator's keys; for a stack that Kubernetes has by other ways, too.
+
+    Raises:
+        Refused: the user may not list namespaces, or not read or change a Secret.
+        CannotRun: as ``give_keys``.
+    """
+    _give(cluster, namespace, find(cluster, of=namespace))
+
+
+def _give(cluster: Cluster, namespace: str, places: Sequence[str]) -> None:
     if not places:
         return
     store = ClusterKeys(cluster, namespace)
@@ -78,19 +92,6 @@ def give_keys(cluster: Cluster, namespace: str) -> None:
     hashes = keys.text_of(found.of_only(OPERATOR))
     for place, key in {**valid, **new}.items():
         _write(cluster, place, {_KEY: key, _HASHES: hashes}, before=secrets[place])
-
-
-def share_operator(cluster: Cluster, namespace: str) -> None:
-    """Give each exporter for the llama-swap in *namespace* the hashes of the operator's keys as they are now.
-
-    Raises:
-        Refused: the user may not list namespaces, or not read or change a Secret.
-        CannotRun: the API server does not respond, or another command changed a Secret at the same time.
-    """
-    hashes = keys.text_of(ClusterKeys(cluster, namespace).read().of_only(OPERATOR))
-    for place in find(cluster, of=namespace):
-        secret = _secret(cluster, place)
-        _write(cluster, place, {_KEY: _key_in(secret), _HASHES: hashes}, before=secret)
 
 
 def _secret(cluster: Cluster, place: str) -> Object | None:

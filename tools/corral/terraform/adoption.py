@@ -15,7 +15,7 @@ from corral.errors import Refused
 OURS: Final = ("app.kubernetes.io/part-of", "corral")
 """The label of every object of the stack, and its value."""
 
-_PLURALS: Final[Mapping[str, tuple[str, str]]] = {
+PATHS: Final[Mapping[str, tuple[str, str]]] = {
     # type: (the API's prefix, the plural)
     "kubernetes_cluster_role_binding_v1": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
     "kubernetes_cluster_role_v1": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles"),
@@ -59,7 +59,7 @@ class Planned:
     @property
     def path(self) -> str:
         """Of the object at the API server."""
-        prefix, plural = _PLURALS[self.type]
+        prefix, plural = PATHS[self.type]
         return f"{prefix}{f'/namespaces/{self.namespace}' if self.namespace else ''}/{plural}/{self.name}"
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Planned:
 def to_make(document: Mapping[str, Any]) -> Iterator[Planned]:
     """The objects that the plan *document* (``terraform show -json``) makes, whose names it knows."""
     for one in document.get("resource_changes", ()):
-        if one["type"] not in _PLURALS or one["change"]["actions"] != ["create"]:
+        if one["type"] not in PATHS or one["change"]["actions"] != ["create"]:
             continue
         metadata = (one["change"].get("after") or {}).get("metadata") or [{}]
         if name := metadata[0].get("name"):

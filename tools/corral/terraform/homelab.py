@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +38,15 @@ STACK = REPOSITORY / "terraform" / "stacks" / "homelab"
 _NO_VALUE = "No value for required variable"
 _NOT_INSTALLED = "Required plugins are not installed"  # or not with the hash that is pinned
 _OTHER_PROVIDER = re.compile(r"dependency lock file|locked provider|previously-selected|Provider dependency changes")
-_ADOPTION = "corral-adopt.tf"
+_ADOPTION, _BACKEND = "corral-adopt.tf", "backend_override.tf"
+_NOWHERE = {  # the provider wants a kubeconfig, and sends nothing where there is no state
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "nowhere", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nowhere"}}],
+    "users": [{"name": "nowhere", "user": {}}],
+    "current-context": "nowhere",
+}
 _HALF_WRITTEN = "Unsupported state file format"
 _WRITING_LIMIT_S = 5.0
 _STALE = "Saved plan is stale"
@@ -123,6 +132,39 @@ class Homelab:
                 raise foreign
             yield found
 
+    def plan_from_nothing(self) -> dict[str, Any]:
+        """What an apply would make where nothing is: ``terraform show -json`` of that plan; no cluster is asked.
+
+        It is made in a folder beside the stack's, so that relative paths of variables lead where they lead from there.
+
+        Raises:
+            Refused: the stack is not initialised, and as ``plan``.
+            CannotRun, ProgramMissing: as ``plan``.
+        """
+        providers = self._data_folder / "providers"
+        if not providers.is_dir():
+            raise Refused(f"{self._stack} has no provider yet.", next_step="make init")
+        with (
+            refuse_unwritable(self._stack.parent, next_step=f"Check who owns {self._stack.parent}"),
+            tempfile.TemporaryDirectory(prefix=".corral-", dir=self._stack.parent) as name,
+        ):
+            folder = Path(name)
+            for pattern in ("[!.]*.tf", ".terraform.lock.hcl", *_VALUES):
+                for file in self._stack.glob(pattern):
+                    if file.name not in (_BACKEND, _ADOPTION):
+                        shutil.copy(file, folder)
+            kubeconfig, values = folder / "kubeconfig", folder / "nowhere.tfvars.json"
+            kubeconfig.write_text(json.dumps(_NOWHERE), encoding="utf-8")
+            values.write_text(json.dumps({"kubeconfig": str(kubeconfig), "kube_context": None}), encoding="utf-8")
+            variables = self._terraform.environment | {"TF_DATA_DIR": str(folder / "data")}
+            terraform = Terraform(self._terraform.terraform_bin_path, folder, variables, self._explain)
+            terraform.run("init", plugin_dir=str(providers.absolute()))
+            inputs = {**self._inputs, "var_file": [*self._inputs["var_file"], str(values)]}
+            terraform.run("plan", out=str(folder / "plan"), **inputs)
+            shown = terraform.judged(terraform.cmd("show", str(folder / "plan"), json=IsFlagged))
+            document: dict[str, Any] = json.loads(shown.stdout)
+            return document
+
     def apply(self, plan: Plan, *, guard: ClusterGuard) -> None:
         """Apply exactly *plan*, inside its block.
 
@@ -205,11 +247,14 @@ class Homelab:
         step = f"corral apply once more, or restore it: ls -l {shlex.quote(str(self._stack))}/terraform.tfstate*"
         return CannotRun(message, next_step=step)
 
+    @property
+    def _data_folder(self) -> Path:
+        return self._stack / self._terraform.environment.get("TF_DATA_DIR", ".terraform")
+
     def _state_file(self) -> Path | None:
         """The file of a local state; None: it is kept elsewhere."""
-        data = self._stack / self._terraform.environment.get("TF_DATA_DIR", ".terraform")
         try:
-            backend = json.loads((data / "terraform.tfstate").read_bytes())["backend"]
+            backend = json.loads((self._data_folder / "terraform.tfstate").read_bytes())["backend"]
             kind, path = backend["type"], (backend.get("config") or {}).get("path")
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             kind, path = "local", None  # no backend was chosen
@@ -330,7 +375,7 @@ class Homelab:
 
     @property
     def _is_in_postgresql(self) -> bool:
-        override = self._stack / "backend_override.tf"
+        override = self._stack / _BACKEND
         return override.is_file() and 'backend "pg"' in override.read_text(encoding="utf-8")
 
     def _without_value(self, names: Sequence[str]) -> Refused:

@@ -21,7 +21,7 @@ from tests.support.cluster.place import Place
 GROUPS = (
     {"test_apply", "test_findings", "test_stand_down", "test_store_kinds"},
     {"test_config_maps", "test_door", "test_download_job", "test_new_revision"},
-    {"test_drill_alert", "test_engine_image", "test_faults", "test_harness", "test_state_backend"},
+    {"test_drill_alert", "test_engine_image", "test_faults", "test_gitops", "test_harness", "test_state_backend"},
     {"test_card_exporter", "test_runbooks"},
     {"test_adopt", "test_alerts", "test_deployment_options", "test_prune"},
     {"test_alerts_about_serving", "test_permissions"},
