@@ -77,7 +77,7 @@ def test_the_guide_counts_what_an_apply_makes(lab):
         f"Eighteen of the {len(made)} are rules",
         f"Resources: {len(made)} added, 0 changed, 0 destroyed.",
         f"0 to change, {len(made)} to destroy.",
-        f"Resources: {len(made)} destroyed.",
+        f"0 changed, {len(made)} destroyed.",
     ):
         assert sentence in guide
     assert (len(rules), len(made) - len(rules)) == (18, 17), "the guide has both in words"
