@@ -36,6 +36,9 @@ plan: setup ## The changes that an apply would make in the cluster, in the catal
 apply: setup ## Show the plan, ask, apply it, then smoke (ARGS="--yes --no-smoke": without question and smoke)
 	@$(CORRAL) apply $(WITH_CATALOG) $(ARGS)
 
+destroy: setup ## Show what would be removed from the cluster and what stays, ask, remove it (ARGS=--yes: without question)
+	@$(CORRAL) destroy $(ARGS)
+
 smoke: setup ## Prove that every model of the running stack answers, and answers right
 	@$(CORRAL) smoke $(WITH_CATALOG) $(ARGS)
 

@@ -8,6 +8,7 @@ this: https://man7.org/linux/man-pages/man2/setfsuid.2.html
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Iterator
@@ -33,15 +34,21 @@ class Owner(NamedTuple):
         return f"{self.uid}:{self.gid}"
 
 
-def owner_of(path: Path) -> Owner:
-    """The owner of *path*; where it does not exist, of the folder in which it would be made."""
-    for one in (path, *path.absolute().parents):
-        try:
-            found = one.stat()
-        except FileNotFoundError:
-            continue
-        return Owner(found.st_uid, found.st_gid)
-    raise FileNotFoundError(path)
+def owner_of(root: Path) -> Owner:
+    """The owner of the store in the folder *root*, which is the owner of that folder.
+
+    Where root has it, and all may write there, it is the owner of the folder ``blobs`` in it.  A folder that does not
+    exist will belong to the owner of the one in which it is made.
+    """
+    owner = _owner(next(one for one in (root, *root.absolute().parents) if one.exists()))
+    with contextlib.suppress(FileNotFoundError):
+        return owner if owner.uid else _owner(root / "blobs")
+    return owner
+
+
+def _owner(path: Path) -> Owner:
+    found = path.stat()
+    return Owner(found.st_uid, found.st_gid)
 
 
 @contextmanager

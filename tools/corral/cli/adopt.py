@@ -22,7 +22,7 @@ from contextlib import suppress
 
 from corral import output
 from corral.cli import options
-from corral.cli.plan import add_homelab, planned, show
+from corral.cli.plan import add_homelab, agreed, planned, show
 from corral.errors import CorralError, ExitCode, Refused
 
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             for one in adopted:
                 output.data(f"= {one}")
             show(complete, changes.of_plan(complete.document))
-            if not (args.yes or _agreed(len(adopted))):
+            if not (args.yes or agreed(f"Adopt {len(adopted)} objects, and apply this plan? Only yes does.")):
                 output.info("Nothing was changed.")
                 return ExitCode.FAILED
             guard = ClusterGuard(complete.target)
@@ -65,8 +65,3 @@ def run(args: argparse.Namespace) -> int:
     output.info(f"Adopted {len(adopted)} objects; the state has all of the stack again.")
     output.info("  → corral plan, then corral status")
     return ExitCode.OK
-
-
-def _agreed(count: int) -> bool:
-    output.info(f"Adopt {count} objects, and apply this plan? Only yes does.")
-    return sys.stdin.readline().strip() == "yes"

@@ -22,7 +22,7 @@ from contextlib import suppress
 
 from corral import output
 from corral.cli import options
-from corral.cli.plan import add_homelab, planned, show
+from corral.cli.plan import add_homelab, agreed, planned, show
 from corral.errors import CorralError, ExitCode, Refused
 
 
@@ -64,5 +64,4 @@ def run(args: argparse.Namespace) -> int:
 def _agreed(lines: Sequence[str]) -> bool:
     """Ask, and print *lines*, the changes, once more: Terraform's output may have filled the screen."""
     output.info("\n".join(["", *lines]))
-    output.info("Apply this plan? Only yes applies it.")
-    return sys.stdin.readline().strip() == "yes"
+    return agreed("Apply this plan? Only yes applies it.")

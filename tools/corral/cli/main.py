@@ -35,6 +35,7 @@ COMMANDS = {
     "plan": "what an apply of the homelab would change, in the words of the catalog",
     "apply": "bring the homelab to the catalog, then smoke it",
     "adopt": "take what the cluster has into Terraform's state, where that was lost",
+    "destroy": "remove the homelab from the cluster, and say what stays",
     "up": "start the local stack: real llama-swap, real llama.cpp",
     "status": "what runs, and what is wrong: in the local stack or in a cluster",
     "card": "who holds the memory of the card: promised, predicted, measured, held",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -74,6 +75,13 @@ def run(args: argparse.Namespace) -> None:
             show(plan, changes)
 
 
+def require_var_files(args: argparse.Namespace) -> None:
+    """Raise Refused where a file of variables is not there."""
+    for file in args.var_file:
+        if not file.is_file():
+            raise Refused(f"There is no file {file}.", next_step="Correct: --var-file FILE")
+
+
 @contextmanager
 def planned(args: argparse.Namespace) -> Iterator[tuple[Homelab, Plan, Changes]]:
     """The homelab's stack that *args* define, its plan, and the changes; in the block a refusal gets remedies.
@@ -85,9 +93,7 @@ def planned(args: argparse.Namespace) -> Iterator[tuple[Homelab, Plan, Changes]]
     from corral.terraform import changes
     from corral.terraform.homelab import Homelab
 
-    for file in args.var_file:
-        if not file.is_file():
-            raise Refused(f"There is no file {file}.", next_step="Correct: --var-file FILE")
+    require_var_files(args)
     lab = Homelab(catalog=args.catalog, var_files=args.var_file, report=output.info)
     folder = args.catalog
     if folder is None:
@@ -126,6 +132,12 @@ def show(plan: Plan, changes: Changes) -> None:
     unsafe_flags.show(changes.unsafe)
     if not changes.none:
         output.data(f"\n{_LONG_FILE.sub(_in_one_line, plan.text.strip())}")
+
+
+def agreed(question: str) -> bool:
+    """Whether the answer to *question* at the terminal is yes."""
+    output.info(question)
+    return sys.stdin.readline().strip() == "yes"
 
 
 def _in_one_line(file: re.Match[str]) -> str:

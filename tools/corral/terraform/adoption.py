@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from corral.cluster.client import Cluster, NotFound
+from corral.cluster.contents import kind_of
 from corral.errors import Refused
 
 OURS: Final = ("app.kubernetes.io/part-of", "corral")
@@ -37,7 +38,7 @@ PATHS: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class Planned:
-    """An object that a plan makes.
+    """An object that a plan makes or removes.
 
     Attributes:
         address: of its resource.
@@ -57,6 +58,11 @@ class Planned:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     @property
+    def kind(self) -> str:
+        """As a ``Member`` of its namespace."""
+        return kind_of(*PATHS[self.type])
+
+    @property
     def path(self) -> str:
         """Of the object at the API server."""
         prefix, plural = PATHS[self.type]
@@ -69,10 +75,19 @@ class Planned:
 
 def to_make(document: Mapping[str, Any]) -> Iterator[Planned]:
     """The objects that the plan *document* (``terraform show -json``) makes, whose names it knows."""
+    return _with(document, "create", "after")
+
+
+def to_remove(document: Mapping[str, Any]) -> Iterator[Planned]:
+    """The objects that the plan *document* (``terraform show -json``) removes for good."""
+    return _with(document, "delete", "before")
+
+
+def _with(document: Mapping[str, Any], action: str, side: str) -> Iterator[Planned]:
     for one in document.get("resource_changes", ()):
-        if one["type"] not in PATHS or one["change"]["actions"] != ["create"]:
+        if one["type"] not in PATHS or one["change"]["actions"] != [action]:
             continue
-        metadata = (one["change"].get("after") or {}).get("metadata") or [{}]
+        metadata = (one["change"].get(side) or {}).get("metadata") or [{}]
         if name := metadata[0].get("name"):
             yield Planned(one["address"], one["type"], metadata[0].get("namespace") or "", name)
 

@@ -50,10 +50,13 @@ def apply(
     *,
     guard: ClusterGuard,
     report: Callable[[str], None],
+    command: str = "corral apply",
     stays_s: float = _STAYS_S,
     every_s: float = _EVERY_S,
 ) -> Applied:
     """Apply exactly the plan in the file *plan*; *report* takes Terraform's progress, a line at a time.
+
+    *command* goes on where a signal has stopped this one.
 
     *guard* inspects the cluster every *every_s* seconds.  A finding that stays for *stays_s* seconds stops Terraform.
 
@@ -78,7 +81,7 @@ def apply(
             read.join()
             code = run.process.wait()
     if run.signal:
-        report("Terraform was stopped. What there is: corral status; to go on: corral apply")
+        report(f"Terraform was stopped. What there is: corral status; to go on: {command}")
         raise KeyboardInterrupt if run.signal == signal.SIGINT else SystemExit(128 + run.signal)
     if run.bug:
         raise run.bug

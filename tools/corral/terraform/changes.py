@@ -198,7 +198,7 @@ def _models(differences: Sequence[LockChange], after: Lock | None, fetched: set[
         fetch = (f"fetch {_size(missing)}",) if missing else ()
         match one.kind:
             case "removed":
-                stays = "its files stay in the store until: corral prune"
+                stays = f"its files stay in the store{' until: corral prune' if after else ''}"
                 yield Change("model", one.name, "removed", (f"seat {seats[0]} MiB", stays), seat_mib=seats)
             case "added":
                 details = (*(fetch or ("nothing to fetch",)), f"seat {seats[1]} MiB")

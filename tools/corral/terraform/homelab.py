@@ -27,8 +27,9 @@ from corral.cluster.target import NAMESPACE, ClusterTarget
 from corral.errors import CannotRun, CorralError, Refused
 from corral.files import refuse_unwritable
 from corral.paths import REPOSITORY
-from corral.terraform import applying, failures, remedies
+from corral.terraform import applying, failures, remains, remedies
 from corral.terraform.program import ON_PATH, as_typed, find_terraform
+from corral.terraform.remains import Remaining
 from corral.terraform.runner import Finished, Terraform, refused
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ _VALUES = ("terraform.tfvars", "terraform.tfvars.json", "*.auto.tfvars", "*.auto
 _VARIABLE = re.compile(r'input variable "(\w+)"')
 _LOCK_ID = re.compile(r"^\s*ID:\s+(\S+)$", re.MULTILINE)
 _WHO = re.compile(r"^\s*Who:\s+(\S+)$", re.MULTILINE)
+_EXPORTER = 'variable "card_exporter"'
+_SCHEMA = re.compile(r'schema_name\s*=\s*"([^"]+)"')
 _TYPE = re.compile(r"(?:^|\.)([a-z]+_[a-z0-9_]+)(?=\.)")
 
 
@@ -79,7 +82,8 @@ class Plan:
 class Homelab:
     """The stack in *stack* (None: of this clone), with the values of the command line beside terraform.tfvars.
 
-    *catalog* replaces the variable's value; of *var_files* later ones win; *report* takes progress, a line at a time.
+    *catalog* replaces the variable's value; of *var_files* later ones win; *report* takes progress, a line at a time;
+    *command* is what goes on where this one was stopped.
     """
 
     def __init__(
@@ -89,8 +93,10 @@ class Homelab:
         catalog: Path | None = None,
         var_files: Sequence[Path] = (),
         report: Callable[[str], None] = lambda _: None,
+        command: str = "corral apply",
     ) -> None:
         self._stack = stack or STACK
+        self._command = command
         self._catalog, self._report = catalog, report
         # The operator's own run: its backend, provider and modules may need any of the shell's variables.
         variables = {name: value for name, value in os.environ.items() if not name.startswith("TF_CLI_ARGS")}
@@ -101,8 +107,11 @@ class Homelab:
         }
 
     @contextmanager
-    def plan(self) -> Iterator[Plan]:
-        """The changes that an apply would make; the plan's file is removed after the block.
+    def plan(self, *, destroy: bool = False) -> Iterator[Plan]:
+        """The changes that an apply, or a *destroy*, would make; the plan's file is removed after the block.
+
+        A destroy needs no usable lock: Terraform removes what the state has.  Only the modules of the exporter refuse a
+        catalog without cards, and nothing needs them for that.
 
         Raises:
             Refused: a rule of the modules is broken, a variable has no value, or a ConfigMap was made by hand.
@@ -116,7 +125,8 @@ class Homelab:
                 state.chmod(0o600)
         with tempfile.TemporaryDirectory(prefix="corral-plan-") as folder:
             file = Path(folder) / "plan"
-            planned = self._terraform.understood(self._run("plan", input=False, out=str(file), **self._inputs))
+            options = self._inputs | (self._destroying() if destroy else {})
+            planned = self._terraform.understood(self._run("plan", input=False, out=str(file), **options))
             if unknown := planned.undeclared:
                 raise Refused("\n".join(unknown), next_step=f"The variables there are: {self._stack}/README.md")
 
@@ -165,6 +175,11 @@ class Homelab:
             document: dict[str, Any] = json.loads(shown.stdout)
             return document
 
+    def _destroying(self) -> dict[str, Any]:
+        declared = any(_EXPORTER in file.read_text(encoding="utf-8") for file in self._stack.glob("[!.]*.tf"))
+        without = ["card_exporter=null"] if declared else []
+        return {"destroy": IsFlagged, "var": [*self._inputs["var"], *without]}
+
     def apply(self, plan: Plan, *, guard: ClusterGuard) -> None:
         """Apply exactly *plan*, inside its block.
 
@@ -175,7 +190,9 @@ class Homelab:
         """
         if changed := _changed_in_place(plan.document):
             guard.begin(changed)
-        finished, stuck = applying.apply(self._terraform, plan.file, guard=guard, report=self._report)
+        finished, stuck = applying.apply(
+            self._terraform, plan.file, guard=guard, report=self._report, command=self._command
+        )
         if finished.code == 0:
             return
         if stuck:
@@ -260,6 +277,14 @@ class Homelab:
             kind, path = "local", None  # no backend was chosen
         return self._stack / str(path or "terraform.tfstate") if kind == "local" else None
 
+    def state(self) -> Remaining:
+        """Where the state is, as something that a destroy leaves."""
+        if file := self._state_file():
+            return remains.of_file(file)
+        override = self._stack / "backend_override.tf"
+        schema = _SCHEMA.search(override.read_text(encoding="utf-8")) if self._is_in_postgresql else None
+        return remains.of_postgresql(schema[1] if schema else "terraform_remote_state")
+
     def target(self) -> ClusterTarget:
         """The cluster that the variables name.
 
@@ -341,7 +366,7 @@ class Homelab:
         if _STALE in message:
             return CannotRun(
                 f"Another run applied {self._stack} since this plan was made, so nothing was changed.\n{message}",
-                next_step="corral apply, which plans anew",
+                next_step=f"{self._command}, which plans anew",
             )
         if unreachable := next(filter(None, map(failures.unreachable, errors)), None):
             if not rules:

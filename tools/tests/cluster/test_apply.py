@@ -77,7 +77,7 @@ def test_the_guide_counts_what_an_apply_makes(lab):
         f"Two of the {len(made)} (`terraform_data`) exist only in the state",
         f"Resources: {len(made)} added, 0 changed, 0 destroyed.",
         f"0 to change, {len(made)} to destroy.",
-        f"Resources: {len(made)} destroyed.",
+        f"0 changed, {len(made)} destroyed.",
     ):
         assert sentence in guide
     assert (len(in_the_state_alone), len(made) - 2) == (2, 17), "the guide has both in words"

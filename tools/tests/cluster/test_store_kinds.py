@@ -48,7 +48,8 @@ def test_a_claim_that_exists_is_used_and_outlives_the_stack(cluster, tmp_path, n
     )
     claim = {"metadata": {"name": "mine"}, "spec": spec | {"resources": {"requests": {"storage": "1Gi"}}}}
     core.create_namespaced_persistent_volume_claim(namespace, claim)
-    with homelab(cluster, tmp_path, namespace, store={"claim": "mine"}) as lab:
+    core.create_namespaced_secret(namespace, {"metadata": {"name": "hf-token"}, "stringData": {"token": "hf_x"}})
+    with homelab(cluster, tmp_path, namespace, store={"claim": "mine"}, hf_token_secret="hf-token") as lab:
         lab.apply()
         lab.corral("smoke", "tiny-text")
         anothers = {"name": "another", "image": "another", "securityContext": {"privileged": True}}
@@ -59,8 +60,19 @@ def test_a_claim_that_exists_is_used_and_outlives_the_stack(cluster, tmp_path, n
             one.spec.pod_selector.match_labels or {}
             for one in client.NetworkingV1Api(cluster.api).list_namespaced_network_policy(namespace).items
         ]
-        lab.destroy()
+        found = json.loads(lab.corral("destroy", "--yes", "--json").stdout)
 
+        kubectl = f"kubectl --kubeconfig {cluster.kubeconfig} --context {cluster.context}"
+        assert [(one["what"], one["remove"]) for one in found["stays"]][:-1] == [
+            (
+                f"persistentvolumeclaim/mine of namespace {namespace}, with the models",
+                f"{kubectl} -n {namespace} delete persistentvolumeclaim/mine",
+            ),
+            (f"namespace/{namespace}", f"{kubectl} delete namespace/{namespace}"),
+            (f"secret/corral-keys of namespace {namespace}", f"{kubectl} -n {namespace} delete secret/corral-keys"),
+            (f"secret/hf-token of namespace {namespace}", f"{kubectl} -n {namespace} delete secret/hf-token"),
+        ]
+        assert (found["destroyed"], found["foreign"]) == (True, [])
         assert selected
         assert all({"app.kubernetes.io/part-of", "app.kubernetes.io/name"} & set(labels) for labels in selected)
         assert core.read_namespaced_persistent_volume_claim("mine", namespace).status.phase == "Bound"

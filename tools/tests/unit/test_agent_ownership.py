@@ -142,6 +142,15 @@ def test_a_new_store_belongs_to_the_owner_of_the_folder_that_it_is_made_in(one):
     assert one.store.root.stat().st_uid == OTHER_UID
 
 
+def test_in_an_open_folder_of_root_the_owner_is_that_of_the_blobs(one):
+    agent(one, "fetch")
+    os.chown(one.store.root, 0, 0)
+    one.store.root.chmod(0o777)
+    damage(one)
+    agent(one, "verify", "--repair")
+    assert all_is_the_owners(one)
+
+
 def test_a_store_of_root_stays_roots(one):
     os.chown(one.store.root, 0, 0)
     agent(one, "fetch")

@@ -266,7 +266,7 @@ def test_what_the_catalog_has_no_word_for_is_still_a_change():
 def test_a_destroy_takes_the_server_and_leaves_the_models():
     assert lines(RUNNING, None) == [
         "server restarts: no (it stops for good)",
-        "- model a: seat 4193 MiB, its files stay in the store until: corral prune",
+        "- model a: seat 4193 MiB, its files stay in the store",
         "- image door: caddy:2.11-alpine@sha256:333333333333",
         "- image fetch: python:3.13-slim@sha256:222222222222",
         "- image llama-swap: ghcr.io/org/llama-swap:v1@sha256:111111111111",
