@@ -65,9 +65,14 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
           }
         }
 
-        toleration {
-          key      = "nvidia.com/gpu"
-          operator = "Exists"
+        # The node may be reserved for GPU work, by the name of the resource or the usual one of its vendor.
+        dynamic "toleration" {
+          for_each = distinct([var.conventions.gpu_resource, "${split("/", var.conventions.gpu_resource)[0]}/gpu"])
+
+          content {
+            key      = toleration.value
+            operator = "Exists"
+          }
         }
 
         init_container { # the kubelet makes the folder as root's; this hands it to the exporter's user, and ends

@@ -28,7 +28,7 @@ locals {
     "exec ${local._programs}/llama-swap",
   ] : ["exec llama-swap"]
 
-  _resources = { "ephemeral-storage" = "${local.ephemeral_mib}Mi", "nvidia.com/gpu" = "1" }
+  _resources = { "ephemeral-storage" = "${local.ephemeral_mib}Mi", (var.conventions.gpu_resource) = "1" }
 }
 
 resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs/runbooks/pod-not-ready.md
@@ -123,9 +123,14 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           }
         }
 
-        toleration {
-          key      = "nvidia.com/gpu"
-          operator = "Exists"
+        # The node may be reserved for GPU work, by the name of the resource or the usual one of its vendor.
+        dynamic "toleration" {
+          for_each = distinct([var.conventions.gpu_resource, "${split("/", var.conventions.gpu_resource)[0]}/gpu"])
+
+          content {
+            key      = toleration.value
+            operator = "Exists"
+          }
         }
 
         # Before and behind llama-swap in time: Kubernetes starts these two first, and ends them when llama-swap has ended.

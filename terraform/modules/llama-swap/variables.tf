@@ -55,8 +55,9 @@ variable "config" {
 }
 
 variable "conventions" {
-  description = "What the cluster asks of every pod: the Secrets in its namespace by which images are pulled."
+  description = "What the cluster asks of every pod: the name of its GPU's resource, and the Secrets by which images are pulled."
   type = object({
+    gpu_resource       = optional(string, "nvidia.com/gpu")
     image_pull_secrets = optional(list(string), [])
   })
   default  = {}
@@ -247,7 +248,7 @@ variable "namespace" {
 }
 
 variable "node" {
-  description = "The node with the card that the models were seated on. Null: any node with a free nvidia.com/gpu."
+  description = "The node with the card that the models were seated on. Null: any node whose GPU is free."
   type        = string
   default     = null
 }

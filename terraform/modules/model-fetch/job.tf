@@ -111,9 +111,14 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           }
         }
 
-        toleration { # the models are read on a node that may be reserved for GPU work
-          key      = "nvidia.com/gpu"
-          operator = "Exists"
+        # The node may be reserved for GPU work, by the name of the resource or the usual one of its vendor.
+        dynamic "toleration" {
+          for_each = distinct([var.conventions.gpu_resource, "${split("/", var.conventions.gpu_resource)[0]}/gpu"])
+
+          content {
+            key      = toleration.value
+            operator = "Exists"
+          }
         }
 
         init_container {

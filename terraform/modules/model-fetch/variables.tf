@@ -16,8 +16,9 @@ variable "claim" {
 }
 
 variable "conventions" {
-  description = "What the cluster asks of every pod: the Secrets in its namespace by which images are pulled."
+  description = "What the cluster asks of every pod: the name of its GPU's resource, and the Secrets by which images are pulled."
   type = object({
+    gpu_resource       = optional(string, "nvidia.com/gpu")
     image_pull_secrets = optional(list(string), [])
   })
   default  = {}

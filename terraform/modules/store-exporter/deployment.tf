@@ -70,9 +70,14 @@ resource "kubernetes_deployment_v1" "store_exporter" {
           }
         }
 
-        toleration {
-          key      = "nvidia.com/gpu"
-          operator = "Exists"
+        # The node may be reserved for GPU work, by the name of the resource or the usual one of its vendor.
+        dynamic "toleration" {
+          for_each = distinct([var.conventions.gpu_resource, "${split("/", var.conventions.gpu_resource)[0]}/gpu"])
+
+          content {
+            key      = toleration.value
+            operator = "Exists"
+          }
         }
 
         container {

@@ -2,6 +2,7 @@
 
 locals {
   conventions = {
+    gpu_resource       = var.gpu_resource
     image_pull_secrets = var.image_pull_secrets
   }
 }

@@ -56,6 +56,26 @@ variable "expose" {
   default = null
 }
 
+variable "gpu_resource" {
+  description = "The resource by which a pod asks for the card, e.g. \"nvidia.com/gpu.shared\"; its name is a taint that pods tolerate, too."
+  type        = string
+  default     = "nvidia.com/gpu"
+  nullable    = false
+
+  validation {
+    condition = can(regex("^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", var.gpu_resource))
+    error_message = join(" ", [
+      "The GPU's resource is \"${var.gpu_resource}\"; it must be one that the node offers, with its vendor, e.g. nvidia.com/gpu.",
+      "To list them: kubectl get node NODE -o jsonpath='{.status.allocatable}'",
+    ])
+  }
+
+  validation {
+    condition     = !can(regex("(^|\\.)kubernetes\\.io/", var.gpu_resource))
+    error_message = "The GPU's resource is \"${var.gpu_resource}\"; names below kubernetes.io are Kubernetes' own. Use that of the device plugin, e.g. nvidia.com/gpu."
+  }
+}
+
 variable "hf_token_secret" {
   description = "The Secret whose key `token` gives the download access to gated repos; another name takes effect with the next Job. Null: no token."
   type        = string

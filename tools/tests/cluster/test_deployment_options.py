@@ -18,7 +18,9 @@ from tests.support.engine_process import post, question
 pytestmark = pytest.mark.timeout(420)
 NAMESPACE, EXPORTERS = "options", "options-exporter"
 DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
+GPU = "nvidia.com/gpu.shared"  # renamed, as the device plugin does with shares
 OPTIONS = {
+    "gpu_resource": GPU,
     "image_pull_secrets": ["registry"],
     "concurrency": 50,
     "cpu": {"request": "300m", "limit": "3"},
@@ -32,10 +34,12 @@ def lab(cluster, tmp_path_factory):
     exporter = {"namespace": EXPORTERS, "records": str(folder / "corral" / "records")}
     with homelab(cluster, folder, NAMESPACE, card_exporter=exporter, **OPTIONS) as lab:
         pods.wait_until_left(cluster, EXPORTERS)
+        cluster.set_gpus(2, GPU)
         try:
             lab.apply()
             yield lab
         finally:
+            cluster.set_gpus(0, GPU)
             if cluster.is_throwaway:
                 pods.leave(cluster, EXPORTERS)
                 for kind in ("clusterrole", "clusterrolebinding"):
@@ -73,6 +77,24 @@ def test_a_model_answers_with_the_options_and_a_second_plan_has_no_changes(lab):
 def test_every_pod_is_pulled_with_the_secret(lab):
     for name, pod in all_pods(lab).items():
         assert [one.name for one in pod.spec.image_pull_secrets] == ["registry"], name
+
+
+def test_the_card_is_asked_for_by_the_name_of_the_cluster_and_status_knows_it(lab):
+    (limits,) = (one.resources.limits for one in all_pods(lab)["llama-swap"].spec.containers)
+    assert {name for name in limits if "/" in name} == {GPU}
+
+    lab.cluster.set_gpus(0, GPU)
+    kubectl(lab, "rollout", "restart", "deployment/llama-swap")
+    pods.eventually(
+        lambda: lab.corral("status", code=None).stdout, lambda text: f"waits for {GPU}" in " ".join(text.split())
+    )
+    lab.cluster.set_gpus(2, GPU)
+    kubectl(lab, "rollout", "status", "deployment/llama-swap", "--timeout=120s")
+
+
+def test_all_pods_tolerate_a_node_that_is_reserved_by_either_name(lab):
+    for name, pod in all_pods(lab).items():
+        assert {GPU, "nvidia.com/gpu"} <= {one.key for one in pod.spec.tolerations}, name
 
 
 def test_fifty_users_who_ask_at_once_all_get_an_answer(lab, endpoint):

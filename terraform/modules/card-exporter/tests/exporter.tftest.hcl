@@ -250,12 +250,17 @@ run "without_an_alertmanager_it_reaches_no_name_server" {
   }
 }
 
-run "without_conventions_its_images_are_pulled_with_no_secret" {
+run "without_conventions_it_is_as_it_was" {
   command = plan
 
   assert {
     condition     = length(kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].image_pull_secrets) == 0
     error_message = "None is named."
+  }
+
+  assert {
+    condition     = [for one in kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].toleration : [one.key, one.operator]] == [["nvidia.com/gpu", "Exists"]]
+    error_message = "The usual taint must be tolerated, and no other."
   }
 }
 
@@ -264,6 +269,7 @@ run "it_has_what_the_cluster_asks_of_every_pod" {
 
   variables {
     conventions = {
+      gpu_resource       = "nvidia.com/mig-1g.5gb"
       image_pull_secrets = ["registry", "mirror"]
     }
   }
@@ -271,5 +277,12 @@ run "it_has_what_the_cluster_asks_of_every_pod" {
   assert {
     condition     = kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].image_pull_secrets[*].name == tolist(["registry", "mirror"])
     error_message = "Its images must be pulled with each of the Secrets."
+  }
+
+  assert {
+    condition = [for one in kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].toleration : [one.key, one.operator]] == [
+      ["nvidia.com/mig-1g.5gb", "Exists"], ["nvidia.com/gpu", "Exists"]
+    ]
+    error_message = "The node may be reserved by either name."
   }
 }

@@ -473,12 +473,17 @@ run "a_gateway_gets_a_route_to_apply" {
   }
 }
 
-run "without_conventions_its_images_are_pulled_with_no_secret" {
+run "without_conventions_it_is_as_it_was" {
   command = plan
 
   assert {
     condition     = length(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].image_pull_secrets) == 0
     error_message = "None is named."
+  }
+
+  assert {
+    condition     = [for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].toleration : [one.key, one.operator]] == [["nvidia.com/gpu", "Exists"]]
+    error_message = "The usual taint must be tolerated, and no other."
   }
 }
 
@@ -487,6 +492,7 @@ run "it_has_what_the_cluster_asks_of_every_pod" {
 
   variables {
     conventions = {
+      gpu_resource       = "nvidia.com/mig-1g.5gb"
       image_pull_secrets = ["registry", "mirror"]
     }
   }
@@ -494,6 +500,13 @@ run "it_has_what_the_cluster_asks_of_every_pod" {
   assert {
     condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].image_pull_secrets[*].name == tolist(["registry", "mirror"])
     error_message = "Its images must be pulled with each of the Secrets."
+  }
+
+  assert {
+    condition = [for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].toleration : [one.key, one.operator]] == [
+      ["nvidia.com/mig-1g.5gb", "Exists"], ["nvidia.com/gpu", "Exists"]
+    ]
+    error_message = "The node may be reserved by either name."
   }
 }
 
@@ -533,5 +546,21 @@ run "cores_and_times_are_the_usual_ones_otherwise" {
   assert {
     condition     = kubernetes_deployment_v1.llama_swap.spec[0].progress_deadline_seconds == 900 && kubernetes_deployment_v1.llama_swap.timeouts.update == "17m" && kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].termination_grace_period_seconds == 110
     error_message = "An option that is not set must change no object."
+  }
+}
+
+run "it_asks_for_the_card_by_the_name_of_the_cluster" {
+  command = plan
+
+  variables {
+    conventions = { gpu_resource = "amd.com/gpu" }
+  }
+
+  assert {
+    condition = [for resources in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].resources : [
+      [for name, amount in resources.limits : "${name}=${amount}" if strcontains(name, "/")],
+      [for name, amount in resources.requests : "${name}=${amount}" if strcontains(name, "/")],
+    ]] == [[["amd.com/gpu=1"], ["amd.com/gpu=1"]]]
+    error_message = "Under another name there is no card to get, and two would be two cards."
   }
 }

@@ -107,12 +107,17 @@ run "a_tag_is_no_image" {
   expect_failures = [var.image]
 }
 
-run "without_conventions_its_images_are_pulled_with_no_secret" {
+run "without_conventions_it_is_as_it_was" {
   command = plan
 
   assert {
     condition     = length(kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].image_pull_secrets) == 0
     error_message = "None is named."
+  }
+
+  assert {
+    condition     = [for one in kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].toleration : [one.key, one.operator]] == [["nvidia.com/gpu", "Exists"]]
+    error_message = "The usual taint must be tolerated, and no other."
   }
 }
 
@@ -121,6 +126,7 @@ run "it_has_what_the_cluster_asks_of_every_pod" {
 
   variables {
     conventions = {
+      gpu_resource       = "nvidia.com/mig-1g.5gb"
       image_pull_secrets = ["registry", "mirror"]
     }
   }
@@ -128,5 +134,12 @@ run "it_has_what_the_cluster_asks_of_every_pod" {
   assert {
     condition     = kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].image_pull_secrets[*].name == tolist(["registry", "mirror"])
     error_message = "Its images must be pulled with each of the Secrets."
+  }
+
+  assert {
+    condition = [for one in kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].toleration : [one.key, one.operator]] == [
+      ["nvidia.com/mig-1g.5gb", "Exists"], ["nvidia.com/gpu", "Exists"]
+    ]
+    error_message = "The node may be reserved by either name."
   }
 }

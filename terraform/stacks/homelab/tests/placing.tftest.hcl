@@ -280,7 +280,7 @@ run "without_conventions_the_cluster_asks_nothing_of_a_pod" {
   command = plan
 
   assert {
-    condition     = jsonencode(local.conventions) == jsonencode({ image_pull_secrets = [] })
+    condition     = jsonencode(local.conventions) == jsonencode({ gpu_resource = "nvidia.com/gpu", image_pull_secrets = [] })
     error_message = "An option that is not set must change no object."
   }
 }
@@ -291,10 +291,11 @@ run "every_pod_has_the_conventions_of_the_cluster" {
   variables {
     card_exporter      = {}
     image_pull_secrets = ["registry"]
+    gpu_resource       = "nvidia.com/gpu.shared"
   }
 
   assert {
-    condition     = local.conventions.image_pull_secrets == tolist(["registry"])
+    condition     = jsonencode(local.conventions) == jsonencode({ gpu_resource = "nvidia.com/gpu.shared", image_pull_secrets = ["registry"] })
     error_message = "The variables must reach the pods."
   }
 }

@@ -127,3 +127,33 @@ run "a_pull_secret_that_is_named_twice_is_refused" {
 
   expect_failures = [var.image_pull_secrets]
 }
+
+run "a_resource_without_a_vendor_is_refused" {
+  command = plan
+
+  variables {
+    gpu_resource = "gpu"
+  }
+
+  expect_failures = [var.gpu_resource]
+}
+
+run "a_resource_of_kubernetes_itself_is_refused" {
+  command = plan
+
+  variables {
+    gpu_resource = "node.kubernetes.io/gpu"
+  }
+
+  expect_failures = [var.gpu_resource]
+}
+
+run "a_resource_with_an_amount_is_refused" {
+  command = plan
+
+  variables {
+    gpu_resource = "nvidia.com/gpu=1"
+  }
+
+  expect_failures = [var.gpu_resource]
+}
