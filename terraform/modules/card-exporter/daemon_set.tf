@@ -8,9 +8,10 @@ locals {
 
 resource "kubernetes_daemon_set_v1" "card_exporter" {
   metadata {
-    name      = local.name
-    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
-    labels    = local.labels
+    name        = local.name
+    namespace   = kubernetes_namespace_v1.card_exporter.metadata[0].name
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   wait_for_rollout = false # models are served without it
@@ -22,7 +23,8 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
 
     template {
       metadata {
-        labels = local.labels
+        labels      = local.labels
+        annotations = local.annotations
       }
 
       spec {
@@ -65,13 +67,15 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
           }
         }
 
-        # The node may be reserved for GPU work, by the name of the resource or the usual one of its vendor.
-        dynamic "toleration" {
-          for_each = distinct([var.conventions.gpu_resource, "${split("/", var.conventions.gpu_resource)[0]}/gpu"])
+        dynamic "toleration" { # the node may be reserved for GPU work
+          for_each = var.conventions.tolerations
 
           content {
-            key      = toleration.value
-            operator = "Exists"
+            key                = toleration.value.key
+            operator           = toleration.value.operator
+            value              = toleration.value.value
+            effect             = toleration.value.effect
+            toleration_seconds = toleration.value.seconds
           }
         }
 

@@ -36,7 +36,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
     name        = local.name
     namespace   = var.namespace
     labels      = local.labels
-    annotations = var.image_from == null ? null : { "corral/image-from" = var.image_from } # corral status names the place to correct it
+    annotations = var.image_from == null ? local.annotations : merge(local.annotations, { "corral/image-from" = var.image_from }) # corral status has it
   }
 
   wait_for_rollout = true
@@ -62,7 +62,8 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
 
     template {
       metadata {
-        labels = local.labels
+        labels      = local.labels
+        annotations = local.annotations
       }
 
       spec {
@@ -123,13 +124,15 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           }
         }
 
-        # The node may be reserved for GPU work, by the name of the resource or the usual one of its vendor.
-        dynamic "toleration" {
-          for_each = distinct([var.conventions.gpu_resource, "${split("/", var.conventions.gpu_resource)[0]}/gpu"])
+        dynamic "toleration" { # the node may be reserved for GPU work
+          for_each = var.conventions.tolerations
 
           content {
-            key      = toleration.value
-            operator = "Exists"
+            key                = toleration.value.key
+            operator           = toleration.value.operator
+            value              = toleration.value.value
+            effect             = toleration.value.effect
+            toleration_seconds = toleration.value.seconds
           }
         }
 

@@ -40,9 +40,10 @@ resource "terraform_data" "private_hub_has_its_addresses" {
 
 resource "kubernetes_network_policy_v1" "download_models" {
   metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
+    name        = local.name
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   spec {

@@ -5,9 +5,10 @@ locals {
 
 resource "kubernetes_deployment_v1" "store_exporter" {
   metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
+    name        = local.name
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   wait_for_rollout = false # models are served without it
@@ -25,7 +26,8 @@ resource "kubernetes_deployment_v1" "store_exporter" {
 
     template {
       metadata {
-        labels = local.labels
+        labels      = local.labels
+        annotations = local.annotations
       }
 
       spec {
@@ -70,13 +72,15 @@ resource "kubernetes_deployment_v1" "store_exporter" {
           }
         }
 
-        # The node may be reserved for GPU work, by the name of the resource or the usual one of its vendor.
-        dynamic "toleration" {
-          for_each = distinct([var.conventions.gpu_resource, "${split("/", var.conventions.gpu_resource)[0]}/gpu"])
+        dynamic "toleration" { # the node may be reserved for GPU work
+          for_each = var.conventions.tolerations
 
           content {
-            key      = toleration.value
-            operator = "Exists"
+            key                = toleration.value.key
+            operator           = toleration.value.operator
+            value              = toleration.value.value
+            effect             = toleration.value.effect
+            toleration_seconds = toleration.value.seconds
           }
         }
 

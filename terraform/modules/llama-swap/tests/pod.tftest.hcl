@@ -485,6 +485,13 @@ run "without_conventions_it_is_as_it_was" {
     condition     = [for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].toleration : [one.key, one.operator]] == [["nvidia.com/gpu", "Exists"]]
     error_message = "The usual taint must be tolerated, and no other."
   }
+
+  assert {
+    condition = alltrue([for metadata in [kubernetes_deployment_v1.llama_swap.metadata[0], kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0]] : (
+      metadata.annotations == null && alltrue([for key in keys(metadata.labels) : startswith(key, "app.kubernetes.io/")])
+    )])
+    error_message = "No annotation and no other label must be there."
+  }
 }
 
 run "it_has_what_the_cluster_asks_of_every_pod" {
@@ -492,8 +499,13 @@ run "it_has_what_the_cluster_asks_of_every_pod" {
 
   variables {
     conventions = {
-      gpu_resource       = "nvidia.com/mig-1g.5gb"
+      labels             = { team = "home", "app.kubernetes.io/part-of" = "another" }
+      annotations        = { "example.org/owner" = "ops" }
       image_pull_secrets = ["registry", "mirror"]
+      tolerations = [
+        { key = "nvidia.com/mig-1g.5gb", operator = "Exists" },
+        { key = "dedicated", value = "gpu", effect = "NoExecute", seconds = 60 },
+      ]
     }
   }
 
@@ -503,10 +515,18 @@ run "it_has_what_the_cluster_asks_of_every_pod" {
   }
 
   assert {
-    condition = [for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].toleration : [one.key, one.operator]] == [
-      ["nvidia.com/mig-1g.5gb", "Exists"], ["nvidia.com/gpu", "Exists"]
-    ]
-    error_message = "The node may be reserved by either name."
+    condition = [for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].toleration : [
+      for value in [one.key, one.operator, one.value, one.effect, one.toleration_seconds] : value == null ? "" : value
+    ]] == [["nvidia.com/mig-1g.5gb", "Exists", "", "", ""], ["dedicated", "Equal", "gpu", "NoExecute", "60"]]
+    error_message = "The node may be reserved in several ways."
+  }
+
+  assert {
+    condition = alltrue([for metadata in [kubernetes_deployment_v1.llama_swap.metadata[0], kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0]] : (
+      metadata.labels.team == "home" && metadata.labels["app.kubernetes.io/part-of"] == "corral"
+      && metadata.annotations == tomap({ "example.org/owner" = "ops" })
+    )])
+    error_message = "Object and pod must have the labels and annotations, and the module's own win."
   }
 }
 
@@ -562,5 +582,36 @@ run "it_asks_for_the_card_by_the_name_of_the_cluster" {
       [for name, amount in resources.requests : "${name}=${amount}" if strcontains(name, "/")],
     ]] == [[["amd.com/gpu=1"], ["amd.com/gpu=1"]]]
     error_message = "Under another name there is no card to get, and two would be two cards."
+  }
+}
+
+run "every_object_has_the_labels_and_annotations_of_the_cluster" {
+  command = plan
+
+  variables {
+    conventions = { labels = { team = "home" }, annotations = { "example.org/owner" = "ops" } }
+    image_from  = "variable image"
+    expose = {
+      hostname       = "llm.home.arpa"
+      from_namespace = "ingress-nginx"
+      ingress_class  = "nginx"
+      annotations    = { "nginx.ingress.kubernetes.io/proxy-body-size" = "64m" }
+    }
+  }
+
+  assert {
+    condition = alltrue([for metadata in [
+      kubernetes_ingress_v1.llama_swap[0].metadata[0], kubernetes_network_policy_v1.llama_swap.metadata[0],
+      kubernetes_pod_disruption_budget_v1.llama_swap.metadata[0], kubernetes_service_v1.llama_swap.metadata[0],
+      kubernetes_service_account_v1.llama_swap.metadata[0], kubernetes_deployment_v1.llama_swap.metadata[0],
+    ] : metadata.labels.team == "home" && metadata.annotations["example.org/owner"] == "ops"])
+    error_message = "All objects must be found by them."
+  }
+
+  assert {
+    condition = kubernetes_deployment_v1.llama_swap.metadata[0].annotations["corral/image-from"] == "variable image" && (
+      kubernetes_ingress_v1.llama_swap[0].metadata[0].annotations["nginx.ingress.kubernetes.io/proxy-body-size"] == "64m"
+    )
+    error_message = "The module's own, and those of the Ingress, must stay."
   }
 }
