@@ -24,6 +24,7 @@ module "program" {
   name        = "${local.name}-program"
   namespace   = kubernetes_namespace_v1.card_exporter.metadata[0].name
   labels      = local.labels
+  annotations = local.annotations
   data        = { for path in fileset(local._program, "{[^.]*.py,page.html}") : path => file("${local._program}/${path}") }
   binary_data = { (local._wheel) = filebase64("${path.module}/${local._wheel}") }
 }
@@ -31,8 +32,9 @@ module "program" {
 module "config" {
   source = "../config-map"
 
-  name      = "${local.name}-config"
-  namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
-  labels    = local.labels
-  data      = { "config.json" = jsonencode(local.config) }
+  name        = "${local.name}-config"
+  namespace   = kubernetes_namespace_v1.card_exporter.metadata[0].name
+  labels      = local.labels
+  annotations = local.annotations
+  data        = { "config.json" = jsonencode(local.config) }
 }

@@ -8,9 +8,10 @@ locals {
 
 resource "kubernetes_daemon_set_v1" "card_exporter" {
   metadata {
-    name      = local.name
-    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
-    labels    = local.labels
+    name        = local.name
+    namespace   = kubernetes_namespace_v1.card_exporter.metadata[0].name
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   wait_for_rollout = false # models are served without it
@@ -22,7 +23,8 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
 
     template {
       metadata {
-        labels = local.labels
+        labels      = local.labels
+        annotations = local.annotations
       }
 
       spec {
@@ -65,9 +67,16 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
           }
         }
 
-        toleration {
-          key      = "nvidia.com/gpu"
-          operator = "Exists"
+        dynamic "toleration" { # the node may be reserved for GPU work
+          for_each = var.conventions.tolerations
+
+          content {
+            key                = toleration.value.key
+            operator           = toleration.value.operator
+            value              = toleration.value.value
+            effect             = toleration.value.effect
+            toleration_seconds = toleration.value.seconds
+          }
         }
 
         init_container { # the kubelet makes the folder as root's; this hands it to the exporter's user, and ends

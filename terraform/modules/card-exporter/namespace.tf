@@ -8,6 +8,7 @@ resource "kubernetes_namespace_v1" "card_exporter" {
       "pod-security.kubernetes.io/warn"    = "baseline"
       "pod-security.kubernetes.io/audit"   = "baseline"
     })
+    annotations = local.annotations
   }
 
   timeouts {

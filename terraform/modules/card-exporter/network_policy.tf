@@ -2,9 +2,10 @@
 # whose address is the cluster's own affair.
 resource "kubernetes_network_policy_v1" "card_exporter" {
   metadata {
-    name      = local.name
-    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
-    labels    = local.labels
+    name        = local.name
+    namespace   = kubernetes_namespace_v1.card_exporter.metadata[0].name
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   spec {

@@ -1,9 +1,10 @@
 # For a scraper that finds its targets by Services, and for `corral card --context`.
 resource "kubernetes_service_v1" "card_exporter" {
   metadata {
-    name      = local.name
-    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
-    labels    = local.labels
+    name        = local.name
+    namespace   = kubernetes_namespace_v1.card_exporter.metadata[0].name
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   spec {

@@ -2,9 +2,10 @@
 
 resource "kubernetes_service_account_v1" "card_exporter" {
   metadata {
-    name      = local.name
-    namespace = kubernetes_namespace_v1.card_exporter.metadata[0].name
-    labels    = local.labels
+    name        = local.name
+    namespace   = kubernetes_namespace_v1.card_exporter.metadata[0].name
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   automount_service_account_token = false # the pod asks for it
@@ -16,8 +17,9 @@ resource "kubernetes_service_account_v1" "card_exporter" {
 
 resource "kubernetes_cluster_role_v1" "card_exporter" {
   metadata {
-    name   = "${var.namespace}-${local.name}" # another exporter of the cluster has another namespace
-    labels = local.labels
+    name        = "${var.namespace}-${local.name}" # another exporter of the cluster has another namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   rule {
@@ -29,8 +31,9 @@ resource "kubernetes_cluster_role_v1" "card_exporter" {
 
 resource "kubernetes_cluster_role_binding_v1" "card_exporter" {
   metadata {
-    name   = "${var.namespace}-${local.name}"
-    labels = local.labels
+    name        = "${var.namespace}-${local.name}"
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   role_ref {

@@ -8,9 +8,10 @@ resource "kubernetes_config_map_v1" "by_content" {
   for_each = toset([local._hash])
 
   metadata {
-    name      = "${var.name}-${each.key}"
-    namespace = var.namespace
-    labels    = var.labels
+    name        = "${var.name}-${each.key}"
+    namespace   = var.namespace
+    labels      = var.labels
+    annotations = var.annotations
   }
 
   immutable   = true

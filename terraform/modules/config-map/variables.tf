@@ -1,3 +1,9 @@
+variable "annotations" {
+  description = "The annotations of the ConfigMap. Null: none."
+  type        = map(string)
+  default     = null
+}
+
 variable "binary_data" {
   description = "The files that are not text: file name to base64."
   type        = map(string)

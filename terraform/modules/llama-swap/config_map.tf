@@ -28,26 +28,29 @@ locals {
 module "config" {
   source = "../config-map"
 
-  name      = "${local.name}-config"
-  namespace = var.namespace
-  labels    = local.labels
-  data      = local.files
+  name        = "${local.name}-config"
+  namespace   = var.namespace
+  labels      = local.labels
+  annotations = local.annotations
+  data        = local.files
 }
 
 module "door" {
   source = "../config-map"
 
-  name      = "${local.name}-door"
-  namespace = var.namespace
-  labels    = local.labels
-  data      = local.door
+  name        = "${local.name}-door"
+  namespace   = var.namespace
+  labels      = local.labels
+  annotations = local.annotations
+  data        = local.door
 }
 
 module "guard" {
   source = "../config-map"
 
-  name      = "${local.name}-guard"
-  namespace = var.namespace
-  labels    = local.labels
-  data      = local.guard
+  name        = "${local.name}-guard"
+  namespace   = var.namespace
+  labels      = local.labels
+  annotations = local.annotations
+  data        = local.guard
 }

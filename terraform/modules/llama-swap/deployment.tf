@@ -28,7 +28,7 @@ locals {
     "exec ${local._programs}/llama-swap",
   ] : ["exec llama-swap"]
 
-  _resources = { "ephemeral-storage" = "${local.ephemeral_mib}Mi", "nvidia.com/gpu" = "1" }
+  _resources = { "ephemeral-storage" = "${local.ephemeral_mib}Mi", (var.conventions.gpu_resource) = "1" }
 }
 
 resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs/runbooks/pod-not-ready.md
@@ -36,7 +36,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
     name        = local.name
     namespace   = var.namespace
     labels      = local.labels
-    annotations = var.image_from == null ? null : { "corral/image-from" = var.image_from } # corral status names the place to correct it
+    annotations = var.image_from == null ? local.annotations : merge(local.annotations, { "corral/image-from" = var.image_from }) # corral status has it
   }
 
   wait_for_rollout = true
@@ -62,7 +62,8 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
 
     template {
       metadata {
-        labels = local.labels
+        labels      = local.labels
+        annotations = local.annotations
       }
 
       spec {
@@ -123,9 +124,16 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
           }
         }
 
-        toleration {
-          key      = "nvidia.com/gpu"
-          operator = "Exists"
+        dynamic "toleration" { # the node may be reserved for GPU work
+          for_each = var.conventions.tolerations
+
+          content {
+            key                = toleration.value.key
+            operator           = toleration.value.operator
+            value              = toleration.value.value
+            effect             = toleration.value.effect
+            toleration_seconds = toleration.value.seconds
+          }
         }
 
         # Before and behind llama-swap in time: Kubernetes starts these two first, and ends them when llama-swap has ended.

@@ -6,7 +6,7 @@ resource "kubernetes_ingress_v1" "llama_swap" {
     name        = local.name
     namespace   = var.namespace
     labels      = local.labels
-    annotations = var.expose.annotations
+    annotations = var.expose.annotations == null ? local.annotations : merge(local.annotations, var.expose.annotations)
   }
 
   spec {

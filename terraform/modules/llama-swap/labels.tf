@@ -6,10 +6,13 @@ locals {
   # Only Caddy's is open to other pods.
   ports = { door = 8080, guard = 8081, llama_swap = 8082 }
 
-  labels = {
+  # A key of this module comes last, and stays.
+  labels = merge(var.conventions.labels, {
     "app.kubernetes.io/name"       = local.name
     "app.kubernetes.io/component"  = "server"
     "app.kubernetes.io/part-of"    = "corral"
     "app.kubernetes.io/managed-by" = "terraform"
-  }
+  })
+
+  annotations = length(var.conventions.annotations) == 0 ? null : var.conventions.annotations
 }

@@ -13,9 +13,10 @@ locals {
 
 resource "kubernetes_network_policy_v1" "llama_swap" {
   metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
+    name        = local.name
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   spec {

@@ -55,9 +55,19 @@ variable "config" {
 }
 
 variable "conventions" {
-  description = "What the cluster asks of every pod: the Secrets in its namespace by which images are pulled."
+  description = "What the cluster asks of all objects: labels, annotations; and of pods: pull secrets, tolerations, and the name of the GPU's resource."
   type = object({
+    gpu_resource       = optional(string, "nvidia.com/gpu")
+    labels             = optional(map(string), {})
+    annotations        = optional(map(string), {})
     image_pull_secrets = optional(list(string), [])
+    tolerations = optional(list(object({
+      key      = optional(string)
+      operator = optional(string, "Equal")
+      value    = optional(string)
+      effect   = optional(string)
+      seconds  = optional(number)
+    })), [{ key = "nvidia.com/gpu", operator = "Exists" }])
   })
   default  = {}
   nullable = false
@@ -247,7 +257,7 @@ variable "namespace" {
 }
 
 variable "node" {
-  description = "The node with the card that the models were seated on. Null: any node with a free nvidia.com/gpu."
+  description = "The node with the card that the models were seated on. Null: any node whose GPU is free."
   type        = string
   default     = null
 }

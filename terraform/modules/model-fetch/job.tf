@@ -23,9 +23,10 @@ locals {
 
 resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/runbooks/download-job-failed.md
   metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
+    name        = local.name
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   wait_for_completion = true
@@ -63,7 +64,8 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
 
     template {
       metadata {
-        labels = local.labels
+        labels      = local.labels
+        annotations = local.annotations
       }
 
       spec {
@@ -111,9 +113,16 @@ resource "kubernetes_job_v1" "download_models" { # failed? corral status, docs/r
           }
         }
 
-        toleration { # the models are read on a node that may be reserved for GPU work
-          key      = "nvidia.com/gpu"
-          operator = "Exists"
+        dynamic "toleration" { # the node may be reserved for GPU work
+          for_each = var.conventions.tolerations
+
+          content {
+            key                = toleration.value.key
+            operator           = toleration.value.operator
+            value              = toleration.value.value
+            effect             = toleration.value.effect
+            toleration_seconds = toleration.value.seconds
+          }
         }
 
         init_container {

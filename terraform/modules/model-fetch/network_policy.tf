@@ -30,9 +30,10 @@ locals {
 
 resource "kubernetes_network_policy_v1" "download_models" {
   metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
+    name        = local.name
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   spec {

@@ -1,8 +1,9 @@
 resource "kubernetes_service_account_v1" "download_models" {
   metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
+    name        = local.name
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   automount_service_account_token = false

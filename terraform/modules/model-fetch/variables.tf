@@ -16,9 +16,18 @@ variable "claim" {
 }
 
 variable "conventions" {
-  description = "What the cluster asks of every pod: the Secrets in its namespace by which images are pulled."
+  description = "What the cluster asks of all objects: labels, annotations; and of pods: pull secrets, tolerations."
   type = object({
+    labels             = optional(map(string), {})
+    annotations        = optional(map(string), {})
     image_pull_secrets = optional(list(string), [])
+    tolerations = optional(list(object({
+      key      = optional(string)
+      operator = optional(string, "Equal")
+      value    = optional(string)
+      effect   = optional(string)
+      seconds  = optional(number)
+    })), [{ key = "nvidia.com/gpu", operator = "Exists" }])
   })
   default  = {}
   nullable = false

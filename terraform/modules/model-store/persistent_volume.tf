@@ -17,8 +17,9 @@ resource "kubernetes_persistent_volume_v1" "models" {
   count = local._is_ours ? 1 : 0
 
   metadata {
-    name   = "${var.namespace}-${var.name}-${local._mark}"
-    labels = local.labels
+    name        = "${var.namespace}-${var.name}-${local._mark}"
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   spec {

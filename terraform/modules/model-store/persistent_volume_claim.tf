@@ -2,9 +2,10 @@ resource "kubernetes_persistent_volume_claim_v1" "models" { # never bound? corra
   count = local._is_ours ? 1 : 0
 
   metadata {
-    name      = "${var.name}-${local._mark}"
-    namespace = var.namespace
-    labels    = local.labels
+    name        = "${var.name}-${local._mark}"
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   spec {
@@ -33,9 +34,10 @@ resource "kubernetes_persistent_volume_claim_v1" "provisioned" { # never bound? 
   count = var.store.storage_class == null ? 0 : 1
 
   metadata {
-    name      = "${var.name}-${substr(sha256(jsonencode([var.store.storage_class, local._access_mode])), 0, 8)}"
-    namespace = var.namespace
-    labels    = local.labels
+    name        = "${var.name}-${substr(sha256(jsonencode([var.store.storage_class, local._access_mode])), 0, 8)}"
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   spec {

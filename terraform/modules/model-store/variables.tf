@@ -1,3 +1,13 @@
+variable "conventions" {
+  description = "What the cluster asks of all objects: labels, annotations."
+  type = object({
+    labels      = optional(map(string), {})
+    annotations = optional(map(string), {})
+  })
+  default  = {}
+  nullable = false
+}
+
 variable "name" {
   description = "The name of the volume and its claim; the volume's name also contains the namespace, and both contain a digest of the place."
   type        = string

@@ -5,9 +5,10 @@ locals {
 
 resource "kubernetes_deployment_v1" "store_exporter" {
   metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
+    name        = local.name
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   wait_for_rollout = false # models are served without it
@@ -25,7 +26,8 @@ resource "kubernetes_deployment_v1" "store_exporter" {
 
     template {
       metadata {
-        labels = local.labels
+        labels      = local.labels
+        annotations = local.annotations
       }
 
       spec {
@@ -70,9 +72,16 @@ resource "kubernetes_deployment_v1" "store_exporter" {
           }
         }
 
-        toleration {
-          key      = "nvidia.com/gpu"
-          operator = "Exists"
+        dynamic "toleration" { # the node may be reserved for GPU work
+          for_each = var.conventions.tolerations
+
+          content {
+            key                = toleration.value.key
+            operator           = toleration.value.operator
+            value              = toleration.value.value
+            effect             = toleration.value.effect
+            toleration_seconds = toleration.value.seconds
+          }
         }
 
         container {

@@ -1,9 +1,10 @@
 # In: the metrics, from the named namespaces.  Out: nothing.
 resource "kubernetes_network_policy_v1" "store_exporter" {
   metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
+    name        = local.name
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   spec {

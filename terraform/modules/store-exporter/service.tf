@@ -1,9 +1,10 @@
 # For a scraper that finds its targets by Services.
 resource "kubernetes_service_v1" "store_exporter" {
   metadata {
-    name      = local.name
-    namespace = var.namespace
-    labels    = local.labels
+    name        = local.name
+    namespace   = var.namespace
+    labels      = local.labels
+    annotations = local.annotations
   }
 
   spec {

@@ -1,8 +1,9 @@
 module "model_store" {
   source = "../../modules/model-store"
 
-  namespace = local.namespace
-  store     = var.store
+  namespace   = local.namespace
+  conventions = local.conventions
+  store       = var.store
 }
 
 module "model_fetch" {

@@ -20,8 +20,9 @@ resource "kubernetes_namespace_v1" "llama_cpp" {
   count = local._namespace_is_ours ? 1 : 0
 
   metadata {
-    name   = var.namespace
-    labels = merge(local._is_restricted ? local._pod_security : {}, { "app.kubernetes.io/part-of" = "corral", "app.kubernetes.io/managed-by" = "terraform" })
+    name        = var.namespace
+    labels      = merge(local._labels, local._is_restricted ? local._pod_security : {})
+    annotations = local._annotations
   }
 
   timeouts {

@@ -2,9 +2,10 @@
 # own pods alone: the others' connections are their owners' decision.
 resource "kubernetes_network_policy_v1" "default_deny" {
   metadata {
-    name      = "default-deny"
-    namespace = local.namespace
-    labels    = { "app.kubernetes.io/part-of" = "corral", "app.kubernetes.io/managed-by" = "terraform" }
+    name        = "default-deny"
+    namespace   = local.namespace
+    labels      = local._labels
+    annotations = local._annotations
   }
 
   spec {

@@ -5,6 +5,28 @@ variable "allowed_namespaces" {
   nullable    = false
 }
 
+variable "annotations" {
+  description = "Annotations of all objects and pods, e.g. { \"cluster-autoscaler.kubernetes.io/safe-to-evict\" = \"false\" }."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition = alltrue([
+      for key in keys(var.annotations) : can(regex("^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", key))
+    ])
+    error_message = "The annotations have the keys ${join(", ", keys(var.annotations))}; each must be a name, perhaps below a domain, e.g. example.org/owner."
+  }
+
+  validation {
+    condition = length([for key in keys(var.annotations) : key if can(regex("^(corral|(kubectl|deployment|batch|pv|volume)\\.kubernetes\\.io)/", key))]) == 0
+    error_message = join(" ", [
+      "corral or Kubernetes itself writes the annotations",
+      "${join(", ", [for key in keys(var.annotations) : key if can(regex("^(corral|(kubectl|deployment|batch|pv|volume)\\.kubernetes\\.io)/", key))])}. Take them out.",
+    ])
+  }
+}
+
 variable "card_exporter" {
   description = "The exporter that reports who holds the card; {} is enough. `alerts`: see module alerts; the rest: module card-exporter. Null: none."
   type = object({
@@ -65,6 +87,26 @@ variable "expose" {
     tls            = optional(bool, true)
   })
   default = null
+}
+
+variable "gpu_resource" {
+  description = "The resource by which a pod asks for the card, e.g. \"nvidia.com/gpu.shared\"; its name is a taint that pods tolerate, too."
+  type        = string
+  default     = "nvidia.com/gpu"
+  nullable    = false
+
+  validation {
+    condition = can(regex("^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", var.gpu_resource))
+    error_message = join(" ", [
+      "The GPU's resource is \"${var.gpu_resource}\"; it must be one that the node offers, with its vendor, e.g. nvidia.com/gpu.",
+      "To list them: kubectl get node NODE -o jsonpath='{.status.allocatable}'",
+    ])
+  }
+
+  validation {
+    condition     = !can(regex("(^|\\.)kubernetes\\.io/", var.gpu_resource))
+    error_message = "The GPU's resource is \"${var.gpu_resource}\"; names below kubernetes.io are Kubernetes' own. Use that of the device plugin, e.g. nvidia.com/gpu."
+  }
 }
 
 variable "hf_token_secret" {
@@ -136,6 +178,34 @@ variable "kubeconfig" {
   default     = "~/.kube/config"
 }
 
+variable "labels" {
+  description = "Labels of all objects and pods, e.g. { team = \"home\" }. Those that corral sets itself cannot be among them."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition = alltrue([
+      for key, value in var.labels : can(regex("^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", key))
+      && can(regex("^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$", value))
+    ])
+    error_message = join(" ", [
+      "The labels are ${jsonencode(var.labels)}; each key must be a name, perhaps below a domain, e.g. example.org/team,",
+      "and each value at most 63 of A-Z, a-z, 0-9, . _ and -, with a letter or a digit at both ends.",
+    ])
+  }
+
+  # Selectors, policies and controllers depend on them.
+  validation {
+    condition = length([for key in keys(var.labels) : key if can(regex("^(${local.reserved_labels})$", key))]) == 0
+    error_message = join(" ", [
+      "corral or Kubernetes itself sets the labels",
+      "${join(", ", [for key in keys(var.labels) : key if can(regex("^(${local.reserved_labels})$", key))])}, by which it finds its objects.",
+      "Take them out, or use a domain of your own, e.g. example.org/component.",
+    ])
+  }
+}
+
 variable "namespace" {
   description = "The namespace of all objects. It is created and removed with the stack, see `create_namespace`."
   type        = string
@@ -187,4 +257,38 @@ variable "timeouts" {
   })
   default  = {}
   nullable = false
+}
+
+variable "tolerations" {
+  description = "Further taints of the card's node that all pods tolerate; `seconds` ends a pod so long after NoExecute. The GPU's own are tolerated anyway."
+  type = list(object({
+    key      = optional(string)
+    operator = optional(string, "Equal")
+    value    = optional(string)
+    effect   = optional(string)
+    seconds  = optional(number)
+  }))
+  default  = []
+  nullable = false
+
+  validation {
+    condition = alltrue([
+      for one in var.tolerations : one.operator == "Exists" ? one.value == null : one.operator == "Equal" && one.key != null
+    ])
+    error_message = join(" ", [
+      "The tolerations are ${jsonencode(var.tolerations)}; the operator of each must be Exists, without a value, or Equal, with a key,",
+      "e.g. { key = \"dedicated\", value = \"gpu\", effect = \"NoSchedule\" }.",
+    ])
+  }
+
+  validation {
+    condition = alltrue([
+      for one in var.tolerations : contains(["NoSchedule", "PreferNoSchedule", "NoExecute"], coalesce(one.effect, "NoSchedule"))
+      && (one.seconds == null ? true : one.effect == "NoExecute" && one.seconds >= 0 && floor(one.seconds) == one.seconds)
+    ])
+    error_message = join(" ", [
+      "The tolerations are ${jsonencode(var.tolerations)}; an effect must be NoSchedule, PreferNoSchedule or NoExecute,",
+      "and only NoExecute has seconds, a whole number. Without an effect all are tolerated.",
+    ])
+  }
 }

@@ -91,13 +91,14 @@ def begin(cluster: Cluster, tenant: Tenant, seconds: int, image: str, report: Ca
     if not found:
         step = _kubectl(cluster, tenant, "get", "deployments,statefulsets")
         raise Refused(f"{tenant.name} has no replicas; nothing is to be stood down.", next_step=step)
-    grace = workloads.grace_s(workloads.pods_of(cluster, tenant))
+    pods = workloads.pods_of(cluster, tenant)
+    grace, tolerations = workloads.grace_s(pods), workloads.tolerations(pods)
     if seconds < grace + LEAST_S:
         message = f"The pods of {tenant.name} may take {grace} s to end: {seconds} s are too short."
         raise Refused(message, next_step=f"corral stand-down {tenant.name} --for {grace + LEAST_S}s")
     host = socket.gethostname()
     wanted = manifests.lease(tenant, found, seconds=seconds, holder=f"{os.environ.get('USER') or os.getuid()}@{host}")
-    for place, one in manifests.owned(tenant, found, image=image, owner=_with_uid(wanted)):
+    for place, one in manifests.owned(tenant, found, owner=_with_uid(wanted), image=image, tolerations=tolerations):
         if one["kind"] != "RoleBinding":  # its Role would have to be there
             _create(cluster, f"{place}?dryRun=All", one)  # what the user may not do ends here, before anything is made
     try:
@@ -106,7 +107,7 @@ def begin(cluster: Cluster, tenant: Tenant, seconds: int, image: str, report: Ca
         raise CannotRun(f"{tenant.name} was stood down at the same moment.", next_step="corral stand-down") from None
     uid = lease["metadata"]["uid"]
     try:
-        for place, one in manifests.owned(tenant, found, image=image, owner=lease):
+        for place, one in manifests.owned(tenant, found, owner=lease, image=image, tolerations=tolerations):
             _create(cluster, place, one)
         report(f"{tenant.name}: waiting for the Job that scales it down and restores it")
         until = _wait_until_down(cluster, tenant, uid, seconds)

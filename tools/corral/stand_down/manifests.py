@@ -41,8 +41,12 @@ def lease(tenant: Tenant, workloads: Sequence[Workload], *, seconds: int, holder
     }
 
 
-def owned(tenant: Tenant, workloads: Sequence[Workload], *, image: str, owner: Object) -> list[tuple[str, Object]]:
+def owned(
+    tenant: Tenant, workloads: Sequence[Workload], *, image: str, owner: Object, tolerations: Sequence[Object]
+) -> list[tuple[str, Object]]:
     """What the Lease *owner* owns, each with the path of its list, in the order in which it is made.
+
+    The Job's pod has *tolerations*: the only node may be reserved for GPU work.
 
     Kubernetes deletes all of it with the Lease.  https://kubernetes.io/docs/concepts/architecture/garbage-collection/
     """
@@ -65,7 +69,7 @@ def owned(tenant: Tenant, workloads: Sequence[Workload], *, image: str, owner: O
             "/apis/batch/v1/namespaces/{}/jobs",
             "batch/v1",
             "Job",
-            {"spec": _job(tenant, image, str(owner["metadata"]["uid"]))},
+            {"spec": _job(tenant, image, str(owner["metadata"]["uid"]), tolerations)},
         ),
     )
     return [
@@ -99,7 +103,7 @@ def _rules(tenant: Tenant, workloads: Sequence[Workload]) -> list[Object]:
     return [*scales, own]
 
 
-def _job(tenant: Tenant, image: str, uid: str) -> Object:
+def _job(tenant: Tenant, image: str, uid: str, tolerations: Sequence[Object]) -> Object:
     container = {
         "name": "restore",
         "image": image,
@@ -122,9 +126,7 @@ def _job(tenant: Tenant, image: str, uid: str) -> Object:
         "restartPolicy": "OnFailure",
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
-        "tolerations": [
-            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-        ],  # the only node may be
+        "tolerations": list(tolerations),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,

@@ -15,6 +15,7 @@ from corral.stand_down import restorer
 KINDS = ("deployments", "statefulsets")
 """The kinds that have a scale; a DaemonSet has none."""
 _OWNERS = ("ReplicaSet", "StatefulSet")
+_OF_EVERY_POD = "node.kubernetes.io/"
 
 
 @dataclass(frozen=True)
@@ -109,3 +110,13 @@ def pods_of(cluster: Cluster, tenant: Tenant) -> tuple[Object, ...]:
 def grace_s(pods: Iterable[Object]) -> int:
     """The seconds that the slowest of *pods* may take to end."""
     return max((int(at(pod, "spec", "terminationGracePeriodSeconds") or 0) for pod in pods), default=0)
+
+
+def tolerations(pods: Iterable[Object]) -> list[Object]:
+    """What *pods* tolerate, so that another pod can be where they are; without what Kubernetes gives every pod."""
+    found: list[Object] = []
+    for pod in pods:
+        for one in at(pod, "spec", "tolerations") or ():
+            if not str(one.get("key") or "").startswith(_OF_EVERY_POD) and one not in found:
+                found.append(one)
+    return found

@@ -18,8 +18,16 @@ from tests.support.engine_process import post, question
 pytestmark = pytest.mark.timeout(420)
 NAMESPACE, EXPORTERS = "options", "options-exporter"
 DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
+GPU = "nvidia.com/gpu.shared"  # renamed, as the device plugin does with shares
 OPTIONS = {
+    "gpu_resource": GPU,
     "image_pull_secrets": ["registry"],
+    "labels": {"team": "home"},
+    "annotations": {"example.org/owner": "ops"},
+    "tolerations": [
+        {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists", "effect": "NoExecute", "seconds": 300},
+    ],
     "concurrency": 50,
     "cpu": {"request": "300m", "limit": "3"},
     "timeouts": {"load_seconds": 400, "drain_seconds": 20, "download_minutes": 90, "rollout_minutes": 10},
@@ -32,10 +40,12 @@ def lab(cluster, tmp_path_factory):
     exporter = {"namespace": EXPORTERS, "records": str(folder / "corral" / "records")}
     with homelab(cluster, folder, NAMESPACE, card_exporter=exporter, **OPTIONS) as lab:
         pods.wait_until_left(cluster, EXPORTERS)
+        cluster.set_gpus(2, GPU)
         try:
             lab.apply()
             yield lab
         finally:
+            cluster.set_gpus(0, GPU)
             if cluster.is_throwaway:
                 pods.leave(cluster, EXPORTERS)
                 for kind in ("clusterrole", "clusterrolebinding"):
@@ -73,6 +83,53 @@ def test_a_model_answers_with_the_options_and_a_second_plan_has_no_changes(lab):
 def test_every_pod_is_pulled_with_the_secret(lab):
     for name, pod in all_pods(lab).items():
         assert [one.name for one in pod.spec.image_pull_secrets] == ["registry"], name
+
+
+def test_every_object_and_pod_has_the_labels_and_annotations(lab):
+    made = json.loads(lab.terraform("show", "-json").stdout)["values"]["root_module"]
+    objects = [
+        one["values"]["metadata"][0]
+        for one in _resources(made)
+        if one["type"].startswith("kubernetes_") and one["values"]
+    ]
+    assert len(objects) > 20
+    for metadata in objects:
+        assert metadata["labels"]["team"] == "home", metadata["name"]
+        assert metadata["labels"]["app.kubernetes.io/part-of"] == "corral", metadata["name"]
+        assert metadata["annotations"]["example.org/owner"] == "ops", metadata["name"]
+    for name, pod in all_pods(lab).items():
+        assert (pod.metadata.labels["team"], pod.metadata.annotations["example.org/owner"]) == ("home", "ops"), name
+
+
+def _resources(module):
+    yield from module.get("resources", ())
+    for child in module.get("child_modules", ()):
+        yield from _resources(child)
+
+
+def test_every_pod_tolerates_the_taints_that_are_named(lab):
+    for name, pod in all_pods(lab).items():
+        found = {(one.key, one.operator, one.value, one.effect, one.toleration_seconds) for one in pod.spec.tolerations}
+        assert ("dedicated", "Equal", "gpu", "NoSchedule", None) in found, name
+        assert ("spot", "Exists", None, "NoExecute", 300) in found, name
+
+
+def test_the_card_is_asked_for_by_the_name_of_the_cluster_and_status_knows_it(lab):
+    (limits,) = (one.resources.limits for one in all_pods(lab)["llama-swap"].spec.containers)
+    assert {name for name in limits if "/" in name} == {GPU}
+
+    lab.cluster.set_gpus(0, GPU)
+    kubectl(lab, "rollout", "restart", "deployment/llama-swap")
+    pods.eventually(
+        lambda: lab.corral("status", code=None).stdout, lambda text: f"waits for {GPU}" in " ".join(text.split())
+    )
+    lab.cluster.set_gpus(2, GPU)
+    kubectl(lab, "rollout", "status", "deployment/llama-swap", "--timeout=120s")
+
+
+def test_all_pods_tolerate_a_node_that_is_reserved_by_either_name(lab):
+    for name, pod in all_pods(lab).items():
+        assert {GPU, "nvidia.com/gpu"} <= {one.key for one in pod.spec.tolerations}, name
 
 
 def test_fifty_users_who_ask_at_once_all_get_an_answer(lab, endpoint):
@@ -139,7 +196,7 @@ def test_a_label_of_corral_and_a_change_of_the_pod_are_planned_back(lab):
     lab.apply()
     found = deployment(lab)
     assert lab.planned() == {}
-    assert set(found.spec.template.metadata.annotations) == {"kubectl.kubernetes.io/restartedAt"}
+    assert set(found.spec.template.metadata.annotations) == {"kubectl.kubernetes.io/restartedAt", "example.org/owner"}
     assert found.metadata.labels["argocd.argoproj.io/instance"] == "home"
     assert "ADDED" not in {one.name for one in found.spec.template.spec.containers[0].env}
 

@@ -134,6 +134,26 @@ def test_while_a_command_runs_the_tenant_has_no_pod_and_then_as_many_as_before(l
     assert replicas(lab, "other") == 1
 
 
+def test_on_a_node_that_is_reserved_by_any_name_the_job_tolerates_what_the_tenant_does(lab):
+    core, taint = client.CoreV1Api(lab.cluster.api), "example.com/shared-card=present:NoSchedule"
+    toleration = {"key": "example.com/shared-card", "operator": "Exists", "effect": "NoSchedule"}
+    template = {"spec": {"template": {"spec": {"tolerations": [toleration]}}}}
+    apps(lab).patch_namespaced_deployment("ml", NAMESPACE, template)
+    selected = {"label_selector": TENANT.selector}
+    pods.eventually(
+        lambda: core.list_namespaced_pod(NAMESPACE, **selected).items,
+        lambda found: (
+            len(found) == 2 and all(toleration["key"] in {each.key for each in one.spec.tolerations} for one in found)
+        ),
+    )
+    try:
+        assert lab.run("kubectl", "taint", "node", lab.cluster.node, taint).returncode == 0
+        stand_down(lab, TENANT.name, "--", "true")
+    finally:
+        lab.run("kubectl", "taint", "node", lab.cluster.node, f"{taint}-")
+    wait_until_restored(lab)
+
+
 def test_nothing_is_left_of_a_stand_down_that_has_ended(lab):
     stand_down(lab, TENANT.name, "--", "true")
     wait_until_nothing_is_left(lab)

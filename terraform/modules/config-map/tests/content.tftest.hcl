@@ -10,6 +10,33 @@ variables {
   binary_data = { "a.whl" = "AAAA" }
 }
 
+run "it_has_its_labels_and_without_a_word_no_annotation" {
+  command = plan
+
+  assert {
+    condition     = alltrue([for one in kubernetes_config_map_v1.by_content : one.metadata[0].annotations == null && one.metadata[0].labels == tomap(var.labels)])
+    error_message = "It must have the labels that it was given, and no annotation."
+  }
+}
+
+run "it_has_the_annotations_that_it_was_given_and_keeps_its_name" {
+  command = plan
+
+  variables {
+    annotations = { "example.org/owner" = "ops" }
+  }
+
+  assert {
+    condition     = alltrue([for one in kubernetes_config_map_v1.by_content : one.metadata[0].annotations == tomap({ "example.org/owner" = "ops" })])
+    error_message = "It must have the annotations."
+  }
+
+  assert {
+    condition     = output.name == run.it_has_its_labels_and_without_a_word_no_annotation.name
+    error_message = "Its name is its content's alone: an annotation must be no new pod."
+  }
+}
+
 run "it_cannot_be_edited" {
   assert {
     condition     = values(kubernetes_config_map_v1.by_content)[*].immutable == [true]

@@ -473,12 +473,24 @@ run "a_gateway_gets_a_route_to_apply" {
   }
 }
 
-run "without_conventions_its_images_are_pulled_with_no_secret" {
+run "without_conventions_it_is_as_it_was" {
   command = plan
 
   assert {
     condition     = length(kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].image_pull_secrets) == 0
     error_message = "None is named."
+  }
+
+  assert {
+    condition     = [for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].toleration : [one.key, one.operator]] == [["nvidia.com/gpu", "Exists"]]
+    error_message = "The usual taint must be tolerated, and no other."
+  }
+
+  assert {
+    condition = alltrue([for metadata in [kubernetes_deployment_v1.llama_swap.metadata[0], kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0]] : (
+      metadata.annotations == null && alltrue([for key in keys(metadata.labels) : startswith(key, "app.kubernetes.io/")])
+    )])
+    error_message = "No annotation and no other label must be there."
   }
 }
 
@@ -487,13 +499,34 @@ run "it_has_what_the_cluster_asks_of_every_pod" {
 
   variables {
     conventions = {
+      labels             = { team = "home", "app.kubernetes.io/part-of" = "another" }
+      annotations        = { "example.org/owner" = "ops" }
       image_pull_secrets = ["registry", "mirror"]
+      tolerations = [
+        { key = "nvidia.com/mig-1g.5gb", operator = "Exists" },
+        { key = "dedicated", value = "gpu", effect = "NoExecute", seconds = 60 },
+      ]
     }
   }
 
   assert {
     condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].image_pull_secrets[*].name == tolist(["registry", "mirror"])
     error_message = "Its images must be pulled with each of the Secrets."
+  }
+
+  assert {
+    condition = [for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].toleration : [
+      for value in [one.key, one.operator, one.value, one.effect, one.toleration_seconds] : value == null ? "" : value
+    ]] == [["nvidia.com/mig-1g.5gb", "Exists", "", "", ""], ["dedicated", "Equal", "gpu", "NoExecute", "60"]]
+    error_message = "The node may be reserved in several ways."
+  }
+
+  assert {
+    condition = alltrue([for metadata in [kubernetes_deployment_v1.llama_swap.metadata[0], kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0]] : (
+      metadata.labels.team == "home" && metadata.labels["app.kubernetes.io/part-of"] == "corral"
+      && metadata.annotations == tomap({ "example.org/owner" = "ops" })
+    )])
+    error_message = "Object and pod must have the labels and annotations, and the module's own win."
   }
 }
 
@@ -533,5 +566,52 @@ run "cores_and_times_are_the_usual_ones_otherwise" {
   assert {
     condition     = kubernetes_deployment_v1.llama_swap.spec[0].progress_deadline_seconds == 900 && kubernetes_deployment_v1.llama_swap.timeouts.update == "17m" && kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].termination_grace_period_seconds == 110
     error_message = "An option that is not set must change no object."
+  }
+}
+
+run "it_asks_for_the_card_by_the_name_of_the_cluster" {
+  command = plan
+
+  variables {
+    conventions = { gpu_resource = "amd.com/gpu" }
+  }
+
+  assert {
+    condition = [for resources in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].resources : [
+      [for name, amount in resources.limits : "${name}=${amount}" if strcontains(name, "/")],
+      [for name, amount in resources.requests : "${name}=${amount}" if strcontains(name, "/")],
+    ]] == [[["amd.com/gpu=1"], ["amd.com/gpu=1"]]]
+    error_message = "Under another name there is no card to get, and two would be two cards."
+  }
+}
+
+run "every_object_has_the_labels_and_annotations_of_the_cluster" {
+  command = plan
+
+  variables {
+    conventions = { labels = { team = "home" }, annotations = { "example.org/owner" = "ops" } }
+    image_from  = "variable image"
+    expose = {
+      hostname       = "llm.home.arpa"
+      from_namespace = "ingress-nginx"
+      ingress_class  = "nginx"
+      annotations    = { "nginx.ingress.kubernetes.io/proxy-body-size" = "64m" }
+    }
+  }
+
+  assert {
+    condition = alltrue([for metadata in [
+      kubernetes_ingress_v1.llama_swap[0].metadata[0], kubernetes_network_policy_v1.llama_swap.metadata[0],
+      kubernetes_pod_disruption_budget_v1.llama_swap.metadata[0], kubernetes_service_v1.llama_swap.metadata[0],
+      kubernetes_service_account_v1.llama_swap.metadata[0], kubernetes_deployment_v1.llama_swap.metadata[0],
+    ] : metadata.labels.team == "home" && metadata.annotations["example.org/owner"] == "ops"])
+    error_message = "All objects must be found by them."
+  }
+
+  assert {
+    condition = kubernetes_deployment_v1.llama_swap.metadata[0].annotations["corral/image-from"] == "variable image" && (
+      kubernetes_ingress_v1.llama_swap[0].metadata[0].annotations["nginx.ingress.kubernetes.io/proxy-body-size"] == "64m"
+    )
+    error_message = "The module's own, and those of the Ingress, must stay."
   }
 }

@@ -212,3 +212,20 @@ run "another_class_or_mode_is_another_claim" {
     error_message = "Neither can be changed of a claim that exists: pods hold the old one until they have moved."
   }
 }
+
+run "volume_and_claim_have_the_labels_and_annotations_of_the_cluster" {
+  command = plan
+
+  variables {
+    store       = { nfs = { server = "nas", path = "/m" } }
+    conventions = { labels = { team = "home" }, annotations = { "example.org/owner" = "ops" } }
+  }
+
+  assert {
+    condition = alltrue([
+      for metadata in [kubernetes_persistent_volume_v1.models[0].metadata[0], kubernetes_persistent_volume_claim_v1.models[0].metadata[0]] :
+      metadata.labels.team == "home" && metadata.labels["app.kubernetes.io/part-of"] == "corral" && metadata.annotations == tomap({ "example.org/owner" = "ops" })
+    ])
+    error_message = "All objects must have them, and the module's own labels."
+  }
+}

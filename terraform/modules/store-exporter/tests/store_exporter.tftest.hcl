@@ -107,12 +107,24 @@ run "a_tag_is_no_image" {
   expect_failures = [var.image]
 }
 
-run "without_conventions_its_images_are_pulled_with_no_secret" {
+run "without_conventions_it_is_as_it_was" {
   command = plan
 
   assert {
     condition     = length(kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].image_pull_secrets) == 0
     error_message = "None is named."
+  }
+
+  assert {
+    condition     = [for one in kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].toleration : [one.key, one.operator]] == [["nvidia.com/gpu", "Exists"]]
+    error_message = "The usual taint must be tolerated, and no other."
+  }
+
+  assert {
+    condition = alltrue([for metadata in [kubernetes_deployment_v1.store_exporter.metadata[0], kubernetes_deployment_v1.store_exporter.spec[0].template[0].metadata[0]] : (
+      metadata.annotations == null && alltrue([for key in keys(metadata.labels) : startswith(key, "app.kubernetes.io/")])
+    )])
+    error_message = "No annotation and no other label must be there."
   }
 }
 
@@ -121,12 +133,33 @@ run "it_has_what_the_cluster_asks_of_every_pod" {
 
   variables {
     conventions = {
+      labels             = { team = "home", "app.kubernetes.io/part-of" = "another" }
+      annotations        = { "example.org/owner" = "ops" }
       image_pull_secrets = ["registry", "mirror"]
+      tolerations = [
+        { key = "nvidia.com/mig-1g.5gb", operator = "Exists" },
+        { key = "dedicated", value = "gpu", effect = "NoExecute", seconds = 60 },
+      ]
     }
   }
 
   assert {
     condition     = kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].image_pull_secrets[*].name == tolist(["registry", "mirror"])
     error_message = "Its images must be pulled with each of the Secrets."
+  }
+
+  assert {
+    condition = [for one in kubernetes_deployment_v1.store_exporter.spec[0].template[0].spec[0].toleration : [
+      for value in [one.key, one.operator, one.value, one.effect, one.toleration_seconds] : value == null ? "" : value
+    ]] == [["nvidia.com/mig-1g.5gb", "Exists", "", "", ""], ["dedicated", "Equal", "gpu", "NoExecute", "60"]]
+    error_message = "The node may be reserved in several ways."
+  }
+
+  assert {
+    condition = alltrue([for metadata in [kubernetes_deployment_v1.store_exporter.metadata[0], kubernetes_deployment_v1.store_exporter.spec[0].template[0].metadata[0]] : (
+      metadata.labels.team == "home" && metadata.labels["app.kubernetes.io/part-of"] == "corral"
+      && metadata.annotations == tomap({ "example.org/owner" = "ops" })
+    )])
+    error_message = "Object and pod must have the labels and annotations, and the module's own win."
   }
 }

@@ -280,7 +280,13 @@ run "without_conventions_the_cluster_asks_nothing_of_a_pod" {
   command = plan
 
   assert {
-    condition     = jsonencode(local.conventions) == jsonencode({ image_pull_secrets = [] })
+    condition = jsonencode(local.conventions) == jsonencode({
+      annotations        = {}
+      gpu_resource       = "nvidia.com/gpu"
+      image_pull_secrets = []
+      labels             = {}
+      tolerations        = [{ key = "nvidia.com/gpu", operator = "Exists" }]
+    })
     error_message = "An option that is not set must change no object."
   }
 }
@@ -291,12 +297,27 @@ run "every_pod_has_the_conventions_of_the_cluster" {
   variables {
     card_exporter      = {}
     image_pull_secrets = ["registry"]
+    gpu_resource       = "nvidia.com/gpu.shared"
+    labels             = { team = "home", "app.kubernetes.io/version" = "1" }
+    annotations        = { "cluster-autoscaler.kubernetes.io/safe-to-evict" = "false" }
+    tolerations        = [{ key = "dedicated", value = "gpu" }, { operator = "Exists", effect = "NoExecute", seconds = 60 }]
   }
 
   assert {
-    condition     = local.conventions.image_pull_secrets == tolist(["registry"])
+    condition = local.conventions.image_pull_secrets == tolist(["registry"]) && local.conventions.gpu_resource == "nvidia.com/gpu.shared" && (
+      [for one in local.conventions.tolerations : coalesce(one.key, "any")] == ["nvidia.com/gpu.shared", "nvidia.com/gpu", "dedicated", "any"]
+    )
     error_message = "The variables must reach the pods."
   }
+
+  assert {
+    condition = alltrue([for metadata in [kubernetes_namespace_v1.llama_cpp[0].metadata[0], kubernetes_network_policy_v1.default_deny.metadata[0]] : (
+      metadata.labels.team == "home" && metadata.labels["app.kubernetes.io/part-of"] == "corral"
+      && metadata.annotations == tomap({ "cluster-autoscaler.kubernetes.io/safe-to-evict" = "false" })
+    )])
+    error_message = "The stack's own objects must have them, too."
+  }
+
 }
 
 run "fifty_users_get_in_and_the_times_are_the_operators" {

@@ -173,3 +173,153 @@ run "a_pull_secret_that_is_named_twice_is_refused" {
 
   expect_failures = [var.image_pull_secrets]
 }
+
+run "a_resource_without_a_vendor_is_refused" {
+  command = plan
+
+  variables {
+    gpu_resource = "gpu"
+  }
+
+  expect_failures = [var.gpu_resource]
+}
+
+run "a_resource_of_kubernetes_itself_is_refused" {
+  command = plan
+
+  variables {
+    gpu_resource = "node.kubernetes.io/gpu"
+  }
+
+  expect_failures = [var.gpu_resource]
+}
+
+run "a_resource_with_an_amount_is_refused" {
+  command = plan
+
+  variables {
+    gpu_resource = "nvidia.com/gpu=1"
+  }
+
+  expect_failures = [var.gpu_resource]
+}
+
+run "a_label_of_corral_is_refused" {
+  command = plan
+
+  variables {
+    labels = { "app.kubernetes.io/part-of" = "another" }
+  }
+
+  expect_failures = [var.labels]
+}
+
+run "a_label_of_pod_security_is_refused" {
+  command = plan
+
+  variables {
+    labels = { "pod-security.kubernetes.io/enforce" = "privileged" }
+  }
+
+  expect_failures = [var.labels]
+}
+
+run "the_name_of_a_namespace_as_a_label_is_refused" {
+  command = plan
+
+  variables {
+    labels = { "kubernetes.io/metadata.name" = "another" }
+  }
+
+  expect_failures = [var.labels]
+}
+
+run "a_label_of_a_controller_is_refused" {
+  command = plan
+
+  variables {
+    labels = { pod-template-hash = "1" }
+  }
+
+  expect_failures = [var.labels]
+}
+
+run "a_label_with_a_sentence_is_refused" {
+  command = plan
+
+  variables {
+    labels = { team = "the team of home" }
+  }
+
+  expect_failures = [var.labels]
+}
+
+run "an_annotation_of_corral_is_refused" {
+  command = plan
+
+  variables {
+    annotations = { "corral/image-from" = "x" }
+  }
+
+  expect_failures = [var.annotations]
+}
+
+run "an_annotation_of_kubectl_is_refused" {
+  command = plan
+
+  variables {
+    annotations = { "kubectl.kubernetes.io/restartedAt" = "x" }
+  }
+
+  expect_failures = [var.annotations]
+}
+
+run "an_annotation_without_a_name_is_refused" {
+  command = plan
+
+  variables {
+    annotations = { "example.org/" = "x" }
+  }
+
+  expect_failures = [var.annotations]
+}
+
+run "a_toleration_that_exists_and_has_a_value_is_refused" {
+  command = plan
+
+  variables {
+    tolerations = [{ key = "dedicated", operator = "Exists", value = "gpu" }]
+  }
+
+  expect_failures = [var.tolerations]
+}
+
+run "a_toleration_of_no_key_is_refused" {
+  command = plan
+
+  variables {
+    tolerations = [{ value = "gpu" }]
+  }
+
+  expect_failures = [var.tolerations]
+}
+
+run "a_toleration_of_an_unknown_effect_is_refused" {
+  command = plan
+
+  variables {
+    tolerations = [{ key = "dedicated", effect = "noSchedule" }]
+  }
+
+  expect_failures = [var.tolerations]
+}
+
+run "a_toleration_with_seconds_and_no_end_is_refused" {
+  command = plan
+
+  variables {
+    tolerations = [{ key = "dedicated", effect = "NoSchedule", seconds = 60 }]
+  }
+
+  expect_failures = [var.tolerations]
+}

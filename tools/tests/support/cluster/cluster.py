@@ -76,10 +76,10 @@ class Cluster:
         log = self.nfs("/").with_name("nfs.mounts")
         return log.read_text().splitlines() if log.exists() else []
 
-    def set_gpus(self, count: int) -> None:
-        """Let the node have *count* GPU slices."""
+    def set_gpus(self, count: int, resource: str = GPU) -> None:
+        """Let the node have *count* GPU slices by the name *resource*."""
         # Both: capacity alone would reach allocatable only at the kubelet's next report.
-        status = {"capacity": {GPU: str(count)}, "allocatable": {GPU: str(count)}}
+        status = {"capacity": {resource: str(count)}, "allocatable": {resource: str(count)}}
         client.CoreV1Api(self.api).patch_node_status(self.node, {"status": status})
 
     def wait_until_ready(self, limit_s: float = 60.0) -> None:
