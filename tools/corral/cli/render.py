@@ -94,7 +94,8 @@ def _manifests(args: argparse.Namespace) -> int:
     if args.show:
         raise Refused("--manifests and --print are two commands.", next_step="corral render --help")
     lab = Homelab(catalog=args.catalog, var_files=args.var_file, report=output.info)
-    options.locked_catalog(args.catalog or lab.target().catalog)
+    if folder := args.catalog or lab.target().catalog:
+        options.locked_catalog(folder)
     changes = manifests.changes(args.manifests, manifests.of_plan(lab.plan_from_nothing()))
     if args.check:
         for name in changes:

@@ -127,8 +127,9 @@ def test_a_file_of_variables_that_is_not_there_is_refused(stack, capsys):
 
 def test_what_a_destroy_that_failed_has_left_is_in_the_state_for_the_next_one(stack, capsys):
     main_tf = stack / "main.tf"
-    when = '  provisioner "local-exec" {\n    when    = destroy\n    command = "exit 1"\n  }\n\n  lifecycle {'
-    main_tf.write_text(main_tf.read_text().replace("  lifecycle {", when))
+    making = '  provisioner "local-exec" {'
+    removing = f'{making}\n    when    = destroy\n    command = "exit 1"\n  }}\n\n'
+    main_tf.write_text(main_tf.read_text().replace(making, removing + making))
 
     assert main(["destroy", "--yes"]) == 3
 

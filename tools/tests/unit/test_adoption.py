@@ -79,5 +79,5 @@ def test_every_type_of_object_that_the_stack_makes_can_be_adopted():
         for kind in re.findall(r'(?m)^resource "(kubernetes_\w+)"', file.read_text())
     }
 
-    assert made - adoption._PLURALS.keys() == {"kubernetes_labels"}
-    assert adoption._PLURALS.keys() <= made
+    assert made - adoption.PATHS.keys() == {"kubernetes_labels"}
+    assert adoption.PATHS.keys() <= made

@@ -1,4 +1,4 @@
-"""Manifests of a plan: what cannot be said in Kubernetes' words is refused, and a folder of somebody's own is left.
+"""Manifests of a plan: what Kubernetes has no field for is refused, and a folder with another kustomization is left.
 
 What a real plan becomes, and that Kubernetes finds no difference, is in tests/cluster/test_gitops.py.
 """
