@@ -62,10 +62,10 @@ def as_owner_of(root: Path) -> Iterator[None]:
         yield
         return
     owner = owner_of(root)
-    before = Owner(_libc.setfsuid(_KEEP), _libc.setfsgid(_KEEP))
+    before = _present()
     try:
         _act_as(owner)
-        if Owner(_libc.setfsuid(_KEEP), _libc.setfsgid(_KEEP)) != owner:
+        if _present() != owner:
             raise CannotRun(
                 f"The store {root} belongs to {owner}, and this root may not make files for that user.",
                 next_step=f"Run it as user {owner.uid}",
@@ -75,6 +75,10 @@ def as_owner_of(root: Path) -> Iterator[None]:
         yield
     finally:
         _act_as(before)
+
+
+def _present() -> Owner:
+    return Owner(*(call(_KEEP) & 0xFFFFFFFF for call in (_libc.setfsuid, _libc.setfsgid)))  # ids have no sign
 
 
 def _act_as(owner: Owner) -> None:
