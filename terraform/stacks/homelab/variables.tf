@@ -215,6 +215,12 @@ variable "runtime_class" {
 
 variable "enforce_pod_security" {
   description = "Whether the namespace refuses pods that are not *restricted*; by default one of the stack's own does, and that of `store.claim` not."
+variable "priority_class" {
+  description = "The PriorityClass of llama-swap's pod, which decides whom the node's kubelet evicts first. Null: the cluster's default."
+  type        = string
+  default     = null
+}
+
   type        = bool
   default     = null
 }

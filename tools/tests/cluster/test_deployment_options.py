@@ -29,6 +29,7 @@ OPTIONS = {
         {"key": "spot", "operator": "Exists", "effect": "NoExecute", "seconds": 300},
     ],
     "concurrency": 50,
+    "priority_class": "options",
     "cpu": {"request": "300m", "limit": "3"},
     "timeouts": {"load_seconds": 400, "drain_seconds": 20, "download_minutes": 90, "rollout_minutes": 10},
 }
@@ -42,11 +43,14 @@ def lab(cluster, tmp_path_factory):
         pods.wait_until_left(cluster, EXPORTERS)
         cluster.set_gpus(2, GPU)
         try:
+        classes = client.SchedulingV1Api(cluster.api)
+        classes.create_priority_class({"metadata": {"name": "options"}, "value": 1000, "preemptionPolicy": "Never"})
             lab.apply()
             yield lab
         finally:
             cluster.set_gpus(0, GPU)
             if cluster.is_throwaway:
+            classes.delete_priority_class("options")
                 pods.leave(cluster, EXPORTERS)
                 for kind in ("clusterrole", "clusterrolebinding"):
                     lab.run("kubectl", "delete", kind, f"{EXPORTERS}-card-exporter", "--ignore-not-found")
@@ -162,6 +166,25 @@ def test_cores_and_times_are_the_operators(lab):
 
 def test_after_a_rollout_restart_a_plan_has_no_changes(lab):
     kubectl(lab, "rollout", "restart", "deployment/llama-swap", "deployment/store-exporter")
+def test_the_server_alone_has_the_priority_class(lab):
+    found = {name: (pod.spec.priority_class_name, pod.spec.priority) for name, pod in all_pods(lab).items()}
+
+    assert found.pop("llama-swap") == ("options", 1000)
+    assert set(found.values()) == {(None, 0)}
+
+
+def test_a_priority_class_that_is_missing_is_named_and_the_next_apply_takes_it_back(lab):
+    missing = {"spec": {"template": {"spec": {"priorityClassName": "missing"}}}}
+    kubectl(lab, "patch", "deployment/llama-swap", "--type=merge", f"--patch={json.dumps(missing)}")
+    pods.eventually(
+        lambda: lab.corral("status", code=None).stdout,
+        lambda text: "no PriorityClass with name missing was found" in " ".join(text.split()),
+    )
+
+    lab.apply()
+    assert deployment(lab).spec.template.spec.priority_class_name == "options"
+
+
     assert lab.run("kubectl", "-n", EXPORTERS, "rollout", "restart", "daemonset/card-exporter").returncode == 0
 
     assert "kubectl.kubernetes.io/restartedAt" in deployment(lab).spec.template.metadata.annotations
