@@ -162,9 +162,17 @@ variable "kube_context" {
 }
 
 variable "kubeconfig" {
-  description = "The kubeconfig file of the cluster."
+  description = "The kubeconfig file of the cluster. Null: with corral KUBECONFIG, else ~/.kube/config; with Terraform alone KUBE_CONFIG_PATHS."
   type        = string
-  default     = "~/.kube/config"
+  default     = null
+
+  validation {
+    condition = var.kubeconfig == null ? true : can(regex("^[^:]+$", var.kubeconfig))
+    error_message = join(" ", [
+      "The kubeconfig is \"${var.kubeconfig == null ? "null" : var.kubeconfig}\"; it must be one file. For several leave the variable out,",
+      "and name them with a colon between them: export KUBECONFIG=FIRST:SECOND",
+    ])
+  }
 }
 
 variable "labels" {
@@ -207,6 +215,12 @@ variable "namespace" {
   }
 }
 
+variable "priority_class" {
+  description = "The PriorityClass of llama-swap's pod, which decides whom the node's kubelet evicts first. Null: the cluster's default."
+  type        = string
+  default     = null
+}
+
 variable "runtime_class" {
   description = "The RuntimeClass that gives a pod its card. Null: the node's default runtime does."
   type        = string
@@ -215,12 +229,6 @@ variable "runtime_class" {
 
 variable "enforce_pod_security" {
   description = "Whether the namespace refuses pods that are not *restricted*; by default one of the stack's own does, and that of `store.claim` not."
-variable "priority_class" {
-  description = "The PriorityClass of llama-swap's pod, which decides whom the node's kubelet evicts first. Null: the cluster's default."
-  type        = string
-  default     = null
-}
-
   type        = bool
   default     = null
 }

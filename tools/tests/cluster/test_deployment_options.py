@@ -12,13 +12,14 @@ import yaml
 from kubernetes import client
 
 from tests.support.cluster import pods
-from tests.support.cluster.homelab import homelab
+from tests.support.cluster.homelab import Homelab, homelab
 from tests.support.engine_process import post, question
 
 pytestmark = pytest.mark.timeout(420)
 NAMESPACE, EXPORTERS = "options", "options-exporter"
 DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
 GPU = "nvidia.com/gpu.shared"  # renamed, as the device plugin does with shares
+_environment = Homelab.environment.fget
 OPTIONS = {
     "gpu_resource": GPU,
     "image_pull_secrets": ["registry"],
@@ -28,8 +29,8 @@ OPTIONS = {
         {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
         {"key": "spot", "operator": "Exists", "effect": "NoExecute", "seconds": 300},
     ],
-    "concurrency": 50,
     "priority_class": "options",
+    "concurrency": 50,
     "cpu": {"request": "300m", "limit": "3"},
     "timeouts": {"load_seconds": 400, "drain_seconds": 20, "download_minutes": 90, "rollout_minutes": 10},
 }
@@ -42,15 +43,15 @@ def lab(cluster, tmp_path_factory):
     with homelab(cluster, folder, NAMESPACE, card_exporter=exporter, **OPTIONS) as lab:
         pods.wait_until_left(cluster, EXPORTERS)
         cluster.set_gpus(2, GPU)
-        try:
         classes = client.SchedulingV1Api(cluster.api)
         classes.create_priority_class({"metadata": {"name": "options"}, "value": 1000, "preemptionPolicy": "Never"})
+        try:
             lab.apply()
             yield lab
         finally:
             cluster.set_gpus(0, GPU)
-            if cluster.is_throwaway:
             classes.delete_priority_class("options")
+            if cluster.is_throwaway:
                 pods.leave(cluster, EXPORTERS)
                 for kind in ("clusterrole", "clusterrolebinding"):
                     lab.run("kubectl", "delete", kind, f"{EXPORTERS}-card-exporter", "--ignore-not-found")
@@ -82,6 +83,23 @@ def test_a_model_answers_with_the_options_and_a_second_plan_has_no_changes(lab):
     lab.corral("smoke", "tiny-text")
 
     assert lab.planned() == {}
+
+
+def test_without_the_variable_the_files_of_kubeconfig_count_for_terraform_and_for_corral(lab, tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    other.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "contexts": [], "clusters": [], "users": []}))
+    named, lab.variables["kubeconfig"] = lab.variables["kubeconfig"], None
+    lab.set()
+    try:
+        for name in ("KUBE_CONFIG_PATH", "KUBE_CONFIG_PATHS"):  # of a shell that leads Terraform alone elsewhere
+            monkeypatch.setenv(name, str(other))
+        several = f"{other}:{tmp_path}/missing:{lab.cluster.kubeconfig}"
+        monkeypatch.setattr(Homelab, "environment", property(lambda _: _environment(lab) | {"KUBECONFIG": several}))
+        assert "No changes." in lab.corral("plan").stdout
+        assert json.loads(lab.corral("status", "--json", code=None).stdout)["namespace"] == NAMESPACE
+    finally:
+        monkeypatch.undo()
+        lab.set(kubeconfig=named)
 
 
 def test_every_pod_is_pulled_with_the_secret(lab):
@@ -148,24 +166,6 @@ def test_fifty_users_who_ask_at_once_all_get_an_answer(lab, endpoint):
         assert Counter(users.map(ask, range(OPTIONS["concurrency"]))) == {200: OPTIONS["concurrency"]}
 
 
-def test_cores_and_times_are_the_operators(lab):
-    found = deployment(lab)
-    container = found.spec.template.spec.containers[0]
-    job = client.BatchV1Api(lab.cluster.api).read_namespaced_job("download-models", NAMESPACE)
-
-    assert (container.resources.requests["cpu"], container.resources.limits["cpu"]) == ("300m", "3")
-    assert (found.spec.progress_deadline_seconds, job.spec.active_deadline_seconds) == (600, 5400)
-    assert found.spec.template.spec.termination_grace_period_seconds == 70
-    (config,) = (
-        one.data["config.yaml"]
-        for one in client.CoreV1Api(lab.cluster.api).list_namespaced_config_map(NAMESPACE).items
-        if "config.yaml" in (one.data or {})
-    )
-    assert yaml.safe_load(config)["healthCheckTimeout"] == 400
-
-
-def test_after_a_rollout_restart_a_plan_has_no_changes(lab):
-    kubectl(lab, "rollout", "restart", "deployment/llama-swap", "deployment/store-exporter")
 def test_the_server_alone_has_the_priority_class(lab):
     found = {name: (pod.spec.priority_class_name, pod.spec.priority) for name, pod in all_pods(lab).items()}
 
@@ -185,6 +185,24 @@ def test_a_priority_class_that_is_missing_is_named_and_the_next_apply_takes_it_b
     assert deployment(lab).spec.template.spec.priority_class_name == "options"
 
 
+def test_cores_and_times_are_the_operators(lab):
+    found = deployment(lab)
+    container = found.spec.template.spec.containers[0]
+    job = client.BatchV1Api(lab.cluster.api).read_namespaced_job("download-models", NAMESPACE)
+
+    assert (container.resources.requests["cpu"], container.resources.limits["cpu"]) == ("300m", "3")
+    assert (found.spec.progress_deadline_seconds, job.spec.active_deadline_seconds) == (600, 5400)
+    assert found.spec.template.spec.termination_grace_period_seconds == 70
+    (config,) = (
+        one.data["config.yaml"]
+        for one in client.CoreV1Api(lab.cluster.api).list_namespaced_config_map(NAMESPACE).items
+        if "config.yaml" in (one.data or {})
+    )
+    assert yaml.safe_load(config)["healthCheckTimeout"] == 400
+
+
+def test_after_a_rollout_restart_a_plan_has_no_changes(lab):
+    kubectl(lab, "rollout", "restart", "deployment/llama-swap", "deployment/store-exporter")
     assert lab.run("kubectl", "-n", EXPORTERS, "rollout", "restart", "daemonset/card-exporter").returncode == 0
 
     assert "kubectl.kubernetes.io/restartedAt" in deployment(lab).spec.template.metadata.annotations
