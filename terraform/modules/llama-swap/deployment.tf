@@ -69,6 +69,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
       spec {
         automount_service_account_token  = false
         enable_service_links             = false
+        priority_class_name              = var.priority_class
         restart_policy                   = "Always"
         runtime_class_name               = var.runtime_class
         service_account_name             = kubernetes_service_account_v1.llama_swap.metadata[0].name

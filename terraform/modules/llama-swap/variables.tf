@@ -268,6 +268,20 @@ variable "preflight" {
   nullable    = false
 }
 
+variable "priority_class" {
+  description = "The PriorityClass of llama-swap's pod, which decides whom the node's kubelet evicts first. Null: the cluster's default."
+  type        = string
+  default     = null
+
+  validation {
+    condition = var.priority_class == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", var.priority_class))
+    error_message = join(" ", [
+      "The priority class is \"${coalesce(var.priority_class, "null")}\"; it must be the name of a PriorityClass, of a-z, 0-9, . and -.",
+      "To list them: kubectl get priorityclasses",
+    ])
+  }
+}
+
 variable "rollout_minutes" {
   description = "Minutes that a new pod may take to be ready, with the pull of an image of several GB; then the apply fails."
   type        = number

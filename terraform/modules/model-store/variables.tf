@@ -39,7 +39,7 @@ variable "size" {
 }
 
 variable "store" {
-  description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (its name), `storage_class` (and `size`)."
+  description = "The models' place, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (its name), `storage_class` (and `size`)."
   type = object({
     nfs = optional(object({
       server        = string

@@ -44,5 +44,6 @@ module "llama_swap" {
   concurrency        = var.concurrency
   cpu                = var.cpu
   drain_seconds      = var.timeouts.drain_seconds
+  priority_class     = var.priority_class
   rollout_minutes    = var.timeouts.rollout_minutes
 }

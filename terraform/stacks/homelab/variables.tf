@@ -19,10 +19,10 @@ variable "annotations" {
   }
 
   validation {
-    condition = length([for key in keys(var.annotations) : key if can(regex("^(corral|(kubectl|deployment|batch|pv|volume)\\.kubernetes\\.io)/", key))]) == 0
+    condition = length([for key in keys(var.annotations) : key if can(regex("^(${local.reserved_annotations})/", key))]) == 0
     error_message = join(" ", [
       "corral or Kubernetes itself writes the annotations",
-      "${join(", ", [for key in keys(var.annotations) : key if can(regex("^(corral|(kubectl|deployment|batch|pv|volume)\\.kubernetes\\.io)/", key))])}. Take them out.",
+      "${join(", ", [for key in keys(var.annotations) : key if can(regex("^(${local.reserved_annotations})/", key))])}. Take them out.",
     ])
   }
 }
@@ -105,7 +105,7 @@ variable "gpu_resource" {
 
   validation {
     condition     = !can(regex("(^|\\.)kubernetes\\.io/", var.gpu_resource))
-    error_message = "The GPU's resource is \"${var.gpu_resource}\"; names below kubernetes.io are Kubernetes' own. Use that of the device plugin, e.g. nvidia.com/gpu."
+    error_message = "The GPU's resource is \"${var.gpu_resource}\"; kubernetes.io is Kubernetes' own. Use the device plugin's name, e.g. nvidia.com/gpu."
   }
 }
 
@@ -150,7 +150,7 @@ variable "image_hosts" {
 }
 
 variable "image_pull_secrets" {
-  description = "The Secrets by which the images of every pod are pulled, e.g. [\"registry\"], each in `namespace`, and in the card exporter's where there is one."
+  description = "The Secrets by which the images of every pod are pulled, e.g. [\"registry\"], in `namespace`, and in the card exporter's."
   type        = list(string)
   default     = []
   nullable    = false
@@ -173,9 +173,17 @@ variable "kube_context" {
 }
 
 variable "kubeconfig" {
-  description = "The kubeconfig file of the cluster."
+  description = "The kubeconfig file of the cluster. Null: with corral KUBECONFIG, else ~/.kube/config; with Terraform alone KUBE_CONFIG_PATHS."
   type        = string
-  default     = "~/.kube/config"
+  default     = null
+
+  validation {
+    condition = var.kubeconfig == null ? true : can(regex("^[^:]+$", var.kubeconfig))
+    error_message = join(" ", [
+      "The kubeconfig is \"${var.kubeconfig == null ? "null" : var.kubeconfig}\"; it must be one file. For several leave the variable out,",
+      "and name them with a colon between them: export KUBECONFIG=FIRST:SECOND",
+    ])
+  }
 }
 
 variable "labels" {
@@ -218,6 +226,12 @@ variable "namespace" {
   }
 }
 
+variable "priority_class" {
+  description = "The PriorityClass of llama-swap's pod, which decides whom the node's kubelet evicts first. Null: the cluster's default."
+  type        = string
+  default     = null
+}
+
 variable "runtime_class" {
   description = "The RuntimeClass that gives a pod its card. Null: the node's default runtime does."
   type        = string
@@ -231,7 +245,7 @@ variable "enforce_pod_security" {
 }
 
 variable "store" {
-  description = "The place of the models, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (its name), `storage_class` (and `size`)."
+  description = "The models' place, exactly one of: `nfs` (an export), `local` (a folder on the GPU node), `claim` (its name), `storage_class` (and `size`)."
   type = object({
     nfs = optional(object({
       server        = string

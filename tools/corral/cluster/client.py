@@ -193,6 +193,16 @@ def kubectl(context: str, kubeconfig: Path | None, *words: str, namespace: str =
     return shlex.join(["kubectl", *named, *(["-n", namespace] if namespace else []), *words])
 
 
+def kubeconfigs(kubeconfig: Path | None = None) -> list[Path]:
+    """The files of a connection, absolute, whether they are there or not.
+
+    Args:
+        kubeconfig: the only one; None: those that ``KUBECONFIG`` names, else ``~/.kube/config``.
+    """
+    named = [str(kubeconfig)] if kubeconfig else os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    return [Path(one).expanduser().absolute() for one in named if one] or [Path(_DEFAULT_KUBECONFIG).expanduser()]
+
+
 def connect(kubeconfig: Path | None = None, context: str | None = None) -> Cluster:
     """The cluster of *context*, whose API server has responded once.
 
@@ -219,10 +229,10 @@ def _configured(kubeconfig: Path | None, context: str | None) -> tuple[Configura
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
-    named = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "") or _DEFAULT_KUBECONFIG
-    files = [str(file) for part in named.split(os.pathsep) if part and (file := Path(part).expanduser()).is_file()]
+    files = [str(file) for file in kubeconfigs(kubeconfig) if file.is_file()]
     shown = ":".join(files)
     if not files:
+        named = os.pathsep.join(map(str, kubeconfigs(kubeconfig)))
         raise Refused(f"There is no kubeconfig {named}.", next_step="Name it with --kubeconfig FILE, or set KUBECONFIG")
     # The client logs why a program of the credentials failed, where it should raise.
     logged = BufferingHandler(capacity=1000)

@@ -1,7 +1,8 @@
 """Plans, applies and reads ``terraform/stacks/homelab``, in its own folder and with its own state.
 
 Plain ``terraform`` in that folder uses the same: terraform.tfvars, backend_override.tf, TF_VAR_… and
-TF_CLI_CONFIG_FILE.  Only TF_CLI_ARGS… is withheld here: it would change corral's command lines.
+TF_CLI_CONFIG_FILE.  Only TF_CLI_ARGS… is withheld here: it would change corral's command lines; and where the variable
+kubeconfig is null, KUBECONFIG counts instead of KUBE_CONFIG_PATH and KUBE_CONFIG_PATHS.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from python_terraform import IsFlagged
 
-from corral.cluster.client import kubectl
+from corral.cluster.client import kubeconfigs, kubectl
 from corral.cluster.target import NAMESPACE, ClusterTarget
 from corral.errors import CannotRun, CorralError, Refused
 from corral.files import refuse_unwritable
@@ -100,6 +101,9 @@ class Homelab:
         self._catalog, self._report = catalog, report
         # The operator's own run: its backend, provider and modules may need any of the shell's variables.
         variables = {name: value for name, value in os.environ.items() if not name.startswith("TF_CLI_ARGS")}
+        # Where the variable kubeconfig is null: the provider knows no KUBECONFIG, and prefers the first of these.
+        variables.pop("KUBE_CONFIG_PATH", None)
+        variables["KUBE_CONFIG_PATHS"] = os.pathsep.join(_kubeconfigs())
         self._terraform = Terraform(find_terraform(), self._stack, variables, self._explain)
         self._inputs: dict[str, Any] = {
             "var_file": [str(file.absolute()) for file in var_files],
@@ -385,9 +389,12 @@ class Homelab:
         try:
             target = self.target()
             alone = kubectl(target.context or "", target.kubeconfig, "get", "nodes")
+            where = "" if target.kubeconfig else " (there is no kubeconfig: KUBECONFIG counts)"
         except CorralError:  # the variables cannot be read either
-            alone = "kubectl get nodes"
-        return f"Correct kube_context and kubeconfig in terraform.tfvars, or start the cluster; to check: {alone}"
+            alone, where = "kubectl get nodes", ""
+        return (
+            f"Correct kube_context and kubeconfig in terraform.tfvars{where}, or start the cluster; to check: {alone}"
+        )
 
     def _without_place(self, message: str) -> Refused | None:
         """The state is in PostgreSQL, and no setting names the place: Terraform then tries this machine."""
@@ -420,6 +427,12 @@ class Homelab:
             step = "Wait for the other run, or end it: its lock ends with it"
         in_use = f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}."
         return CannotRun(f"{in_use}\n{message}", next_step=step)
+
+
+def _kubeconfigs() -> list[str]:
+    """Those of the environment; without one that is there, all, so that Terraform's error names one."""
+    found = kubeconfigs()
+    return [str(one) for one in found if one.is_file()] or [str(one) for one in found]
 
 
 def _wants_init(finished: Finished) -> bool:

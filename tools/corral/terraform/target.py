@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from corral.agent.lock_file import Lock, lock_in
+from corral.cluster.client import kubeconfigs
 from corral.cluster.target import NAMESPACE, SERVICE, ClusterTarget
 from corral.errors import CorralError
 from corral.terraform import homelab
@@ -20,7 +21,11 @@ def resolve_target(kubeconfig: Path | None, context: str | None, namespace: str 
         return replace(named, trouble=error.message)
     if applied is None or (context and applied.context != context):
         return named
-    if kubeconfig and not context and kubeconfig.resolve() != (applied.kubeconfig and applied.kubeconfig.resolve()):
+    if (
+        kubeconfig
+        and not context
+        and [kubeconfig.resolve()] != [one.resolve() for one in kubeconfigs(applied.kubeconfig)]
+    ):
         return named  # another file's current context is another cluster
     kubeconfig = kubeconfig or applied.kubeconfig
     if namespace and namespace != applied.namespace:

@@ -12,13 +12,14 @@ import yaml
 from kubernetes import client
 
 from tests.support.cluster import pods
-from tests.support.cluster.homelab import homelab
+from tests.support.cluster.homelab import Homelab, homelab
 from tests.support.engine_process import post, question
 
 pytestmark = pytest.mark.timeout(420)
 NAMESPACE, EXPORTERS = "options", "options-exporter"
 DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
 GPU = "nvidia.com/gpu.shared"  # renamed, as the device plugin does with shares
+_environment = Homelab.environment.fget
 OPTIONS = {
     "gpu_resource": GPU,
     "image_pull_secrets": ["registry"],
@@ -28,6 +29,7 @@ OPTIONS = {
         {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
         {"key": "spot", "operator": "Exists", "effect": "NoExecute", "seconds": 300},
     ],
+    "priority_class": "options",
     "concurrency": 50,
     "cpu": {"request": "300m", "limit": "3"},
     "timeouts": {"load_seconds": 400, "drain_seconds": 20, "download_minutes": 90, "rollout_minutes": 10},
@@ -41,11 +43,14 @@ def lab(cluster, tmp_path_factory):
     with homelab(cluster, folder, NAMESPACE, card_exporter=exporter, **OPTIONS) as lab:
         pods.wait_until_left(cluster, EXPORTERS)
         cluster.set_gpus(2, GPU)
+        classes = client.SchedulingV1Api(cluster.api)
+        classes.create_priority_class({"metadata": {"name": "options"}, "value": 1000, "preemptionPolicy": "Never"})
         try:
             lab.apply()
             yield lab
         finally:
             cluster.set_gpus(0, GPU)
+            classes.delete_priority_class("options")
             if cluster.is_throwaway:
                 pods.leave(cluster, EXPORTERS)
                 for kind in ("clusterrole", "clusterrolebinding"):
@@ -78,6 +83,23 @@ def test_a_model_answers_with_the_options_and_a_second_plan_has_no_changes(lab):
     lab.corral("smoke", "tiny-text")
 
     assert lab.planned() == {}
+
+
+def test_without_the_variable_the_files_of_kubeconfig_count_for_terraform_and_for_corral(lab, tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    other.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "contexts": [], "clusters": [], "users": []}))
+    named, lab.variables["kubeconfig"] = lab.variables["kubeconfig"], None
+    lab.set()
+    try:
+        for name in ("KUBE_CONFIG_PATH", "KUBE_CONFIG_PATHS"):  # of a shell that leads Terraform alone elsewhere
+            monkeypatch.setenv(name, str(other))
+        several = f"{other}:{tmp_path}/missing:{lab.cluster.kubeconfig}"
+        monkeypatch.setattr(Homelab, "environment", property(lambda _: _environment(lab) | {"KUBECONFIG": several}))
+        assert "No changes." in lab.corral("plan").stdout
+        assert json.loads(lab.corral("status", "--json", code=None).stdout)["namespace"] == NAMESPACE
+    finally:
+        monkeypatch.undo()
+        lab.set(kubeconfig=named)
 
 
 def test_every_pod_is_pulled_with_the_secret(lab):
@@ -142,6 +164,25 @@ def test_fifty_users_who_ask_at_once_all_get_an_answer(lab, endpoint):
 
     with ThreadPoolExecutor(OPTIONS["concurrency"]) as users:
         assert Counter(users.map(ask, range(OPTIONS["concurrency"]))) == {200: OPTIONS["concurrency"]}
+
+
+def test_the_server_alone_has_the_priority_class(lab):
+    found = {name: (pod.spec.priority_class_name, pod.spec.priority) for name, pod in all_pods(lab).items()}
+
+    assert found.pop("llama-swap") == ("options", 1000)
+    assert set(found.values()) == {(None, 0)}
+
+
+def test_a_priority_class_that_is_missing_is_named_and_the_next_apply_takes_it_back(lab):
+    missing = {"spec": {"template": {"spec": {"priorityClassName": "missing"}}}}
+    kubectl(lab, "patch", "deployment/llama-swap", "--type=merge", f"--patch={json.dumps(missing)}")
+    pods.eventually(
+        lambda: lab.corral("status", code=None).stdout,
+        lambda text: "no PriorityClass with name missing was found" in " ".join(text.split()),
+    )
+
+    lab.apply()
+    assert deployment(lab).spec.template.spec.priority_class_name == "options"
 
 
 def test_cores_and_times_are_the_operators(lab):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,20 @@ def test_without_a_context_the_current_one_is_taken_and_named_in_every_command(f
 def test_the_kubeconfig_of_the_environment_is_used_and_not_repeated_in_commands(fake, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", f"/nowhere/at/all:{fake.kubeconfig}")
     assert connect().kubectl("get", "nodes") == "kubectl --context lab get nodes"
+
+
+def test_one_that_is_named_is_the_only_kubeconfig_then_come_those_of_the_environment_then_the_home_folders(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KUBECONFIG", ":first:~/second:")
+
+    assert client.kubeconfigs(Path("named")) == [tmp_path / "named"]
+    assert client.kubeconfigs() == [tmp_path / "first", tmp_path / "home" / "second"]
+    for nothing in ("", ":"):
+        monkeypatch.setenv("KUBECONFIG", nothing)
+        assert client.kubeconfigs() == [tmp_path / "home" / ".kube" / "config"]
 
 
 def test_a_missing_kubeconfig_is_refused_by_name(tmp_path):

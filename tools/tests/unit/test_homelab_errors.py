@@ -69,6 +69,13 @@ def test_a_cluster_that_cannot_be_reached_names_what_to_correct(tmp_path, monkey
     assert error.next_step.endswith(": kubectl --kubeconfig /kube/config --context home get nodes")
 
 
+def test_without_a_kubeconfig_in_the_variables_the_environment_is_what_to_correct(tmp_path, monkeypatch):
+    error = explained(tmp_path, monkeypatch, lambda _self: ClusterTarget(None, "home", "llm"), summary=REFUSED)
+
+    assert "KUBECONFIG counts" in error.next_step
+    assert error.next_step.endswith(": kubectl --context home get nodes")
+
+
 def test_a_cluster_that_cannot_be_reached_does_not_hide_a_broken_rule(tmp_path, monkeypatch):
     short = {
         "summary": "Module output value precondition failed",

@@ -93,6 +93,15 @@ def test_the_applied_kubeconfig_is_known_by_any_of_its_names(applied, tmp_path, 
     assert target.resolve_target(Path("config"), None, None).namespace == "ai"
 
 
+def test_an_apply_without_a_kubeconfig_is_known_by_that_of_the_environment(applied, tmp_path, monkeypatch):
+    applied["target"] = ClusterTarget(None, "lab", "ai")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+
+    assert target.resolve_target(Path("config"), None, None).namespace == "ai"
+    assert target.resolve_target(Path("another"), None, None).namespace == "llama-cpp"
+
+
 def test_a_kubeconfig_that_is_named_wins(applied):
     assert target.resolve_target(Path("/mine"), "lab", None).kubeconfig == Path("/mine")
 

@@ -615,3 +615,16 @@ run "every_object_has_the_labels_and_annotations_of_the_cluster" {
     error_message = "The module's own, and those of the Ingress, must stay."
   }
 }
+
+run "it_has_the_priority_that_it_was_given" {
+  command = plan
+
+  variables {
+    priority_class = "models"
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].priority_class_name == "models"
+    error_message = "The pod must name its class."
+  }
+}

@@ -186,3 +186,13 @@ run "half_a_minute_for_the_rollout_is_refused" {
 
   expect_failures = [var.rollout_minutes]
 }
+
+run "a_priority_class_that_cannot_exist_is_refused" {
+  command = plan
+
+  variables {
+    priority_class = "Very High"
+  }
+
+  expect_failures = [var.priority_class]
+}

@@ -323,3 +323,23 @@ run "a_toleration_with_seconds_and_no_end_is_refused" {
 
   expect_failures = [var.tolerations]
 }
+
+run "two_kubeconfigs_in_the_variable_are_refused" {
+  command = plan
+
+  variables {
+    kubeconfig = "/home/a:/home/b"
+  }
+
+  expect_failures = [var.kubeconfig]
+}
+
+run "an_empty_kubeconfig_is_refused" {
+  command = plan
+
+  variables {
+    kubeconfig = ""
+  }
+
+  expect_failures = [var.kubeconfig]
+}
