@@ -41,7 +41,7 @@ def owner_of(root: Path) -> Owner:
     exist will belong to the owner of the one in which it is made.
     """
     owner = _owner(next(one for one in (root, *root.absolute().parents) if one.exists()))
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return owner if owner.uid else _owner(root / "blobs")
     return owner
 
