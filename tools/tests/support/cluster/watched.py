@@ -111,13 +111,13 @@ def _start_tenant(lab: Homelab, name: str, app: str, *words: str, **variables: s
     pods.eventually(lambda: core.read_namespaced_pod(name, TENANTS).status.phase, lambda phase: phase == "Running")
 
 
-def deploy_tenant(lab: Homelab, **variables: str) -> None:
-    """Start the Deployment of immich-ml with *variables*; it holds nothing."""
+def deploy_tenant(lab: Homelab, *command: str, **variables: str) -> None:
+    """Start the Deployment of immich-ml with *variables*; it runs *command*, or holds nothing and waits."""
     labels = {"app": "immich-machine-learning"}
     main = {
         "name": "main",
         "image": lab.cluster.images["fetch"],
-        "command": ["python3", "-c", "import signal; signal.sigwait([signal.SIGTERM])"],
+        "command": command or ("python3", "-c", "import signal; signal.sigwait([signal.SIGTERM])"),
         "env": [{"name": name, "value": value} for name, value in variables.items()],
     }
     spec = {
