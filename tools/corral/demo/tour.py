@@ -72,7 +72,7 @@ class Tour:
             raise Refused("A local stack is already running here.", next_step="corral down, then: make demo")
         with ThreadPoolExecutor(1) as pool:  # the network is busy while the processor is
             fetched = None if tiny else pool.submit(SMOLLM2.bring, self.say)
-            binaries.build(self.say)
+            binaries.llama_swap(self.say)
         weights = fetched.result() if fetched else None
         self._copy_catalog(tiny=tiny, with_clients=with_keys)
         with Hub(demo_repositories(self.state / "demo" / "hub", weights)) as hub:

@@ -148,7 +148,7 @@ class Scene:
         """The folder of the models' files."""
         if setting.store_bytes:
             self.store = scope.enter_context(small_disk(folder / "disk", setting.store_bytes)) / "store"
-        binaries.build(report)
+        binaries.llama_swap(report)
         self.hub = scope.enter_context(PausingHub(tiny_repositories(folder / "hub")))
         self._start_stack()
         self._tenant = scope.enter_context(_sleeping()).pid

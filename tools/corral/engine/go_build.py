@@ -84,18 +84,6 @@ class Programs:
                 report(f"Built {self.name} in {time.monotonic() - started:.0f} s")
         return target
 
-    def compile_standard_library(self, report: Report) -> None:
-        """Have Go compile what every server needs of its standard library, with the settings of these programs.
-
-        Builds at the same time share only what Go's cache has before: each would compile it.
-
-        Raises:
-            ProgramMissing: as ``build``.
-        """
-        go = find_go(report, self._go_version, self.way_out)
-        report("Compiling the standard library of Go, once ...")
-        self._go(go, "build", "-trimpath", "net/http")
-
     @property
     def _go_version(self) -> Version:
         return _numbers(pinned(r"^go (\S+)", self.pins / "go.mod"))

@@ -128,8 +128,7 @@ def test_a_letter_of_several_bytes_is_shown_whole():
 
 
 def test_without_the_package_index_the_demo_names_the_one_that_needs_no_file(demo, tmp_path, monkeypatch):
-    for program in ("llama_swap", "caddy"):  # from the cache, in which the file is missing then
-        monkeypatch.setenv(program.upper(), str(getattr(binaries, program)()))
+    monkeypatch.setenv("LLAMA_SWAP", str(binaries.llama_swap()))  # from the cache, in which the file is missing then
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")

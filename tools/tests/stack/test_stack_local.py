@@ -78,7 +78,7 @@ def up(tmp_path, config, models):
         *names: str, port: int = own_port, text: str = "", report=lambda _: None, **programs: Path
     ) -> stack.Running:
         door = Door(port, swap_port=first - 1)
-        found = {"llama_swap": binaries.llama_swap(), "caddy": binaries.caddy()} | programs
+        found = {"llama_swap": binaries.llama_swap(), "caddy": binaries.caddy().path} | programs
         running, start.fresh = stack.start(
             state,
             configuration(state, text or config(first, *names), door, names or models),
@@ -223,7 +223,7 @@ def test_a_state_folder_with_a_path_too_long_for_a_socket_serves(config, models,
     port = free_port()
     first = ports.for_engines(2, port) + 1
     door = Door(port, swap_port=first - 1)
-    programs = Programs(binaries.llama_server(), binaries.llama_swap(), binaries.caddy())
+    programs = Programs(binaries.llama_server(), binaries.llama_swap(), binaries.caddy().path)
     try:
         running, _ = stack.start(
             state,

@@ -107,7 +107,11 @@ class _Guard(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            length = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(length)
+            if len(body) < length:
+                raise ValueError("the request was broken off")  # also one that Caddy refused by its size
+            return body
         body = b""
         while size := int(self.rfile.readline() or b"-", 16):  # ValueError: it was broken off
             body += self.rfile.read(size)
@@ -220,7 +224,7 @@ def caddy(folder: Path, rendered: dict[str, Any], *, has_guard: bool = True) -> 
             stack.enter_context(_stub(folder, stub))
         log = stack.enter_context((folder / "log").open("wb"))
         process = subprocess.Popen(
-            door.caddy_command(binaries.caddy(), config),
+            door.caddy_command(binaries.caddy().path, config),
             cwd=folder,
             env=door.caddy_environment(folder),
             stdout=log,

