@@ -272,8 +272,11 @@ def test_a_benchmark_is_compared_with_one_while_the_tenant_beside_it_was_stood_d
     assert re.search(rf"^\| {MODEL} \| (0|100) \| 100 \| 100 \|$", alone, re.MULTILINE), alone
     assert re.findall(r"^\| immich-ml \| .* \| (\S+) \|$", alone, re.MULTILINE) in ([], ["0"]), alone
     compared = lab.corral("bench", "--compare", "beside.json.gz", "alone.json.gz", code=None)
-    assert compared.returncode in (0, 1), compared.stderr  # 1: a figure is worse
-    assert "E2E" in compared.stdout
+    if compared.returncode == 4:  # other clusters made the client of a run late, and such a run is not compared
+        assert "A run is invalid" in compared.stderr
+    else:
+        assert compared.returncode in (0, 1), compared.stderr  # 1: a figure is worse
+        assert "E2E" in compared.stdout
     running = client.AppsV1Api(lab.cluster.api).read_namespaced_deployment("immich-machine-learning", TENANTS)
     assert running.spec.replicas == 1
 
