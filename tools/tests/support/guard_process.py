@@ -7,6 +7,7 @@ less shows that a request did not reach it, or how a broken answer is relayed.  
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import queue
@@ -19,8 +20,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from http.client import BadStatusLine, HTTPResponse, IncompleteRead
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from corral import door
 
@@ -131,23 +133,31 @@ def post(body: object, *, path: str = "/v1/chat/completions", key: str = "key-of
 
 
 def read_answer(connection: socket.socket) -> Answer:
-    """Read until the connection ends."""
+    """Read until the connection ends; what arrived of the body is without its chunks, which end anywhere."""
     received = b""
     with contextlib.suppress(ConnectionResetError):
         while data := connection.recv(1 << 16):
             received += data
-    return parse_answer(received)
-
-
-def parse_answer(received: bytes) -> Answer:
-    head, _, body = received.partition(b"\r\n\r\n")
-    if head == b"HTTP/1.1 100 Continue":
-        return parse_answer(body)
-    first, *lines = head.decode("latin-1").split("\r\n")
-    if not (found := re.match(r"HTTP/1\.1 (\d+) ", first)):
+    response = HTTPResponse(cast(socket.socket, _Received(received)))
+    try:
+        response.begin()
+    except BadStatusLine:
         return Answer(0, {}, b"")
-    fields = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    return Answer(int(found[1]), fields, body)
+    try:
+        body = response.read()
+    except IncompleteRead as error:
+        body = error.partial
+    return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+
+
+class _Received:
+    """What ``HTTPResponse`` takes for a socket."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def makefile(self, _mode: str) -> io.BytesIO:
+        return io.BytesIO(self._data)
 
 
 def write_keys(path: Path, **keys: Sequence[str]) -> None:

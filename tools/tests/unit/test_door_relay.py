@@ -142,6 +142,12 @@ def test_a_stream_is_relayed_while_it_comes(guard, stub):
     assert guard.next_record()["status"] == 200
 
 
+def test_an_event_in_two_chunks_is_whole_without_them(guard, stub):
+    stub.answer(CHAT, STREAM + b'8\r\ndata: {"\r\n6\r\na": 1}\r\n2\r\n\n\n\r\n0\r\n\r\n')
+
+    assert guard.post(QUESTION).body == b'data: {"a": 1}\n\n'
+
+
 def test_a_client_that_disconnects_ends_the_request_at_llama_swap(guard, stub):
     def act(connection):
         connection.sendall(STREAM + FIRST)
