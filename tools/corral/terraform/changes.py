@@ -7,6 +7,7 @@ which changes last.  Everything else is read from the resources and outputs that
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -125,7 +126,7 @@ def of_plan(document: Mapping[str, Any]) -> Changes:
     fetched = _fetched(resources, outputs, before, failed=_is_tainted(document.get("prior_state", {})))
     differences = compare(before, after)
     catalog = [
-        *_models(differences, after, fetched),
+        *_models(differences, after, fetched, prune=_prune(document)),
         *_images(resources),
         *_cards(differences, after),
         *_clients(differences),
@@ -187,7 +188,15 @@ def _fetched(
     return {file.sha256 for entry in before.models.values() for file in entry.files}
 
 
-def _models(differences: Sequence[LockChange], after: Lock | None, fetched: set[str]) -> Iterator[Change]:
+def _prune(document: Mapping[str, Any]) -> str:
+    """The command that removes from the stack's store what no lock names."""
+    context = document.get("variables", {}).get("kube_context", {}).get("value")
+    return f"corral prune --context {shlex.quote(context) if context else 'NAME'}"
+
+
+def _models(
+    differences: Sequence[LockChange], after: Lock | None, fetched: set[str], *, prune: str
+) -> Iterator[Change]:
     for one in (change for change in differences if change.about == "model"):
         files = after.models[one.name].files if after and one.name in after.models else ()
         missing = sum(file.size for file in files if file.sha256 not in fetched)
@@ -198,7 +207,7 @@ def _models(differences: Sequence[LockChange], after: Lock | None, fetched: set[
         fetch = (f"fetch {_size(missing)}",) if missing else ()
         match one.kind:
             case "removed":
-                stays = f"its files stay in the store{' until: corral prune' if after else ''}"
+                stays = f"its files stay in the store{f' until: {prune}' if after else ''}"
                 yield Change("model", one.name, "removed", (f"seat {seats[0]} MiB", stays), seat_mib=seats)
             case "added":
                 details = (*(fetch or ("nothing to fetch",)), f"seat {seats[1]} MiB")

@@ -102,10 +102,17 @@ def test_a_removed_model_leaves_its_files():
 
     assert lines(both, both.without("b").but(content="two")) == [
         "server restarts: yes",
-        "- model b: seat 900 MiB, its files stay in the store until: corral prune",
+        "- model b: seat 900 MiB, its files stay in the store until: corral prune --context NAME",
         "~ download: runs again, and finds what it needs in the store",
         "server restarts: yes",
     ]
+
+
+def test_the_command_that_removes_the_files_of_a_model_names_the_plans_context():
+    document = plan(RUNNING.with_model("b", SMALL), RUNNING) | {"variables": {"kube_context": {"value": "home lab"}}}
+
+    (words,) = [line for line in of_plan(document).lines() if line.startswith("- model b")]
+    assert words.endswith(" until: corral prune --context 'home lab'")
 
 
 def test_a_larger_context_takes_a_larger_seat():
