@@ -12,6 +12,7 @@ from pathlib import Path
 from corral.errors import CannotRun
 
 _SCRIPTS = ("corral", "corral-llama-server", "corral-terraform")
+_PROGRAMS = ("caddy",)  # of packages: no script of Python
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,11 @@ class Environment:
         # Its own corral first: of the other packages, the entry that leads to their corral is not read.
         others = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
         (self.packages / "corral.pth").write_text("".join(f"{path}\n" for path in (tools, *others)))
+        scripts = Path(sysconfig.get_path("scripts"))
+        for name in _PROGRAMS:
+            (self.folder / "bin" / name).symlink_to(scripts / name)
         for name in _SCRIPTS:
-            script = (Path(sysconfig.get_path("scripts")) / name).read_text()
+            script = (scripts / name).read_text()
             own = self.folder / "bin" / name
             own.write_text(re.sub(r"\A#!.*", f"#!{self.python}", script))
             own.chmod(0o755)
