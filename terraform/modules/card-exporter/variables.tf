@@ -80,7 +80,7 @@ variable "program" {
 
   validation {
     condition     = var.program == null ? true : fileexists("${var.program}/__main__.py")
-    error_message = "The exporter's folder is \"${coalesce(var.program, "null")}\"; it must hold __main__.py, as tools/corral/exporter does."
+    error_message = "The exporter's folder is ${jsonencode(var.program)}; it must hold __main__.py, as tools/corral/exporter does."
   }
 }
 

@@ -112,7 +112,7 @@ variable "keys" {
 
   validation {
     condition     = var.keys == null ? true : startswith(var.keys, "/")
-    error_message = "The keys are in \"${coalesce(var.keys, "null")}\"; it must be an absolute path."
+    error_message = "The keys are in ${jsonencode(var.keys)}; it must be an absolute path."
   }
 }
 
@@ -152,7 +152,7 @@ variable "public_scheme" {
 
   validation {
     condition     = var.public_scheme == null ? true : contains(["http", "https"], var.public_scheme)
-    error_message = "The public scheme is \"${coalesce(var.public_scheme, "null")}\"; it must be http or https."
+    error_message = "The public scheme is ${jsonencode(var.public_scheme)}; it must be http or https."
   }
 }
 

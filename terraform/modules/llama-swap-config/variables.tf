@@ -5,7 +5,7 @@ variable "api_key_env" {
 
   validation {
     condition     = var.api_key_env == null ? true : can(regex("^[A-Z_][A-Z0-9_]*$", var.api_key_env))
-    error_message = "The variable of the key is \"${coalesce(var.api_key_env, "null")}\"; it must be the name of a variable, e.g. SWAP_KEY, never a key."
+    error_message = "The variable of the key is ${jsonencode(var.api_key_env)}; it must be the name of a variable, e.g. SWAP_KEY, never a key."
   }
 }
 
@@ -90,7 +90,7 @@ variable "preflight" {
   validation {
     condition = var.preflight == null ? true : startswith(var.preflight, "/") && !strcontains(var.preflight, "$${")
     error_message = join(" ", [
-      "The preflight is \"${coalesce(var.preflight, "null")}\";",
+      "The preflight is ${jsonencode(var.preflight)};",
       "it must be an absolute path, and must not hold \"$${\", which llama-swap would expand.",
     ])
   }

@@ -125,7 +125,7 @@ variable "engine_image" {
   validation {
     condition = var.engine_image == null ? true : can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.engine_image))
     error_message = join(" ", [
-      "The engine's image is \"${coalesce(var.engine_image, "null")}\"; it must name a digest (…@sha256: and 64 hexadecimal digits),",
+      "The engine's image is ${jsonencode(var.engine_image)}; it must name a digest (…@sha256: and 64 hexadecimal digits),",
       "because a tag can be moved. Run: corral lock",
     ])
   }
@@ -179,7 +179,7 @@ variable "guard_files" {
 
   validation {
     condition     = var.guard_files == null ? true : fileexists("${var.guard_files}/__main__.py")
-    error_message = "The guard's folder is \"${coalesce(var.guard_files, "null")}\"; it must hold __main__.py, as tools/corral/door does."
+    error_message = "The guard's folder is ${jsonencode(var.guard_files)}; it must hold __main__.py, as tools/corral/door does."
   }
 }
 
@@ -276,7 +276,7 @@ variable "priority_class" {
   validation {
     condition = var.priority_class == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", var.priority_class))
     error_message = join(" ", [
-      "The priority class is \"${coalesce(var.priority_class, "null")}\"; it must be the name of a PriorityClass, of a-z, 0-9, . and -.",
+      "The priority class is ${jsonencode(var.priority_class)}; it must be the name of a PriorityClass, of a-z, 0-9, . and -.",
       "To list them: kubectl get priorityclasses",
     ])
   }

@@ -5,7 +5,7 @@ variable "agent" {
 
   validation {
     condition     = var.agent == null ? true : fileexists("${var.agent}/__main__.py")
-    error_message = "The agent's folder is \"${coalesce(var.agent, "null")}\"; it must hold __main__.py, as tools/corral/agent does."
+    error_message = "The agent's folder is ${jsonencode(var.agent)}; it must hold __main__.py, as tools/corral/agent does."
   }
 }
 
@@ -54,7 +54,7 @@ variable "hub" {
 
   validation {
     condition     = var.hub == null ? true : can(regex("^https?://([A-Za-z0-9.-]+|\\[[0-9A-Fa-f:.]+\\])(:[0-9]{1,5})?(/[^\\s?#]*)?$", var.hub))
-    error_message = "The hub is \"${coalesce(var.hub, "null")}\"; it must be the address of a hub, e.g. https://huggingface.co."
+    error_message = "The hub is ${jsonencode(var.hub)}; it must be the address of a hub, e.g. https://huggingface.co."
   }
 }
 

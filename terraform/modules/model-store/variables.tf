@@ -64,7 +64,7 @@ variable "store" {
 
   validation {
     condition     = var.store.storage_class == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", var.store.storage_class))
-    error_message = "The store's StorageClass is \"${coalesce(var.store.storage_class, "null")}\"; it must be one of: kubectl get storageclasses"
+    error_message = "The store's StorageClass is ${jsonencode(var.store.storage_class)}; it must be one of: kubectl get storageclasses"
   }
 
   validation {
@@ -83,7 +83,7 @@ variable "store" {
   validation {
     condition = contains(["ReadWriteOnce", "ReadWriteMany"], coalesce(var.store.access_mode, "ReadWriteOnce"))
     error_message = join(" ", [
-      "The store's access mode is \"${coalesce(var.store.access_mode, "null")}\"; it must be ReadWriteOnce, which is enough because all pods",
+      "The store's access mode is ${jsonencode(var.store.access_mode)}; it must be ReadWriteOnce, which is enough because all pods",
       "that mount the store are on the card's node, or ReadWriteMany.",
     ])
   }
@@ -105,6 +105,6 @@ variable "store" {
 
   validation {
     condition     = var.store.claim == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", var.store.claim))
-    error_message = "The store's claim is \"${coalesce(var.store.claim, "null")}\"; it must be the name of a PersistentVolumeClaim, of a-z, 0-9, . and -."
+    error_message = "The store's claim is ${jsonencode(var.store.claim)}; it must be the name of a PersistentVolumeClaim, of a-z, 0-9, . and -."
   }
 }

@@ -136,7 +136,7 @@ variable "image" {
   validation {
     condition = var.image == null ? true : can(regex("^[^\\s@]+@sha256:[0-9a-f]{64}$", var.image))
     error_message = join(" ", [
-      "The server's image is \"${coalesce(var.image, "null")}\"; it must name a digest (…@sha256: and 64 hexadecimal digits),",
+      "The server's image is ${jsonencode(var.image)}; it must name a digest (…@sha256: and 64 hexadecimal digits),",
       "because a tag can be moved. Leave it out to run what lock.json names.",
     ])
   }
