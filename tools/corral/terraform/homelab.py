@@ -14,7 +14,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ from corral.terraform import applying, failures, remains, remedies
 from corral.terraform.program import ON_PATH, as_typed, find_terraform
 from corral.terraform.remains import Remaining
 from corral.terraform.runner import Finished, Terraform, refused
+from corral.terraform.variables import undeclared_keys
 
 if TYPE_CHECKING:
     from corral.terraform.guard import ClusterGuard
@@ -132,7 +133,7 @@ class Homelab:
             options = self._inputs | (self._destroying() if destroy else {})
             planned = self._terraform.understood(self._run("plan", input=False, out=str(file), **options))
             if unknown := planned.undeclared:
-                raise Refused("\n".join(unknown), next_step=f"The variables there are: {self._stack}/README.md")
+                raise self._not_declared(unknown)
 
             def show(options: dict[str, Any]) -> str:
                 return self._terraform.judged(self._terraform.cmd("show", str(file), **options)).stdout
@@ -141,6 +142,8 @@ class Homelab:
                 plan, text = pool.map(show, ({"json": IsFlagged}, {}))
             document = json.loads(plan)
             values = {name: one.get("value") for name, one in document.get("variables", {}).items()}
+            if not destroy:
+                self._require_declared(self._terraform, values, self._inputs)
             found = Plan(file, document, text, self._target(values))
             if foreign := failures.made_by_hand(found):
                 raise foreign
@@ -177,7 +180,20 @@ class Homelab:
             terraform.run("plan", out=str(folder / "plan"), **inputs)
             shown = terraform.judged(terraform.cmd("show", str(folder / "plan"), json=IsFlagged))
             document: dict[str, Any] = json.loads(shown.stdout)
+            given = {name: one.get("value") for name, one in document["variables"].items()}
+            self._require_declared(terraform, given, inputs)
             return document
+
+    def _require_declared(self, terraform: Terraform, values: Mapping[str, Any], inputs: dict[str, Any]) -> None:
+        given = {name: value for name, value in values.items() if isinstance(value, dict | list) and value}
+        objects = ", ".join(f"{name} = var.{name}" for name in given)
+        converted = terraform.evaluated(f"jsonencode({{{objects}}})", **inputs) if given else {}
+        unknown = [one for name in given for one in undeclared_keys(given[name], converted[name], name)]
+        if unknown:
+            raise self._not_declared(unknown)
+
+    def _not_declared(self, sentences: Sequence[str]) -> Refused:
+        return Refused("\n".join(sentences), next_step=f"The variables there are: {self._stack}/README.md")
 
     def _destroying(self) -> dict[str, Any]:
         declared = any(_EXPORTER in file.read_text(encoding="utf-8") for file in self._stack.glob("[!.]*.tf"))

@@ -370,6 +370,17 @@ def test_a_variable_that_does_not_exist_is_refused_with_its_place(stack):
         apply(stack)
 
 
+def test_a_key_that_a_variable_does_not_have_is_refused_though_terraform_drops_it(stack):
+    declared = 'variable "times" {\n  type = object({ load = optional(number, 300) })\n  default = {}\n}\n'
+    (stack / "more.tf").write_text(declared)
+    (stack / "terraform.tfvars").write_text('catalog = "c"\ntimes = { laod = 3 }\n')
+
+    with pytest.raises(Refused, match=r"^times has no key laod; its keys are: load\.$"):
+        apply(stack)
+    (stack / "terraform.tfvars").write_text('catalog = "c"\ntimes = { load = 3 }\n')
+    apply(stack)
+
+
 def test_variables_that_cannot_be_read_are_named_with_file_and_line(stack):
     (stack / "terraform.tfvars").write_text('catalog = "c"\nnote = {\n')
 
