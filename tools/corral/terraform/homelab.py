@@ -102,9 +102,7 @@ class Homelab:
         self._catalog, self._report = catalog, report
         # The operator's own run: its backend, provider and modules may need any of the shell's variables.
         variables = {name: value for name, value in os.environ.items() if not name.startswith("TF_CLI_ARGS")}
-        # Where the variable kubeconfig is null: the provider knows no KUBECONFIG, and prefers the first of these.
-        variables.pop("KUBE_CONFIG_PATH", None)
-        variables["KUBE_CONFIG_PATHS"] = os.pathsep.join(_kubeconfigs())
+        variables.pop("KUBE_CONFIG_PATH", None)  # the provider prefers it to KUBE_CONFIG_PATHS: _name_kubeconfigs
         self._terraform = Terraform(find_terraform(), self._stack, variables, self._explain)
         self._inputs: dict[str, Any] = {
             "var_file": [str(file.absolute()) for file in var_files],
@@ -128,6 +126,7 @@ class Homelab:
                 PermissionError
             ):  # an earlier Terraform wrote it for all to read; only its owner can close it
                 state.chmod(0o600)
+        self._name_kubeconfigs()
         with tempfile.TemporaryDirectory(prefix="corral-plan-") as folder:
             file = Path(folder) / "plan"
             options = self._inputs | (self._destroying() if destroy else {})
@@ -173,7 +172,10 @@ class Homelab:
             kubeconfig, values = folder / "kubeconfig", folder / "nowhere.tfvars.json"
             kubeconfig.write_text(json.dumps(_NOWHERE), encoding="utf-8")
             values.write_text(json.dumps({"kubeconfig": str(kubeconfig), "kube_context": None}), encoding="utf-8")
-            variables = self._terraform.environment | {"TF_DATA_DIR": str(folder / "data")}
+            variables = self._terraform.environment | {
+                "TF_DATA_DIR": str(folder / "data"),
+                "KUBE_CONFIG_PATHS": str(kubeconfig),
+            }
             terraform = Terraform(self._terraform.terraform_bin_path, folder, variables, self._explain)
             terraform.run("init", plugin_dir=str(providers.absolute()))
             inputs = {**self._inputs, "var_file": [*self._inputs["var_file"], str(values)]}
@@ -194,6 +196,18 @@ class Homelab:
 
     def _not_declared(self, sentences: Sequence[str]) -> Refused:
         return Refused("\n".join(sentences), next_step=f"The variables there are: {self._stack}/README.md")
+
+    def _name_kubeconfigs(self) -> None:
+        """Let the provider, which knows no KUBECONFIG, find its files; one that is missing it always refuses.
+
+        Where none of them is there it gets the file that the variable kubeconfig names, else all, so that its error
+        names one.
+        """
+        files = kubeconfigs()
+        if not (found := [file for file in files if file.is_file()]):
+            named = self.target().kubeconfig
+            found = [named] if named else files
+        self._terraform.environment["KUBE_CONFIG_PATHS"] = os.pathsep.join(map(str, found))
 
     def _destroying(self) -> dict[str, Any]:
         declared = any(_EXPORTER in file.read_text(encoding="utf-8") for file in self._stack.glob("[!.]*.tf"))
@@ -443,12 +457,6 @@ class Homelab:
             step = "Wait for the other run, or end it: its lock ends with it"
         in_use = f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}."
         return CannotRun(f"{in_use}\n{message}", next_step=step)
-
-
-def _kubeconfigs() -> list[str]:
-    """Those of the environment; without one that is there, all, so that Terraform's error names one."""
-    found = kubeconfigs()
-    return [str(one) for one in found if one.is_file()] or [str(one) for one in found]
 
 
 def _wants_init(finished: Finished) -> bool:

@@ -8,6 +8,7 @@ neither is refused: no manifest lacks something that Terraform would apply.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,8 @@ _LIFTED: Final = {("V1PersistentVolumeSpec", "persistent_volume_source")}
 """Blocks whose attributes are those of the object around them in the API."""
 _OCTAL: Final = frozenset({"default_mode", "mode"})
 _EMPTY_MEANS_SOMETHING: Final = frozenset({"storage_class_name"})  # "": none, and not the cluster's default
+_SETS: Final = frozenset({"mount_options"})
+"""Sets of the provider that are lists in the API, and may have several elements here."""
 _LIST, _MAP = re.compile(r"List\[(.+)\]"), re.compile(r"Dict\[str, (.+)\]")
 
 
@@ -211,8 +214,13 @@ def _object(place: str, values: Mapping[str, Any], model: str) -> dict[str, Any]
             found |= _object(where, block, model)
         elif value not in (None, [], {}) and (value != "" or key in _EMPTY_MEANS_SOMETHING):
             name = _OTHERWISE_NAMED.get((model, key)) or _api_name(where, key, kinds)
-            found[name] = _value(where, value, kinds[name])
+            found[name] = _value(where, sorted(value, key=_hash) if key in _SETS else value, kinds[name])
     return found
+
+
+def _hash(text: str) -> str:
+    """By which the provider orders a set (the plugin SDK's ``schema.HashString``); another order is a conflict."""
+    return str(zlib.crc32(text.encode()))
 
 
 def _api_name(place: str, key: str, kinds: Mapping[str, str]) -> str:

@@ -102,6 +102,14 @@ def test_without_the_variable_the_files_of_kubeconfig_count_for_terraform_and_fo
         lab.set(kubeconfig=named)
 
 
+def test_with_the_variable_a_kubeconfig_of_the_shell_that_is_missing_is_not_in_the_way(lab, tmp_path, monkeypatch):
+    missing = str(tmp_path / "missing")
+    monkeypatch.setattr(Homelab, "environment", property(lambda _: _environment(lab) | {"KUBECONFIG": missing}))
+
+    assert "No changes." in lab.corral("plan").stdout
+    lab.corral("render", "--manifests", tmp_path / "manifests")
+
+
 def test_every_pod_is_pulled_with_the_secret(lab):
     for name, pod in all_pods(lab).items():
         assert [one.name for one in pod.spec.image_pull_secrets] == ["registry"], name

@@ -79,6 +79,18 @@ def test_a_server_side_apply_beside_terraform_changes_nothing(lab, manifests):
     )
 
 
+def test_a_server_side_apply_of_what_terraform_made_finds_no_difference_and_no_conflict(lab, manifests):
+    lab.corral("destroy", "--yes")
+    lab.apply()
+    before = generations(lab)
+
+    assert kubectl(lab, "diff", "--server-side", "-k", manifests).stdout == ""
+    kubectl(lab, "apply", "--server-side", "-k", manifests)
+
+    assert generations(lab) == before
+    assert lab.planned() == {}
+
+
 def test_every_object_of_the_plan_has_a_file_and_the_next_run_finds_what_is_stale(lab, manifests):
     listed = yaml.safe_load((manifests / "kustomization.yaml").read_text())["resources"]
     made = [one for one in lab.terraform("state", "list").stdout.split() if "terraform_data." not in one]

@@ -61,6 +61,13 @@ def test_no_class_of_storage_is_not_the_clusters_default():
     assert found == {"storageClassName": "", "volumeName": "v"}
 
 
+def test_a_set_is_in_the_order_in_which_the_provider_writes_it():
+    options = ["hard", "nconnect=8", "noatime", "rsize=1048576", "wsize=1048576"]
+    found = manifest("kubernetes_persistent_volume_v1", spec=[{"mount_options": options}]).document["spec"]
+
+    assert found["mountOptions"] == ["wsize=1048576", "rsize=1048576", "noatime", "nconnect=8", "hard"]  # of 3.2.1
+
+
 def test_labels_of_a_namespace_that_exists_are_labels_alone():
     metadata = [{"name": "llm"}]
     values = {"metadata": metadata, "api_version": "v1", "kind": "Namespace", "labels": {"a": "b"}}
