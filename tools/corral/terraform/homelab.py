@@ -14,7 +14,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -56,6 +56,8 @@ _STALE = "Saved plan is stale"
 _LOCKED = "Error acquiring the state lock"
 _TARGET_VARIABLES = ("catalog", "kube_context", "kubeconfig", "namespace")
 _TARGET_VARIABLE = re.compile(rf'^variable "(?:{"|".join(_TARGET_VARIABLES)})" {{$.*?^}}$', re.MULTILINE | re.DOTALL)
+_DECLARATION = re.compile(r'^variable "\w+" {$.*?^}$', re.MULTILINE | re.DOTALL)
+_VALIDATION = re.compile(r"^  validation {$.*?^  }$", re.MULTILINE | re.DOTALL)
 _VALUES = ("terraform.tfvars", "terraform.tfvars.json", "*.auto.tfvars", "*.auto.tfvars.json")
 _VARIABLE = re.compile(r'input variable "(\w+)"')
 _LOCK_ID = re.compile(r"^\s*ID:\s+(\S+)$", re.MULTILINE)
@@ -142,7 +144,7 @@ class Homelab:
             document = json.loads(plan)
             values = {name: one.get("value") for name, one in document.get("variables", {}).items()}
             if not destroy:
-                self._require_declared(self._terraform, values, self._inputs)
+                self._require_declared(document)
             found = Plan(file, document, text, self._target(values))
             if foreign := failures.made_by_hand(found):
                 raise foreign
@@ -182,14 +184,13 @@ class Homelab:
             terraform.run("plan", out=str(folder / "plan"), **inputs)
             shown = terraform.judged(terraform.cmd("show", str(folder / "plan"), json=IsFlagged))
             document: dict[str, Any] = json.loads(shown.stdout)
-            given = {name: one.get("value") for name, one in document["variables"].items()}
-            self._require_declared(terraform, given, inputs)
+            self._require_declared(document)
             return document
 
-    def _require_declared(self, terraform: Terraform, values: Mapping[str, Any], inputs: dict[str, Any]) -> None:
+    def _require_declared(self, document: Mapping[str, Any]) -> None:
+        values = {name: one.get("value") for name, one in document.get("variables", {}).items()}
         given = {name: value for name, value in values.items() if isinstance(value, dict | list) and value}
-        objects = ", ".join(f"{name} = var.{name}" for name in given)
-        converted = terraform.evaluated(f"jsonencode({{{objects}}})", **inputs) if given else {}
+        converted = self._evaluated(given, _declared_types) if given else {}
         unknown = [one for name in given for one in undeclared_keys(given[name], converted[name], name)]
         if unknown:
             raise self._not_declared(unknown)
@@ -328,21 +329,26 @@ class Homelab:
         Raises:
             As ``plan``.
         """
+        return self._target(self._evaluated(_TARGET_VARIABLES, _TARGET_VARIABLE.findall))
+
+    def _evaluated(self, names: Iterable[str], declarations: Callable[[str], list[str]]) -> dict[str, Any]:
+        """The values of the variables *names*; *declarations* finds those of the text of a file that are needed."""
         with tempfile.TemporaryDirectory(prefix="corral-") as name:
             folder = Path(name)
             for file in self._stack.glob("[!.]*.tf"):
-                declared = _TARGET_VARIABLE.findall(file.read_text(encoding="utf-8"))
+                declared = declarations(file.read_text(encoding="utf-8"))
                 (folder / file.name).write_text("\n".join(declared), encoding="utf-8")
             for pattern in _VALUES:
                 for file in self._stack.glob(pattern):
                     (folder / file.name).symlink_to(file.absolute())
-            values = {variable: f"${{var.{variable}}}" for variable in _TARGET_VARIABLES}
-            (folder / "target.tf.json").write_text(json.dumps({"output": {"target": {"value": values}}}))
+            values = {variable: f"${{var.{variable}}}" for variable in names}
+            (folder / "values.tf.json").write_text(json.dumps({"output": {"values": {"value": values}}}))
             data = {"TF_DATA_DIR": str(folder / "data")}
             program, variables = self._terraform.terraform_bin_path, self._terraform.environment | data
-            terraform = Terraform(program, folder, variables, self._explain)
-            outputs = terraform.applied(**self._inputs)
-        return self._target(outputs["target"])
+            found: dict[str, Any] = Terraform(program, folder, variables, self._explain).applied(**self._inputs)[
+                "values"
+            ]
+            return found
 
     def _target(self, values: dict[str, Any]) -> ClusterTarget:
         kubeconfig, catalog = (
@@ -457,6 +463,11 @@ class Homelab:
             step = "Wait for the other run, or end it: its lock ends with it"
         in_use = f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}."
         return CannotRun(f"{in_use}\n{message}", next_step=step)
+
+
+def _declared_types(text: str) -> list[str]:
+    """The variables of *text* without their rules, which the plan has applied, and which name more of the stack."""
+    return [_VALIDATION.sub("", one) for one in _DECLARATION.findall(text)]
 
 
 def _wants_init(finished: Finished) -> bool:

@@ -96,10 +96,6 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
         reported = (event.get("outputs") for event in reversed(finished.events) if event.get("type") == "outputs")
         return self._values(next(reported, None), finished)
 
-    def evaluated(self, expression: str, **options: Any) -> Any:
-        """The value of *expression*, a call of ``jsonencode``; raises as ``judged``."""
-        return json.loads(json.loads(self.judged(self.cmd("console", asked=expression, **options)).stdout))
-
     def values(self, finished: Finished) -> dict[str, Any]:
         """The value of each output by name, of ``output -json``; raises as ``understood``."""
         try:
@@ -146,8 +142,8 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
             raise self.explain(finished)
         return finished
 
-    def cmd(self, cmd: str, *args: str, asked: str = "", **options: Any) -> Finished:
-        """Run one Terraform command in the stack, with *asked* as its input, and wait for its end."""
+    def cmd(self, cmd: str, *args: str, **options: Any) -> Finished:
+        """Run one Terraform command in the stack and wait for its end."""
         command = self.generate_cmd_string(cmd, *args, no_color=IsFlagged, **options)
         with starting(command[0]):
             done = subprocess.run(
@@ -155,7 +151,7 @@ class Terraform(python_terraform.Terraform):  # type: ignore[misc]
                 cwd=self.working_dir,
                 env=self.environment,
                 umask=UMASK,
-                input=asked,
+                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
                 encoding="utf-8",
