@@ -43,10 +43,10 @@ variable "health_check_timeout" {
   nullable    = false
 
   validation {
-    condition = var.health_check_timeout >= 15 && floor(var.health_check_timeout) == var.health_check_timeout
+    condition = var.health_check_timeout >= 15 && var.health_check_timeout <= 86400 && floor(var.health_check_timeout) == var.health_check_timeout
     error_message = join(" ", [
       "The health check timeout is ${var.health_check_timeout} s;",
-      "it must be a whole number of seconds, 15 or more: llama-swap silently raises anything below.",
+      "it must be a whole number of seconds, from 15 to a day, 86400: llama-swap silently raises anything below.",
     ])
   }
 }

@@ -112,8 +112,8 @@ variable "drain_seconds" {
   nullable    = false
 
   validation {
-    condition     = var.drain_seconds >= 5 && floor(var.drain_seconds) == var.drain_seconds
-    error_message = "The drain takes ${var.drain_seconds} s; it must be a whole number of seconds, 5 or more."
+    condition     = var.drain_seconds >= 5 && var.drain_seconds <= 86400 && floor(var.drain_seconds) == var.drain_seconds
+    error_message = "The drain takes ${var.drain_seconds} s; it must be a whole number of seconds, from 5 to a day, 86400."
   }
 }
 
@@ -289,8 +289,8 @@ variable "rollout_minutes" {
   nullable    = false
 
   validation {
-    condition     = var.rollout_minutes >= 1 && floor(var.rollout_minutes) == var.rollout_minutes
-    error_message = "The rollout may take ${var.rollout_minutes} minutes; it must be a whole number of minutes, 1 or more."
+    condition     = var.rollout_minutes >= 1 && var.rollout_minutes <= 1440 && floor(var.rollout_minutes) == var.rollout_minutes
+    error_message = "The rollout may take ${var.rollout_minutes} minutes; it must be a whole number of minutes, from 1 to a day, 1440."
   }
 }
 

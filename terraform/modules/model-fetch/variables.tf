@@ -125,7 +125,7 @@ variable "timeout_minutes" {
   nullable    = false
 
   validation {
-    condition     = var.timeout_minutes >= 1 && floor(var.timeout_minutes) == var.timeout_minutes
-    error_message = "The download's timeout is ${var.timeout_minutes}; it must be a whole number of minutes, 1 or more."
+    condition     = var.timeout_minutes >= 1 && var.timeout_minutes <= 44640 && floor(var.timeout_minutes) == var.timeout_minutes
+    error_message = "The download's timeout is ${var.timeout_minutes}; it must be a whole number of minutes, from 1 to a month, 44640."
   }
 }

@@ -58,7 +58,8 @@ variable "store" {
     condition = length([for kind in ["nfs", "local", "claim", "storage_class"] : kind if var.store[kind] != null]) == 1
     error_message = join(" ", [
       "The store names ${length([for kind in ["nfs", "local", "claim", "storage_class"] : kind if var.store[kind] != null])} places",
-      "(${join(", ", [for kind, place in var.store : kind if place != null])}); it must name exactly one of nfs, local, claim and storage_class.",
+      "(${coalesce(join(", ", [for kind, place in var.store : kind if place != null]), "nothing")});",
+      "it must name exactly one of nfs, local, claim and storage_class.",
     ])
   }
 
@@ -95,7 +96,7 @@ variable "store" {
 
   validation {
     condition     = try(trimspace(var.store.nfs.server), "server") != "" && try(trimspace(var.store.local.node), "node") != ""
-    error_message = "The store's NFS server or node is empty; it must be a name or an address, e.g. nas.home.arpa."
+    error_message = "The store's ${var.store.nfs == null ? "node" : "NFS server"} is empty; it must be a name or an address, e.g. nas.home.arpa."
   }
 
   validation {

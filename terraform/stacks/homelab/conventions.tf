@@ -15,7 +15,7 @@ locals {
   }
 
   # Without a variable in them, because variables are validated with them.
-  reserved_annotations = "corral|(kubectl|deployment|batch|pv|volume)\\.kubernetes\\.io"
+  reserved_annotations = "corral|((kubectl|deployment|batch|pv|volume|volume\\.beta|storage)\\.)?kubernetes\\.io"
   reserved_labels = join("|", [
     "app\\.kubernetes\\.io/(name|instance|component|part-of|managed-by)", "((pod-security|batch)\\.)?kubernetes\\.io/.*",
     "pod-template-hash", "pod-template-generation", "controller-revision-hash", "controller-uid", "job-name",

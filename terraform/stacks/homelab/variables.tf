@@ -15,7 +15,7 @@ variable "annotations" {
     condition = alltrue([
       for key in keys(var.annotations) : can(regex("^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", key))
     ])
-    error_message = "The annotations have the keys ${join(", ", keys(var.annotations))}; each must be a name, perhaps below a domain, e.g. example.org/owner."
+    error_message = "The annotations have the keys ${jsonencode(keys(var.annotations))}; each must be a name, perhaps below a domain, e.g. example.org/owner."
   }
 
   validation {
@@ -104,8 +104,11 @@ variable "gpu_resource" {
   }
 
   validation {
-    condition     = !can(regex("(^|\\.)kubernetes\\.io/", var.gpu_resource))
-    error_message = "The GPU's resource is \"${var.gpu_resource}\"; kubernetes.io is Kubernetes' own. Use the device plugin's name, e.g. nvidia.com/gpu."
+    condition = !can(regex("^requests\\.|(^|\\.)kubernetes\\.io/", var.gpu_resource))
+    error_message = join(" ", [
+      "The GPU's resource is \"${var.gpu_resource}\"; requests. and kubernetes.io are Kubernetes' own.",
+      "Use the device plugin's name, e.g. nvidia.com/gpu.",
+    ])
   }
 }
 
@@ -170,6 +173,11 @@ variable "kube_context" {
   description = "The context in the kubeconfig. Null: its current one."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.kube_context == null ? true : trimspace(var.kube_context) != ""
+    error_message = "The context is ${jsonencode(var.kube_context)}; it must be one of: kubectl config get-contexts. Leave it out for the current one."
+  }
 }
 
 variable "kubeconfig" {
@@ -287,7 +295,7 @@ variable "tolerations" {
 
   validation {
     condition = alltrue([
-      for one in var.tolerations : one.operator == "Exists" ? one.value == null : one.operator == "Equal" && one.key != null
+      for one in var.tolerations : one == null ? false : one.operator == "Exists" ? one.value == null : one.operator == "Equal" && one.key != null
     ])
     error_message = join(" ", [
       "The tolerations are ${jsonencode(var.tolerations)}; the operator of each must be Exists, without a value, or Equal, with a key,",
@@ -297,12 +305,20 @@ variable "tolerations" {
 
   validation {
     condition = alltrue([
-      for one in var.tolerations : contains(["NoSchedule", "PreferNoSchedule", "NoExecute"], coalesce(one.effect, "NoSchedule"))
-      && (one.seconds == null ? true : one.effect == "NoExecute" && one.seconds >= 0 && floor(one.seconds) == one.seconds)
+      for one in var.tolerations : (one.effect == null ? true : contains(["NoSchedule", "PreferNoSchedule", "NoExecute"], one.effect))
+      && (one.seconds == null ? true : one.effect == "NoExecute" && one.seconds >= 0 && floor(one.seconds) == one.seconds) if one != null
     ])
     error_message = join(" ", [
       "The tolerations are ${jsonencode(var.tolerations)}; an effect must be NoSchedule, PreferNoSchedule or NoExecute,",
       "and only NoExecute has seconds, a whole number. Without an effect all are tolerated.",
     ])
+  }
+
+  validation {
+    condition = alltrue([
+      for one in var.tolerations : can(regex("^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", one.key))
+      if one != null && try(one.key, null) != null
+    ])
+    error_message = "The tolerations are ${jsonencode(var.tolerations)}; a key must be that of a taint, e.g. dedicated or example.org/gpu."
   }
 }

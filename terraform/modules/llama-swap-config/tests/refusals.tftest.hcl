@@ -28,6 +28,16 @@ run "a_health_timeout_that_llama_swap_would_raise_is_refused" {
   expect_failures = [var.health_check_timeout]
 }
 
+run "a_load_of_more_than_a_day_is_refused" {
+  command = plan
+
+  variables {
+    health_check_timeout = 86401
+  }
+
+  expect_failures = [var.health_check_timeout]
+}
+
 run "a_relative_store_is_refused" {
   command = plan
 

@@ -67,6 +67,16 @@ run "a_drain_of_half_a_second_is_refused" {
   expect_failures = [var.drain_seconds]
 }
 
+run "a_drain_of_more_than_a_day_is_refused" {
+  command = plan
+
+  variables {
+    drain_seconds = 86401
+  }
+
+  expect_failures = [var.drain_seconds]
+}
+
 run "a_door_without_digest_is_refused" {
   command = plan
 

@@ -92,6 +92,16 @@ run "no_time_at_all_is_refused" {
   expect_failures = [var.timeout_minutes]
 }
 
+run "a_download_of_more_than_a_month_is_refused" {
+  command = plan
+
+  variables {
+    timeout_minutes = 44641
+  }
+
+  expect_failures = [var.timeout_minutes]
+}
+
 run "a_hub_at_a_private_address_is_refused" {
   command = plan
 

@@ -343,3 +343,73 @@ run "an_empty_kubeconfig_is_refused" {
 
   expect_failures = [var.kubeconfig]
 }
+
+run "a_toleration_that_is_null_is_refused" {
+  command = plan
+
+  variables {
+    tolerations = [null]
+  }
+
+  expect_failures = [var.tolerations]
+}
+
+run "a_toleration_of_an_empty_effect_is_refused" {
+  command = plan
+
+  variables {
+    tolerations = [{ key = "dedicated", effect = "" }]
+  }
+
+  expect_failures = [var.tolerations]
+}
+
+run "a_toleration_of_an_empty_key_is_refused" {
+  command = plan
+
+  variables {
+    tolerations = [{ key = "", operator = "Equal", value = "gpu" }]
+  }
+
+  expect_failures = [var.tolerations]
+}
+
+run "a_resource_that_kubernetes_keeps_for_requests_is_refused" {
+  command = plan
+
+  variables {
+    gpu_resource = "requests.nvidia.com/gpu"
+  }
+
+  expect_failures = [var.gpu_resource]
+}
+
+run "an_annotation_of_kubernetes_itself_is_refused" {
+  command = plan
+
+  variables {
+    annotations = { "kubernetes.io/psp" = "x" }
+  }
+
+  expect_failures = [var.annotations]
+}
+
+run "an_annotation_that_chooses_a_storage_class_is_refused" {
+  command = plan
+
+  variables {
+    annotations = { "volume.beta.kubernetes.io/storage-class" = "x" }
+  }
+
+  expect_failures = [var.annotations]
+}
+
+run "an_empty_context_is_refused" {
+  command = plan
+
+  variables {
+    kube_context = ""
+  }
+
+  expect_failures = [var.kube_context]
+}
