@@ -19,11 +19,18 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from corral import output
-from corral.cli import options
-from corral.cli.plan import add_homelab, agreed, planned, show
+from corral.cli import options, unsafe_flags
+from corral.cli.plan import add_homelab, agreed, planned, show_terraform
 from corral.errors import CorralError, ExitCode, Refused
+
+if TYPE_CHECKING:
+    from corral.terraform.changes import Changes
+    from corral.terraform.homelab import Plan
+
+_AS_THEY_ARE = "No object changes: the state takes them in as they are."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         with lab.importing(adoption.blocks(adopted)), lab.plan() as complete:
             for one in adopted:
                 output.data(f"= {one}")
-            show(complete, changes.of_plan(complete.document))
+            _show(complete, changes.of_plan(adoption.without_artefacts(complete.document, adopted)))
             if not (args.yes or agreed(f"Adopt {len(adopted)} objects, and apply this plan? Only yes does.")):
                 output.info("Nothing was changed.")
                 return ExitCode.FAILED
@@ -65,3 +72,11 @@ def run(args: argparse.Namespace) -> int:
     output.info(f"Adopted {len(adopted)} objects; the state has all of the stack again.")
     output.info("  → corral plan, then corral status")
     return ExitCode.OK
+
+
+def _show(plan: Plan, changes: Changes) -> None:
+    """Print what the cluster would notice of *plan*, by *changes*, and Terraform's own output, which has more."""
+    words = [*map(str, changes.catalog), *changes.objects, *changes.others]
+    output.data("\n".join([*words, changes.lines()[-1]] if words else [_AS_THEY_ARE]))
+    unsafe_flags.show(changes.unsafe)
+    show_terraform(plan)

@@ -127,11 +127,16 @@ def _advice(wanted: Catalog, locked: Lock) -> Iterator[None]:
 
 
 def show(plan: Plan, changes: Changes) -> None:
-    """Print *changes* and unsafe flags, then Terraform's own output, in which a file of many lines takes one."""
+    """Print *changes* and unsafe flags, then ``show_terraform``."""
     output.data("\n".join(changes.lines()))
     unsafe_flags.show(changes.unsafe)
     if not changes.none:
-        output.data(f"\n{_LONG_FILE.sub(_in_one_line, plan.text.strip())}")
+        show_terraform(plan)
+
+
+def show_terraform(plan: Plan) -> None:
+    """Print Terraform's own output of *plan*, in which a file of many lines takes one."""
+    output.data(f"\n{_LONG_FILE.sub(_in_one_line, plan.text.strip())}")
 
 
 def agreed(question: str) -> bool:

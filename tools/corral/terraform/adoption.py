@@ -5,11 +5,12 @@ Terraform takes them into its state by ``import`` blocks, and the same apply cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from corral.cluster.client import Cluster, NotFound
+from corral.cluster.client import Cluster, NotFound, Object
 from corral.cluster.contents import kind_of
 from corral.errors import Refused
 
@@ -34,6 +35,15 @@ PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "kubernetes_service_v1": ("/api/v1", "services"),
 }
 """Every type of object that the stack makes, but for labels of an object that it does not own."""
+
+PROVIDERS_OWN: Final = frozenset(
+    {
+        *("id", "timeouts", "wait_for_completion", "wait_for_default_service_account", "wait_for_load_balancer"),
+        *("wait_for_rollout", "wait_until_bound", "default_secret_name"),
+        "allocate_load_balancer_node_ports",  # sent with a Service of type LoadBalancer alone, and none is made
+    }
+)
+"""Attributes that the provider acts on, and does not send."""
 
 
 @dataclass(frozen=True)
@@ -92,21 +102,18 @@ def _with(document: Mapping[str, Any], action: str, side: str) -> Iterator[Plann
             yield Planned(one["address"], one["type"], metadata[0].get("namespace") or "", name)
 
 
-def existing(cluster: Cluster, planned: Sequence[Planned]) -> list[Planned]:
-    """Those of *planned* that *cluster* has, all of them corral's.
+def existing(cluster: Cluster, planned: Sequence[Planned]) -> dict[Planned, Object]:
+    """Those of *planned* that *cluster* has, all of them corral's, each with its metadata.
 
     Raises:
         Refused: one is not: without corral's label it has another owner.
         Forbidden, CannotRun: the cluster does not answer, or its user may not read one.
     """
-    found: list[Planned] = []
-    foreign: list[Planned] = []
+    found: dict[Planned, Object] = {}
     for one in planned:
-        try:
-            labels = cluster.get(one.path)["metadata"].get("labels") or {}
-        except NotFound:
-            continue
-        (found if labels.get(OURS[0]) == OURS[1] else foreign).append(one)
+        with suppress(NotFound):
+            found[one] = cluster.get(one.path)["metadata"]
+    foreign = [one for one, metadata in found.items() if not _is_ours(metadata)]
     if foreign:
         names = ", ".join(map(str, foreign))
         raise Refused(
@@ -116,6 +123,56 @@ def existing(cluster: Cluster, planned: Sequence[Planned]) -> list[Planned]:
     return found
 
 
-def blocks(adopted: Sequence[Planned]) -> str:
+def left_behind(cluster: Cluster, namespace: str) -> list[Planned]:
+    """The objects of a stack in *namespace* that every stack has, where they are corral's.
+
+    Raises:
+        Refused, CannotRun: as ``existing``.
+    """
+    names = {"kubernetes_deployment_v1": "llama-swap", "kubernetes_job_v1": "download-models"}
+    found = []
+    for kind, name in (*names.items(), ("kubernetes_service_v1", "llama-swap")):
+        one = Planned("", kind, namespace, name)
+        with suppress(NotFound):
+            if _is_ours(cluster.get(one.path)["metadata"]):
+                found.append(one)
+    return found
+
+
+def _is_ours(metadata: Object) -> bool:
+    return (metadata.get("labels") or {}).get(OURS[0]) == OURS[1]
+
+
+def without_artefacts(document: Mapping[str, Any], adopted: Mapping[Planned, Object]) -> dict[str, Any]:
+    """The plan *document* that imports *adopted*, with only those changes that the cluster will have.
+
+    The provider reads no labels and annotations of an object that was not in the state (it ignores those of others),
+    and none of its own attributes, which no object has.  What is in the state alone is left out.
+    """
+    read = {one.address: metadata for one, metadata in adopted.items()}
+    return {
+        **document,
+        "resource_changes": [
+            _as_read(one, read[one["address"]]) if one["address"] in read else one
+            for one in document["resource_changes"]
+            if one["type"] != "terraform_data"
+        ],
+    }
+
+
+def _as_read(one: Mapping[str, Any], metadata: Object) -> dict[str, Any]:
+    change = one["change"]
+    before, after = change["before"], change["after"]
+    [own], [planned] = before["metadata"], after["metadata"]
+    shown = {
+        name: {key: value for key, value in (metadata.get(name) or {}).items() if key in wanted} if wanted else wanted
+        for name, wanted in ((name, planned.get(name)) for name in ("labels", "annotations"))
+    }
+    before = before | {"metadata": [own | shown]} | {key: after[key] for key in after if key in PROVIDERS_OWN}
+    actions = ["no-op"] if before == after else change["actions"]
+    return {**one, "change": {**change, "before": before, "actions": actions}}
+
+
+def blocks(adopted: Iterable[Planned]) -> str:
     """Terraform's ``import`` blocks for *adopted*."""
     return "\n".join(f'import {{\n  to = {one.address}\n  id = "{one.id}"\n}}\n' for one in adopted)

@@ -18,21 +18,13 @@ import yaml
 
 from corral.errors import Refused
 from corral.files import write_atomically
-from corral.terraform.adoption import PATHS
+from corral.terraform.adoption import PATHS, PROVIDERS_OWN
 
 _HEAD: Final = "# Written by corral render --manifests: change the catalog or terraform.tfvars, not this file.\n"
 _KUSTOMIZATION: Final = "kustomization.yaml"
 _OWN_FILE: Final = re.compile(r"[a-z]+(?:-[a-z0-9.-]+)?\.yaml")
 _LABELS_ALONE: Final = "kubernetes_labels"
 _FIRST: Final = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "PersistentVolume")
-_PROVIDERS_OWN: Final = frozenset(
-    {
-        *("id", "timeouts", "wait_for_completion", "wait_for_default_service_account", "wait_for_load_balancer"),
-        *("wait_for_rollout", "wait_until_bound", "default_secret_name"),
-        "allocate_load_balancer_node_ports",  # sent with a Service of type LoadBalancer alone, and none is made
-    }
-)
-"""Attributes that the provider acts on, and does not send."""
 _SET_BY_THE_SERVER: Final = frozenset(
     {
         *("api_group", "cluster_ip", "cluster_ips", "completion_mode", "default_secret_name"),
@@ -207,7 +199,7 @@ def _object(place: str, values: Mapping[str, Any], model: str) -> dict[str, Any]
     found: dict[str, Any] = {}
     for key, value in values.items():
         where = f"{place}.{key}"
-        if key in _PROVIDERS_OWN:
+        if key in PROVIDERS_OWN:
             continue
         if (model, key) in _LIFTED:
             [block] = value

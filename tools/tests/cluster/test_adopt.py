@@ -36,6 +36,9 @@ def test_after_a_lost_state_adopt_takes_every_object_and_the_pod_stays(lab):
 
     adopted = lab.corral("adopt", "--yes")
     assert f"= deployment {lab.namespace}/llama-swap" in adopted.stdout
+    words, _, _ = adopted.stdout.partition("\nTerraform ")
+    assert "\nNo object changes: the state takes them in as they are.\n" in words
+    assert "~ " not in words
     assert f"Adopted {len(listed)} objects" in adopted.stderr
     assert lab.planned() == {}
     assert lab.server_pod().metadata.uid == before
@@ -51,6 +54,19 @@ def test_a_state_that_is_behind_gets_only_what_it_lacks(lab):
     assert [line for line in adopted.stdout.splitlines() if line.startswith("= ")] == [
         f"= service {lab.namespace}/llama-swap"
     ]
+    assert lab.planned() == {}
+
+
+def test_what_differs_from_the_catalog_is_announced_and_what_does_not_is_not(lab):
+    lab.run("kubectl", "-n", lab.namespace, "label", "service/llama-swap", "app.kubernetes.io/managed-by-")
+    lab.run("kubectl", "-n", lab.namespace, "scale", "deployment/llama-swap", "--replicas=0")
+    lose_the_state(lab)
+
+    words, _, _ = lab.corral("adopt", "--yes").stdout.partition("\nTerraform ")
+
+    changed = [line for line in words.splitlines() if line.startswith(("~ ", "+ ", "- "))]
+    label = "labels.app.kubernetes.io/managed-by none → terraform"
+    assert changed == ["~ deployment llama-swap: replicas 0 → 1", f"~ service llama-swap: {label}"], words
     assert lab.planned() == {}
 
 

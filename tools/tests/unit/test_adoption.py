@@ -52,7 +52,7 @@ def test_what_a_plan_makes_is_what_may_be_there():
 def test_only_what_the_cluster_has_is_adopted():
     cluster = Cluster(**{DEPLOYMENT.path: OURS})
 
-    assert existing(cluster, [DEPLOYMENT, NAMESPACE]) == [DEPLOYMENT]
+    assert list(existing(cluster, [DEPLOYMENT, NAMESPACE])) == [DEPLOYMENT]
     assert DEPLOYMENT.path == "/apis/apps/v1/namespaces/llm/deployments/swap"
     assert NAMESPACE.path == "/api/v1/namespaces/llm"
 
