@@ -52,7 +52,14 @@ def run(args: argparse.Namespace) -> int:
     with lab.plan(destroy=True) as plan:
         going, target = changes.of_plan(plan.document), plan.target
         has_objects = any(adoption.to_remove(plan.document))
-        cluster = connect(target.kubeconfig, target.context) if has_objects else None
+        is_empty = not plan.document.get("resource_changes")
+        cluster = connect(target.kubeconfig, target.context) if has_objects or is_empty else None
+        if is_empty and cluster and (left := adoption.left_behind(cluster, target.namespace)):
+            raise Refused(
+                f"Terraform's state has nothing, and the cluster has {', '.join(map(str, left))}, of corral: the state "
+                "was lost, or another clone has it.",
+                next_step="corral adopt, then corral destroy; docs/runbooks/state-lost-or-behind.md",
+            )
         found = remains.of_destroy(plan.document, cluster, lab.state())
         if not args.json:
             show(plan, going)

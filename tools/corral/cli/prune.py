@@ -69,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prune; exit code 1 when something could not be removed."""
+    if missing := next((path for path in args.keep_lock if not path.exists()), None):
+        raise Refused(f"The lock to keep {missing} does not exist.", next_step="Correct: --keep-lock FILE")
     others = [read_lock(path) for path in args.keep_lock]
     target = options.cluster(args)
     pruned = _in_cluster(args, target, others) if target else _here(args, others)

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     way.add_argument(
         "--print", choices=("models", "litellm", "llama-swap", "promises"), dest="show", help="print this one to stdout"
     )
-    parser.add_argument("--manifests", metavar="DIR", type=Path, help="write the manifests of the homelab's stack")
+    parser.add_argument("--manifests", metavar="DIR", type=_folder, help="write the manifests of the homelab's stack")
     parser.add_argument(
         "--var-file", metavar="FILE", type=Path, action="append", default=[], help="more variables of that stack"
     )
@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--first-engine-port", metavar="PORT", type=int, default=5800, help="loopback port of its first model"
     )
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name would be the working folder: name it with .")
+    return Path(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,6 +99,8 @@ def _manifests(args: argparse.Namespace) -> int:
 
     if args.show:
         raise Refused("--manifests and --print are two commands.", next_step="corral render --help")
+    if args.manifests.exists() and not args.manifests.is_dir():
+        raise Refused(f"{args.manifests} is not a folder.", next_step="Name a folder: --manifests DIR")
     lab = Homelab(catalog=args.catalog, var_files=args.var_file, report=output.info)
     if folder := args.catalog or lab.target().catalog:
         options.locked_catalog(folder)

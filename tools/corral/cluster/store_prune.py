@@ -93,8 +93,12 @@ def prune(
         if extracts:  # the pod waits for it, and it goes with the Job
             own = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name} | _owned_by(job)}
             cluster.create(f"/api/v1/namespaces/{namespace}/configmaps", own | {"data": extracts})
-        report(f"job/{name} of namespace {namespace} reads the store")
+        report(f"job/{name} of namespace {namespace} {'prunes' if delete else 'reads'} the store")
         return _result(cluster, namespace, _ended(cluster, namespace, name))
+    except KeyboardInterrupt:
+        if delete:
+            report("What the Job had removed by then is not known; what is left to remove is listed without --yes.")
+        raise
     finally:
         try:
             _delete(cluster, f"{jobs}/{name}")

@@ -312,10 +312,10 @@ class Homelab:
             kind, path = "local", None  # no backend was chosen
         return self._stack / str(path or "terraform.tfstate") if kind == "local" else None
 
-    def state(self) -> Remaining:
-        """Where the state is, as something that a destroy leaves."""
+    def state(self) -> Remaining | None:
+        """Where the state is, as something that a destroy leaves; None: there is none."""
         if file := self._state_file():
-            return remains.of_file(file)
+            return remains.of_file(file) if file.exists() else None
         override = self._stack / "backend_override.tf"
         schema = _SCHEMA.search(override.read_text(encoding="utf-8")) if self._is_in_postgresql else None
         return remains.of_postgresql(schema[1] if schema else "terraform_remote_state")
@@ -399,6 +399,12 @@ class Homelab:
             return refused(rules, self._catalog)
         if errors and all(one["summary"] == _NO_VALUE for one in errors):
             return self._without_value([name for one in errors for name in _VARIABLE.findall(one["detail"])])
+        if _HALF_WRITTEN in message and (file := self._state_file()):
+            return CannotRun(
+                f"{file} is cut off or damaged, or an apply is writing it: {_HALF_WRITTEN}.",
+                next_step=f"Restore it: ls -l {shlex.quote(str(file))}*; or move it away, then: corral adopt "
+                "(docs/runbooks/state-lost-or-behind.md)",
+            )
         if _LOCKED in message:
             return self._locked(message)
         if error := self._without_place(message):

@@ -67,13 +67,13 @@ class Remains:
         }
 
 
-def of_destroy(document: Mapping[str, Any], cluster: Cluster | None, state: Remaining) -> Remains:
+def of_destroy(document: Mapping[str, Any], cluster: Cluster | None, state: Remaining | None) -> Remains:
     """What the plan *document* of a destroy (``terraform show -json``) leaves, and takes along.
 
     Args:
         document: the plan.
         cluster: where the objects are; None where the plan removes none.
-        state: what is left of Terraform's own.
+        state: what is left of Terraform's own; None: nothing.
 
     Raises:
         Refused: the user may not read what a namespace has.
@@ -90,7 +90,7 @@ def of_destroy(document: Mapping[str, Any], cluster: Cluster | None, state: Rema
         for name in namespaces:
             ours = {contents.Member(one.kind, one.name) for one in objects if one.namespace == name}
             goes[name] = contents.foreign(cluster, name, ours)
-    return Remains(stays=(*stays, state), goes=goes)
+    return Remains(stays=(*stays, *([state] if state else [])), goes=goes)
 
 
 def left(remains: Remains, cluster: Cluster | None) -> tuple[Remaining, ...]:

@@ -10,6 +10,7 @@ import pytest
 
 from corral.cli.main import main
 from corral.terraform import guard, homelab
+from tests.support.fake_kubernetes import fake_kubernetes
 from tests.support.tiny_catalog import write_tiny_catalog
 from tests.support.tiny_stack import set_variables, write_stack
 
@@ -107,8 +108,17 @@ def test_a_lock_that_cannot_be_used_is_in_no_ones_way(lock, stack, tmp_path, cap
     assert not is_there(stack)
 
 
-def test_where_nothing_is_there_it_is_one_line_and_no_question(stack, monkeypatch, capsys):
+@pytest.fixture
+def emptied(stack, tiny, tmp_path):
+    """The state of the stack has nothing; a cluster whose API is a stub's, which also has nothing."""
     assert main(["destroy", "--yes"]) == 0
+    with fake_kubernetes(tmp_path) as fake:
+        fake.objects["/version"] = {"gitVersion": "v1.34.4"}
+        set_variables(stack, catalog=str(tiny), kubeconfig=str(fake.kubeconfig), kube_context="lab", namespace="llm")
+        yield fake
+
+
+def test_where_nothing_is_there_it_is_one_line_and_no_question(emptied, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", Terminal(""))
     capsys.readouterr()
 
@@ -117,6 +127,35 @@ def test_where_nothing_is_there_it_is_one_line_and_no_question(stack, monkeypatc
     out, err = capsys.readouterr()
     assert out.startswith("No changes.\n")
     assert "Only yes" not in err
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/apis/apps/v1/namespaces/llm/deployments/llama-swap",
+        "/apis/batch/v1/namespaces/llm/jobs/download-models",
+        "/api/v1/namespaces/llm/services/llama-swap",
+    ],
+)
+@pytest.mark.parametrize("is_file_lost", [True, False])
+def test_a_state_without_the_stack_that_the_cluster_has_is_no_success(emptied, stack, path, is_file_lost, capsys):
+    emptied.objects[path] = {"metadata": {"name": "x", "labels": {"app.kubernetes.io/part-of": "corral"}}}
+    if is_file_lost:
+        (stack / "terraform.tfstate").unlink()
+
+    assert main(["destroy", "--yes"]) == 2
+
+    error = capsys.readouterr().err
+    assert "Terraform's state has nothing, and the cluster has " in error
+    assert "→ corral adopt, then corral destroy; docs/runbooks/state-lost-or-behind.md" in error
+
+
+def test_whether_anything_is_there_is_unknown_without_the_cluster(stack, capsys):
+    assert main(["destroy", "--yes"]) == 0
+
+    assert main(["destroy", "--yes"]) == 2
+
+    assert "There is no kubeconfig /kube/config" in capsys.readouterr().err
 
 
 def test_a_file_of_variables_that_is_not_there_is_refused(stack, capsys):

@@ -96,3 +96,18 @@ def test_another_catalog_does_not_overwrite_the_repositorys_documents(capsys):
 def test_print_writes_nothing_but_stdout(capsys):
     assert main(["render", "--catalog", str(DEMO), "--print", "litellm", "--api-base", "http://h:1/v1"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["model_list"][0]["litellm_params"]["api_base"] == "http://h:1/v1"
+
+
+@pytest.mark.parametrize("is_file", [False, True], ids=["empty", "a-file"])
+def test_manifests_go_into_a_folder_that_is_named(is_file, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("x")
+    monkeypatch.chdir(tmp_path)
+
+    if is_file:
+        assert main(["render", "--manifests", "file"]) == 2
+        assert "file is not a folder." in capsys.readouterr().err
+    else:
+        with pytest.raises(SystemExit, match="2"):
+            main(["render", "--manifests", ""])
+        assert "an empty name would be the working folder" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
