@@ -594,3 +594,6 @@ def test_a_state_that_stays_cut_off_is_an_error(stack, monkeypatch):
     monkeypatch.setattr("corral.terraform.homelab._WRITING_LIMIT_S", 0.0)
     with pytest.raises(CannotRun, match="Unsupported state file format"):
         Homelab(stack).outputs()
+    with pytest.raises(CannotRun, match=r"terraform\.tfstate is cut off or damaged") as caught:
+        apply(stack)
+    assert "or move it away, then: corral adopt (docs/runbooks/state-lost-or-behind.md)" in caught.value.next_step
