@@ -25,6 +25,8 @@ _HELP: dict[str, Any] = {"epilog": _EXIT_CODES, "formatter_class": argparse.RawD
 
 COMMANDS = {
     "validate": "check the catalog; needs no network",
+    "add": "add a model of the hub to the catalog, locked and seated",
+    "remove": "remove a model from the catalog and its lock",
     "lock": "resolve the catalog against the hub into lock.json",
     "fetch": "download what the lock names into the store, verified",
     "verify": "hash what lies in the store again, and repair it",
