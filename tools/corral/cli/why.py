@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     target = options.cluster(args)
     if target is None and stack.recorded(paths.state_dir()) is None and args.catalog is None and args.store is None:
         target = options.applied()
-    verdicts = _in_cluster(args, target) if target else local.investigate(_scope(args), args.model)
+    verdicts = investigated(args, target, args.model)
     worst = verdicts[0]
     if args.json:
         output.data_json(worst.as_json() | ({} if args.model else {"answers": [one.as_json() for one in verdicts]}))
@@ -82,13 +82,29 @@ def run(args: argparse.Namespace) -> int:
             rows = [(one.model, one.reason.value, one.culprit) for one in verdicts]
             output.table(("model", "class", "culprit"), rows)
         if args.model or worst.reason is not Reason.HEALTHY:
-            output.data(_text(worst))
+            output.data(text(worst))
     if worst.reason is Reason.HEALTHY:
         return ExitCode.OK
     return ExitCode.CANNOT_RUN if worst.reason is Reason.UNKNOWN else ExitCode.FAILED
 
 
-def _in_cluster(args: argparse.Namespace, target: ClusterTarget) -> list[Verdict]:
+def investigated(args: argparse.Namespace, target: ClusterTarget | None, model: str | None) -> list[Verdict]:
+    """The verdict on *model*, None: on every one, in the cluster of *target*, or in the local stack; *args*: --catalog.
+
+    Raises:
+        Refused, CannotRun: as ``why.local`` and ``why.in_cluster``.
+    """
+    return _in_cluster(args, target, model) if target else local.investigate(_scope(args), model)
+
+
+def text(verdict: Verdict) -> str:
+    """*verdict* for people."""
+    culprit = f" ({verdict.culprit})" if verdict.culprit else ""
+    details = [*verdict.evidence, *(f"→ {step}" for step in verdict.next_steps)]
+    return "\n  ".join([f"{one_line(verdict.model)}: {_SENTENCES[verdict.reason]}{culprit}.", *details])
+
+
+def _in_cluster(args: argparse.Namespace, target: ClusterTarget, model: str | None) -> list[Verdict]:
     if args.store:
         raise Refused("--store is for the local stack; a cluster has its own.", next_step="Leave it out")
     from corral.cluster import client
@@ -97,7 +113,7 @@ def _in_cluster(args: argparse.Namespace, target: ClusterTarget) -> list[Verdict
     catalog = options.catalog_dir(args, target)
     shown = None if catalog == _default_catalog() else catalog
     cluster = client.connect(target.kubeconfig, target.context)
-    return in_cluster.investigate(cluster, target, catalog, shown, args.model)
+    return in_cluster.investigate(cluster, target, catalog, shown, model)
 
 
 def _scope(args: argparse.Namespace) -> local.Scope:
@@ -118,9 +134,3 @@ def _default_catalog() -> Path | None:
     with suppress(Refused):
         return paths.find_catalog()
     return None
-
-
-def _text(verdict: Verdict) -> str:
-    culprit = f" ({verdict.culprit})" if verdict.culprit else ""
-    details = [*verdict.evidence, *(f"→ {step}" for step in verdict.next_steps)]
-    return "\n  ".join([f"{one_line(verdict.model)}: {_SENTENCES[verdict.reason]}{culprit}.", *details])

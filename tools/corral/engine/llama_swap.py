@@ -1,6 +1,6 @@
 """Reads a running llama-swap over HTTP: the resident and the configured models, requests, logs.
 
-Nothing here causes a load, and only ``unload`` changes anything.
+Only ``load`` causes a load, and only it and ``unload`` change anything.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 
+from corral.door.paths import UPSTREAM
 from corral.errors import CannotRun, Refused
 
 ANSWER_LIMIT_S = 5.0
@@ -26,6 +27,7 @@ ANSWER_LIMIT_S = 5.0
 _UNLOAD_LIMIT_S = 30.0  # an engine that is busy is killed after 10 s
 _HISTORY_LIMIT_S = 3.0  # a model that never ran has none, and llama-swap sends nothing
 
+_REASON = 300  # characters
 _EXCHANGES = 500  # llama-swap keeps 1000 and gives 999 at most
 _IN_FLIGHT = re.compile(r'data: ?\{"type":"inflight","data":("(?:[^"\\]|\\.)*")\}')
 
@@ -101,6 +103,18 @@ class LlamaSwap:
     def _metadata(self) -> dict[str, dict[str, Any]]:
         return {str(one["id"]): one.get("meta", {}).get("llamaswap", {}) for one in self._data("/v1/models")}
 
+    def load(self, model: str) -> str:
+        """Load *model* and wait until it is ready, as long as llama-swap does: empty, else llama-swap's reason.
+
+        llama-swap has no request for that alone: it loads a model for any request of its engine, here for /health,
+        which needs no key there, computes nothing and exists for every kind of model.
+        """
+        with self._client(None) as client:
+            answer = client.get(f"{UPSTREAM}{model}/health")
+        if answer.status_code == HTTPStatus.OK:
+            return ""
+        return f"HTTP {answer.status_code}: {answer.text[:_REASON].strip()}"
+
     def unload(self, model: str) -> None:
         """Unload *model*, whatever it is doing; returns when its process has ended."""
         with self._client(_UNLOAD_LIMIT_S) as client:
@@ -174,7 +188,7 @@ class LlamaSwap:
                 return  # no more for now, or llama-swap was stopped
 
     @contextmanager
-    def _client(self, read_limit_s: float) -> Iterator[httpx2.Client]:
+    def _client(self, read_limit_s: float | None) -> Iterator[httpx2.Client]:
         # This is loopback: no proxy settings of the environment, and no certificates, which take 30 ms to read.
         limits = httpx2.Timeout(ANSWER_LIMIT_S, read=read_limit_s)
         try:
