@@ -42,6 +42,7 @@ COMMANDS = {
     "status": "what runs, and what is wrong: in the local stack or in a cluster",
     "load": "load a model now, and wait until it is ready",
     "unload": "unload a model now, and say what that ends",
+    "open": "the pages for a browser that there are, and why there are no others",
     "card": "who holds the memory of the card: promised, predicted, measured, held",
     "timeline": "what happened on the card, minute by minute, and the start of a post-mortem",
     "exporter": "serve the same, and what was served, to Prometheus",

@@ -79,6 +79,10 @@ class LlamaSwap:
         except CannotRun:
             return False
 
+    def has_pages(self) -> bool:
+        """Whether it has pages for a browser: a build from the Go module alone answers 404, for it has no assets."""
+        return self._get("/ui/").status_code == HTTPStatus.OK
+
     def residents(self) -> list[Resident]:
         """The models that have a process now."""
         answer = self._get("/running")
