@@ -58,6 +58,10 @@ class Exchange:
     model: str
     ended: float  # seconds since 1970
     status: int  # of the HTTP answer
+    seconds: float = 0.0  # from its arrival to the end of its answer, waiting and a load included
+    prompt_tokens: int = 0  # that were not in a cache
+    output_tokens: int = 0
+    tokens_per_second: float | None = None  # of the answer, once it had begun; None: it has none, or it is not reported
 
 
 class LlamaSwap:
@@ -131,8 +135,7 @@ class LlamaSwap:
 
     def exchanges(self) -> list[Exchange]:
         """The last requests that are over, the newest first; 429 is one that was refused over the limit."""
-        found = self._data(f"/api/metrics/activity?limit={_EXCHANGES}")
-        return [Exchange(one["model"], _seconds(one["timestamp"]), int(one["resp_status_code"])) for one in found]
+        return [_exchange(one) for one in self._data(f"/api/metrics/activity?limit={_EXCHANGES}")]
 
     def in_flight(self) -> list[InFlight]:
         """The requests that have no complete answer yet, oldest first."""
@@ -262,6 +265,21 @@ def residents_in(body: bytes) -> list[Resident]:
         ]
     except (RecursionError, TypeError, KeyError, AttributeError) as error:
         raise ValueError("no answer of /running") from error
+
+
+def _exchange(listed: dict[str, Any]) -> Exchange:
+    tokens = listed.get("tokens") or {}
+    prompt, answer = (max(0, int(tokens.get(f"{kind}_tokens") or 0)) for kind in ("input", "output"))
+    rate = float(tokens.get("tokens_per_second") or 0)
+    return Exchange(
+        listed["model"],
+        _seconds(listed["timestamp"]),
+        int(listed["resp_status_code"]),
+        int(listed.get("duration_ms") or 0) / 1000,
+        prompt,
+        answer,
+        round(rate, 1) if answer and rate > 0 else None,  # -1 is what it does not know
+    )
 
 
 def _seconds(timestamp: str) -> float:
