@@ -28,14 +28,14 @@ def catalog(tmp_path, monkeypatch):
 
 def test_an_added_model_answers_and_a_removed_one_is_gone(catalog, capsys):
     words = ["--catalog", str(catalog)]
+    up = ["up", "--detach", "--port", str(free_port()), *words]
     assert main(["add", "corral/tiny-vision-GGUF:F16", "--name", "another", "--yes", *words]) == 0
-    assert main(["up", "--detach", "--port", str(free_port()), *words]) == 0
+    assert main(up) == 0
     assert main(["smoke", "another", *words]) == 0
     assert "another\timages\tpassed" in capsys.readouterr().out
-    assert main(["down"]) == 0
 
     assert main(["remove", "another", "--yes", *words]) == 0
-    assert main(["up", "--detach", "--port", str(free_port()), *words]) == 0
+    assert main(up) == 0
     capsys.readouterr()
     main(["status", "--json"])
     assert [one["model"] for one in json.loads(capsys.readouterr().out)["models"]] == [
