@@ -1,13 +1,17 @@
-"""Why did my request fail?  Prints one reason, its culprit, the evidence and the next commands.
+"""Why did my request fail, or take so long?  Prints one reason, its culprit, the evidence and the next commands.
 
 Of the local stack it reads llama-swap's state and log, the preflight's line, the lock, the store, the processes and the
 ports, within two seconds.  It loads nothing and changes nothing.  Without MODEL it diagnoses every model of the
 catalog, the worst first.
 
 The class is one of: healthy not-in-catalog stack-down engine-missing file-missing file-damaged bad-argument
-out-of-memory port-in-use load-timeout crashed hung over-concurrency unknown.  "unknown" is a result too: no evidence
-explains a failure, or some evidence is missing.  What is true now comes first.  A model whose engine died and was
-loaded again, or whose file was damaged and is whole again, is "healthy": the evidence states what failed, and when.
+out-of-memory port-in-use load-timeout crashed hung over-concurrency slow unknown.  "unknown" is a result too: no
+evidence explains a failure, or some evidence is missing.  What is true now comes first.  A model whose engine died and
+was loaded again, or whose file was damaged and is whole again, is "healthy": the evidence states what failed, and when.
+
+"slow" is a model that answers, for a cause that figures show: requests that wait in the engine's queue, models of a
+group that unload each other, a long load, a cold page cache, the processor in place of the card, or, on this machine,
+another program that computes on the card while the stack does not.
 
 With --json: {"model", "class", "culprit", "evidence": [...], "next": [...]}; without MODEL the worst of them, and all
 under "answers".  "next" holds commands that can be typed as they are.
@@ -56,6 +60,7 @@ _SENTENCES = {
     Reason.CRASHED: "its engine crashed",
     Reason.HUNG: "it hangs",
     Reason.OVER_CONCURRENCY: "too many requests at a time",
+    Reason.SLOW: "it is slow",
     Reason.UNKNOWN: "the evidence does not explain it",
 }
 
