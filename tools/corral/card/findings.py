@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from corral.card import remote
 from corral.cluster import exporters
@@ -13,28 +14,37 @@ from corral.exporter.account import CardAccount
 from corral.vram.prediction import mib
 
 
-def findings(cluster: Cluster, *, of: str) -> tuple[Finding, ...]:
-    """What is wrong on the cards of the llama-swap in the namespace *of*; empty without an exporter for it.
+@dataclass(frozen=True)
+class OfCards:
+    """What is wrong on the cards of a llama-swap, and the bytes that each of its models holds, where that is known."""
+
+    findings: tuple[Finding, ...] = ()
+    held: Mapping[str, int] = field(default_factory=dict)
+
+
+def read(cluster: Cluster, *, of: str) -> OfCards:
+    """The cards of the llama-swap in the namespace *of*; empty without an exporter for it.
 
     A user who may not list namespaces has no exporter here.
     """
     try:
         namespaces = exporters.find(cluster, of=of)
     except Forbidden:
-        return ()
+        return OfCards()
     except (CannotRun, Refused) as error:
-        return (_unseen(error.message, error.next_step),)
-    return tuple(one for namespace in namespaces for one in _of_exporter(cluster, namespace))
-
-
-def _of_exporter(cluster: Cluster, namespace: str) -> Iterator[Finding]:
-    try:
-        accounts = remote.read(cluster, namespace=namespace).cards
-    except (CannotRun, Refused) as error:
-        yield _unseen(error.message, cluster.kubectl("get", "pods", "-o", "wide", namespace=namespace))
-        return
-    for account in accounts:
-        yield from _of_card(account, remote.command(cluster, namespace))
+        return OfCards((_unseen(error.message, error.next_step),))
+    found: list[Finding] = []
+    held: dict[str, int] = {}
+    for namespace in namespaces:
+        try:
+            accounts = remote.read(cluster, namespace=namespace).cards
+        except (CannotRun, Refused) as error:
+            found.append(_unseen(error.message, cluster.kubectl("get", "pods", "-o", "wide", namespace=namespace)))
+            continue
+        for account in accounts:
+            found += _of_card(account, remote.command(cluster, namespace))
+            held |= {row.name: row.held for row in account.rows if row.kind == "model" and row.held is not None}
+    return OfCards(tuple(found), held)
 
 
 def _unseen(problem: str, step: str) -> Finding:

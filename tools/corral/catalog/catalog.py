@@ -217,22 +217,22 @@ class _Reading:
             raise CatalogInvalid(self.problems, self.directory)
 
 
-def load(directory: Path) -> Catalog:
+def load(directory: Path, *, may_be_empty: bool = False) -> Catalog:
     """Read and check the catalog in *directory*; needs no network, no GPU, no engine.
 
     Raises:
-        Refused: there is no such folder, it has no models, or its measured.json cannot be read.
+        Refused: there is no such folder, it has no models and not *may_be_empty*, or its measured.json cannot be read.
         CatalogInvalid: with every problem found in its YAML files.
     """
     try:
-        return _load(directory)
+        return _load(directory, may_be_empty=may_be_empty)
     except PermissionError as error:
         raise Refused(
             f"{error.filename} cannot be read: {error.strerror}.", next_step=f"ls -l {shlex.quote(str(directory))}"
         ) from None
 
 
-def _load(directory: Path) -> Catalog:
+def _load(directory: Path, *, may_be_empty: bool) -> Catalog:
     if not (directory / "models").is_dir():
         raise Refused(
             f"{directory} is not a catalog: it has no folder models.",
@@ -251,8 +251,11 @@ def _load(directory: Path) -> Catalog:
     clients = dict(sorted(found.clients.items())) if found else {}
     questions = reading.golden()
     reading.check(models, cards, clients)
-    if not models:
-        raise Refused(f"{directory / 'models'} holds no model.", next_step="Write one: docs/models.md shows how")
+    if not models and not may_be_empty:
+        raise Refused(
+            f"{directory / 'models'} holds no model.",
+            next_step=f"corral add ORG/NAME-GGUF --catalog {shlex.quote(str(directory))}",
+        )
     sources = {source: document.sha256 for source, document in reading.documents.items()} | reading.texts
     measured = ledger.content(directory)
     if measured is not None:  # before it is read: should it change in between, the lock is stale and not wrong
@@ -281,17 +284,41 @@ def with_values(catalog: Catalog, values: Mapping[str, Any]) -> Catalog:
     Raises:
         CatalogInvalid: with every problem found.
     """
-    reading = _Reading(catalog.directory, documents=dict(catalog.documents))
-    models, cards = dict(catalog.models), dict(catalog.cards)
-    for source, value in values.items():
-        document, name = replace(catalog.documents[source], value=value), Path(source).stem
-        if source.startswith("models/"):
-            model = reading.document(source, document, Model)
-            models[name] = reading.with_texts(name, model) if model else models[name]
-        else:
-            cards[name] = reading.document(source, document, Card) or cards[name]
+    changed = {source: replace(catalog.documents[source], value=value) for source, value in values.items()}
+    return replace(_with_documents(catalog, {**catalog.documents, **changed}), sources=catalog.sources)
+
+
+def with_model(catalog: Catalog, model_id: str, text: str | None) -> Catalog:
+    """*catalog* as it would be read with *text* in the file of *model_id*, None: without that file; nothing is written.
+
+    Raises:
+        CatalogInvalid: with every problem found.
+    """
+    source = f"models/{model_id}.yaml"
+    documents = {name: document for name, document in catalog.documents.items() if name != source}
+    if text is not None:
+        documents[source] = yaml_reader.document(text.encode(), catalog.directory / source)
+    return _with_documents(catalog, documents)
+
+
+def _with_documents(catalog: Catalog, documents: Mapping[str, Document]) -> Catalog:
+    """*catalog* with the models and cards of *documents*, which are all of its YAML files."""
+    reading = _Reading(catalog.directory, documents=dict(documents))
+    models: dict[str, Model] = {}
+    cards: dict[str, Card] = {}
+    for source, document in sorted(documents.items()):
+        folder, _, file = source.partition("/")
+        name = Path(file).stem
+        if folder == "models" and (model := reading.document(source, document, Model)):
+            models[name] = reading.with_texts(name, model)
+        elif folder == "cards" and (card := reading.document(source, document, Card)):
+            cards[name] = card
     reading.check(models, cards, catalog.clients)
-    return replace(catalog, models=models, cards=cards, documents=reading.documents)
+    sources = {source: document.sha256 for source, document in documents.items()} | reading.texts
+    sources |= {source: digest for source, digest in catalog.sources.items() if source == ledger.FILE_NAME}
+    return replace(
+        catalog, models=models, cards=cards, documents=reading.documents, sources=dict(sorted(sources.items()))
+    )
 
 
 def _renamed(old: str, document: Document) -> str:

@@ -125,18 +125,23 @@ def read(file: Path) -> Document:
         CatalogInvalid: not readable, not UTF-8, not YAML, empty, or ambiguous; every problem with its line.
     """
     try:
-        content = content_of(file, at_most=_MOST_BYTES)
+        return document(content_of(file, at_most=_MOST_BYTES), file)
+    except OSError as error:
+        raise _invalid(file, f"cannot be read: {error.strerror}.") from None
+
+
+def document(content: bytes, file: Path) -> Document:
+    """The document that *content* of *file* is; raises as ``read``."""
+    try:
         value, lines = parse(content.decode("utf-8"), file)
     except UnicodeDecodeError as error:
         raise _invalid(file, f"not UTF-8 text (byte {error.start}).") from None
-    except OSError as error:
-        raise _invalid(file, f"cannot be read: {error.strerror}.") from None
     if not lines:
         raise _invalid(file, "the file is empty.")
-    document = Document(file, value, lines, hashlib.sha256(content).hexdigest())
+    found = Document(file, value, lines, hashlib.sha256(content).hexdigest())
     if not isinstance(value, dict):
-        raise CatalogInvalid([document.problem((), "the file must be a mapping (key: value).")])
-    return document
+        raise CatalogInvalid([found.problem((), "the file must be a mapping (key: value).")])
+    return found
 
 
 def parse(text: str, file: Path) -> tuple[Any, dict[KeyPath, int]]:

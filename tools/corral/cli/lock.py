@@ -36,10 +36,9 @@ from pathlib import Path
 
 from corral import output
 from corral.catalog import catalog, renamed_keys
-from corral.cli import image_table, latency_table, options, unsafe_flags, vram_table
+from corral.cli import options, relocking, unsafe_flags, vram_table
 from corral.errors import CatalogInvalid, ExitCode, LockStale, Refused
-from corral.files import refuse_unwritable
-from corral.lock import headers, image_room, lock, pins
+from corral.lock import headers, lock, pins
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,34 +115,18 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
     result = relock(
         wanted, present, resolve_on_hub, predictor, pins=kept, upgrade=moved, upgrade_images=images, info=output.info
     )
-    forecasts = latency_table.forecasts(result.lock.models, wanted.measured)
-    latency_table.require_possible(forecasts)
-    engine = result.lock.engine
-    assert engine
-    rooms = list(image_room.rooms(result.lock.models, wanted.directory, result.headers))
-    image_table.require_room(rooms)
-    with refuse_unwritable(wanted.directory, next_step=f"Check who owns {wanted.directory}"):
-        headers.write(wanted.directory, result.headers)
-        written = lock.write(wanted.lock_file, result.lock)
-        headers.prune(wanted.directory, result.lock)
+    new = relocking.checked(wanted, result)
+    written = new.write()
     if json:
-        changes = [{item.about: item.name, "change": item.kind, "details": item.details} for item in result.changes]
         rows = {model_id: vram_table.as_json(entry) for model_id, entry in result.lock.models.items()}
-        latency = [one.as_json() for one in forecasts]
-        document = {"lock": str(wanted.lock_file), "written": written, "changes": changes}
-        room = [one.as_json() for one in rooms]
-        output.data_json(document | {"vram": rows, "latency": latency, "images": room, "engine": engine.model_dump()})
+        latency = [one.as_json() for one in new.forecasts]
+        document = {"lock": str(wanted.lock_file), "written": written, "changes": new.changes_json()}
+        room = [one.as_json() for one in new.rooms]
+        engine = result.lock.engine.model_dump() if result.lock.engine else None
+        output.data_json(document | {"vram": rows, "latency": latency, "images": room, "engine": engine})
         return ExitCode.OK
-    for item in result.changes:
-        if item.kind != "unchanged" or sys.stdout.isatty():
-            output.data(f"{item.subject}: {item.kind}")
-        for detail in item.details:
-            output.data(f"  {detail}")
-    vram_table.show(result.lock)
-    latency_table.show(forecasts)
-    image_table.show(rooms)
-    if engine.warning:
-        output.warn(engine.warning)
+    new.show_changes(unchanged=sys.stdout.isatty())
+    new.show_tables()
     output.info(f"{wanted.lock_file} {'written' if written else 'is unchanged'}")
     return ExitCode.OK
 

@@ -25,6 +25,8 @@ _HELP: dict[str, Any] = {"epilog": _EXIT_CODES, "formatter_class": argparse.RawD
 
 COMMANDS = {
     "validate": "check the catalog; needs no network",
+    "add": "add a model of the hub to the catalog, locked and seated",
+    "remove": "remove a model from the catalog and its lock",
     "lock": "resolve the catalog against the hub into lock.json",
     "fetch": "download what the lock names into the store, verified",
     "verify": "hash what lies in the store again, and repair it",
@@ -38,6 +40,9 @@ COMMANDS = {
     "destroy": "remove the homelab from the cluster, and say what stays",
     "up": "start the local stack: real llama-swap, real llama.cpp",
     "status": "what runs, and what is wrong: in the local stack or in a cluster",
+    "load": "load a model now, and wait until it is ready",
+    "unload": "unload a model now, and say what that ends",
+    "open": "the pages for a browser that there are, and why there are no others",
     "card": "who holds the memory of the card: promised, predicted, measured, held",
     "timeline": "what happened on the card, minute by minute, and the start of a post-mortem",
     "exporter": "serve the same, and what was served, to Prometheus",

@@ -1,6 +1,8 @@
 """Show what runs, and what is wrong: in the local stack, or in a cluster.
 
-Of the local stack: each model's state, its process, and why the last load failed if it did.  Of a service that the
+Of the local stack: each model's state, its process, its memory and its seat in MiB, the time and the tokens a second of
+its last request, and why the last load failed if it did.  The memory is what the driver reports, without one what the
+engine's log has of its buffers.  --json has the last five requests of each model.  Of a service that the
 Ansible role llama_server has installed here: whether it runs, how many layers the GPU takes, and why.  Of a cluster:
 the store, the download, the pod, the models, the card, and for everything that is wrong a sentence, the event in
 Kubernetes, and the next command.  Without options it is the first of the three that there is; the cluster is the one
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,19 +34,24 @@ from urllib.parse import urlsplit
 from corral import output, paths
 from corral.agent.progress import duration
 from corral.cli import on_cpu, options
-from corral.engine import engine_process, host_services, log_lines, stack
+from corral.engine import engine_process, host_services, log_lines, recent, stack
 from corral.engine.engine_process import FAILED
 from corral.engine.host_services import HostService
-from corral.engine.llama_swap import LlamaSwap, Resident
+from corral.engine.llama_swap import Exchange, LlamaSwap, Resident
 from corral.engine.processes import Mark
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
-from corral.errors import CannotRun, ExitCode, Failed
+from corral.errors import CannotRun, ExitCode, Failed, Refused
+from corral.exporter import driver
+from corral.lock import lock as locks
+from corral.measure import engine_report, nvidia_smi
 from corral.parallel import Result, read_all
+from corral.vram.prediction import mib
 
 if TYPE_CHECKING:
     from corral.cluster.target import ClusterTarget
 
+_COLUMNS = ("model", "state", "pid", "engine at", "MiB", "seat", "last request", "reason")
 _LOG_LINES = 20_000  # enough to find a model's last failure
 _PROBE_S = 5.0  # for an engine's response; a stopped one is found at once
 _READ_S = 10.0  # for that, its process and its port
@@ -59,6 +67,19 @@ class ModelStatus:
     proxy: str | None = None
     ttl: int | None = None
     reason: str = ""
+    gpu_bytes: int | None = None  # that it has on the card now; None: unknown, or it is not loaded
+    host_bytes: int | None = None  # the engine's own buffers in the host's memory
+    seat_mib: int | None = None  # by the lock of the stack's catalog; None: there is none
+    requests: tuple[Exchange, ...] | None = None  # the last ones, the newest first; None: unknown
+
+    def row(self, now: float) -> tuple[str, ...]:
+        """Its cells, under ``_COLUMNS``."""
+        held = "-" if self.gpu_bytes is None else f"{mib(self.gpu_bytes):,}"
+        if self.gpu_bytes == 0 and self.host_bytes:
+            held = f"{mib(self.host_bytes):,} (host)"
+        seat = "-" if self.seat_mib is None else f"{self.seat_mib:,}"
+        process = (str(self.pid or "-"), self.proxy or "-")
+        return (self.model, self.state, *process, held, seat, recent.words(self.requests, now), self.reason)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,8 +133,8 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
             output.info(f"certificate: {certificate}")
         output.info(f"engine: {engine.path} ({engine.origin}), build {engine.build}")
         on_cpu.show(without_card)
-    rows = [(one.model, one.state, str(one.pid or "-"), one.proxy or "-", one.reason) for one in models]
-    output.result(document, ("model", "state", "pid", "engine at", "reason"), rows, as_json=args.json)
+    rows = [one.row(time.time()) for one in models]
+    output.result(document, _COLUMNS, rows, as_json=args.json)
     if problem and not args.json:
         output.info(f"{problem}\n  → {step}")
     elif code and not args.json:
@@ -150,7 +171,8 @@ def _cluster(args: argparse.Namespace, target: ClusterTarget) -> int:
 
     cluster = client.connect(target.kubeconfig, target.context)
     found = summary.summary(cluster, target)
-    found = replace(found, findings=(*found.findings, *findings.findings(cluster, of=target.namespace)))
+    cards = findings.read(cluster, of=target.namespace)
+    found = replace(found.with_held(cards.held), findings=(*found.findings, *cards.findings))
     code = ExitCode.OK if found.is_well else ExitCode.FAILED
     if args.json:
         output.data_json(found.as_json(cluster, target))
@@ -200,21 +222,44 @@ def _models(running: Running, state: Path) -> list[ModelStatus]:
         ) from None
     failures = log_lines.failures(StackFolder(state).log_tail(_LOG_LINES))
     members = running.members()
-    probed = read_all({one: partial(_resident, residents[one], members) for one in residents}, limit_s=_READ_S)
-    return [
+    probed = read_all({one: partial(_resident, residents[one], members, client) for one in residents}, limit_s=_READ_S)
+    found = [
         _probed(residents[one], probed[one]) if one in residents else _absent(one, failures.get(one), client)
         for one in ids
     ]
+    seats, requests = _seats(running), recent.read(client)
+    found = [replace(one, seat_mib=seats.get(one.model)) for one in found]
+    return found if requests is None else [replace(one, requests=requests.get(one.model, ())) for one in found]
 
 
-def _resident(one: Resident, members: Sequence[Mark]) -> ModelStatus:
+def _seats(running: Running) -> dict[str, int]:
+    """The seats of the models in MiB, by the lock of the stack's catalog; empty where it cannot be read."""
+    with suppress(Refused):
+        return {model_id: entry.seat.mib for model_id, entry in locks.require(running.catalog).models.items()}
+    return {}
+
+
+def _resident(one: Resident, members: Sequence[Mark], client: LlamaSwap) -> ModelStatus:
     """The state of a model that has a process, which is asked itself: llama-swap calls a stopped one ready."""
     engine = engine_process.find(one.model, urlsplit(one.proxy).port or 0, members)
     pid = engine.pid if engine else None
     is_asked = one.state == "ready" and not (engine and engine.is_stopped)
     probe = engine_process.probe(one.proxy, pid, limit_s=_PROBE_S) if is_asked else None
     state, reason = engine_process.trouble(engine, probe)
-    return ModelStatus(one.model, state or one.state, pid, one.proxy, one.ttl, reason)
+    held = _held(one.model, pid, client)
+    return ModelStatus(one.model, state or one.state, pid, one.proxy, one.ttl, reason, *held)
+
+
+def _held(model: str, pid: int | None, client: LlamaSwap) -> tuple[int | None, int | None]:
+    """Bytes that it has on the card, and its buffers in the host's memory; None: unknown."""
+    report = None
+    with suppress(CannotRun):
+        report = engine_report.parse(client.model_log(model))
+    host = report.host if report else None
+    if pid and driver.is_installed():
+        with suppress(CannotRun):
+            return nvidia_smi.held_by(pid).size, host
+    return sum(report.cards.values()) if report else None, host
 
 
 def _probed(one: Resident, found: Result[ModelStatus]) -> ModelStatus:

@@ -2,8 +2,14 @@
 
 Has Terraform render the configurations from the catalog and its lock, fetches what the store misses, and starts
 llama-swap, which loads a model at its first request.  In the foreground its log is shown and Ctrl-C stops it (running
-requests finish first; a second Ctrl-C does not wait).  Typed again, it changes nothing, but for a part of the door that
-has died: that is started again.
+requests finish first; a second Ctrl-C does not wait).
+
+Typed again, it applies what has changed since: the programs whose part of the configuration is another one restart, on
+the same ports.  llama-swap ends all of its engines with itself, also those of models that did not change, so it waits
+for a moment without requests, five minutes at most, and cuts no answer off; the models that were loaded are loaded
+again.  A request that comes while it restarts is refused with 502.  Where the new configuration does not start, the
+stack runs as before.  Without a change it changes nothing, but for a part of the door that has died: that is started
+again.
 
 The door refuses web pages of other origins and other hosts.  Where the catalog has clients, or with --keys, it also
 requires a key (`corral keys`); without, every program of this machine has the operator's rights.  With --tls it speaks
@@ -36,9 +42,11 @@ from corral.agent.store import Store
 from corral.cli import local_door, on_cpu, options, unsafe_flags
 from corral.cli.progress_bars import progress_on_stderr
 from corral.cli.seating_help import seating_help
-from corral.engine import binaries, ports, stack
+from corral.engine import binaries, ports, restart, stack
+from corral.engine.change import Wanted, change, successor
 from corral.engine.launch import Programs
 from corral.engine.processes import signals_to_stop
+from corral.engine.restart import Again
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Failed
@@ -87,11 +95,15 @@ def run(args: argparse.Namespace) -> None:
                 door=door,
                 on_cpu=without_card,
             )
+        again = None
         if present:
-            stack.require_same(present, configuration, door, restart=f"corral down && {_again(args)}")
+            if present.door.port != door.port:
+                stack.require_same(present, configuration, door, restart=f"corral down && {_again(args)}")
             if (stopped := present.stopped()) and stopped.process != present.process:  # llama-swap is started anew
                 message = f"{stopped} of the running stack is stopped (SIGSTOP): no request reaches llama-swap."
                 raise CannotRun(message, next_step=f"kill -CONT {stopped.process.pid}")
+            if present.config_sha256 != configuration.sha256:
+                again = restart.prepare(state, present)
         if door.keys:
             keys.ensure_operator(LocalKeys(state))
             has_key = LocalKeys(state).read().of
@@ -99,16 +111,20 @@ def run(args: argparse.Namespace) -> None:
                 output.info(f"The client {name} has no key: corral keys add {name}")
         with stop_on_sigterm() as stop, progress_on_stderr() as report:
             fetch(read_lock(wanted.lock_file), Store(store), report=report, stop=stop)
-        running, fresh = stack.start(
-            state,
-            configuration,
-            programs,
-            door=door,
-            first_engine_port=first_engine_port,
-            catalog=wanted.directory.resolve(),
-            report=output.info,
-        )
-    if not fresh:
+        catalog = wanted.directory.resolve()
+        if again:
+            running, fresh = _changed(again, Wanted(configuration, programs, door, catalog)), False
+        else:
+            running, fresh = stack.start(
+                state,
+                configuration,
+                programs,
+                door=door,
+                first_engine_port=first_engine_port,
+                catalog=catalog,
+                report=output.info,
+            )
+    if not fresh and not again:
         output.info(f"This configuration is already running (pid {running.pid}).")
     if args.detach or not fresh:
         output.data(running.endpoint)
@@ -116,6 +132,17 @@ def run(args: argparse.Namespace) -> None:
         return
     output.info(f"{running.endpoint} answers for {len(wanted.models)} models. Ctrl-C stops it.")
     _attend(running, state)
+
+
+def _changed(again: Again, wanted: Wanted) -> Running:
+    """The running stack with another configuration; the models that this unloaded are loaded again, where they can."""
+    changed = change(again, wanted, report=output.info)
+    client = changed.running.client()
+    output.info(f"Applied: {', '.join(changed.restarted)} restarted.")
+    for model in set(changed.unloaded).intersection(client.models()):
+        problem = client.load(model)
+        output.info(f"{model}: loaded again." if not problem else f"{model} was not loaded again: {problem}")
+    return changed.running
 
 
 def _host(text: str) -> str:
@@ -135,8 +162,15 @@ def _again(args: argparse.Namespace) -> str:
 
 def _attend(running: Running, state: Path) -> None:
     """Print the log until a signal stops the stack, or the stack ends."""
+
+    def is_alive() -> bool:
+        nonlocal running
+        if not received and running.lost() and (changed := successor(state, running)):  # by another `corral up`
+            running = changed
+        return not (received or running.lost())
+
     with signals_to_stop() as received:
-        for line in StackFolder(state).follow_log(lambda: not (running.lost() or received)):
+        for line in StackFolder(state).follow_log(is_alive):
             output.data(line)
         lost = "" if received else running.lost()
         if received:

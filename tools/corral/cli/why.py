@@ -1,13 +1,17 @@
-"""Why did my request fail?  Prints one reason, its culprit, the evidence and the next commands.
+"""Why did my request fail, or take so long?  Prints one reason, its culprit, the evidence and the next commands.
 
 Of the local stack it reads llama-swap's state and log, the preflight's line, the lock, the store, the processes and the
 ports, within two seconds.  It loads nothing and changes nothing.  Without MODEL it diagnoses every model of the
 catalog, the worst first.
 
 The class is one of: healthy not-in-catalog stack-down engine-missing file-missing file-damaged bad-argument
-out-of-memory port-in-use load-timeout crashed hung over-concurrency unknown.  "unknown" is a result too: no evidence
-explains a failure, or some evidence is missing.  What is true now comes first.  A model whose engine died and was
-loaded again, or whose file was damaged and is whole again, is "healthy": the evidence states what failed, and when.
+out-of-memory port-in-use load-timeout crashed hung over-concurrency slow unknown.  "unknown" is a result too: no
+evidence explains a failure, or some evidence is missing.  What is true now comes first.  A model whose engine died and
+was loaded again, or whose file was damaged and is whole again, is "healthy": the evidence states what failed, and when.
+
+"slow" is a model that answers, for a cause that figures show: requests that wait in the engine's queue, models of a
+group that unload each other, a long load, a cold page cache, the processor in place of the card, or, on this machine,
+another program that computes on the card while the stack does not.
 
 With --json: {"model", "class", "culprit", "evidence": [...], "next": [...]}; without MODEL the worst of them, and all
 under "answers".  "next" holds commands that can be typed as they are.
@@ -56,6 +60,7 @@ _SENTENCES = {
     Reason.CRASHED: "its engine crashed",
     Reason.HUNG: "it hangs",
     Reason.OVER_CONCURRENCY: "too many requests at a time",
+    Reason.SLOW: "it is slow",
     Reason.UNKNOWN: "the evidence does not explain it",
 }
 
@@ -73,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     target = options.cluster(args)
     if target is None and stack.recorded(paths.state_dir()) is None and args.catalog is None and args.store is None:
         target = options.applied()
-    verdicts = _in_cluster(args, target) if target else local.investigate(_scope(args), args.model)
+    verdicts = investigated(args, target, args.model)
     worst = verdicts[0]
     if args.json:
         output.data_json(worst.as_json() | ({} if args.model else {"answers": [one.as_json() for one in verdicts]}))
@@ -82,13 +87,29 @@ def run(args: argparse.Namespace) -> int:
             rows = [(one.model, one.reason.value, one.culprit) for one in verdicts]
             output.table(("model", "class", "culprit"), rows)
         if args.model or worst.reason is not Reason.HEALTHY:
-            output.data(_text(worst))
+            output.data(text(worst))
     if worst.reason is Reason.HEALTHY:
         return ExitCode.OK
     return ExitCode.CANNOT_RUN if worst.reason is Reason.UNKNOWN else ExitCode.FAILED
 
 
-def _in_cluster(args: argparse.Namespace, target: ClusterTarget) -> list[Verdict]:
+def investigated(args: argparse.Namespace, target: ClusterTarget | None, model: str | None) -> list[Verdict]:
+    """The verdict on *model*, None: on every one, in the cluster of *target*, or in the local stack; *args*: --catalog.
+
+    Raises:
+        Refused, CannotRun: as ``why.local`` and ``why.in_cluster``.
+    """
+    return _in_cluster(args, target, model) if target else local.investigate(_scope(args), model)
+
+
+def text(verdict: Verdict) -> str:
+    """*verdict* for people."""
+    culprit = f" ({verdict.culprit})" if verdict.culprit else ""
+    details = [*verdict.evidence, *(f"→ {step}" for step in verdict.next_steps)]
+    return "\n  ".join([f"{one_line(verdict.model)}: {_SENTENCES[verdict.reason]}{culprit}.", *details])
+
+
+def _in_cluster(args: argparse.Namespace, target: ClusterTarget, model: str | None) -> list[Verdict]:
     if args.store:
         raise Refused("--store is for the local stack; a cluster has its own.", next_step="Leave it out")
     from corral.cluster import client
@@ -97,7 +118,7 @@ def _in_cluster(args: argparse.Namespace, target: ClusterTarget) -> list[Verdict
     catalog = options.catalog_dir(args, target)
     shown = None if catalog == _default_catalog() else catalog
     cluster = client.connect(target.kubeconfig, target.context)
-    return in_cluster.investigate(cluster, target, catalog, shown, args.model)
+    return in_cluster.investigate(cluster, target, catalog, shown, model)
 
 
 def _scope(args: argparse.Namespace) -> local.Scope:
@@ -118,9 +139,3 @@ def _default_catalog() -> Path | None:
     with suppress(Refused):
         return paths.find_catalog()
     return None
-
-
-def _text(verdict: Verdict) -> str:
-    culprit = f" ({verdict.culprit})" if verdict.culprit else ""
-    details = [*verdict.evidence, *(f"→ {step}" for step in verdict.next_steps)]
-    return "\n  ".join([f"{one_line(verdict.model)}: {_SENTENCES[verdict.reason]}{culprit}.", *details])

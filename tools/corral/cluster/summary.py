@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 from corral.agent.progress import count, duration
@@ -27,11 +27,12 @@ from corral.cluster.snapshot import (
     seconds,
 )
 from corral.cluster.target import ClusterTarget
-from corral.engine import engine_process, log_lines
+from corral.engine import engine_process, log_lines, recent
 from corral.engine.engine_process import FAILED, Probe
-from corral.engine.llama_swap import Resident
+from corral.engine.llama_swap import Exchange, Resident
 from corral.errors import CorralError
 from corral.parallel import Result
+from corral.vram.prediction import mib
 
 _LOG_LINES = "20000"  # enough to find a model's last failure
 
@@ -50,7 +51,8 @@ class Summary:
         download: the Job, with the last line of its log; None when there is none.
         pods: of llama-swap, the newest first.
         models: ``ready``, ``starting``, ``stopping``, ``unloaded``, ``silent`` where the engine does not respond, or
-            ``failed`` with llama-swap's reason; None when llama-swap could not be read.
+            ``failed`` with llama-swap's reason; with what it holds by an exporter (``with_held``), its seat and its
+            last requests, the newest first.  None when llama-swap could not be read.
         models_unseen: why it could not; empty when it was.
         cards: of the seating chart of the last apply; None when it is not known.
         findings: what is wrong.
@@ -79,6 +81,11 @@ class Summary:
     def is_well(self) -> bool:
         """Whether it serves, no model has failed, and nothing is known to be wrong."""
         return self.is_serving and not self.findings and not self.has_failed_model
+
+    def with_held(self, held: Mapping[str, int]) -> Summary:
+        """The same with the bytes that models hold, by their ids."""
+        models = self.models and [one | {"gpu_bytes": held.get(one["model"])} for one in self.models]
+        return replace(self, models=models)
 
     def as_json(self, cluster: Cluster, target: ClusterTarget) -> dict[str, Any]:
         """The shape that ``--json`` prints, for the *target* in *cluster* that was read."""
@@ -187,14 +194,24 @@ def _models(cluster: Cluster, target: ClusterTarget, snapshot: Snapshot) -> tupl
     try:
         with served(cluster, target) as client:
             residents, ids = client.residents(), client.models()
+            requests = recent.read(client)
         states = _states(cluster, target, residents)
         path = f"/api/v1/namespaces/{target.namespace}/pods/{name_of(pod)}/log"
         failures = log_lines.failures(cluster.text(path, container=SERVER, tailLines=_LOG_LINES))
     except CorralError as error:
         return None, error.message
     states = {model: ("failed", reason) for model, reason in failures.items()} | states
-    known = ((model, *states.get(model, ("unloaded", ""))) for model in ids)
-    return [{"model": model, "state": state, "reason": reason} for model, state, reason in known], ""
+    seats = target.chart.get("models", {})
+    return [
+        {
+            "model": model,
+            **dict(zip(("state", "reason"), states.get(model, ("unloaded", "")), strict=True)),
+            "gpu_bytes": None,
+            "seat_mib": seats[model]["mib"] if model in seats else None,
+            "requests": None if requests is None else [asdict(one) for one in requests.get(model, ())],
+        }
+        for model in ids
+    ], ""
 
 
 def _states(cluster: Cluster, target: ClusterTarget, residents: Sequence[Resident]) -> dict[str, tuple[str, str]]:
@@ -222,8 +239,17 @@ def rows(summary: Summary) -> list[tuple[str, str, str, str]]:
         node, age = f"on {pod['node'] or 'no node'}", f"{duration(pod['age_seconds'])} old"
         details = _joined(count(pod["restarts"], "restart"), node, age, pod["image"])
         lines.append(("pod", pod["name"], pod["state"], details))
-    lines += [("model", one["model"], one["state"], one["reason"]) for one in summary.models or ()]
+    lines += [("model", one["model"], one["state"], _model(one, summary.now)) for one in summary.models or ()]
     return lines + [("card", name, *_card(card)) for name, card in (summary.cards or {}).items()]
+
+
+def _model(one: Row, now: float) -> str:
+    """Of a model: why it does not respond, its memory and its seat, its last request."""
+    held, seat = one["gpu_bytes"], one["seat_mib"]
+    memory = "" if held is None else f"holds {mib(held):,} MiB"
+    listed = one["requests"]
+    last = recent.words(None if listed is None else [Exchange(**request) for request in listed], now)
+    return _joined(one["reason"], memory, "" if seat is None else f"seat {seat:,} MiB", last and f"last request {last}")
 
 
 def _joined(*parts: str) -> str:

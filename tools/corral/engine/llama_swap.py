@@ -1,6 +1,6 @@
 """Reads a running llama-swap over HTTP: the resident and the configured models, requests, logs.
 
-Nothing here causes a load, and only ``unload`` changes anything.
+Only ``load`` causes a load, and only it and ``unload`` change anything.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 
+from corral.door.paths import UPSTREAM
 from corral.errors import CannotRun, Refused
 
 ANSWER_LIMIT_S = 5.0
@@ -26,6 +27,7 @@ ANSWER_LIMIT_S = 5.0
 _UNLOAD_LIMIT_S = 30.0  # an engine that is busy is killed after 10 s
 _HISTORY_LIMIT_S = 3.0  # a model that never ran has none, and llama-swap sends nothing
 
+_REASON = 300  # characters
 _EXCHANGES = 500  # llama-swap keeps 1000 and gives 999 at most
 _IN_FLIGHT = re.compile(r'data: ?\{"type":"inflight","data":("(?:[^"\\]|\\.)*")\}')
 
@@ -56,6 +58,10 @@ class Exchange:
     model: str
     ended: float  # seconds since 1970
     status: int  # of the HTTP answer
+    seconds: float = 0.0  # from its arrival to the end of its answer, waiting and a load included
+    prompt_tokens: int = 0  # that were not in a cache
+    output_tokens: int = 0
+    tokens_per_second: float | None = None  # of the answer, once it had begun; None: it has none, or it is not reported
 
 
 class LlamaSwap:
@@ -76,6 +82,10 @@ class LlamaSwap:
             return self._get("/health").status_code == HTTPStatus.OK
         except CannotRun:
             return False
+
+    def has_pages(self) -> bool:
+        """Whether it has pages for a browser: a build from the Go module alone answers 404, for it has no assets."""
+        return self._get("/ui/").status_code == HTTPStatus.OK
 
     def residents(self) -> list[Resident]:
         """The models that have a process now."""
@@ -101,6 +111,18 @@ class LlamaSwap:
     def _metadata(self) -> dict[str, dict[str, Any]]:
         return {str(one["id"]): one.get("meta", {}).get("llamaswap", {}) for one in self._data("/v1/models")}
 
+    def load(self, model: str) -> str:
+        """Load *model* and wait until it is ready, as long as llama-swap does: empty, else llama-swap's reason.
+
+        llama-swap has no request for that alone: it loads a model for any request of its engine, here for /health,
+        which needs no key there, computes nothing and exists for every kind of model.
+        """
+        with self._client(None) as client:
+            answer = client.get(f"{UPSTREAM}{model}/health")
+        if answer.status_code == HTTPStatus.OK:
+            return ""
+        return f"HTTP {answer.status_code}: {answer.text[:_REASON].strip()}"
+
     def unload(self, model: str) -> None:
         """Unload *model*, whatever it is doing; returns when its process has ended."""
         with self._client(_UNLOAD_LIMIT_S) as client:
@@ -113,8 +135,7 @@ class LlamaSwap:
 
     def exchanges(self) -> list[Exchange]:
         """The last requests that are over, the newest first; 429 is one that was refused over the limit."""
-        found = self._data(f"/api/metrics/activity?limit={_EXCHANGES}")
-        return [Exchange(one["model"], _seconds(one["timestamp"]), int(one["resp_status_code"])) for one in found]
+        return [_exchange(one) for one in self._data(f"/api/metrics/activity?limit={_EXCHANGES}")]
 
     def in_flight(self) -> list[InFlight]:
         """The requests that have no complete answer yet, oldest first."""
@@ -174,7 +195,7 @@ class LlamaSwap:
                 return  # no more for now, or llama-swap was stopped
 
     @contextmanager
-    def _client(self, read_limit_s: float) -> Iterator[httpx2.Client]:
+    def _client(self, read_limit_s: float | None) -> Iterator[httpx2.Client]:
         # This is loopback: no proxy settings of the environment, and no certificates, which take 30 ms to read.
         limits = httpx2.Timeout(ANSWER_LIMIT_S, read=read_limit_s)
         try:
@@ -244,6 +265,21 @@ def residents_in(body: bytes) -> list[Resident]:
         ]
     except (RecursionError, TypeError, KeyError, AttributeError) as error:
         raise ValueError("no answer of /running") from error
+
+
+def _exchange(listed: dict[str, Any]) -> Exchange:
+    tokens = listed.get("tokens") or {}
+    prompt, answer = (max(0, int(tokens.get(f"{kind}_tokens") or 0)) for kind in ("input", "output"))
+    rate = float(tokens.get("tokens_per_second") or 0)
+    return Exchange(
+        listed["model"],
+        _seconds(listed["timestamp"]),
+        int(listed["resp_status_code"]),
+        int(listed.get("duration_ms") or 0) / 1000,
+        prompt,
+        answer,
+        round(rate, 1) if answer and rate > 0 else None,  # -1 is what it does not know
+    )
 
 
 def _seconds(timestamp: str) -> float:

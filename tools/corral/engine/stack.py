@@ -32,7 +32,7 @@ DRAIN_LIMIT_S = 36.0
 
 _START_LIMIT_S = 30.0
 _SILENT_S = 1.0  # a longer wait is reported
-_ENGINE_GRACE_S = 3.0  # an engine without llama-swap has no client
+ENGINE_GRACE_S = 3.0  # an engine without llama-swap has no client
 _ROUNDS = 3  # a process may start another one while the first list of them is being ended
 _POLL_S = 0.02
 _DOWN_FIRST = "corral down, then the same command again"
@@ -221,10 +221,10 @@ def start(
                 catalog=catalog,
                 started_at=time.time(),
             )
-            _write_record(folder, started)
-            _wait_until_answering(folder, started)
+            write_record(folder, started)
+            wait_until_answering(folder, started)
         except BaseException:
-            _end_members(leaders.values(), token, grace_s=0)
+            end_members(leaders.values(), token, grace_s=0)
             folder.record.unlink(missing_ok=True)
             raise
         return started, True
@@ -315,15 +315,20 @@ def _mended(folder: StackFolder, present: Running, programs: Programs, report: R
         for part in dead:
             fresh[part] = launch(part, folder, programs, present.door, present.token)
         mended = replace(present, leaders={**present.leaders, **fresh})
-        _write_record(folder, mended)
-        _wait_until_answering(folder, mended)
+        write_record(folder, mended)
+        wait_until_answering(folder, mended)
     except BaseException:
-        _end_members(fresh.values(), present.token, grace_s=0)
+        end_members(fresh.values(), present.token, grace_s=0)
         raise
     return mended
 
 
-def _wait_until_answering(folder: StackFolder, started: Running) -> None:
+def wait_until_answering(folder: StackFolder, started: Running) -> None:
+    """Return when *started* answers through its door.
+
+    Raises:
+        CannotRun: a part of it has ended, or it does not answer in time.
+    """
     client, door, caddy = started.client(), started.door, started.leaders[CADDY]
     # Any program could answer at these ports.
     conditions = [
@@ -362,12 +367,16 @@ def _end(
     drained = was_alive and not present.is_alive
     left = present.members()
     orphans = sum(one not in leaders for one in left)
-    _end_members(leaders, present.token, grace_s=0.0 if hurry() else _ENGINE_GRACE_S)
+    end_members(leaders, present.token, grace_s=0.0 if hurry() else ENGINE_GRACE_S)
     return Stopped(present, was_alive=was_alive, drained=drained, orphans=orphans)
 
 
-def _end_members(leaders: Collection[Mark], token: str, *, grace_s: float) -> None:
-    """End all that *leaders* have started in their sessions, and themselves."""
+def end_members(leaders: Collection[Mark], token: str, *, grace_s: float) -> None:
+    """End all that *leaders* have started in their sessions, and themselves.
+
+    Raises:
+        CannotRun: a process runs on after SIGKILL.
+    """
     for _ in range(_ROUNDS + 1):
         left = _members(leaders, token)
         if not left:
@@ -382,5 +391,6 @@ def _members(leaders: Collection[Mark], token: str) -> list[Mark]:
     return [one for leader in leaders for one in processes.of_session(leader, {MARKER: token})]
 
 
-def _write_record(folder: StackFolder, started: Running) -> None:
+def write_record(folder: StackFolder, started: Running) -> None:
+    """Make *started* what ``recorded`` returns."""
     write_atomically(folder.record, json.dumps(asdict(started), indent=2, default=str) + "\n", mode=0o600)

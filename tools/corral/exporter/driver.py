@@ -137,6 +137,16 @@ def processes(*, limit_s: float | None = None) -> tuple[Process, ...]:
     return tuple(found)
 
 
+def busy(*, limit_s: float | None = None) -> tuple[int | None, ...]:
+    """The share of the last moments in which each card computed, in per cent; None: the driver does not report it.
+
+    Raises:
+        DriverUnknown: nvidia-smi gave no such table within *limit_s* seconds (default: ``LIMIT_S``).
+    """
+    table = _ask("--query-gpu=uuid,utilization.gpu", limit_s)
+    return tuple(int(share) if _NUMBER.fullmatch(share) else None for _, share in _rows(table, 2, "cards"))
+
+
 def check(cards: Sequence[Card], processes: Sequence[Process]) -> None:
     """Compare the two tables with each other.
 

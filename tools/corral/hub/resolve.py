@@ -45,10 +45,8 @@ def resolve(model: Model, catalog_dir: Path, *, revision: str | None = None) -> 
     assert source.repo is not None
     policy = HubPolicy.from_environment()
     hub = HubApi(policy)
-    with _hub_errors(source, policy):
-        info = hub.report(source.repo, revision or source.revision or "main")
-        assert info.sha
-        listing = hub.files(source.repo, info.sha)
+    info, listing = _listing(hub, policy, source, revision)
+    assert info.sha
     try:
         chosen = _choose(model, listing)
     except Refused as error:
@@ -56,6 +54,26 @@ def resolve(model: Model, catalog_dir: Path, *, revision: str | None = None) -> 
     with _hub_errors(source, policy):
         files = tuple(_locked(hub, source.repo, info.sha, listing[path], role) for path, role in chosen)
     return Resolved(repo=source.repo, revision=info.sha, licence=_licence(info), files=files)
+
+
+def sizes(source: Source) -> dict[str, int]:
+    """The bytes of each GGUF file that the repository of *source* has at its revision, by path; raises as ``resolve``.
+
+    They are what the hub lists: for a table, and for nothing that must be right.
+    """
+    policy = HubPolicy.from_environment()
+    _, listing = _listing(HubApi(policy), policy, source, None)
+    return {path: entry.lfs.size if entry.lfs else entry.size for path, entry in listing.items()}
+
+
+def _listing(
+    hub: HubApi, policy: HubPolicy, source: Source, revision: str | None
+) -> tuple[ModelInfo, dict[str, RepoFile]]:
+    assert source.repo is not None
+    with _hub_errors(source, policy):
+        info = hub.report(source.repo, revision or source.revision or "main")
+        assert info.sha
+        return info, hub.files(source.repo, info.sha)
 
 
 def _choose(model: Model, listing: Collection[str]) -> list[tuple[str, Role]]:

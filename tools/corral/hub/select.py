@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Literal
 
 from corral.errors import Refused
 
@@ -22,6 +25,46 @@ _NO_MODEL = re.compile(r"(?<![a-z0-9])(mmproj|imatrix)(?![a-z0-9])", re.IGNORECA
 _PRECISION = re.compile(r"(?<![A-Za-z0-9])(BF16|FP?16|FP?32|Q8_0)(?![A-Za-z0-9_])", re.IGNORECASE)
 _LONGER_QUANT = re.compile(r"(?<![a-z0-9])([it]?q\d|mxfp\d)[a-z0-9_]*_$", re.IGNORECASE)
 _DYNAMIC = ("UD-", "i1-")
+_QUANT = re.compile(
+    r"(?<![A-Za-z0-9])(?:UD-|i1-)?(?:[IT]?Q\d\w*|MXFP\d\w*|BF16|FP?16|FP?32)(?![A-Za-z0-9_])", re.IGNORECASE | re.ASCII
+)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One model of a repository: the key of ``source`` that means exactly it, its files in order, and their bytes."""
+
+    key: Literal["quant", "file"]
+    value: str
+    files: tuple[str, ...]
+    size: int
+
+
+def offers(listing: Mapping[str, int]) -> Iterator[Offer]:
+    """Every whole model in *listing* (bytes by path in the repository), the smallest first."""
+    found = []
+    for stem, members in _group_shards(path for path in listing if _is_model(path)).items():
+        with suppress(Refused):  # a shard is missing
+            files = _complete(stem, members)
+            quant = next(_quants(listing, files), None)
+            size = sum(listing[path] for path in files)
+            found.append(Offer("quant" if quant else "file", quant or files[0], tuple(files), size))
+    yield from sorted(found, key=lambda one: (one.size, one.value))
+
+
+def projectors(listing: Iterable[str]) -> list[str]:
+    """The projectors in *listing*."""
+    return [path for path in listing if path.lower().endswith(".gguf") and _PROJECTOR.search(PurePosixPath(path).name)]
+
+
+def _quants(listing: Iterable[str], files: Sequence[str]) -> Iterator[str]:
+    """What stands in the name of the first of *files*, or of its folder, and means them all and nothing else."""
+    path = PurePosixPath(files[0])
+    for name in (path.stem, path.parent.name):
+        for quant in _QUANT.findall(name)[::-1]:
+            with suppress(Refused):
+                if model_by_quant(listing, quant) == list(files):
+                    yield quant
 
 
 def model_by_quant(listing: Iterable[str], quant: str) -> list[str]:
@@ -88,9 +131,7 @@ def projector(listing: Iterable[str], model: str, wanted: str) -> str:
     paths = set(listing)
     if wanted in paths and wanted != "auto":
         return wanted
-    candidates = [
-        path for path in paths if path.lower().endswith(".gguf") and _PROJECTOR.search(PurePosixPath(path).name)
-    ]
+    candidates = projectors(paths)
     if wanted != "auto":
         raise Refused(
             f"the repository has no projector {wanted}; it has: {_listed(candidates)}.",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from corral.files import write_atomically
@@ -63,6 +64,19 @@ def write(catalog: Path, new: Mapping[str, bytes]) -> None:
     for sha256, header in new.items():
         target.mkdir(exist_ok=True)
         write_atomically(target / f"{sha256}{_SUFFIX}", gzip.compress(header, mtime=0))
+
+
+def remove(catalog: Path, names: Iterable[str]) -> None:
+    """Remove the headers *names* (sha256), and the folder when it is empty.
+
+    Raises:
+        OSError: the folder is not writable.
+    """
+    target = folder(catalog)
+    for sha256 in names:
+        (target / f"{sha256}{_SUFFIX}").unlink(missing_ok=True)
+    with suppress(OSError):  # it is missing, or has others
+        target.rmdir()
 
 
 def prune(catalog: Path, lock: Lock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from corral.agent.lock_file import LockedFile
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
 from corral.engine import embedded
@@ -34,11 +35,18 @@ class Predictor:
     Args:
         catalog: for the folder of the headers, and the lines of a model's file that an error names.
         info: receives a line before and after each request to the hub.
+        ready: headers that were read already, by the files that they are of.
     """
 
-    def __init__(self, catalog: Catalog, info: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        info: Callable[[str], None] = lambda _: None,
+        ready: Mapping[tuple[LockedFile, ...], list[bytes]] | None = None,
+    ) -> None:
         self._catalog = catalog
         self._info = info
+        self._ready = ready or {}
 
     def is_current(self, prediction: Prediction, runs: str | None = None) -> bool:
         """Whether *prediction*, made for the same files and command line, would be made again from sound headers."""
@@ -100,6 +108,8 @@ class Predictor:
         return Predicted(found, dict(zip(names, packed, strict=True)))
 
     def _read(self, model_id: str, resolved: Resolved) -> list[bytes]:
+        if resolved.files in self._ready:
+            return self._ready[resolved.files]
         from corral.hub.gguf_range import read_headers
 
         return read_headers(model_id, resolved, self._catalog.directory, say=self._info)

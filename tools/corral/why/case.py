@@ -68,6 +68,14 @@ class Case:
         waiting = self.facts.in_flight
         return f"{count(len(waiting), 'request')} in flight{f', {self.oldest()}' if waiting else ''}."
 
+    def last_answer(self) -> list[str]:
+        """The newest answer with its seconds and its tokens a second, in words; nothing where there is none."""
+        if not self.facts.answered:
+            return []
+        one = self.facts.answered[0]
+        speed = "" if one.tokens_per_second is None else f", {one.tokens_per_second:,.1f} tokens a second"
+        return [f"Its last answer, {self.ago(one.ended)}, took {one.seconds:.2f} s{speed}."]
+
     def file_details(self, *, only_bad: bool = False) -> list[str]:
         """A sentence for each file; *only_bad*: for each that a server cannot use."""
         return [file.detail for file in self.facts.files if file.is_bad or not only_bad]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import yaml
 from corral.engine import log_lines
 from corral.engine.llama_swap import LlamaSwap
 from corral.engine.log_lines import EngineError
-from corral.errors import Refused
+from corral.errors import CannotRun, Refused
+from corral.measure import engine_report
+from corral.measure.engine_report import Report
 from corral.parallel import Result, value_of
 from corral.why import history
 from corral.why.command import Command
@@ -72,6 +75,7 @@ def model_facts(
         history=histories.get(model, History()),
         in_flight=tuple(one for one in in_flight if one.model == model),
         refused=tuple(one for one in exchanges if (one.model, one.status) == (model, 429)),
+        answered=tuple(one for one in exchanges if (one.model, one.status) == (model, 200)),
         other_models=tuple((other, sum(one.model == other for one in in_flight)) for other in others),
         missing_evidence=problems(found),
         now=now,
@@ -81,6 +85,13 @@ def model_facts(
 def problems(found: Mapping[str, Result[Any]]) -> tuple[str, ...]:
     """A line for each source that gave nothing."""
     return tuple(f"{source}: {one.problem}" for source, one in found.items() if one.problem)
+
+
+def memory(client: LlamaSwap, model: str) -> Report | None:
+    """The buffers of the model's engine by its log; None where it does not hold them, or not where they are."""
+    with suppress(CannotRun):
+        return engine_report.parse(client.model_log(model))
+    return None
 
 
 def engine_error(client: LlamaSwap, facts: ModelFacts) -> EngineError | None:

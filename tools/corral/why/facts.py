@@ -11,6 +11,7 @@ from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.engine.log_lines import EngineError
 from corral.engine.stack import Leader
 from corral.exporter.account import CardAccount, Row
+from corral.measure.engine_report import Report
 from corral.why.command import Command
 from corral.why.files import FileFact
 from corral.why.history import History
@@ -34,6 +35,9 @@ class StackFacts:
     cards: tuple[CardAccount, ...] = ()  # as the exporter of their node reports them
     exporter: str = ""  # its namespace; empty when none knows this llama-swap
     no_account: str = ""  # why there are no ``cards``, or what is not known of them, in a sentence; empty: all is known
+    has_card: bool = False  # there is a card to compute on
+    card_busy: int | None = None  # the share of the time that the busiest card computes, in per cent; None: unknown
+    card_users: tuple[str, ...] = ()  # other programs on the cards, with their pids
     has_nvidia_smi: bool = False  # the preflight queries nvidia-smi, and it is installed
     no_engine: str = ""  # why no llama-server can be started; empty when one can, or when llama-swap is running
     no_lock: str = ""  # why the lock cannot be used; empty when it can
@@ -58,6 +62,8 @@ class ModelFacts:
     files: tuple[FileFact, ...] = ()  # that its command names
     in_flight: tuple[InFlight, ...] = ()  # its requests without a complete response
     refused: tuple[Exchange, ...] = ()  # its requests that got 429
+    answered: tuple[Exchange, ...] = ()  # its requests that got 200, the newest first
+    memory: Report | None = None  # the buffers of its engine, by its log; None: unknown, or it is not loaded
     other_models: tuple[tuple[str, int], ...] = ()  # that are loaded, with their number of requests in flight
     stack_pids: frozenset[int] = frozenset()
     port_holder: str = ""  # the process on its port that is not its engine

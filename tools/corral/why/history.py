@@ -13,6 +13,7 @@ from corral.door import preflight_line
 from corral.engine import log_lines
 from corral.engine.log_lines import End, EngineError, Event
 
+_LOADS = 8  # of which the times are kept
 _RUN_LINES = 60  # before the death of an engine that had been ready
 
 
@@ -30,6 +31,11 @@ class History:
     alone: bool = True  # no other model was being loaded meanwhile, so that every line in between is this one's
     earlier_failure: str = ""  # why it failed before this load, as llama-swap reports it
     earlier_failure_at: float = 0.0  # seconds since 1970
+    begun_at: float = 0.0  # when the last load began, in seconds since 1970; 0 when the log does not show it
+    load_s: float = 0.0  # of the last load that ended ready, by dates in whole seconds; 0 when that is not known
+    loads: tuple[float, ...] = ()  # when the last loads ended ready, the newest last
+    cached: float | None = None  # the share of the files in the page cache before the last load; None: unknown
+    size: int = 0  # bytes of these files
 
     @property
     def has_engine_log(self) -> bool:
@@ -47,21 +53,38 @@ def read(log: str) -> dict[str, History]:
             for other in others:
                 found[other] = replace(found[other], alone=False)
             at = before.at if before.failures else event.at
-            found[event.model] = replace(before, state="loading", at=at, begun=event.start, alone=not others)
+            found[event.model] = replace(
+                before, state="loading", at=at, begun=event.start, begun_at=event.at, alone=not others
+            )
         elif event.kind == "ready":
-            found[event.model] = _ready(before, event.at)
+            found[event.model] = _ready(before, event, log[before.begun : event.start])
         else:
             found[event.model] = _ended(before, event)
     return found
 
 
-def _ready(before: History, now: float) -> History:
+def _ready(before: History, event: Event, load: str) -> History:
+    """*before* with the *event* that ends a load, whose part of the log is *load*."""
+    now, begun_at = event.at, before.begun_at if before.state == "loading" else 0.0
+    sizes = [one for one in preflight_line.read(load) if (one.code, one.model) == ("page-cache", event.model)]
+    cached, size = (sizes[-1].cached_bytes or 0, sizes[-1].size_bytes or 0) if sizes else (0, 0)
     failure = (before.reason, before.at) if before.failures else (before.earlier_failure, before.earlier_failure_at)
-    return History("ready", now, begun=before.begun, earlier_failure=failure[0], earlier_failure_at=failure[1])
+    return History(
+        "ready",
+        now,
+        begun=before.begun,
+        earlier_failure=failure[0],
+        earlier_failure_at=failure[1],
+        load_s=max(0.0, now - begun_at) if begun_at else 0.0,
+        loads=(*before.loads, now)[-_LOADS:],
+        cached=min(1.0, cached / size) if size else None,
+        size=size,
+    )
 
 
 def _ended(before: History, event: Event) -> History:
-    kept = History(earlier_failure=before.earlier_failure, earlier_failure_at=before.earlier_failure_at)
+    earlier = before.earlier_failure, before.earlier_failure_at
+    kept = History(earlier_failure=earlier[0], earlier_failure_at=earlier[1], loads=before.loads)
     if event.end is End.REQUESTED:
         return replace(before, state="failed") if before.failures else kept
     return replace(

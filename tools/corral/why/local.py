@@ -22,6 +22,7 @@ from corral.catalog import catalog as catalogs
 from corral.engine import binaries, engine_process, ports, stack
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
+from corral.exporter import driver
 from corral.keys import LocalKeys
 from corral.lock import lock as locks
 from corral.parallel import Result, read_all, value_of
@@ -41,6 +42,8 @@ _OVERLOAD = 3.0  # runnable processes for each core
 _LOG_BYTES = 8 << 20
 _VRAM_SOURCE = "CORRAL_VRAM_SOURCE"  # a command that the preflight runs instead of nvidia-smi
 _LAST_LINES = 5
+_BUFFERS, _CARD = "the engine's buffers", "the card"
+_CARD_S = 0.4  # for each of two questions to the driver
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class _Investigation:
             sources["the stale parts"] = lambda: tuple(locks.stale(catalogs.load(self._scope.catalog)))
             return {**sources, "the engine": binaries.find_llama_server}
         client = self._alive.client(limit_s=_FIRST_ROUND_S)
+        if driver.is_installed():
+            sources[_CARD] = _card
         return {**sources, **evidence.sources(client), "the ports": engine_process.listeners}
 
     def _stack_facts(self, *, used_cpu: bool) -> StackFacts:
@@ -98,6 +103,8 @@ class _Investigation:
         if not self._alive:
             return replace(self._absent_stack(), catalog=catalog, catalog_ids=ids)
         pid, problem = self._alive.pid, self._found["/running"].problem
+        busy, users = value_of({_CARD: self._found.pop(_CARD, Result())}, _CARD, (None, {}))  # no account is no fault
+        ours = {one.pid for one in self._value("the processes", ())}
         return StackFacts(
             "unresponsive" if problem else "running",
             self._alive.endpoint,
@@ -108,6 +115,9 @@ class _Investigation:
             overload=_overload(),
             lost_part=self._alive.lost(),
             stopped_part=self._alive.stopped(),
+            has_card=driver.is_installed(),
+            card_busy=busy,
+            card_users=tuple(f"{name} (pid {one})" for one, name in users.items() if one not in ours),
             curl=_curl(self._alive, self._scope.state),
             has_nvidia_smi=not engine_process.variable(pid, _VRAM_SOURCE) and shutil.which("nvidia-smi") is not None,
             catalog=catalog,
@@ -191,6 +201,8 @@ class _Investigation:
             sources["probe"] = lambda: engine_process.probe(
                 resident.proxy, pid, limit_s=limit_s - _IN_TIME_S, headers=client.headers
             )
+            if self._stack.has_card:
+                sources[_BUFFERS] = lambda: evidence.memory(client, facts.id)
         if facts.history.has_engine_log or facts.is_abandoned:
             sources["the engine's log"] = lambda: evidence.engine_error(client, facts)
         port = facts.command.port if facts.command else 0
@@ -201,14 +213,18 @@ class _Investigation:
 
     def _completed(self, facts: ModelFacts, found: Mapping[tuple[str, str], Result[Any]]) -> ModelFacts:
         mine = {kind: one for (name, kind), one in found.items() if name == facts.name}
+        faults = {
+            kind: one for kind, one in mine.items() if kind != _BUFFERS
+        }  # without them, slowness is not explained
         return replace(
             facts,
             files=value_of(mine, "files", ()),
             probe=value_of(mine, "probe", None),
+            memory=value_of(mine, _BUFFERS, None),
             error=value_of(mine, "the engine's log", None)
             or history.error_in_common_log(self._value("the log", ""), facts.id, facts.history),
             port_holder=value_of(mine, "port", ""),
-            missing_evidence=(*facts.missing_evidence, *evidence.problems(mine)),
+            missing_evidence=(*facts.missing_evidence, *evidence.problems(faults)),
         )
 
     def _files(self, facts: ModelFacts) -> Sequence[files.FileFact]:
@@ -229,6 +245,13 @@ class _Investigation:
         engine = engine_process.find(model, port, members)
         ours = engine_process.family(engine.pid) if engine else {one.pid for one in members}
         return "" if ours & listening else ports.described(listening)
+
+
+def _card() -> tuple[int | None, dict[int, str]]:
+    """How busy the busiest card is, in per cent, and the program of each process on a card by its pid."""
+    shares = [share for share in driver.busy(limit_s=_CARD_S) if share is not None]
+    users = {one.pid: one.program for one in driver.processes(limit_s=_CARD_S)} if driver.sees_its_pids() else {}
+    return max(shares, default=None), users
 
 
 def _overload() -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from corral.why import card_rules, load_rules, run_rules, stack_rules
+from corral.why import card_rules, load_rules, run_rules, slow_rules, stack_rules
 from corral.why.case import Case
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.next_steps import StepOptions
@@ -35,6 +35,10 @@ _RULES: tuple[Callable[[Case], Verdict | None], ...] = (
     run_rules.waiting_for_rival,
     run_rules.load_without_end,
     stack_rules.lock_unusable,
+    slow_rules.on_processor,
+    slow_rules.queued,
+    slow_rules.loaded_slowly,
+    slow_rules.tenant_computes,
 )
 
 

@@ -137,7 +137,7 @@ def healthy(case: Case) -> Verdict:
     if not facts.resident:
         line = "It is not loaded; the next request loads it."
     elif case.is_ready:
-        line = _at_work(case)
+        line = at_work(case)
         steps = case.steps("status", "why") if facts.probe and facts.probe.late_s else steps
     else:
         since = f" for {duration(facts.now - facts.history.at)}" if facts.history.state == "loading" else ""
@@ -146,7 +146,8 @@ def healthy(case: Case) -> Verdict:
     return case.verdict(Reason.HEALTHY, "", [line, *case.resolved_evidence(), *case.file_details()], steps)
 
 
-def _at_work(case: Case) -> str:
+def at_work(case: Case) -> str:
+    """What a loaded model does now, in a sentence."""
     facts, probe = case.facts, case.facts.probe
     at = f" at {facts.resident.proxy}" if facts.resident else ""
     if probe and probe.late_s:

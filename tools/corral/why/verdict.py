@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Reason(StrEnum):
-    """Why a request fails; the worst first."""
+    """Why a request fails or is slow; the worst first."""
 
     STACK_DOWN = "stack-down"
     ENGINE_MISSING = "engine-missing"
@@ -23,6 +23,7 @@ class Reason(StrEnum):
     LOAD_TIMEOUT = "load-timeout"
     OVER_CONCURRENCY = "over-concurrency"
     NOT_IN_CATALOG = "not-in-catalog"
+    SLOW = "slow"
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
 

@@ -11,6 +11,7 @@ import socket
 
 import pytest
 
+from corral.card import findings
 from corral.cli.main import main
 from corral.cluster import engine_probe
 from corral.terraform import homelab
@@ -63,6 +64,33 @@ def test_status_of_a_cluster_that_serves_is_exit_code_0(fake, capsys):
     rows = [line.split("\t")[:3] for line in out.splitlines()]
     assert rows == [["what", "name", "state"], ["pod", "llama-swap-0", "ready"], ["model", "text", "unloaded"]]
     assert "http://llama-swap.llama-cpp.svc.cluster.local:8080  context lab, Kubernetes v1.34.4" in err
+
+
+def test_status_of_a_cluster_has_the_last_requests_of_each_model_and_none_where_they_are_not_listed(fake, stub, capsys):
+    tokens = {"input_tokens": 9, "output_tokens": 4, "tokens_per_second": 41.26}
+    one = {"model": "text", "timestamp": "2026-01-01T00:00:00Z", "resp_status_code": 200, "duration_ms": 350}
+    activity = {"data": [one | {"tokens": tokens}]}
+    stub.acts["/api/metrics/activity?limit=500"] = lambda exchange: exchange.reply_json(200, activity)
+
+    assert main(["status", "--context", "lab"]) == 0
+    assert "last request 0.35 s, 41.3 tokens/s, " in capsys.readouterr().out
+    assert main(["status", "--context", "lab", "--json"]) == 0
+    (model,) = json.loads(capsys.readouterr().out)["models"]
+    assert (model["seat_mib"], model["gpu_bytes"]) == (None, None)
+    assert [(one["status"], one["seconds"], one["tokens_per_second"]) for one in model["requests"]] == [
+        (200, 0.35, 41.3)
+    ]
+
+    stub.acts["/api/metrics/activity?limit=500"] = lambda exchange: exchange.reply_json(404, {})
+    assert main(["status", "--context", "lab"]) == 0
+    assert "model\ttext\tunloaded\tlast request unknown\n" in capsys.readouterr().out
+
+
+def test_status_of_a_cluster_has_what_a_model_holds_by_the_exporter(fake, monkeypatch, capsys):
+    """A stub stands for the exporter, whose account tests/unit/test_card_remote.py reads."""
+    monkeypatch.setattr("corral.card.findings.read", lambda *_, **__: findings.OfCards((), {"text": 150 << 20}))
+    assert main(["status", "--context", "lab"]) == 0
+    assert "model\ttext\tunloaded\tholds 150 MiB" in capsys.readouterr().out
 
 
 def test_status_of_a_pod_without_an_image_is_exit_code_1_with_the_event_and_the_next_command(fake, capsys):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -24,6 +22,7 @@ from corral.lock import headers, image_room
 from corral.lock import lock as locks
 from corral.vram import image_tokens
 from tests.support.registry import registry_on_loopback
+from tests.support.terminal import on_a_terminal
 from tests.support.tiny_catalog import write_tiny_catalog
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
@@ -458,20 +457,6 @@ def test_on_a_terminal_it_is_offered(catalog, locked, slots, hub, answer, code):
     assert ({file: file.read_text() for file in slots} == slots) == (code == 0)
     assert shown.count("slot is called group now") == len(slots)
     assert ("Nothing was renamed." in shown) == (code == 2)
-
-
-def on_a_terminal(words, typed):
-    """Run *words* with a terminal of their own, type *typed*; the exit code and all that was shown."""
-    master, slave = os.openpty()
-    process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, close_fds=True)
-    os.close(slave)
-    os.write(master, typed.encode())
-    shown = b""
-    with contextlib.suppress(OSError):  # the other end is closed
-        while chunk := os.read(master, 4096):
-            shown += chunk
-    os.close(master)
-    return process.wait(), shown.decode()
 
 
 def test_a_token_for_the_hub_does_not_reach_the_data_host(catalog, hub, monkeypatch):

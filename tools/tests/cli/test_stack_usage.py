@@ -111,3 +111,10 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch, c
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "file"))
     assert main(["down"]) == 3
     assert "CORRAL_STATE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["load", "unload"])
+def test_a_model_is_loaded_only_where_something_runs(command, capsys):
+    assert main([command, "qwen3-8b"]) == 3
+    assert "No local stack is running, and nothing was applied" in (shown := capsys.readouterr().err)
+    assert "corral up --detach here" in shown

@@ -109,6 +109,15 @@ def test_status_shows_it_on_one_screen_and_finds_nothing_wrong(lab):
     assert len(lab.corral("status").stdout.splitlines()) < 50
 
 
+def test_a_model_is_unloaded_and_loaded_by_name(lab):
+    lab.corral("unload", "tiny-text", "--context", lab.cluster.context, "--namespace", NAMESPACE)
+    loaded = json.loads(lab.corral("load", "tiny-text", "--json").stdout)
+
+    assert (loaded["loaded"], loaded["was_loaded"]) == (True, False)
+    models = json.loads(lab.corral("status", "--json").stdout)["models"]
+    assert ("tiny-text", "ready") in [(one["model"], one["state"]) for one in models]
+
+
 def test_a_second_plan_has_no_changes(lab):
     assert "No changes." in lab.terraform("plan", "-input=false", "-no-color").stdout
 

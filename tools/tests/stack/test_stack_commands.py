@@ -120,23 +120,23 @@ def test_up_again_changes_nothing(up, capsys):
     assert status(capsys)["pid"] == before
 
 
-def test_up_with_another_model_set_is_refused_while_one_runs(up, catalog, capsys):
-    intent = catalog / "models" / "good.yaml"
-    intent.write_text(intent.read_text().replace("1024", "2048"))
-    assert main(["lock", "--catalog", str(catalog)]) == 0
-    assert up() == 2
-    assert "corral down" in capsys.readouterr().err
-
-
-def test_new_weights_under_the_same_command_line_are_not_called_already_running(up, catalog, tmp_path, capsys):
+def test_new_weights_under_the_same_command_line_are_served_and_not_called_already_running(
+    up, catalog, tmp_path, capsys
+):
+    chat(status(capsys)["endpoint"], "Hello.", model="broken")
+    (before,) = stack.running(paths.state_dir()).engines()
     tiny_gguf.write_text(tmp_path / "broken.gguf")
     assert main(["lock", "--catalog", str(catalog)]) == 0
-    before = (paths.state_dir() / "store" / "broken").readlink()
+    link = (paths.state_dir() / "store" / "broken").readlink()
 
-    assert up() == 2
+    assert up() == 0
 
-    assert "already running with another configuration" in capsys.readouterr().err
-    assert (paths.state_dir() / "store" / "broken").readlink() == before
+    shown = capsys.readouterr().err
+    assert "Applied: llama-swap restarted." in shown
+    assert "already running" not in shown
+    assert (paths.state_dir() / "store" / "broken").readlink() != link
+    assert before not in stack.running(paths.state_dir()).engines()
+    assert "reasoning_content" not in chat(status(capsys)["endpoint"], "Hello.", model="broken")["message"]
 
 
 def test_smoke_asks_the_running_stack_about_its_own_catalog(up, tmp_path, monkeypatch, capsys):

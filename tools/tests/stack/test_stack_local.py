@@ -326,7 +326,7 @@ def test_a_stranger_with_the_recorded_pid_is_not_touched(up):
             running, leaders={part: replace(one, pid=stranger.pid) for part, one in running.leaders.items()}
         )
         assert not reused.is_alive
-        stack._write_record(StackFolder(up.state), reused)
+        stack.write_record(StackFolder(up.state), reused)
         stopped = stack.stop(up.state)
         assert (stopped.was_alive, stopped.orphans) == (False, 0)
         assert stranger.poll() is None
@@ -358,7 +358,7 @@ def test_a_supervisor_that_cannot_be_recorded_is_ended(up, monkeypatch):
         pids.append(started.pid)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(stack, "_write_record", full)
+    monkeypatch.setattr(stack, "write_record", full)
     with pytest.raises(CannotRun, match="/run is full: No space left on device"):
         up("text")
     assert not psutil.pid_exists(*pids)

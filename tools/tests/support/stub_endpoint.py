@@ -93,6 +93,8 @@ class Exchange(BaseHTTPRequestHandler):
         elif path == "/running" and self.stub.running is not None:
             states = self.stub.running.items()
             self.reply_json(200, {"running": [{"model": model, "state": state} for model, state in states]})
+        elif path.startswith("/api/metrics/activity?") and self.stub.running is not None:
+            self.reply_json(200, {"data": []})
         else:
             self.reply(404, "text/plain", b"404 page not found\n")
 

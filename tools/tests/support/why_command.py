@@ -16,7 +16,8 @@ from tests.support.engine_process import post, question, wait_for
 
 CLASSES = {
     "healthy", "not-in-catalog", "stack-down", "engine-missing", "file-missing", "file-damaged", "bad-argument",
-    "out-of-memory", "port-in-use", "load-timeout", "crashed", "hung", "over-concurrency", "unknown",
+    "out-of-memory", "port-in-use", "load-timeout", "crashed", "hung", "over-concurrency", "slow",
+    "unknown",
 }  # fmt: skip
 
 # It stops before it listens: llama-swap ends no load whose engine has accepted the question of its health.

@@ -158,7 +158,7 @@ def forbidden(*_, **__):
 
 def found_of(*accounts, answering):
     answering(DOCUMENT | {"cards": [one.as_json() for one in accounts]})
-    return findings.findings(Api({"watch": "llama-cpp"}), of="llama-cpp")
+    return findings.read(Api({"watch": "llama-cpp"}), of="llama-cpp").findings
 
 
 def test_a_tenant_beyond_its_promise_is_a_finding_with_the_command_that_shows_it(answering):
@@ -182,9 +182,15 @@ def test_a_card_without_a_driver_is_a_finding_with_the_reason(answering):
     assert (one.subject, one.event) == ("card/t4", "a problem")
 
 
+def test_the_models_have_what_they_hold_where_that_is_known(answering):
+    rows = (Row("model", "chat", held=7), Row("model", "photos"), Row("tenant", "ml", held=9))
+    answering(DOCUMENT | {"cards": [replace(ACCOUNT, rows=rows).as_json()]})
+    assert findings.read(Api({"watch": "llama-cpp"}), of="llama-cpp").held == {"chat": 7}
+
+
 def test_an_exporter_that_gives_no_account_is_a_finding(answering):
     answering({})
-    (one,) = findings.findings(Api({"watch": "llama-cpp"}), of="llama-cpp")
+    (one,) = findings.read(Api({"watch": "llama-cpp"}), of="llama-cpp").findings
     assert (one.subject, one.cause) == ("daemonset/card-exporter", Cause.UNSEEN)
 
 
@@ -200,7 +206,7 @@ def test_an_api_server_that_fails_is_a_finding(monkeypatch):
         raise CannotRun("a test", next_step="a step")
 
     monkeypatch.setattr(Api, "items", failing)
-    (one,) = findings.findings(Api({}), of="llama-cpp")
+    (one,) = findings.read(Api({}), of="llama-cpp").findings
     assert (one.event, one.next_step, one.cause) == ("a test", "a step", Cause.UNSEEN)
 
 
@@ -211,9 +217,9 @@ def test_of_several_exporters_the_one_of_the_llama_swap_is_read(answering):
 
 
 def test_without_an_exporter_and_without_the_right_to_search_for_one_nothing_is_found(monkeypatch):
-    assert findings.findings(Api({"watch": "other"}), of="llama-cpp") == ()
+    assert findings.read(Api({"watch": "other"}), of="llama-cpp").findings == ()
     monkeypatch.setattr(Api, "items", forbidden)
-    assert findings.findings(Api({"watch": "llama-cpp"}), of="llama-cpp") == ()
+    assert findings.read(Api({"watch": "llama-cpp"}), of="llama-cpp").findings == ()
 
 
 def test_it_sends_the_operators_key_of_the_engines_that_the_exporter_knows(answering, tmp_path):

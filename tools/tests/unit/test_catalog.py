@@ -394,3 +394,16 @@ def test_an_image_takes_at_most_a_third_of_a_small_context(folder):
 
     assert models["small"].image_tokens == 300
     assert models["vision-auto"].image_tokens == 1024
+
+
+def test_a_catalog_with_or_without_a_model_is_what_would_be_read(folder):
+    (folder / "models" / "b.yaml").write_text(other := OTHER.replace("big", "tiny"))
+    with_both = catalog.load(folder)
+    (folder / "models" / "b.yaml").unlink()
+    alone = catalog.load(folder)
+
+    assert catalog.with_model(alone, "b", other) == with_both
+    assert catalog.with_model(with_both, "b", None) == alone
+    with pytest.raises(CatalogInvalid, match=r"models/b\.yaml:1: source"):
+        catalog.with_model(alone, "b", "source: {}\n")
+    assert not (folder / "models" / "b.yaml").exists()

@@ -120,3 +120,27 @@ def test_a_projector_that_is_named_wins():
 def test_a_projector_that_is_not_certain_is_refused(listing, wanted, reason):
     with pytest.raises(Refused, match=reason):
         select.projector(listing, "m.gguf", wanted)
+
+
+@pytest.mark.parametrize("name", LISTINGS)
+def test_each_offer_of_a_listing_means_its_files_and_nothing_else(name):
+    files = LISTINGS[name]["files"]
+    for offer in select.offers(dict.fromkeys(files, 1)):
+        by = select.model_by_quant if offer.key == "quant" else select.model_by_file
+        assert tuple(by(files, offer.value)) == offer.files
+
+
+@pytest.mark.parametrize("name", [name for name, listing in LISTINGS.items() if "chosen" in listing])
+def test_what_a_quant_means_is_offered(name):
+    offered = {offer.files for offer in select.offers(dict.fromkeys(LISTINGS[name]["files"], 1))}
+    for chosen in LISTINGS[name]["chosen"].values():
+        assert ((chosen,) if isinstance(chosen, str) else tuple(chosen)) in offered
+
+
+def test_offers_have_their_bytes_and_the_smallest_comes_first():
+    listing = {"m-Q8_0.gguf": 8, "m-Q4_0-00001-of-00002.gguf": 2, "m-Q4_0-00002-of-00002.gguf": 3, "plain.gguf": 9}
+    listing |= {"mmproj-F16.gguf": 1, "half-00001-of-00002.gguf": 1, "README.md": 1}
+
+    found = [(one.key, one.value, one.size) for one in select.offers(listing)]
+
+    assert found == [("quant", "Q4_0", 5), ("quant", "Q8_0", 8), ("file", "plain.gguf", 9)]

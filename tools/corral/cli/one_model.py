@@ -1,0 +1,77 @@
+"""The llama-swap that `corral load` and `unload` mean, and the model in it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from corral import paths
+from corral.cli import options
+from corral.engine import stack
+from corral.engine.llama_swap import LlamaSwap
+from corral.errors import CannotRun, Refused
+from corral.why import evidence
+
+if TYPE_CHECKING:
+    from corral.cluster.target import ClusterTarget
+
+
+@dataclass(frozen=True)
+class OneModel:
+    """A model by its id, its llama-swap, and the cluster where that is; None: it is the local stack's."""
+
+    model: str
+    client: LlamaSwap
+    target: ClusterTarget | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``MODEL``, ``--catalog``, ``--json`` and the options of a cluster."""
+    parser.add_argument("model", metavar="MODEL", type=options.name, help="an id or an alias")
+    options.add(parser, "--catalog", "--json")
+    options.add_cluster(parser)
+    parser.set_defaults(store=None)  # `corral why` has it
+
+
+@contextmanager
+def opened(args: argparse.Namespace) -> Iterator[OneModel]:
+    """What *args* name, or what there is: of the local stack, else of the cluster of the last apply.
+
+    Raises:
+        Refused: the llama-swap there has no such model.
+        CannotRun: nothing runs, or it does not answer.
+    """
+    target = options.cluster(args)
+    running = None if target else stack.running(paths.state_dir())
+    target = target if target or running else options.applied()
+    if running:
+        yield _found(args, running.client(), None)
+    elif target:
+        from corral.cluster import client
+        from corral.cluster.served import served
+
+        with served(client.connect(target.kubeconfig, target.context), target) as llama_swap:
+            yield _found(args, llama_swap, target)
+    else:
+        raise CannotRun(
+            "No local stack is running, and nothing was applied to a cluster from this clone.",
+            next_step="corral up --detach here, corral apply in a cluster; another's: --context NAME",
+        )
+
+
+def _found(args: argparse.Namespace, client: LlamaSwap, target: ClusterTarget | None) -> OneModel:
+    ids = {}
+    with suppress(Refused):  # without a catalog there are no aliases
+        ids = evidence.model_ids(options.catalog_dir(args, target or stack.recorded(paths.state_dir())))
+    model, served = ids.get(args.model, args.model), client.models()
+    if model not in served:
+        step = f"Name one of these; one of the catalog that was added since: {_serve(target)}"
+        raise Refused(f"No model {args.model} is served here. There are: {', '.join(served)}.", next_step=step)
+    return OneModel(model, client, target)
+
+
+def _serve(target: ClusterTarget | None) -> str:
+    return "corral apply" if target else "corral up --detach"

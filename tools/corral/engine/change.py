@@ -1,0 +1,172 @@
+"""Gives a running local stack another configuration: only the programs whose own part is another one restart.
+
+llama-swap ends all of its engines whenever it ends or reads its configuration again, so a change of its part waits for
+a moment without requests (docs/architecture/decisions/0019): no answer is cut off.  The door keeps its port.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+
+from corral.agent.progress import count
+from corral.engine import processes, stack
+from corral.engine.door import Door
+from corral.engine.go_build import Report
+from corral.engine.launch import LLAMA_SWAP, PARTS, Programs, launch
+from corral.engine.llama_swap import LlamaSwap
+from corral.engine.processes import Mark
+from corral.engine.restart import Again
+from corral.engine.stack import DRAIN_LIMIT_S, Configuration, Running
+from corral.engine.stack_folder import StackFolder
+from corral.errors import CannotRun, Refused
+from corral.files import write_atomically
+
+IDLE_LIMIT_S = 300.0
+"""For a moment without requests."""
+
+_POLL_S = 0.05
+_REPORT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the stack is to run: its configuration, programs and door, and the catalog that they are from."""
+
+    configuration: Configuration
+    programs: Programs
+    door: Door
+    catalog: Path
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The stack as it runs now, the names of the programs that were restarted, and the models that were unloaded."""
+
+    running: Running
+    restarted: tuple[str, ...]
+    unloaded: tuple[str, ...]
+
+
+def change(again: Again, wanted: Wanted, *, report: Report) -> Changed:
+    """Have the stack that *again* can start as it was run what is *wanted*, on the same ports.
+
+    Raises:
+        Refused: another corral has changed the stack meanwhile, or another port is wanted.
+        CannotRun: requests never paused for ``IDLE_LIMIT_S``, or a program did not start; the stack runs as before.
+    """
+    present, folder = again.present, StackFolder(again.state)
+    if wanted.door.port != present.door.port:
+        raise Refused(f"The stack listens on port {present.door.port}.", next_step="corral down, then: corral up")
+    parts = _parts(again, wanted)
+    client = present.client()
+    deadline = time.monotonic() + IDLE_LIMIT_S
+    while True:
+        _wait_until_idle(client, report, deadline)
+        with folder.exclusive_lock():
+            if stack.recorded(again.state) != present:
+                message = "Another corral has changed the stack meanwhile."
+                raise Refused(message, next_step="corral status, then the same command again")
+            if client.in_flight():
+                continue
+            loaded = [one.model for one in client.residents()] if LLAMA_SWAP in parts else []
+            report(f"Restarting {', '.join(PARTS[part].name for part in parts)} ...")
+            running = _restarted(folder, again, wanted, parts)
+            return Changed(running, tuple(PARTS[part].name for part in parts), tuple(loaded))
+
+
+def _parts(again: Again, wanted: Wanted) -> list[str]:
+    """The parts whose configuration is another one, or that have died, in the order of their start."""
+    before, after = astuple(again.configuration), astuple(wanted.configuration)
+    changed = {part for part, old, new in zip(PARTS, before, after, strict=True) if old != new}
+    return [part for part in PARTS if part in changed or not processes.is_alive(again.present.leaders[part])]
+
+
+def _wait_until_idle(client: LlamaSwap, report: Report, deadline: float) -> None:
+    reported = time.monotonic() + _REPORT_S / 2
+    while requests := client.in_flight():
+        now, models = time.monotonic(), ", ".join(sorted({one.model for one in requests}))
+        if now >= deadline:
+            raise CannotRun(
+                f"Requests never paused ({models}): nothing was changed.",
+                next_step="Try again; or cut off what takes longer than 30 s: corral down, then corral up",
+            )
+        if now >= reported:
+            report(f"Waiting for {count(len(requests), 'request')} under way ({models}) ...")
+            reported = now + _REPORT_S
+        time.sleep(_POLL_S)
+
+
+def _restarted(folder: StackFolder, again: Again, wanted: Wanted, parts: Collection[str]) -> Running:
+    present = again.present
+    try:
+        _end(present.leaders, parts, present.token)
+        running = _started(
+            folder,
+            replace(
+                present,
+                door=wanted.door,
+                config_sha256=wanted.configuration.sha256,
+                engine=wanted.programs.engine,
+                catalog=wanted.catalog,
+                started_at=time.time() if LLAMA_SWAP in parts else present.started_at,
+            ),
+            wanted.configuration,
+            wanted.programs,
+            parts,
+        )
+    except BaseException as error:
+        _restore(folder, again, parts, error)
+        if isinstance(error, CannotRun):
+            error.message = f"{error.message}\nThe stack runs as before."
+        raise
+    return running
+
+
+def _restore(folder: StackFolder, again: Again, parts: Collection[str], error: BaseException) -> None:
+    """Start *parts* as they were; *error* is why they could not be changed."""
+    present = again.present
+    try:
+        stack.end_members([present.leaders[part] for part in parts], present.token, grace_s=0)
+        _started(folder, present, again.configuration, again.programs, parts)
+    except CannotRun as second:
+        message = f"{error}\nNor does the stack start as it was: {second.message}"
+        raise CannotRun(message, next_step=f"corral down && {present.start_command()}") from None
+
+
+def _started(
+    folder: StackFolder, running: Running, configuration: Configuration, programs: Programs, parts: Collection[str]
+) -> Running:
+    """*running* with *parts* started with *configuration*; the others run on."""
+    files = (folder.config, folder.guard_config, folder.caddy_config)
+    for file, text in zip(files, astuple(configuration), strict=True):
+        write_atomically(file, text, mode=0o600)
+    fresh: dict[str, Mark] = {}
+    try:
+        for part in parts:
+            fresh[part] = launch(part, folder, programs, running.door, running.token)
+        found = replace(running, leaders={**running.leaders, **fresh})
+        stack.write_record(folder, found)
+        stack.wait_until_answering(folder, found)
+    except BaseException:
+        stack.end_members(fresh.values(), running.token, grace_s=0)
+        raise
+    return found
+
+
+def _end(leaders: Mapping[str, Mark], parts: Collection[str], token: str) -> None:
+    """End *parts*, those that face clients first: each lets the answers under way end."""
+    for part in [part for part in list(PARTS)[::-1] if part in parts]:
+        processes.send(leaders[part], signal.SIGTERM)
+        processes.wait([leaders[part]], DRAIN_LIMIT_S)
+        stack.end_members([leaders[part]], token, grace_s=stack.ENGINE_GRACE_S)
+
+
+def successor(state: Path, running: Running) -> Running | None:
+    """The stack that *running* has become by a change, once that is done; None: it has not, or a part of it is dead."""
+    with StackFolder(state).exclusive_lock():
+        found = stack.recorded(state)
+    return found if found and found.token == running.token and found != running and not found.lost() else None

@@ -1,0 +1,286 @@
+"""A model of the hub as one more model of a catalog: its file, its lock and its seat, before anything is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from corral.agent.progress import human
+from corral.catalog import catalog as catalogs
+from corral.catalog import yaml_reader
+from corral.catalog.catalog import Catalog
+from corral.catalog.intent import FORMS, ID_PATTERN, RESERVED_IDS, Model, Source, is_id
+from corral.errors import CatalogInvalid, Refused
+from corral.hub.resolved import Resolved
+from corral.hub.select import Offer
+from corral.lock.lock import Lock
+from corral.lock.predict import Predictor
+from corral.lock.relock import Relocked, relock, resolve_on_hub
+from corral.seating import chart as charts
+from corral.seating import contexts
+from corral.vram.gguf_header import parse_fixture
+from corral.vram.predict import trained_context
+from corral.vram.prediction import mib
+
+DEFAULT_CONTEXT = 8192
+"""Tokens per request slot, where the model was trained for as many."""
+
+_SCHEMA = "schemas/model.schema.json"
+_SUFFIX = re.compile(r"[-_.]gguf$")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the operator has named; None: what the repository and the catalog give.
+
+    Attributes:
+        repo: the repository.
+        quant: a quantisation, or the path of a file in it.
+        name: the id of the new model.
+        card: the card it runs on.
+        group: its group.
+        context: tokens per request slot.
+        mmproj: the projector: a file, or none.
+        command: the command as it was typed, without quantisation and context, for next steps.
+    """
+
+    repo: str
+    quant: str | None
+    name: str | None
+    card: str | None
+    group: str | None
+    context: int | None
+    mmproj: str | None
+    command: Callable[[str, int | None], str]
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A model that can be added: its id, the text of its file, the catalog with it, and the lock of that."""
+
+    model_id: str
+    text: str
+    catalog: Catalog
+    relocked: Relocked
+
+
+@dataclass(frozen=True)
+class _Place:
+    model_id: str
+    card: str
+    group: str
+
+
+def find(wish: Wish, catalog: Catalog, lock: Lock | None, info: Callable[[str], None]) -> Addition:
+    """The model of *wish* beside those of *catalog*, whose present lock is *lock*.
+
+    Raises:
+        Refused: its id is taken, the repository has several models or none, its projector is not certain, it does not
+            fit, or as ``corral lock``.
+        CannotRun: as ``corral lock``.
+    """
+    from corral.hub import resolve, select
+
+    place = _place(wish, catalog)
+    source = _source(wish.repo)
+    info(f"{wish.repo}: reading what it has")
+    listing = resolve.sizes(source)
+    found = list(select.offers(listing))
+    if not found:
+        raise Refused(
+            f"{wish.repo} has no whole model as GGUF; its GGUF files: {', '.join(sorted(listing)[:10]) or 'none'}.",
+            next_step="Name a repository of GGUF files, often called NAME-GGUF",
+        )
+    chosen = _chosen(wish, found)
+    adding = _Adding(wish, place, catalog, lock, listing, info)
+    if chosen is None:
+        raise adding.which(found)
+    return adding.fitting(chosen)
+
+
+def id_of(repo: str) -> str:
+    """The id that a model of *repo* gets: ``Qwen/Qwen3-8B-GGUF`` is ``qwen3-8b``."""
+    name = _SUFFIX.sub("", repo.rpartition("/")[2].lower())
+    return re.sub(r"[^a-z0-9.-]+", "-", name).strip("-.")
+
+
+def _source(repo: str) -> Source:
+    try:
+        return Source.model_validate({"repo": repo, "quant": "any"})
+    except ValidationError:
+        step = "corral add ORG/NAME-GGUF, or one of its quantisations: corral add ORG/NAME-GGUF:Q4_K_M"
+        raise Refused(f"{repo!r} is no repository of a hub: it must be like org/name.", next_step=step) from None
+
+
+def _place(wish: Wish, catalog: Catalog) -> _Place:
+    model_id = wish.name or id_of(wish.repo)
+    for what, name, option in (("id of a model", model_id, "--name"), ("name of a group", wish.group, "--group")):
+        if name is not None and not is_id(name):
+            rule = f"{FORMS[ID_PATTERN]}, and not {' or '.join(RESERVED_IDS)}"
+            raise Refused(f"{name!r} is no {what}: {rule}.", next_step=f"Name another: {option} NAME")
+    file = catalog.directory / "models" / f"{model_id}.yaml"
+    if model_id in catalog.models or file.exists() or file.is_symlink():
+        raise Refused(
+            f"There is a model {model_id} already: {file}.",
+            next_step=f"Add it under another id: --name ID; or remove that one first: corral remove {model_id}",
+        )
+    if owner := next((name for name, model in catalog.models.items() if model_id in model.aliases), None):
+        raise Refused(f"{model_id} is an alias of {owner}.", next_step="Add it under another id: --name ID")
+    if wish.card is not None and wish.card not in catalog.cards:
+        raise Refused(
+            f"There is no card {wish.card}; there are: {', '.join(catalog.cards) or 'none'}.",
+            next_step="Name one of these: --card CARD",
+        )
+    cards = [wish.card] if wish.card else list(catalog.cards)
+    if len(cards) != 1:
+        rule = f"the catalog has {len(cards)}: {', '.join(cards)}" if cards else "cards/ has none"
+        step = "Name one: --card CARD" if cards else f"Write {catalog.directory / 'cards'}/NAME.yaml first"
+        raise Refused(f"A model runs on one card, and {rule}.", next_step=step)
+    (card,) = cards
+    groups = {model.group for model in catalog.models.values() if model.card == card}
+    default = groups.pop() if len(groups) == 1 else Model.model_fields["group"].default
+    return _Place(model_id, card, wish.group or default)
+
+
+def _chosen(wish: Wish, found: Sequence[Offer]) -> Offer | None:
+    """The one model of *found* that is meant; None when that is not certain."""
+    if wish.quant is None:
+        return found[0] if len(found) == 1 else None
+    meant = wish.quant.lower()
+    by_name = [one for one in found if one.value.lower() == meant]
+    by_file = [replace(one, key="file", value=one.files[0]) for one in found if one.files[0] == wish.quant]
+    named = by_name or by_file
+    return named[0] if len(named) == 1 else None
+
+
+@dataclass(frozen=True)
+class _Adding:
+    wish: Wish
+    place: _Place
+    catalog: Catalog
+    lock: Lock | None
+    listing: Mapping[str, int]
+    info: Callable[[str], None]
+
+    def fitting(self, offer: Offer) -> Addition:
+        """*offer* with its lock; refused where its card has no room."""
+        addition = self.locked(offer)
+        chart = charts.of(addition.relocked.lock)
+        card = chart.cards[self.place.card]
+        if card.fits:
+            return addition
+        model_id = self.place.model_id
+        largest = contexts.largest(addition.catalog, addition.relocked.lock, chart, [model_id])[model_id].tokens
+        message = (
+            f"{self.wish.repo}:{offer.value} does not fit on card {self.place.card}: with its "
+            f"{chart.models[model_id].mib:,} MiB the card is short of {card.short_mib:,} MiB."
+        )
+        if largest:
+            raise Refused(message, next_step=self.wish.command(offer.value, largest))
+        raise Refused(
+            message,
+            next_step=f"Choose a smaller one: {self.wish.command('', None)}; or make room: corral seat shows what is "
+            "on the card",
+        )
+
+    def which(self, found: Sequence[Offer]) -> Refused:
+        """The error that lists *found*, each with its size and whether it fits.
+
+        The engine predicts the smallest; the others take as much more as their files have.
+        """
+        trial = self.locked(found[0])
+        chart = charts.of(trial.relocked.lock)
+        room = chart.room_mib(self.place.model_id)
+        beside = trial.relocked.lock.models[self.place.model_id].seat.bytes - found[0].size
+        lines, fitting = [], ""
+        for one in found:
+            needed = mib(max(0, one.size + beside))
+            fitting = one.value if needed <= room else fitting
+            verdict = "fits" if needed <= room else "does not fit"
+            lines.append(f"  {one.value}  {human(one.size)}  {verdict}: about {needed:,} of {room:,} MiB")
+        named = f"{self.wish.repo} has no {self.wish.quant}" if self.wish.quant else f"{self.wish.repo} has several"
+        context = trial.catalog.models[self.place.model_id].context
+        head = f"{named}; these are its models, on card {self.place.card} with context {context:,}:"
+        step = f"Name one, for example: {self.wish.command(fitting or found[0].value, None)}"
+        return Refused("\n".join([head, *lines]), next_step=step)
+
+    def locked(self, offer: Offer) -> Addition:
+        """*offer* with its lock, whether its card has room or not."""
+        model_id = self.place.model_id
+        projector = self._projector(offer)
+        largest = Model.model_validate(
+            {
+                "source": {"repo": self.wish.repo, offer.key: offer.value, "mmproj": projector},
+                "card": self.place.card,
+                "context": DEFAULT_CONTEXT,
+                "modalities": ["text"] if projector == "none" else ["text", "image"],
+            }
+        )
+        resolved = resolve_on_hub(largest, self.catalog.directory, None)
+        from corral.hub.gguf_range import read_headers
+
+        packed = read_headers(model_id, resolved, self.catalog.directory, say=self.info)
+        ready = {resolved.files: packed}
+        is_vision = largest.vision and bool(parse_fixture(packed[-1]).metadata.get("clip.has_vision_encoder"))
+        if largest.vision and not is_vision:  # a projector of sound alone
+            resolved = replace(resolved, files=resolved.files[:-1])
+            ready = {resolved.files: packed[:-1]}
+        text = self._text(offer, is_vision=is_vision, context=self._context(trained_context(parse_fixture(packed[0]))))
+        catalog = catalogs.with_model(self.catalog, model_id, text)
+
+        def resolver(model: Model, directory: Path, commit: str | None) -> Resolved:
+            return resolved if model is catalog.models[model_id] else resolve_on_hub(model, directory, commit)
+
+        predictor = Predictor(catalog, self.info, ready)
+        return Addition(model_id, text, catalog, relock(catalog, self.lock, resolver, predictor, info=self.info))
+
+    def _projector(self, offer: Offer) -> str:
+        from corral.hub import select
+
+        if self.wish.mmproj:
+            return self.wish.mmproj
+        if not select.projectors(self.listing):
+            return "none"
+        try:
+            select.projector(self.listing, offer.files[0], "auto")
+        except Refused as error:
+            message = f"{self.wish.repo}: {error.message}"
+            raise Refused(message, next_step="Name one, or none: --mmproj FILE.gguf, --mmproj none") from None
+        return "auto"
+
+    def _context(self, trained: int | None) -> int:
+        wanted = self.wish.context
+        if wanted and trained and wanted > trained:
+            raise Refused(
+                f"--context is {wanted:,}, and the model was trained for {trained:,} tokens: beyond that answers fall "
+                "apart.",
+                next_step=f"Name {trained} or less: --context {trained}",
+            )
+        return wanted or min(DEFAULT_CONTEXT, trained or DEFAULT_CONTEXT)
+
+    def _text(self, offer: Offer, *, is_vision: bool, context: int) -> str:
+        source = {"repo": self.wish.repo, offer.key: offer.value}
+        if self.wish.mmproj:
+            source["mmproj"] = self.wish.mmproj
+        pairs = ", ".join(f"{key}: {_word(value)}" for key, value in source.items())
+        has_schema = (self.catalog.directory / _SCHEMA).is_file()
+        lines = [f"# yaml-language-server: $schema=../{_SCHEMA}"] if has_schema else []
+        lines += [f"source: {{{pairs}}}", f"card: {_word(self.place.card)}", f"context: {context}"]
+        lines += ["modalities: [text, image]" if is_vision else "modalities: [text]"]
+        return "\n".join([*lines, f"group: {_word(self.place.group)}", ""])
+
+
+def _word(text: str) -> str:
+    """*text* as a value in YAML: plain where every reader takes it for this text."""
+    try:
+        if _PLAIN.fullmatch(text) and yaml_reader.parse(text, Path(text))[0] == text:
+            return text
+    except CatalogInvalid:
+        pass
+    return json.dumps(text)

@@ -1,0 +1,225 @@
+"""`corral up` on a running stack: what changed is applied, no answer is cut off, the port stays; real programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from corral import paths
+from corral.cli.main import main
+from corral.demo import tiny_gguf
+from corral.engine import change, stack
+from corral.engine.stack_folder import StackFolder
+from tests.support.engine_process import Stream, chat, free_port, get, stop, unanswered, wait_for
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    """Two models, each in a group of its own."""
+    folder = tmp_path_factory.mktemp("locked")
+    catalog = folder / "catalog"
+    (catalog / "cards").mkdir(parents=True)
+    (catalog / "models").mkdir()
+    (catalog / "cards" / "laptop.yaml").write_text("vram_mib: 4096\n")
+    tiny_gguf.write_text(folder / "slow.gguf", n_ff=20_000)
+    for name in ("one", "two"):
+        source = {"path": str(folder / "slow.gguf"), "mmproj": "none"}
+        intent = {"source": source, "card": "laptop", "context": 1024, "modalities": ["text"], "group": name}
+        (catalog / "models" / f"{name}.yaml").write_text(json.dumps(intent))
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+    return catalog
+
+
+@pytest.fixture
+def catalog(locked, tmp_path):
+    return shutil.copytree(locked, tmp_path / "catalog")
+
+
+@pytest.fixture
+def up(catalog, capsys):
+    """Runs `corral up --detach` for the catalog, by default at the port it had; what it printed to stderr."""
+    port = free_port()
+
+    def up(*more, code=0):
+        capsys.readouterr()
+        assert main(["up", "--detach", "--catalog", str(catalog), "--port", str(port), *more]) == code
+        return capsys.readouterr().err
+
+    up()
+    yield up
+    stack.stop(paths.state_dir(), drain_s=0)
+
+
+def edit(catalog, model="two", context=512):
+    file = catalog / "models" / f"{model}.yaml"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"context": context}))
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+
+
+def running():
+    found = stack.running(paths.state_dir())
+    assert found is not None
+    return found
+
+
+def residents():
+    return {one.model: one.state for one in running().client().residents()}
+
+
+def test_a_changed_model_is_served_at_the_same_address_by_a_restart_of_llama_swap_alone(up, catalog):
+    before = running()
+    edit(catalog)
+    assert "Applied: llama-swap restarted." in up()
+
+    after = running()
+    assert (after.endpoint, after.token) == (before.endpoint, before.token)
+    assert after.leaders["caddy"] == before.leaders["caddy"]
+    assert after.leaders["guard"] == before.leaders["guard"]
+    assert after.process != before.process
+    assert "-c 512" in StackFolder(paths.state_dir()).config.read_text()
+    assert chat(after.endpoint, "Hello.", model="two")["message"]["content"] == "OK"
+    assert "already running" in up()
+
+
+def test_a_model_that_was_loaded_is_loaded_again_and_one_that_was_not_is_not(up, catalog):
+    chat(running().endpoint, "Hello.", model="one")
+    edit(catalog)
+    assert "one: loaded again." in up()
+    assert residents() == {"one": "ready"}
+
+
+def test_a_stream_of_an_unchanged_model_ends_whole_before_anything_restarts(up, catalog, tmp_path):
+    before = running()
+    stream, engine = unanswered(before, "one", 30)
+    edit(catalog)
+    err = tmp_path / "err"
+    words = ["up", "--detach", "--catalog", str(catalog), "--port", str(before.door.port)]
+    with err.open("wb") as stderr:
+        applied = subprocess.Popen([sys.executable, "-m", "corral.cli.main", *words], stderr=stderr)
+    try:
+        wait_for(lambda: "Waiting for 1 request under way (one) ..." in err.read_text(), what="the wait")
+        assert running() == before
+    finally:
+        os.kill(engine, signal.SIGCONT)
+        assert applied.wait() == 0
+    stream.join()
+    assert stream.is_whole
+    assert running().process != before.process
+
+
+def test_requests_that_never_pause_leave_the_stack_as_it_is(up, catalog, monkeypatch):
+    monkeypatch.setattr(change, "IDLE_LIMIT_S", 0.3)
+    before = running()
+    stream, engine = unanswered(before, "one", 3)
+    edit(catalog)
+    shown = up(code=3)
+    assert "Requests never paused (one): nothing was changed." in shown
+    assert running() == before
+    os.kill(engine, signal.SIGCONT)
+    stream.join()
+    assert stream.is_whole
+
+
+def test_added_and_removed_models_and_clients_restart_llama_swap_and_guard(up, catalog):
+    before = running()
+    shutil.copy(catalog / "models" / "one.yaml", catalog / "models" / "three.yaml")
+    (catalog / "models" / "two.yaml").unlink()
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+    assert "Applied: llama-swap, the guard restarted." in up()
+    assert running().client().models() == ["one", "three"]
+    assert chat(running().endpoint, "Hello.", model="three")["message"]["content"] == "OK"
+
+    (catalog / "clients.yaml").write_text("clients: {photos: {models: [one], requests: 2}}\n")
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+    assert "Applied: the guard restarted." in up()
+    assert running().leaders["caddy"] == before.leaders["caddy"]
+    assert get(f"{running().endpoint}/v1/models")[0] == 401
+    assert main(["smoke", "one"]) == 0
+
+
+def test_a_configuration_that_does_not_start_leaves_the_one_before_running(up, catalog, monkeypatch):
+    chat(running().endpoint, "Hello.", model="one")
+    before = running()
+    edit(catalog)
+    text = StackFolder(paths.state_dir()).config.read_text()
+    broken = stack.Configuration("models: {", *before_parts(before))
+    monkeypatch.setattr("corral.terraform.local.render_stack", lambda *_, **__: broken)
+    shown = up(code=3)
+    assert "ended while starting" in shown
+    assert "The stack runs as before." in shown
+    after = running()
+    assert after.config_sha256 == before.config_sha256
+    assert StackFolder(paths.state_dir()).config.read_text() == text
+    assert chat(after.endpoint, "Hello.", model="one")["message"]["content"] == "OK"
+
+
+def before_parts(present):
+    folder = StackFolder(paths.state_dir())
+    assert present.folder == folder.run
+    return folder.guard_config.read_text(), folder.caddy_config.read_text()
+
+
+def test_another_port_is_refused_with_the_commands_that_start_it(up, catalog):
+    assert "corral down && corral up" in up("--port", str(free_port()), code=2)
+
+
+def test_a_configuration_that_was_edited_by_hand_is_not_written_over(up, catalog):
+    file = StackFolder(paths.state_dir()).config
+    file.write_text(file.read_text() + "# by hand\n")
+    edit(catalog)
+    before = running()
+    assert "is not the one that the stack was started with" in up(code=2)
+    assert running() == before
+
+
+def test_a_stack_in_the_foreground_goes_on_with_the_change_of_another_command(catalog, tmp_path, capsys):
+    port = free_port()
+    words = ["up", "--catalog", str(catalog), "--port", str(port)]
+    out, err = tmp_path / "out", tmp_path / "err"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        foreground = subprocess.Popen([sys.executable, "-m", "corral.cli.main", *words], stdout=stdout, stderr=stderr)
+    try:
+        wait_for(lambda: "Ctrl-C" in err.read_text(), what="the start")
+        edit(catalog)
+        assert main([*words, "--detach"]) == 0
+        assert chat(running().endpoint, "Hello.", model="two")["message"]["content"] == "OK"
+        assert foreground.poll() is None
+        wait_for(lambda: out.read_text().count("llama-swap listening") == 2, what="the log of the new llama-swap")
+        foreground.send_signal(signal.SIGINT)
+        assert foreground.wait() == 0, err.read_text()
+        assert stack.recorded(paths.state_dir()) is None
+    finally:
+        foreground.kill()
+        foreground.wait()
+        stack.stop(paths.state_dir(), drain_s=0)
+
+
+def test_a_stopped_guard_is_named_and_nothing_restarts(up, catalog):
+    before = running()
+    edit(catalog)
+    stop(before.leaders["guard"].pid)
+    try:
+        assert f"kill -CONT {before.leaders['guard'].pid}" in up(code=3)
+        assert running() == before
+    finally:
+        os.kill(before.leaders["guard"].pid, signal.SIGCONT)
+
+
+def test_a_stream_that_llama_swap_reads_its_configuration_again_under_is_cut_off(up):
+    """Why a change is no reload: of a configuration that is the same, llama-swap ends every engine."""
+    before = running()
+    chat(before.endpoint, "Hello.", model="two")
+    stream = Stream(before.endpoint, "one", 900)
+    engines = {one.pid for one in before.engines()}
+    os.kill(before.pid, signal.SIGHUP)
+    stream.join()
+    assert not stream.is_whole
+    wait_for(lambda: not engines & {one.pid for one in before.engines()}, what="the end of both engines")
