@@ -10,11 +10,12 @@ from corral.files import write_atomically
 _UUID, _NAME = "GPU-00000000-0000-0000-0000-000000000000", "Tesla T4"
 _ANSWERS = {
     "--query-gpu=uuid,memory.total,memory.free,name": "cards",
+    "--query-gpu=uuid,utilization.gpu": "busy",
     "--query-gpu=memory.free,memory.total": "memory",
     "--query-compute-apps=gpu_uuid,gpu_name,pid,used_memory,process_name": "processes",
     "--query-compute-apps=pid,used_memory,process_name": "holders",
 }
-"""The questions of the exporter and of the preflight, and the file that answers each."""
+"""The questions of the exporter, of `corral why` and of the preflight, and the file that answers each."""
 
 
 class StandInCard:
@@ -49,6 +50,7 @@ class StandInCard:
         rows = [(pid, mib, program) for pid, (program, mib) in self._held.items()]
         for file, text in {
             "cards": f"{_UUID}, {self._total}, {self.free_mib}, {_NAME}\n",
+            "busy": f"{_UUID}, 0\n",
             "memory": f"{self.free_mib}, {self._total}\n",
             "processes": "".join(f"{_UUID}, {_NAME}, {pid}, {mib}, {program}\n" for pid, mib, program in rows),
             "holders": "".join(f"{pid}, {mib}, {program}\n" for pid, mib, program in rows),

@@ -22,7 +22,9 @@ from corral.catalog import catalog as catalogs
 from corral.engine import binaries, engine_process, ports, stack
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
+from corral.errors import CannotRun
 from corral.exporter import driver
+from corral.exporter.errors import DriverUnknown
 from corral.keys import LocalKeys
 from corral.lock import lock as locks
 from corral.parallel import Result, read_all, value_of
@@ -248,9 +250,16 @@ class _Investigation:
 
 
 def _card() -> tuple[int | None, dict[int, str]]:
-    """How busy the busiest card is, in per cent, and the program of each process on a card by its pid."""
-    shares = [share for share in driver.busy(limit_s=_CARD_S) if share is not None]
-    users = {one.pid: one.program for one in driver.processes(limit_s=_CARD_S)} if driver.sees_its_pids() else {}
+    """How busy the busiest card is, in per cent, and the program of each process on a card by its pid.
+
+    Raises:
+        CannotRun: the driver does not state it.
+    """
+    try:
+        shares = [share for share in driver.busy(limit_s=_CARD_S) if share is not None]
+        users = {one.pid: one.program for one in driver.processes(limit_s=_CARD_S)} if driver.sees_its_pids() else {}
+    except DriverUnknown as error:
+        raise CannotRun(str(error), next_step=driver.PROGRAM) from None
     return max(shares, default=None), users
 
 

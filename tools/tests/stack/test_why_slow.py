@@ -78,6 +78,14 @@ def test_a_card_that_computes_for_another_program_is_named_with_its_pid(demo, wh
     assert f"Others on the card: trainer (pid {os.getpid()})." in verdict["evidence"]
 
 
+def test_a_driver_that_fails_leaves_the_rest_of_the_report(demo, why, monkeypatch, tmp_path):
+    install(tmp_path, "", err="Driver/library version mismatch", code=18)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    fresh(demo, "tiny-vision")
+
+    assert why("tiny-vision")["class"] in ("healthy", "slow")
+
+
 def test_models_of_a_group_that_unload_each_other_are_slow_by_swaps(demo, why, capsys):
     for _ in range(3):
         fresh(demo, "tiny-think", "tiny-text")

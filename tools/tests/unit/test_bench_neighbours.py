@@ -23,18 +23,26 @@ with neighbours.running(neighbours.Neighbours("50%", 0.5, 1)):
 """
 
 
+@pytest.fixture
 def children():
-    return [one for one in psutil.Process().children() if "stand_in_tenant" in " ".join(one.cmdline())]
+    """The stand-ins among the children of this process; those that it had before, also dead ones, are other tests'."""
+    others = psutil.Process().children()
+
+    def find():
+        own = [one for one in psutil.Process().children() if one not in others]
+        return [one for one in own if "stand_in_tenant" in " ".join(one.cmdline())]
+
+    return find
 
 
-def test_one_runs_on_each_core_and_none_after_the_block():
+def test_one_runs_on_each_core_and_none_after_the_block(children):
     with neighbours.running(IDLE):
         during = children()
     assert len(during) == os.cpu_count()
     assert children() == []
 
 
-def test_an_interrupt_of_the_terminal_reaches_no_stand_in():
+def test_an_interrupt_of_the_terminal_reaches_no_stand_in(children):
     """Ctrl-C is sent to every process of the group that the bench is in; it ends its stand-ins itself."""
     with neighbours.running(IDLE):
         groups = {os.getpgid(one.pid) for one in children()}
@@ -42,7 +50,7 @@ def test_an_interrupt_of_the_terminal_reaches_no_stand_in():
     assert os.getpgrp() not in groups
 
 
-def test_a_stand_in_that_was_killed_makes_the_level_an_error_and_not_a_quiet_neighbour():
+def test_a_stand_in_that_was_killed_makes_the_level_an_error_and_not_a_quiet_neighbour(children):
     def kill_one():
         with neighbours.running(IDLE):
             killed = children()[-1]
