@@ -10,8 +10,8 @@ evidence explains a failure, or some evidence is missing.  What is true now come
 was loaded again, or whose file was damaged and is whole again, is "healthy": the evidence states what failed, and when.
 
 "slow" is a model that answers, for a cause that figures show: requests that wait in the engine's queue, models of a
-group that unload each other, a long load, a cold page cache, the processor in place of the card, or, on this machine,
-another program that computes on the card while the stack does not.
+group that unload each other, a long load, a cold page cache, or, on this machine, the processor in place of the card,
+or another program that computes on the card while the stack does not.
 
 With --json: {"model", "class", "culprit", "evidence": [...], "next": [...]}; without MODEL the worst of them, and all
 under "answers".  "next" holds commands that can be typed as they are.

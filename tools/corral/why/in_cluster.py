@@ -64,9 +64,7 @@ class _Investigation:
         self._findings = diagnosis.findings(self._snapshot)
         self._ids = evidence.model_ids(catalog)
         ids = tuple(sorted(set(self._ids.values())))
-        self._stack = StackFacts(
-            "running", target.url, has_card=True, has_nvidia_smi=True, catalog=catalog, catalog_ids=ids
-        )
+        self._stack = StackFacts("running", target.url, has_nvidia_smi=True, catalog=catalog, catalog_ids=ids)
 
     def verdicts(self, name: str | None) -> list[Verdict]:
         names = self._stack.catalog_ids if name is None else (name,)
@@ -122,14 +120,11 @@ class _Investigation:
         probed = engine_probe.probes(self._cluster, self._target, value_of(found, "/running", ()))
         failed = {one.name: partial(evidence.engine_error, client, one) for one in models if one.history.has_engine_log}
         errors = read_all(failed, limit_s=_LIMIT_S)
-        ready = {one.name: partial(evidence.memory, client, one.id) for one in models if one.resident}
-        memory = read_all(ready, limit_s=_LIMIT_S)
         facts = []
         for one in models:
             error = value_of(errors, one.name, None) or history.error_in_common_log(log, one.id, one.history)
             probe = value_of(probed, one.id, None)
-            held = value_of(memory, one.name, None)
-            facts.append(replace(one, error=error, probe=probe, memory=held, can_see_processes=False))
+            facts.append(replace(one, error=error, probe=probe, can_see_processes=False))
         self._stack = self._with_card(account)
         return worst_first(map(self._judged, facts))
 
