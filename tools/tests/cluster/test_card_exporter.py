@@ -258,10 +258,12 @@ def test_the_report_of_a_benchmark_through_the_service_has_what_held_the_card(la
     assert "| card t4 | Tesla T4 |" in text
 
 
-def test_a_benchmark_is_compared_with_one_while_the_tenant_beside_it_was_stood_down(lab, exporter):
+def test_a_benchmark_is_compared_with_one_while_the_tenant_beside_it_was_stood_down(lab, exporter, request):
     """By one command; a tenant that computes, and holds most of the card by the stand-in."""
+    apps = client.AppsV1Api(lab.cluster.api)
     computes = "import signal, sys; signal.signal(15, lambda *_: sys.exit())\nwhile True: pass"
     deploy_tenant(lab, "python3", "-c", computes, "balloon", MACHINE_LEARNING_MODEL_TTL="600")
+    request.addfinalizer(lambda: apps.delete_namespaced_deployment("immich-machine-learning", TENANTS))
     pods.eventually(lambda: card(lab)[1]["immich-ml"]["held"], lambda held: held == 10726 * MIB, limit_s=120)
 
     beside = bench(lab, "beside")
@@ -277,8 +279,7 @@ def test_a_benchmark_is_compared_with_one_while_the_tenant_beside_it_was_stood_d
     else:
         assert compared.returncode in (0, 1), compared.stderr  # 1: a figure is worse
         assert "E2E" in compared.stdout
-    running = client.AppsV1Api(lab.cluster.api).read_namespaced_deployment("immich-machine-learning", TENANTS)
-    assert running.spec.replicas == 1
+    assert apps.read_namespaced_deployment("immich-machine-learning", TENANTS).spec.replicas == 1
 
 
 def test_the_gate_through_the_service_ends_the_pod_with_ten_whole_streams_and_has_another(lab, exporter, tmp_path):
