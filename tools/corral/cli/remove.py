@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
     relocked = relock(wanted, present, resolve_on_hub, Predictor(wanted, output.info), info=output.info)
     edit = relocking.Edit(before, present, relocking.checked(wanted, relocked), model_id, None)
     files = f" --catalog {shlex.quote(str(directory))}" if args.catalog else ""
-    steps = [*relocking.served_steps(directory, args), f"its files in the store: corral prune{files}"]
+    prune = f"its files in the store: corral prune{files}; in the homelab's: corral prune --context NAME"
+    steps = [*relocking.served_steps(directory, args), prune]
     return edit.run(args, f"Remove {model_id}? Only yes removes it.", steps)
 
 

@@ -35,6 +35,11 @@ PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "kubernetes_service_v1": ("/api/v1", "services"),
 }
 """Every type of object that the stack makes, but for labels of an object that it does not own."""
+_OF_EVERY_STACK: Final = (
+    ("kubernetes_deployment_v1", "llama-swap"),
+    ("kubernetes_job_v1", "download-models"),
+    ("kubernetes_service_v1", "llama-swap"),
+)
 
 PROVIDERS_OWN: Final = frozenset(
     {
@@ -129,9 +134,8 @@ def left_behind(cluster: Cluster, namespace: str) -> list[Planned]:
     Raises:
         Refused, CannotRun: as ``existing``.
     """
-    names = {"kubernetes_deployment_v1": "llama-swap", "kubernetes_job_v1": "download-models"}
     found = []
-    for kind, name in (*names.items(), ("kubernetes_service_v1", "llama-swap")):
+    for kind, name in _OF_EVERY_STACK:
         one = Planned("", kind, namespace, name)
         with suppress(NotFound):
             if _is_ours(cluster.get(one.path)["metadata"]):

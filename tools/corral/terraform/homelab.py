@@ -14,7 +14,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,11 +28,10 @@ from corral.cluster.target import NAMESPACE, ClusterTarget
 from corral.errors import CannotRun, CorralError, Refused
 from corral.files import refuse_unwritable
 from corral.paths import REPOSITORY
-from corral.terraform import applying, failures, remains, remedies
+from corral.terraform import applying, failures, remains, remedies, variables
 from corral.terraform.program import ON_PATH, as_typed, find_terraform
 from corral.terraform.remains import Remaining
 from corral.terraform.runner import Finished, Terraform, refused
-from corral.terraform.variables import undeclared_keys
 
 if TYPE_CHECKING:
     from corral.terraform.guard import ClusterGuard
@@ -55,10 +54,6 @@ _WRITING_LIMIT_S = 5.0
 _STALE = "Saved plan is stale"
 _LOCKED = "Error acquiring the state lock"
 _TARGET_VARIABLES = ("catalog", "kube_context", "kubeconfig", "namespace")
-_TARGET_VARIABLE = re.compile(rf'^variable "(?:{"|".join(_TARGET_VARIABLES)})" {{$.*?^}}$', re.MULTILINE | re.DOTALL)
-_DECLARATION = re.compile(r'^variable "\w+" {$.*?^}$', re.MULTILINE | re.DOTALL)
-_VALIDATION = re.compile(r"^  validation {$.*?^  }$", re.MULTILINE | re.DOTALL)
-_VALUES = ("terraform.tfvars", "terraform.tfvars.json", "*.auto.tfvars", "*.auto.tfvars.json")
 _VARIABLE = re.compile(r'input variable "(\w+)"')
 _LOCK_ID = re.compile(r"^\s*ID:\s+(\S+)$", re.MULTILINE)
 _WHO = re.compile(r"^\s*Who:\s+(\S+)$", re.MULTILINE)
@@ -103,9 +98,9 @@ class Homelab:
         self._command = command
         self._catalog, self._report = catalog, report
         # The operator's own run: its backend, provider and modules may need any of the shell's variables.
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("TF_CLI_ARGS")}
-        variables.pop("KUBE_CONFIG_PATH", None)  # the provider prefers it to KUBE_CONFIG_PATHS: _name_kubeconfigs
-        self._terraform = Terraform(find_terraform(), self._stack, variables, self._explain)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CLI_ARGS")}
+        environment.pop("KUBE_CONFIG_PATH", None)  # the provider prefers it to KUBE_CONFIG_PATHS: _name_kubeconfigs
+        self._terraform = Terraform(find_terraform(), self._stack, environment, self._explain)
         self._inputs: dict[str, Any] = {
             "var_file": [str(file.absolute()) for file in var_files],
             "var": [f"catalog={catalog.absolute()}"] if catalog else [],
@@ -133,8 +128,7 @@ class Homelab:
             file = Path(folder) / "plan"
             options = self._inputs | (self._destroying() if destroy else {})
             planned = self._terraform.understood(self._run("plan", input=False, out=str(file), **options))
-            if unknown := planned.undeclared:
-                raise self._not_declared(unknown)
+            self._refuse_undeclared(planned.undeclared)
 
             def show(options: dict[str, Any]) -> str:
                 return self._terraform.judged(self._terraform.cmd("show", str(file), **options)).stdout
@@ -167,18 +161,18 @@ class Homelab:
             tempfile.TemporaryDirectory(prefix=".corral-", dir=self._stack.parent) as name,
         ):
             folder = Path(name)
-            for pattern in ("[!.]*.tf", ".terraform.lock.hcl", *_VALUES):
+            for pattern in ("[!.]*.tf", ".terraform.lock.hcl", *variables.FILES):
                 for file in self._stack.glob(pattern):
                     if file.name not in (_BACKEND, _ADOPTION):
                         shutil.copy(file, folder)
             kubeconfig, values = folder / "kubeconfig", folder / "nowhere.tfvars.json"
             kubeconfig.write_text(json.dumps(_NOWHERE), encoding="utf-8")
             values.write_text(json.dumps({"kubeconfig": str(kubeconfig), "kube_context": None}), encoding="utf-8")
-            variables = self._terraform.environment | {
+            environment = self._terraform.environment | {
                 "TF_DATA_DIR": str(folder / "data"),
                 "KUBE_CONFIG_PATHS": str(kubeconfig),
             }
-            terraform = Terraform(self._terraform.terraform_bin_path, folder, variables, self._explain)
+            terraform = Terraform(self._terraform.terraform_bin_path, folder, environment, self._explain)
             terraform.run("init", plugin_dir=str(providers.absolute()))
             inputs = {**self._inputs, "var_file": [*self._inputs["var_file"], str(values)]}
             terraform.run("plan", out=str(folder / "plan"), **inputs)
@@ -188,15 +182,11 @@ class Homelab:
             return document
 
     def _require_declared(self, document: Mapping[str, Any]) -> None:
-        values = {name: one.get("value") for name, one in document.get("variables", {}).items()}
-        given = {name: value for name, value in values.items() if isinstance(value, dict | list) and value}
-        converted = self._evaluated(given, _declared_types) if given else {}
-        unknown = [one for name in given for one in undeclared_keys(given[name], converted[name], name)]
-        if unknown:
-            raise self._not_declared(unknown)
+        self._refuse_undeclared(variables.undeclared_keys(self._terraform, document, **self._inputs))
 
-    def _not_declared(self, sentences: Sequence[str]) -> Refused:
-        return Refused("\n".join(sentences), next_step=f"The variables there are: {self._stack}/README.md")
+    def _refuse_undeclared(self, sentences: Sequence[str]) -> None:
+        if sentences:
+            raise Refused("\n".join(sentences), next_step=f"The variables there are: {self._stack}/README.md")
 
     def _name_kubeconfigs(self) -> None:
         """Let the provider, which knows no KUBECONFIG, find its files; one that is missing it always refuses.
@@ -323,32 +313,12 @@ class Homelab:
     def target(self) -> ClusterTarget:
         """The cluster that the variables name.
 
-        Terraform evaluates them in a temporary folder that holds their declarations and the stack's values: that takes
-        no provider and no state, so a running apply is not in the way.
+        They are evaluated apart from the stack, so that a running apply is not in the way.
 
         Raises:
             As ``plan``.
         """
-        return self._target(self._evaluated(_TARGET_VARIABLES, _TARGET_VARIABLE.findall))
-
-    def _evaluated(self, names: Iterable[str], declarations: Callable[[str], list[str]]) -> dict[str, Any]:
-        """The values of the variables *names*; *declarations* finds those of the text of a file that are needed."""
-        with tempfile.TemporaryDirectory(prefix="corral-") as name:
-            folder = Path(name)
-            for file in self._stack.glob("[!.]*.tf"):
-                declared = declarations(file.read_text(encoding="utf-8"))
-                (folder / file.name).write_text("\n".join(declared), encoding="utf-8")
-            for pattern in _VALUES:
-                for file in self._stack.glob(pattern):
-                    (folder / file.name).symlink_to(file.absolute())
-            values = {variable: f"${{var.{variable}}}" for variable in names}
-            (folder / "values.tf.json").write_text(json.dumps({"output": {"values": {"value": values}}}))
-            data = {"TF_DATA_DIR": str(folder / "data")}
-            program, variables = self._terraform.terraform_bin_path, self._terraform.environment | data
-            found: dict[str, Any] = Terraform(program, folder, variables, self._explain).applied(**self._inputs)[
-                "values"
-            ]
-            return found
+        return self._target(variables.values(self._terraform, _TARGET_VARIABLES, **self._inputs))
 
     def _target(self, values: dict[str, Any]) -> ClusterTarget:
         kubeconfig, catalog = (
@@ -469,11 +439,6 @@ class Homelab:
             step = "Wait for the other run, or end it: its lock ends with it"
         in_use = f"The state of {self._stack} is in use{f' by {who[1]}' if who else ''}."
         return CannotRun(f"{in_use}\n{message}", next_step=step)
-
-
-def _declared_types(text: str) -> list[str]:
-    """The variables of *text* without their rules, which the plan has applied, and which name more of the stack."""
-    return [_VALIDATION.sub("", one) for one in _DECLARATION.findall(text)]
 
 
 def _wants_init(finished: Finished) -> bool:

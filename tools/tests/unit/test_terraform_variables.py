@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.terraform.variables import undeclared_keys
+from corral.terraform.variables import dropped
 
 LIMITS = {"load_seconds": 300, "drain_seconds": 60}
 
@@ -25,4 +25,4 @@ LIMITS = {"load_seconds": 300, "drain_seconds": 60}
     ids=["known", "unknown", "within-another", "in-a-list", "of-a-map", "of-null", "of-a-set", "empty", "null"],
 )
 def test_each_key_that_its_type_does_not_have_is_named_with_its_place(given, converted, sentences):
-    assert list(undeclared_keys(given, converted, "v")) == sentences
+    assert list(dropped(given, converted, "v")) == sentences
