@@ -98,6 +98,7 @@ def test_after_an_interrupt_no_job_is_left_and_nothing_was_removed(lab, store):
         left = process.stderr.read()
 
     assert process.returncode == 130, left
+    assert "What the Job had removed by then is not known" in left
     assert jobs(lab) == ["download-models"]
     assert everything(store) == before
 
