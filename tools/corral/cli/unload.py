@@ -1,4 +1,4 @@
-"""Unload a model now, and say what that ends.
+"""Unload a model now, and state what that ends.
 
 Its engine ends and its memory is free; the next request loads it again.  Requests that are under way are cut off: they
 are counted before.  A model that is not loaded stays as it is.
