@@ -45,7 +45,8 @@ def answer_seconds(
     if context > BEYOND * max(one.context_tokens for one in speed.next_token):
         return None
     first = first_token_seconds(speed, prompt_tokens)
-    return (beside * first + (answer_tokens - 1) * _next_token(speed, beside, context)) * max(1.0, at_once / parallel)
+    seconds = beside * first + (answer_tokens - 1) * next_token_seconds(speed, beside, context)
+    return seconds * max(1.0, at_once / parallel)
 
 
 def first_token_seconds(speed: Speed, prompt_tokens: float) -> float:
@@ -53,8 +54,8 @@ def first_token_seconds(speed: Speed, prompt_tokens: float) -> float:
     return _read_off([(one.prompt_tokens, one.seconds) for one in speed.first_token], prompt_tokens)
 
 
-def _next_token(speed: Speed, beside: int, context: float) -> float:
-    """What a token takes with so many answers side by side.
+def next_token_seconds(speed: Speed, beside: int, context: float) -> float:
+    """What a token takes with *beside* answers side by side, each with a *context* of so many tokens.
 
     A longer context costs each answer its own part, which the measurement of one answer alone has.
     """

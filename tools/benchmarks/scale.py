@@ -1,0 +1,146 @@
+"""Simulate 1 to 10,000 users on one to many cards, fed by measured speeds; and measure how far the simulation is off.
+
+    answers a second and the median time    within 20 % of what corral bench measures, for 1 to 50 users
+
+It measures the speeds of a real model (as corral bench --speeds does), then lets users in a closed loop ask it (as
+corral bench --users does), simulates the same users, and prints both.  Then it prints how many cards keep the time of
+95 of 100 answers, for more and more users who think between their requests.
+
+    python tools/benchmarks/scale.py [--small]
+
+Nothing is measured for a model of your own whose catalog has its speeds (corral bench --speeds):
+
+    python tools/benchmarks/scale.py --ledger terraform/catalog/measured.json --model qwen3-8b --slots 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+
+from scale_support.card import Model  # noqa: E402
+from scale_support.fleet import Load, Outcome, simulate  # noqa: E402
+from scale_support.table import TABLE_USERS, is_known, table  # noqa: E402
+
+from corral.bench import figures, speeds  # noqa: E402
+from corral.bench.exchange import Client  # noqa: E402
+from corral.bench.load import Level  # noqa: E402
+from corral.bench.measuring import Question, measure  # noqa: E402
+from corral.catalog import ledger  # noqa: E402
+from corral.catalog.intent import Model as Intent  # noqa: E402
+from corral.catalog.ledger import CPU, Speed  # noqa: E402
+from corral.demo.smollm2 import SMOLLM2  # noqa: E402
+from tests.support.engine_process import engine  # noqa: E402
+
+GOAL = 0.20
+SLOTS = 4
+CONTEXT, SMALL_CONTEXT = 512, 256
+PROMPT, ANSWER = 48, 16
+USERS, SMALL_USERS = (1, 2, 5, 10, 20, 50), (1, 4, 10)
+NAMES = {"model": "smollm2", "card": "none", "argv_sha256": "0" * 64, "engine": "the embedded one", "device": CPU}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="up to ten users, as CI runs it")
+    parser.add_argument("--ledger", type=Path, metavar="FILE", help="a catalog's measured.json, and no measurement")
+    parser.add_argument("--model", metavar="ID", help="with --ledger: the model")
+    parser.add_argument("--slots", type=int, metavar="N", help="with --ledger: the model's parallel (default: 1)")
+    args = parser.parse_args()
+    if bool(args.ledger) != bool(args.model):
+        parser.error("--ledger and --model go together")
+    if args.ledger:
+        known = speed_of(args.ledger, args.model)
+        if not is_known(known, args.slots or 1):
+            sys.exit(
+                f"scale: {args.model} was measured with shorter prompts or fewer slots.  Measure: corral bench --speeds"
+            )
+        print(table(known, args.slots or 1, TABLE_USERS))
+        return 0
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {load()}")
+    weights = SMOLLM2.bring(print)
+    levels, context = (SMALL_USERS, SMALL_CONTEXT) if args.small else (USERS, CONTEXT)
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ("-m", weights, "--parallel", str(SLOTS), "-c", str(SLOTS * context), "-t", "2")
+        with engine(Path(folder), *flags) as running:
+            running.wait_until_ready()
+            speed, found = asyncio.run(run(running.root, levels, context))
+    print(f"at the end {load()}")
+    worst = max(max(abs(one["error_answers"]), abs(one["error_p50"])) for one in found)
+    print(f"the largest error is {worst:.0%}; goal: {GOAL:.0%}")
+    users = tuple(one for one in TABLE_USERS if one <= 100) if args.small else TABLE_USERS
+    print(table(speed, SLOTS, users))
+    return 0 if worst <= GOAL else 1
+
+
+def load() -> str:
+    return f"load {os.getloadavg()[0]:.1f}"
+
+
+def speed_of(path: Path, model: str) -> Speed:
+    """The newest speed of *model* in the ledger *path*."""
+    found = [one for one in ledger.read(path.parent).speeds if one.model == model]
+    if not found:
+        sys.exit(f"scale: {path} has no speed of model {model}.  Measure it: corral bench --speeds {model}")
+    return max(found, key=lambda one: one.date)
+
+
+async def run(root: str, levels: Sequence[int], context: int) -> tuple[Speed, list[dict[str, Any]]]:
+    """The speeds of the engine, and of each level of users what was measured beside what is simulated."""
+    plain = {"source": {"path": "model.gguf"}, "card": "none", "context": context, "modalities": ["text"]}
+    intent = Intent.model_validate(plain | {"parallel": SLOTS})
+    least = figures.least_samples(0.5)
+    found = []
+    async with Client(root, silence_s=600, timeout_s=1200) as client:
+        measured = await speeds.run(client, "m", intent, quiet, seconds=3600, answers=least, next_step="")
+        speed = speeds.speed(measured, date="2026-01-01T00:00:00Z", **NAMES)
+        for users in levels:
+            level = Level(users=users, seconds=3600, requests=least + 3 * users)
+            result = await measure(client, "m", Question(PROMPT, ANSWER), [level], quiet, next_step="")
+            samples = sorted(result.runs[0].samples, key=lambda one: one.sent)
+            steady = samples[users : len(samples) - users]
+            ends = sorted(one.sent + figures.e2e(one) for one in samples)
+            window = ends[users:-users]
+            simulated = closed_loop(speed, users, statistics.median(one.prompt_tokens or 0 for one in steady))
+            one = {
+                "users": users,
+                "answers": len(steady),
+                "p50": statistics.median(map(figures.e2e, steady)),
+                "answers_per_second": (len(window) - 1) / (window[-1] - window[0]),
+                "simulated_p50": simulated.p50,
+                "simulated_answers_per_second": simulated.answers_per_second,
+            }
+            one["error_p50"] = simulated.p50 / one["p50"] - 1
+            one["error_answers"] = simulated.answers_per_second / one["answers_per_second"] - 1
+            found.append(one)
+            print(
+                f"{users:2d} users  p50 {one['p50']:6.2f} s, simulated {simulated.p50:6.2f} s ({one['error_p50']:+.0%})"
+                f"  {one['answers_per_second']:5.2f} answers/s, simulated {simulated.answers_per_second:5.2f}"
+                f" ({one['error_answers']:+.0%})"
+            )
+    return speed, found
+
+
+def closed_loop(speed: Speed, users: int, prompt_tokens: float) -> Outcome:
+    """*users* who do not think, on one card that refuses no request."""
+    of = Load(users, 0.0, prompt_tokens, ANSWER, {"m": 1.0})
+    models = {"m": Model(speed, SLOTS, "m", 0.0)}
+    return simulate(of, models, cards=1, requests=max(1000, 20 * users), at_most=users + 1, seed=0)
+
+
+def quiet(_: str) -> None:
+    """What a measurement reports is not of interest."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The simulation of users and cards (tools/benchmarks/scale_support): what can be counted by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+sys.path.append(str(ROOT / "tools" / "benchmarks"))
+
+from scale_support.card import Card, Model, Request  # noqa: E402
+from scale_support.fleet import Load, simulate  # noqa: E402
+from scale_support.table import least_cards, table  # noqa: E402
+
+from corral.catalog.ledger import FirstToken, NextToken, Speed  # noqa: E402
+from corral.latency.prediction import answer_seconds  # noqa: E402
+
+SPEED = Speed(
+    model="m",
+    argv_sha256="0" * 64,
+    card="c",
+    engine="e",
+    device="CPU",
+    date="2026-01-01T00:00:00Z",
+    first_token=(FirstToken(prompt_tokens=100, seconds=0.5), FirstToken(prompt_tokens=200, seconds=1.0)),
+    next_token=(
+        NextToken(at_once=1, context_tokens=100, seconds=0.01),
+        NextToken(at_once=1, context_tokens=200, seconds=0.011),
+        NextToken(at_once=2, context_tokens=100, seconds=0.015),
+        NextToken(at_once=4, context_tokens=100, seconds=0.02),
+    ),
+    answers=40,
+    p95_ratio=None,
+    load_seconds=3.0,
+)
+ALONE = Model(SPEED, 4, "g", 3.0)
+
+
+def ended(card, requests):
+    """The requests in the order of their ends, after all have arrived at the time 0."""
+    for one in requests:
+        card.arrive(one)
+    found = []
+    while (time := card.time_of_event()) < float("inf"):
+        found += card.pass_to(time)
+    return found
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 4])
+def test_requests_that_arrive_together_take_what_is_predicted_for_them(at_once):
+    card = Card({"m": dataclasses.replace(ALONE, load_seconds=0.0)})
+    found = ended(card, [Request("m", 100, 41) for _ in range(at_once)])
+    predicted = answer_seconds(SPEED, prompt_tokens=100, answer_tokens=41, at_once=at_once, parallel=4)
+    assert len(found) == at_once
+    assert [one.ended for one in found] == pytest.approx([predicted] * at_once)
+
+
+def test_a_request_beyond_the_slots_begins_when_one_ends():
+    card = Card({"m": Model(SPEED, 1, "g", 0.0)})
+    first, second = ended(card, [Request("m", 100, 11), Request("m", 100, 11)])
+    assert (first.ended, second.ended) == pytest.approx((0.6, 1.2), rel=0.05)
+
+
+def test_another_model_of_the_group_is_loaded_only_when_nothing_is_under_way():
+    card = Card({"a": ALONE, "b": ALONE})
+    found = ended(card, [Request("a", 100, 1), Request("b", 100, 1), Request("a", 100, 1)])
+    assert [one.model for one in found] == ["a", "a", "b"]
+    assert [one.ended for one in found] == pytest.approx([3.5, 4.0, 7.5])
+    assert card.loads == 2
+
+
+def test_models_of_two_groups_share_the_compute_and_evict_nothing():
+    models = {name: dataclasses.replace(ALONE, group=name, load_seconds=0.0) for name in "ab"}
+    card = Card(models)
+    found = ended(card, [Request("a", 100, 1), Request("b", 100, 1)])
+    assert [one.ended for one in found] == pytest.approx([1.0, 1.0])
+    assert [one.model for one in ended(card, [Request("a", 100, 1)])] == ["a"]
+    assert card.loads == 2
+
+
+def test_one_user_has_the_time_of_a_request_alone_and_the_card_rests_while_the_user_thinks():
+    load = Load(1, 60.0, 100, 41, {"m": 1.0})
+    found = simulate(load, {"m": ALONE}, cards=1, requests=500, at_most=10, seed=0)
+    alone = answer_seconds(SPEED, prompt_tokens=100, answer_tokens=41, at_once=1, parallel=4)
+    assert (found.p50, found.p95) == pytest.approx((alone, alone))
+    assert found.busy == pytest.approx(alone / (60 + alone), rel=0.2)
+    assert (found.refused, found.loads_per_hour) == (0, 0)
+
+
+def test_a_busy_card_answers_as_many_a_second_whatever_the_number_of_users():
+    answers = [
+        simulate(Load(users, 0.0, 100, 41, {"m": 1.0}), {"m": ALONE}, cards=1, requests=2000, at_most=99, seed=0)
+        for users in (4, 8, 40)
+    ]
+    together = 4 * 0.5 + 40 * 0.02  # seconds of four answers side by side
+    assert [one.answers_per_second for one in answers] == pytest.approx([4 / together] * 3, rel=0.1)
+
+
+def test_two_models_of_one_group_cause_loads_and_in_two_groups_none():
+    load = Load(10, 60.0, 100, 41, {"a": 0.5, "b": 0.5})
+    together = simulate(load, {"a": ALONE, "b": ALONE}, cards=1, requests=1000, at_most=10, seed=0)
+    apart = {"a": ALONE, "b": dataclasses.replace(ALONE, group="h")}
+    assert together.loads_per_hour > 100
+    assert simulate(load, apart, cards=1, requests=1000, at_most=10, seed=0).loads_per_hour == 0
+
+
+def test_a_request_beyond_the_limit_is_refused_and_is_no_answer():
+    found = simulate(Load(50, 1.0, 100, 41, {"m": 1.0}), {"m": ALONE}, cards=1, requests=2000, at_most=5, seed=0)
+    assert 0.1 < found.refused < 1
+    assert found.answers < 1600 * (1 - found.refused) + 1
+
+
+def test_the_same_seed_gives_the_same_outcome_and_another_one_another():
+    load = Load(20, 10.0, 100, 41, {"m": 1.0})
+    first, again, other = (
+        simulate(load, {"m": ALONE}, cards=2, requests=1000, at_most=10, seed=seed) for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_one_card_fewer_than_the_least_does_not_keep_the_time():
+    cards, found = least_cards(SPEED, 4, 500)
+    assert cards > 1
+    assert found.p95 <= 10
+    fewer = simulate(
+        Load(500, 60.0, 200, 48, {"m": 1.0}), {"m": ALONE}, cards=cards - 1, requests=2000, at_most=10, seed=0
+    )
+    assert fewer.p95 > 10 or fewer.refused > 0.001
+
+
+def test_a_model_too_slow_for_one_request_has_no_number_of_cards():
+    slow = SPEED.model_copy(
+        update={"first_token": (FirstToken(prompt_tokens=100, seconds=11), FirstToken(prompt_tokens=200, seconds=11))}
+    )
+    assert least_cards(slow, 1, 10) == (0, None)
+    assert "no number of cards" in table(slow, 1, (10,))
+
+
+def test_a_speed_that_lacks_the_requests_of_the_table_gives_no_table():
+    with pytest.raises(ValueError, match="fewer answers side by side"):
+        table(SPEED, 8, (1,))
