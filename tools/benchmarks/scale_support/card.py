@@ -71,10 +71,6 @@ class Group:
         """Whether it takes a share of the card's compute."""
         return not self._loading and bool(self._prompts or self._writing)
 
-    def has_a_slot(self, model: str) -> bool:
-        """Whether *model* is loaded, and begins with a request at once."""
-        return self.loaded == model and not self._queue and self._busy < self.models[model].slots
-
     def arrive(self, request: Request) -> None:
         """Take *request*."""
         request.left = max(0.0, request.answer_tokens - 1)

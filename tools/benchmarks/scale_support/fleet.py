@@ -1,8 +1,8 @@
 """Users in front of cards that all have the same models, behind a balancer.
 
 A user sends a request, waits for the answer, thinks for a random time (exponential), and sends the next.  The balancer
-knows which card has which model loaded: a request goes to a card that has a slot free for it, else to an idle one, else
-to the one with the fewest requests of that group.  A card on which a model has ``at_most`` requests refuses a further
+knows which card has which model loaded: a request goes to the card with the fewest requests of that group, where a swap
+counts as many as the model has slots.  A card on which a model has ``at_most`` requests refuses a further
 one, as llama-swap does (429): it is no answer, and its user thinks again.
 """
 
@@ -124,13 +124,14 @@ def simulate(load: Load, models: Mapping[str, Model], *, cards: int, requests: i
 
 
 def _balance(fleet: Sequence[Card], model: str) -> Card:
-    best, fewest = fleet[0], float("inf")
+    best, least = fleet[0], float("inf")
     for card in fleet:
         group = card.groups[model]
-        if group.has_a_slot(model):
+        cost = group.under_way + (0 if group.loaded in {model, ""} else group.models[model].slots)
+        if not cost:
             return card
-        if group.under_way < fewest:
-            best, fewest = card, group.under_way
+        if cost < least:
+            best, least = card, cost
     return best
 
 

@@ -34,7 +34,9 @@ def table(speed: Speed, slots: int, users: Sequence[int]) -> str:
     for many in users:
         cards, found = least_cards(speed, slots, many)
         if found is None:
-            lines.append(f"| {many:,} | - | - | - | - | - | - | no number of cards: one request alone takes too long |")
+            lines.append(
+                f"| {many:,} | - | - | - | - | - | - | up to twice as many cards as users do not keep the time |"
+            )
             continue
         shares = f"{found.refused:.2%} | {found.loads_per_hour:.1f} | {found.busy:.0%}"
         lines.append(f"| {many:,} | {cards} | {found.p50:.2f} s | {found.p95:.2f} s | {shares} | {answer(cards)} |")

@@ -107,6 +107,13 @@ def test_two_models_of_one_group_cause_loads_and_in_two_groups_none():
     assert simulate(load, apart, cards=1, requests=1000, at_most=10, seed=0).loads_per_hour == 0
 
 
+def test_an_idle_card_is_preferred_to_a_slot_beside_another_request():
+    load = Load(2, 0.0, 100, 41, {"m": 1.0})
+    alone = answer_seconds(SPEED, prompt_tokens=100, answer_tokens=41, at_once=1, parallel=4)
+    found = simulate(load, {"m": ALONE}, cards=2, requests=200, at_most=10, seed=0)
+    assert found.p95 == pytest.approx(alone)
+
+
 def test_a_request_beyond_the_limit_is_refused_and_is_no_answer():
     found = simulate(Load(50, 1.0, 100, 41, {"m": 1.0}), {"m": ALONE}, cards=1, requests=2000, at_most=5, seed=0)
     assert 0.1 < found.refused < 1
@@ -136,7 +143,7 @@ def test_a_model_too_slow_for_one_request_has_no_number_of_cards():
         update={"first_token": (FirstToken(prompt_tokens=100, seconds=11), FirstToken(prompt_tokens=200, seconds=11))}
     )
     assert least_cards(slow, 1, 10) == (0, None)
-    assert "no number of cards" in table(slow, 1, (10,))
+    assert "do not keep the time" in table(slow, 1, (10,))
 
 
 def test_a_speed_that_lacks_the_requests_of_the_table_gives_no_table():
