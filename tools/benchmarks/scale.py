@@ -8,9 +8,9 @@ corral bench --users does), simulates the same users, and prints both.  Then it 
 
     python tools/benchmarks/scale.py [--small]
 
-Nothing is measured for a model of your own whose catalog has its speeds (corral bench --speeds):
+Nothing is measured for a model of a catalog that has its speeds (corral bench --speeds):
 
-    python tools/benchmarks/scale.py --ledger terraform/catalog/measured.json --model qwen3-8b --slots 2
+    python tools/benchmarks/scale.py --catalog terraform/catalog qwen3-8b
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
 from scale_support.card import Model  # noqa: E402
 from scale_support.fleet import Load, Outcome, simulate  # noqa: E402
-from scale_support.table import TABLE_USERS, is_known, table  # noqa: E402
+from scale_support.table import TABLE_USERS, table  # noqa: E402
 
 from corral.bench import figures, speeds  # noqa: E402
 from corral.bench.exchange import Client  # noqa: E402
@@ -40,6 +40,8 @@ from corral.catalog import ledger  # noqa: E402
 from corral.catalog.intent import Model as Intent  # noqa: E402
 from corral.catalog.ledger import CPU, Speed  # noqa: E402
 from corral.demo.smollm2 import SMOLLM2  # noqa: E402
+from corral.errors import CannotRun, CorralError, Refused  # noqa: E402
+from corral.lock import lock  # noqa: E402
 from tests.support.engine_process import engine  # noqa: E402
 
 GOAL = 0.20
@@ -53,23 +55,32 @@ NAMES = {"model": "smollm2", "card": "none", "argv_sha256": "0" * 64, "engine": 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="up to ten users, as CI runs it")
-    parser.add_argument("--ledger", type=Path, metavar="FILE", help="a catalog's measured.json, and no measurement")
-    parser.add_argument("--model", metavar="ID", help="with --ledger: the model")
-    parser.add_argument("--slots", type=int, metavar="N", help="with --ledger: the model's parallel (default: 1)")
+    parser.add_argument("--catalog", type=Path, metavar="DIR", help="with a model: its speeds, and no measurement")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="of that catalog")
     args = parser.parse_args()
-    if bool(args.ledger) != bool(args.model):
-        parser.error("--ledger and --model go together")
-    if args.ledger:
-        known = speed_of(args.ledger, args.model)
-        if not is_known(known, args.slots or 1):
-            sys.exit(
-                f"scale: {args.model} was measured with shorter prompts or fewer slots.  Measure: corral bench --speeds"
-            )
-        print(table(known, args.slots or 1, TABLE_USERS))
-        return 0
+    if (args.catalog is None) != (args.model is None):
+        parser.error("--catalog DIR and MODEL go together")
+    try:
+        return of_catalog(args.catalog, args.model) if args.catalog else measured(small=args.small)
+    except CorralError as error:
+        sys.exit(f"scale: {error.message}  {error.next_step}")
+
+
+def of_catalog(catalog: Path, model: str) -> int:
+    """The table of a *model* of the folder *catalog*, by the speed of its locked command line."""
+    if (entry := lock.require(catalog).models.get(model)) is None:
+        raise Refused(f"The lock of {catalog} has no model {model}.", next_step="corral validate")
+    if (speed := ledger.read(catalog).speed(model, entry.argv, entry.intent.card)) is None:
+        raise CannotRun(f"{model} has no speed of its locked command line.", next_step=f"corral bench --speeds {model}")
+    print(table(speed, entry.intent.parallel, TABLE_USERS))
+    return 0
+
+
+def measured(*, small: bool) -> int:
+    """Measure, simulate and compare; the exit code."""
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {load()}")
     weights = SMOLLM2.bring(print)
-    levels, context = (SMALL_USERS, SMALL_CONTEXT) if args.small else (USERS, CONTEXT)
+    levels, context = (SMALL_USERS, SMALL_CONTEXT) if small else (USERS, CONTEXT)
     with tempfile.TemporaryDirectory() as folder:
         flags = ("-m", weights, "--parallel", str(SLOTS), "-c", str(SLOTS * context), "-t", "2")
         with engine(Path(folder), *flags) as running:
@@ -78,21 +89,13 @@ def main() -> int:
     print(f"at the end {load()}")
     worst = max(max(abs(one["error_answers"]), abs(one["error_p50"])) for one in found)
     print(f"the largest error is {worst:.0%}; goal: {GOAL:.0%}")
-    users = tuple(one for one in TABLE_USERS if one <= 100) if args.small else TABLE_USERS
+    users = tuple(one for one in TABLE_USERS if one <= 100) if small else TABLE_USERS
     print(table(speed, SLOTS, users))
     return 0 if worst <= GOAL else 1
 
 
 def load() -> str:
     return f"load {os.getloadavg()[0]:.1f}"
-
-
-def speed_of(path: Path, model: str) -> Speed:
-    """The newest speed of *model* in the ledger *path*."""
-    found = [one for one in ledger.read(path.parent).speeds if one.model == model]
-    if not found:
-        sys.exit(f"scale: {path} has no speed of model {model}.  Measure it: corral bench --speeds {model}")
-    return max(found, key=lambda one: one.date)
 
 
 async def run(root: str, levels: Sequence[int], context: int) -> tuple[Speed, list[dict[str, Any]]]:
@@ -102,8 +105,8 @@ async def run(root: str, levels: Sequence[int], context: int) -> tuple[Speed, li
     least = figures.least_samples(0.5)
     found = []
     async with Client(root, silence_s=600, timeout_s=1200) as client:
-        measured = await speeds.run(client, "m", intent, quiet, seconds=3600, answers=least, next_step="")
-        speed = speeds.speed(measured, date="2026-01-01T00:00:00Z", **NAMES)
+        found_speeds = await speeds.run(client, "m", intent, quiet, seconds=3600, answers=least, next_step="")
+        speed = speeds.speed(found_speeds, date="2026-01-01T00:00:00Z", **NAMES)
         for users in levels:
             level = Level(users=users, seconds=3600, requests=least + 3 * users)
             result = await measure(client, "m", Question(PROMPT, ANSWER), [level], quiet, next_step="")

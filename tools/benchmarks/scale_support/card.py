@@ -75,7 +75,7 @@ class Group:
         """Take *request*."""
         request.left = max(0.0, request.answer_tokens - 1)
         (self._queue if request.model == self.loaded else self._elsewhere).append(request)
-        self._go_on()
+        self._fill_slots()
 
     def seconds_to_event(self, share: float) -> float:
         """Seconds until something ends here, with a *share* of the card's compute."""
@@ -87,8 +87,8 @@ class Group:
             return min(one.left for one in self._writing) * self._token / share
         return math.inf
 
-    def pass_(self, seconds: float, share: float) -> list[Request]:
-        """Let *seconds* pass, within which nothing ends before their end; the requests that end with them."""
+    def advance(self, seconds: float, share: float) -> list[Request]:
+        """Advance by *seconds*, within which nothing ends before their end; the requests that end with them."""
         if self._loading:
             self._loading -= seconds
             if self._loading > _DONE:
@@ -107,14 +107,14 @@ class Group:
         ended = [one for one in self._writing if one.left <= _DONE]
         if ended:
             self._writing = [one for one in self._writing if one.left > _DONE]
-        self._go_on()
+        self._fill_slots()
         return ended
 
     @property
     def _busy(self) -> int:
         return len(self._prompts) + len(self._writing)
 
-    def _go_on(self) -> None:
+    def _fill_slots(self) -> None:
         """Give free slots to what waits, or load what waits for a model that is not loaded."""
         if self._loading:
             return
@@ -157,7 +157,7 @@ class Card:
         return sum(one.loads for one in self._groups)
 
     def arrive(self, request: Request) -> None:
-        """Take *request* at the time to which this card has passed."""
+        """Take *request* at the time to which this card has advanced."""
         self.groups[request.model].arrive(request)
 
     def time_of_event(self) -> float:
@@ -165,13 +165,13 @@ class Card:
         share = self._share()
         return self._now + min(one.seconds_to_event(share) for one in self._groups)
 
-    def pass_to(self, now: float) -> list[Request]:
-        """Let the time pass to *now*, which is no later than ``time_of_event``; the requests that end then."""
+    def advance_to(self, now: float) -> list[Request]:
+        """Advance to *now*, which is no later than ``time_of_event``; the requests that end then."""
         seconds, share = now - self._now, self._share()
         self._now = now
         if any(one.computes for one in self._groups):
             self.busy_seconds += seconds
-        ended = [request for one in self._groups for request in one.pass_(seconds, share)]
+        ended = [request for one in self._groups for request in one.advance(seconds, share)]
         for one in ended:
             one.ended = now
         return ended

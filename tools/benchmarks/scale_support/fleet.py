@@ -3,7 +3,8 @@
 A user sends a request, waits for the answer, thinks for a random time (exponential), and sends the next.  The balancer
 knows which card has which model loaded: a request goes to the card with the fewest requests of that group, where a swap
 counts as many as the model has slots.  A card on which a model has ``at_most`` requests refuses a further
-one, as llama-swap does (429): it is no answer, and its user thinks again.
+one, as llama-swap does (429): it is no answer, and its user thinks again
+after the pause of corral bench.  Requests under way at the end are not counted, which favours a card that is too busy.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from scale_support.card import Card, Model, Request
 
 from corral.bench import figures
+from corral.bench.load import LEAST_PAUSE_S
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def simulate(load: Load, models: Mapping[str, Model], *, cards: int, requests: i
         now, number, card, user = heapq.heappop(heap)
         if card is not None:
             if latest[card] == number:
-                for one in card.pass_to(now):
+                for one in card.advance_to(now):
                     ended.append(one)
                     think(one.user, now)
                 expect(card)
@@ -103,9 +105,9 @@ def simulate(load: Load, models: Mapping[str, Model], *, cards: int, requests: i
         card = _balance(fleet, model)
         if card.groups[model].under_way >= at_most:
             refused += 1
-            think(user, now + max(1.0, load.think_seconds))
+            think(user, now + LEAST_PAUSE_S)
             continue
-        for one in card.pass_to(now):
+        for one in card.advance_to(now):
             ended.append(one)
             think(one.user, now)
         card.arrive(Request(model, load.prompt_tokens, load.answer_tokens, arrived=now, user=user))

@@ -1,4 +1,4 @@
-"""How many cards keep the time of an answer, as a table."""
+"""How many cards keep the time of an answer, as a table: of one model that stays loaded on each of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from scale_support.card import Model
 from scale_support.fleet import Load, Outcome, simulate
 
 from corral.catalog.ledger import Speed
+from corral.errors import CannotRun
 from corral.latency.prediction import answer_seconds
 
 TABLE_USERS = (1, 10, 50, 100, 500, 1_000, 10_000)
@@ -18,35 +19,33 @@ AT_MOST = 10
 """Requests of a model that llama-swap takes at a time, unless the operator sets another number."""
 REFUSED = 0.001
 """The part of the requests that may be refused."""
-LOAD_S = 3.0
-"""Of a model whose speed has no load."""
 SEVERAL = 4
 """Cards of one homelab; from more on, an engine that batches is compared first."""
 MOST_CARDS = 4_096
 
 
 def table(speed: Speed, slots: int, users: Sequence[int]) -> str:
-    """The table for a model with this *speed* and so many *slots*, as Markdown."""
-    lines = ["| users | cards | p50 | p95 | refused | loads an hour | a card computes | answer |"]
-    lines.append("| --- " * 8 + "|")
-    if not is_known(speed, slots):
-        raise ValueError(f"the speed of {speed.model} was measured with fewer tokens, or fewer answers side by side")
+    """The table for a model with this *speed* and so many *slots*, as Markdown.
+
+    Raises:
+        CannotRun: it was measured with shorter prompts, or with fewer answers side by side.
+    """
+    of = {"prompt_tokens": PROMPT, "answer_tokens": ANSWER, "at_once": slots, "parallel": slots}
+    if answer_seconds(speed, **of) is None:
+        raise CannotRun(
+            f"The speed of {speed.model} lacks prompts of {PROMPT} tokens, or {slots} answers side by side.",
+            next_step=f"corral bench --speeds {speed.model}",
+        )
+    lines = ["| users | cards | p50 | p95 | refused | a card computes | answer |"]
+    lines.append("| --- " * 7 + "|")
     for many in users:
         cards, found = least_cards(speed, slots, many)
         if found is None:
-            lines.append(
-                f"| {many:,} | - | - | - | - | - | - | up to twice as many cards as users do not keep the time |"
-            )
+            lines.append(f"| {many:,} | - | - | - | - | - | up to twice as many cards as users do not keep the time |")
             continue
-        shares = f"{found.refused:.2%} | {found.loads_per_hour:.1f} | {found.busy:.0%}"
+        shares = f"{found.refused:.2%} | {found.busy:.0%}"
         lines.append(f"| {many:,} | {cards} | {found.p50:.2f} s | {found.p95:.2f} s | {shares} | {answer(cards)} |")
     return "\n".join(lines)
-
-
-def is_known(speed: Speed, slots: int) -> bool:
-    """Whether *speed* has what the table's requests take with so many *slots*."""
-    of = {"prompt_tokens": PROMPT, "answer_tokens": ANSWER, "at_once": slots, "parallel": slots}
-    return answer_seconds(speed, **of) is not None
 
 
 def answer(cards: int) -> str:
@@ -78,5 +77,5 @@ def _keeps(found: Outcome) -> bool:
 
 def _outcome(speed: Speed, slots: int, users: int, cards: int) -> Outcome:
     load = Load(users, THINK_S, PROMPT, ANSWER, {"m": 1.0})
-    models = {"m": Model(speed, slots, "m", LOAD_S if speed.load_seconds is None else speed.load_seconds)}
+    models = {"m": Model(speed, slots, "m", load_seconds=0.0)}
     return simulate(load, models, cards=cards, requests=max(1_000, 4 * users), at_most=AT_MOST, seed=0)

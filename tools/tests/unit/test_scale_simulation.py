@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,12 +12,16 @@ import pytest
 ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "tools" / "benchmarks"))
 
+import scale  # noqa: E402
 from scale_support.card import Card, Model, Request  # noqa: E402
 from scale_support.fleet import Load, simulate  # noqa: E402
 from scale_support.table import least_cards, table  # noqa: E402
 
+from corral.catalog import ledger  # noqa: E402
 from corral.catalog.ledger import FirstToken, NextToken, Speed  # noqa: E402
+from corral.errors import CannotRun, Refused  # noqa: E402
 from corral.latency.prediction import answer_seconds  # noqa: E402
+from corral.lock import lock  # noqa: E402
 
 SPEED = Speed(
     model="m",
@@ -45,7 +50,7 @@ def ended(card, requests):
         card.arrive(one)
     found = []
     while (time := card.time_of_event()) < float("inf"):
-        found += card.pass_to(time)
+        found += card.advance_to(time)
     return found
 
 
@@ -132,9 +137,8 @@ def test_one_card_fewer_than_the_least_does_not_keep_the_time():
     cards, found = least_cards(SPEED, 4, 500)
     assert cards > 1
     assert found.p95 <= 10
-    fewer = simulate(
-        Load(500, 60.0, 200, 48, {"m": 1.0}), {"m": ALONE}, cards=cards - 1, requests=2000, at_most=10, seed=0
-    )
+    loaded = {"m": dataclasses.replace(ALONE, load_seconds=0.0)}
+    fewer = simulate(Load(500, 60.0, 200, 48, {"m": 1.0}), loaded, cards=cards - 1, requests=2000, at_most=10, seed=0)
     assert fewer.p95 > 10 or fewer.refused > 0.001
 
 
@@ -147,5 +151,29 @@ def test_a_model_too_slow_for_one_request_has_no_number_of_cards():
 
 
 def test_a_speed_that_lacks_the_requests_of_the_table_gives_no_table():
-    with pytest.raises(ValueError, match="fewer answers side by side"):
+    with pytest.raises(CannotRun, match="lacks prompts of 200 tokens, or 8 answers side by side"):
         table(SPEED, 8, (1,))
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    """The demo's catalog, whose model smollm2 has a speed of its locked command line, and tiny-text one of another."""
+    shutil.copytree(ROOT / "terraform" / "catalog-demo", tmp_path / "c")
+    entry = lock.require(tmp_path / "c").models["smollm2"]
+    of = {"model": "smollm2", "card": entry.intent.card, "argv_sha256": ledger.argv_sha256(entry.argv)}
+    stale = SPEED.model_copy(update={"model": "tiny-text", "card": entry.intent.card})
+    ledger.write(tmp_path / "c", ledger.Ledger(speeds=(SPEED.model_copy(update=of), stale)))
+    return tmp_path / "c"
+
+
+def test_a_catalog_has_the_table_of_its_locked_model_with_its_slots(catalog, monkeypatch, capsys):
+    monkeypatch.setattr(scale, "TABLE_USERS", (1, 10))
+    assert scale.of_catalog(catalog, "smollm2") == 0
+    assert capsys.readouterr().out.strip() == table(SPEED, 1, (1, 10))
+
+
+def test_a_model_that_is_not_locked_and_a_speed_of_another_command_line_are_refused(catalog):
+    with pytest.raises(Refused, match="has no model absent"):
+        scale.of_catalog(catalog, "absent")
+    with pytest.raises(CannotRun, match="tiny-text has no speed of its locked command line"):
+        scale.of_catalog(catalog, "tiny-text")
