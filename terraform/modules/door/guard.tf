@@ -13,6 +13,7 @@ locals {
       for name, client in var.clients : name => { models = client.models, requests = client.requests, role = "client" }
     })
     models              = merge([for id, model in var.models : { for name in concat([id], model.intent.aliases) : name => id }]...)
+    peers               = var.peers
     image_hosts         = var.image_hosts
     body_mib            = var.body_mib
     retry_after_seconds = var.retry_after_seconds

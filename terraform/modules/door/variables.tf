@@ -145,6 +145,25 @@ variable "models" {
   nullable    = false
 }
 
+variable "peers" {
+  description = "The doors of the other cards, by card: where each answers, and the ids of the models that it has. {}: all models are here."
+  type        = map(object({ host = string, port = number, models = list(string) }))
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition = alltrue([
+      for peer in values(var.peers) : can(regex("^[a-z0-9][a-z0-9.-]{0,252}$", peer.host)) && peer.port >= 1 && peer.port <= 65535
+    ])
+    error_message = "The peers are ${jsonencode(var.peers)}; each must have a host, a name in lower case without scheme, and a port."
+  }
+
+  validation {
+    condition     = length(flatten(values(var.peers)[*].models)) == length(distinct(flatten(values(var.peers)[*].models)))
+    error_message = "The peers are ${jsonencode(var.peers)}; a model can be on one card alone."
+  }
+}
+
 variable "public_scheme" {
   description = "The scheme of the address that clients use, http or https. Null: https with tls, else http. An Ingress that ends TLS needs https here."
   type        = string

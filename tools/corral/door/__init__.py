@@ -15,6 +15,7 @@ no other key is accepted::
       "keys": "/run/keys/keys.json",                      null: no keys, every request is the only client's, an operator
       "clients": {"<name>": {"models": ["<id>"], "requests": 4, "role": "client"}},
       "models": {"<id or alias>": "<id>"},
+      "peers": {"<card>": {"host": "…", "port": 8080, "models": ["<id>"]}},   the doors of other cards; {}: there are none
       "image_hosts": ["images.example:8443"],             hosts (https, or http) that an image's URL may name
       "body_mib": 64,                                     of one request; all bodies together: five times that
       "retry_after_seconds": 30,                          sent with a refusal that passes with time
@@ -25,6 +26,8 @@ no other key is accepted::
 ``role`` is ``client``, ``monitor``, ``steward`` or ``operator``; only an operator may use the paths that load, unload
 and show logs.  A ``monitor``, whose ``models`` are ``[]``, reads what runs and what was answered; nothing that it does
 loads a model.  A ``steward`` is a monitor that may also unload a model, one that serves no request.
+
+``peers`` are the doors that have the models which this llama-swap does not have; ``peers`` (the module) has the rules.
 
 keys.json has the sha256 of each key, in hexadecimal, never a key; it is read again when it changes::
 

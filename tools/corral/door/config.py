@@ -14,10 +14,11 @@ from . import strict_json
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})(:[0-9]{1,5})?")
+_PEER = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})")
 _KEY = re.compile(r"[!-~]{16,512}")
 Role = Literal["client", "monitor", "steward", "operator"]
 _KEYS = {
-    *("version", "listen", "upstream", "keys", "clients", "models", "image_hosts"),
+    *("version", "listen", "upstream", "keys", "clients", "models", "peers", "image_hosts"),
     *("body_mib", "retry_after_seconds", "drain_seconds"),
 }
 _INTERNAL_KEY = {"internal_key_file", "internal_key_env"}
@@ -48,6 +49,15 @@ class Client:
 
 
 @dataclass(frozen=True)
+class Peer:
+    """The door in front of the llama-swap of another card."""
+
+    card: str
+    address: tuple[str, int]
+    models: frozenset[str]  # ids
+
+
+@dataclass(frozen=True)
 class Config:
     """The configuration, checked."""
 
@@ -57,10 +67,15 @@ class Config:
     keys: Path | None
     clients: dict[str, Client]
     models: dict[str, str]  # id or alias → id
+    peers: dict[str, Peer]  # by card
     image_hosts: frozenset[str]
     body_bytes: int
     retry_after_s: int
     drain_s: int
+
+    def peer_of(self, model: str) -> Peer | None:
+        """The door of the card that has *model*, an id; None: it is on this one."""
+        return next((peer for peer in self.peers.values() if model in peer.models), None)
 
 
 def read_config(path: Path) -> Config:
@@ -99,6 +114,7 @@ def _config(root: _Reader) -> Config:
         keys=keys,
         clients=clients,
         models=models,
+        peers=_peers(root.at("peers"), ids),
         image_hosts=frozenset(root.texts("image_hosts", _HOST)),
         body_bytes=root.number("body_mib", least=1) << 20,
         retry_after_s=root.number("retry_after_seconds", least=1),
@@ -121,6 +137,22 @@ def _client(found: _Reader, name: str, ids: Collection[str]) -> Client:
     if client.is_monitor and models != frozenset():
         raise ValueError(f"{found.where}models must be []: a {role} loads no model")
     return client
+
+
+def _peers(found: _Reader, ids: Collection[str]) -> dict[str, Peer]:
+    peers: dict[str, Peer] = {}
+    for card in found.names():
+        one = found.at(card)
+        one.require({"host", "port", "models"})
+        if not _PEER.fullmatch(host := one.text("host")):
+            raise ValueError(f"{one.where}host is {host!r}; it must be a name or an address of IPv4, in lower case")
+        models = frozenset(one.texts("models"))
+        if unknown := sorted(models.difference(ids)):
+            raise ValueError(f"{one.where}models names {unknown[0]!r}, which is not the id of a model")
+        if twice := sorted(name for peer in peers.values() for name in peer.models & models):
+            raise ValueError(f"{one.where}models names {twice[0]!r}, which another card has, too")
+        peers[card] = Peer(card, (host, one.number("port", least=1, most=65535)), models)
+    return peers
 
 
 def _listen(found: _Reader) -> tuple[str, int] | str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
+from typing import Any
 
 from . import heads, preflight_line
 from .config import Client, Config
@@ -39,8 +40,8 @@ def request_head(
     return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
-async def models_of(config: Config, client: Client) -> bytes:
-    """The answer to GET /v1/models with the models that *client* may use.
+async def models_of(config: Config, client: Client, others: Sequence[Mapping[str, Any]]) -> bytes:
+    """The answer to GET /v1/models with the models that *client* may use, *others* of other cards among them.
 
     Raises:
         FAULTS: llama-swap does not answer as it should.
@@ -49,7 +50,9 @@ async def models_of(config: Config, client: Client) -> bytes:
         document = json.loads(await reader.read(-1))
     if head.status != HTTPStatus.OK:
         raise ValueError(f"status {head.status}")
-    document["data"] = [one for one in document["data"] if config.models.get(one["id"]) in (client.models or ())]
+    permitted = set(config.models.values()) if client.models is None else client.models
+    found = [one for one in document["data"] if config.models.get(one["id"]) in permitted]
+    document["data"] = sorted([*found, *others], key=lambda one: str(one["id"]))
     return json_answer(HTTPStatus.OK, document)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
@@ -74,6 +75,7 @@ ENGINE_YIELD = "/engine-yield/"
 """Before the id of a model: the guard has it unloaded, if it serves no request; llama-swap's own path cuts requests."""
 UPSTREAM = "/upstream/"
 """Before the id of a model, and a path of its engine."""
+_OF_A_MODEL = (UPSTREAM, ENGINE_METRICS, ENGINE_PROBE, ENGINE_YIELD, "/logs/stream/", "/api/models/unload/")
 MODEL_CHANGES = "/model-changes"
 """The guard's own: each load and each unload, as ``changes`` describes them."""
 # The first line that matches.
@@ -111,6 +113,13 @@ def check_target(target: str) -> None:
 def find_route(path: str) -> Route | None:
     """The line of *path*; None when it leads nowhere."""
     return next((route for route in ROUTES if route.matches(path)), None)
+
+
+def model_in(path: str, models: Mapping[str, str]) -> str:
+    """The id of the model that *path* names, of *models* by id or alias; empty: it names none."""
+    prefix = next((one for one in _OF_A_MODEL if path.startswith(one)), "")
+    place = f"{path.removeprefix(prefix)}/" if prefix else ""
+    return next((model for name, model in models.items() if place.startswith(f"{name}/")), "")
 
 
 def check_method(route: Route | None, method: str) -> Route:

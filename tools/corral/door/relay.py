@@ -11,8 +11,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from . import bodies, engines, heads, llama_swap, paths
-from .config import Client
+from . import bodies, engines, heads, llama_swap, paths, peers
+from .config import Client, Peer
 from .guard import Guard
 from .refusals import Refusal, malformed
 
@@ -37,6 +37,7 @@ class Exchange(asyncio.Protocol):
         self._route: paths.Route | None = None
         self._client: Client | None = None
         self._used = ""  # the model that the request is counted for
+        self._peer: Peer | None = None  # that the request is passed on to
         self._is_over = False
         # For the access log.
         self._begun = self._loop.time()
@@ -162,8 +163,20 @@ class Exchange(asyncio.Protocol):
         assert self._route is not None
         config, request, client = self._guard.config, self._request, self._client
         try:
-            if self._route.path == "/v1/models" and client and client.models is not None:
-                self._answer_whole(HTTPStatus.OK, await llama_swap.models_of(config, client))
+            if self._route.path == "/v1/models" and client and (config.peers or client.models is not None):
+                others = await peers.listed(config, request)
+                self._answer_whole(HTTPStatus.OK, await llama_swap.models_of(config, client, others))
+                return
+            # Neither llama-swap nor an engine uses the query of an inference path.
+            target = self._path if self._route.is_inference else request.target
+            wanted = self._model or paths.model_in(self._path, config.models)
+            if peer := peers.peer_for(config, request, wanted):
+                self._peer = peer
+                head = peers.request_head(peer, request, target)
+                try:
+                    await peers.connect(peer, lambda: Upstream(self, head, self._received))
+                except (TimeoutError, *llama_swap.FAULTS):
+                    raise peers.unreachable(config, peer, wanted) from None
                 return
             for prefix, ask in ((paths.ENGINE_METRICS, engines.metrics), (paths.ENGINE_PROBE, engines.probe)):
                 if self._path.startswith(prefix):
@@ -176,13 +189,11 @@ class Exchange(asyncio.Protocol):
                 name = self._path.removeprefix(paths.ENGINE_YIELD)
                 self._answer_whole(HTTPStatus.OK, await engines.unload(config, self._guard.uses, name))
                 return
-            if not self._used and (model := self._model or self._upstream_model()):
-                await self._guard.uses.enter(model)
-                self._used = model
+            if not self._used and wanted and (self._model or self._path.startswith(paths.UPSTREAM)):
+                await self._guard.uses.enter(wanted)
+                self._used = wanted
             if self._route.is_quick:
                 self._limit(self._guard.limits.quick_answer, lambda: self._refuse(_silent()))
-            # Neither llama-swap nor an engine uses the query of an inference path.
-            target = self._path if self._route.is_inference else request.target
             head = llama_swap.request_head(config, request.method, target, length=request.length)
             await self._loop.create_connection(lambda: Upstream(self, head, self._received), *config.upstream)
         except Refusal as refusal:
@@ -191,11 +202,6 @@ class Exchange(asyncio.Protocol):
             self._refuse(_silent())
         except llama_swap.FAULTS:
             self._refuse(_down())
-
-    def _upstream_model(self) -> str:
-        """The model whose engine an operator's request is for; empty: for none."""
-        place = f"{self._path.removeprefix(paths.UPSTREAM)}/" if self._path.startswith(paths.UPSTREAM) else ""
-        return next((model for name, model in self._guard.config.models.items() if place.startswith(f"{name}/")), "")
 
     def forwarding(self, upstream: Upstream) -> None:
         """There is a connection to llama-swap."""
@@ -209,7 +215,7 @@ class Exchange(asyncio.Protocol):
         size, self._held = self._held, 0
         if self._kept:
             return
-        if self._route.is_inference and self._guard.keep(size):
+        if self._route.is_inference and not self._peer and self._guard.keep(size):
             self._kept = size
         else:
             self._received = bytearray()
@@ -218,6 +224,10 @@ class Exchange(asyncio.Protocol):
         """llama-swap's answer begins; False when it is an error that ``failed`` is to get whole."""
         assert self._route is not None
         self._limit(0, None)
+        if self._peer:  # it has explained its errors
+            self._release_body()
+            self._begin_answer(response.status, response.relayed())
+            return True
         if response.status == HTTPStatus.UNAUTHORIZED:
             rule = "llama-swap does not accept the guard's key: one of the two is older than the configuration."
             self._refuse(Refusal(HTTPStatus.BAD_GATEWAY, "internal-key", rule))
@@ -273,7 +283,8 @@ class Exchange(asyncio.Protocol):
         if self._is_over:  # the client's end has ended this one
             return
         if self._first_byte is None:
-            self._refuse(_down())
+            lost = self._peer and peers.unreachable(self._guard.config, self._peer, self._model or self._path)
+            self._refuse(lost or _down())
         else:
             self._finish()
             self._transport.close()
@@ -342,6 +353,7 @@ class Exchange(asyncio.Protocol):
                 "event": "request",
                 "client": self._client.name if self._client else None,
                 "model": self._model or None,
+                "card": self._peer.card if self._peer else None,
                 "method": self._request.method if self._request else None,
                 "path": self._path[:200],
                 "status": self._status or None,

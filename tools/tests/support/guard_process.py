@@ -180,6 +180,7 @@ def settings(folder: Path, upstream: int, **changes: object) -> dict[str, Any]:
         "keys": str(folder / "keys.json"),
         "clients": CLIENTS,
         "models": MODELS,
+        "peers": {},
         "image_hosts": [],
         "body_mib": 1,
         "retry_after_seconds": 30,

@@ -23,7 +23,8 @@ def document(tmp_path):
             "operator": {"models": None, "requests": None, "role": "operator"},
             "immich": {"models": ["qwen3-8b"], "requests": 4, "role": "client"},
         },
-        "models": {"qwen3-8b": "qwen3-8b", "gpt-4o": "qwen3-8b"},
+        "models": {"qwen3-8b": "qwen3-8b", "gpt-4o": "qwen3-8b", "other": "other"},
+        "peers": {"p40": {"host": "llama-swap-p40", "port": 8080, "models": ["other"]}},
         "image_hosts": ["images.example:8443"],
         "body_mib": 64,
         "retry_after_seconds": 30,
@@ -77,6 +78,8 @@ REFUSED = {
     "a limit of nothing": ("clients.immich.requests", 0, "clients.immich.requests must be a whole number from 1"),
     "a name with a line break": ("clients.im\nmich", {}, "clients has the name 'im\\nmich'"),
     "a URL for a host": ("image_hosts", ["https://images.example"], "image_hosts must be a list of texts of the form"),
+    "a URL for a peer": ("peers.p40.host", "http://other", "peers.p40.host is 'http://other'"),
+    "a peer with an unknown model": ("peers.p40.models", ["gpt-4o"], "peers.p40.models names 'gpt-4o'"),
     "two internal keys": ("internal_key_env", "X", "exactly one of internal_key_env and internal_key_file"),
 }
 

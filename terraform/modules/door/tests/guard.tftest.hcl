@@ -24,6 +24,7 @@ run "without_keys_everyone_on_this_machine_is_the_operator" {
       keys                = null
       clients             = { operator = { models = null, requests = null, role = "operator" } }
       models              = { chat = "chat", "v.1" = "v.1", eyes = "v.1", gpt-4o = "v.1" }
+      peers               = {}
       image_hosts         = []
       body_mib            = 64
       retry_after_seconds = 30
@@ -94,6 +95,7 @@ run "the_knobs_reach_the_guard" {
     image_hosts         = ["images.example:8443"]
     internal_key        = { env = "SWAP_KEY" }
     retry_after_seconds = 5
+    peers               = { p40 = { host = "llama-swap-p40.llama-cpp.svc", port = 8080, models = ["v.1"] } }
   }
 
   assert {
@@ -103,6 +105,7 @@ run "the_knobs_reach_the_guard" {
       && jsondecode(output.guard).image_hosts == ["images.example:8443"]
       && jsondecode(output.guard).internal_key_env == "SWAP_KEY"
       && !can(jsondecode(output.guard).internal_key_file)
+      && jsondecode(output.guard).peers == { p40 = { host = "llama-swap-p40.llama-cpp.svc", port = 8080, models = ["v.1"] } }
       && jsondecode(output.guard).retry_after_seconds == 5
     )
     error_message = "Each knob must be in the document."
