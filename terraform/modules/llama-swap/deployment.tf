@@ -53,7 +53,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
     revision_history_limit    = 3
 
     selector {
-      match_labels = { "app.kubernetes.io/name" = local.name }
+      match_labels = local.selector
     }
 
     strategy {
@@ -95,7 +95,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
               topology_key = "kubernetes.io/hostname"
 
               label_selector {
-                match_labels = { "app.kubernetes.io/name" = local.name }
+                match_labels = { "app.kubernetes.io/name" = local.app }
               }
             }
           }
@@ -312,7 +312,7 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
         }
 
         container {
-          name              = local.name
+          name              = local.app
           image             = coalesce(var.engine_image, var.image)
           image_pull_policy = "Always"
 

@@ -1,4 +1,4 @@
-# There is one pod, and a drain of its node must go through: an eviction waits for the answers in flight.
+# There is one pod of the card, and a drain of its node must go through: an eviction waits for the answers in flight.
 resource "kubernetes_pod_disruption_budget_v1" "llama_swap" {
   metadata {
     name        = local.name
@@ -11,7 +11,7 @@ resource "kubernetes_pod_disruption_budget_v1" "llama_swap" {
     max_unavailable = "1"
 
     selector {
-      match_labels = { "app.kubernetes.io/name" = local.name }
+      match_labels = local.selector
     }
   }
 }

@@ -1,5 +1,6 @@
 locals {
-  name        = "llama-swap"
+  app         = "llama-swap"
+  name        = var.name
   copy        = "copy-llama-swap" # tools/corral/cluster/snapshot.py knows whose image it runs
   keys_secret = "corral-keys"     # tools/corral/cluster/keys.py writes it
 
@@ -7,8 +8,10 @@ locals {
   ports = { door = 8080, guard = 8081, llama_swap = 8082 }
 
   # A key of this module comes last, and stays.
-  labels = merge(var.conventions.labels, {
-    "app.kubernetes.io/name"       = local.name
+  # One label more where there are several cards.  The app's name alone means the pods of all of them.
+  selector = merge({ "app.kubernetes.io/name" = local.app }, { for card in var.card[*] : "corral/card" => card })
+
+  labels = merge(var.conventions.labels, local.selector, {
     "app.kubernetes.io/component"  = "server"
     "app.kubernetes.io/part-of"    = "corral"
     "app.kubernetes.io/managed-by" = "terraform"

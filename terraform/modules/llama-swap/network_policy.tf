@@ -1,5 +1,5 @@
 # In: the door's port, from the named namespaces, and from the exporter of the card.  Out: nothing, not even DNS, except to the image
-# hosts where there are any.  The engine fetches an image whose address a request names; the guard compares the host's name, and this the
+# hosts where there are any, and where there are several cards to the doors of the others, whose pods get in, too.  The engine fetches an image whose address a request names; the guard compares the host's name, and this the
 # address behind it.
 
 locals {
@@ -23,7 +23,7 @@ resource "kubernetes_network_policy_v1" "llama_swap" {
     policy_types = ["Ingress", "Egress"]
 
     pod_selector {
-      match_labels = { "app.kubernetes.io/name" = local.name }
+      match_labels = local.selector
     }
 
     dynamic "ingress" {
@@ -68,8 +68,42 @@ resource "kubernetes_network_policy_v1" "llama_swap" {
       }
     }
 
+    dynamic "ingress" {
+      for_each = var.card[*]
+
+      content {
+        ports {
+          port     = tostring(local.ports.door)
+          protocol = "TCP"
+        }
+
+        from {
+          pod_selector {
+            match_labels = { "app.kubernetes.io/name" = local.app }
+          }
+        }
+      }
+    }
+
     dynamic "egress" {
-      for_each = length(local._image_hosts) > 0 ? [["UDP", "TCP"]] : []
+      for_each = var.card[*]
+
+      content {
+        ports {
+          port     = tostring(local.ports.door)
+          protocol = "TCP"
+        }
+
+        to {
+          pod_selector {
+            match_labels = { "app.kubernetes.io/name" = local.app }
+          }
+        }
+      }
+    }
+
+    dynamic "egress" {
+      for_each = length(local._image_hosts) > 0 || var.card != null ? [["UDP", "TCP"]] : []
 
       content {
         dynamic "ports" {

@@ -16,7 +16,7 @@ output "folder" {
 output "hosts" {
   description = "The names under which the pod is reached: the Service's, and loopback's for a forwarded port."
   value = concat(["127.0.0.1", "localhost"], [
-    for domain in ["", ".${var.namespace}", ".${var.namespace}.svc", ".${var.namespace}.svc.cluster.local"] : "${local.name}${domain}"
+    for domain in local._domains : "${local.name}${domain}"
   ], var.expose[*].hostname)
 }
 

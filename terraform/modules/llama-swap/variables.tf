@@ -35,6 +35,12 @@ variable "caddy" {
   nullable    = false
 }
 
+variable "card" {
+  description = "The card of this pod, a label of its objects, where a catalog has several: then its pods reach each other. Null: there is one card."
+  type        = string
+  default     = null
+}
+
 variable "claim" {
   description = "The claim of the model store, e.g. output `claim` of the module model-store. It is mounted read-only at /models."
   type        = string
@@ -248,6 +254,18 @@ variable "models" {
     predicted = object({ host = optional(map(number)) })
   }))
   nullable = false
+}
+
+variable "name" {
+  description = "The name of its objects: llama-swap for the first card, whose Service leads to the pods of all; for another one llama-swap-CARD."
+  type        = string
+  default     = "llama-swap"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^llama-swap(-[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?)?$", var.name))
+    error_message = "The name is \"${var.name}\"; it must be llama-swap, or that with a dash and at most 32 of a-z, 0-9 and - after it."
+  }
 }
 
 variable "namespace" {

@@ -1,14 +1,48 @@
-# One pod on one card: the models of this stack share a card, and the pod runs on its node.
+# One pod on each card that has models, and one Service in front of all of them.
+#
+# The first card, by name, is the one whose objects are called llama-swap; each other one adds its name.  So an installation with
+# one card has the names that it always had, and no card's Deployment takes the name of another card's.
 
 locals {
   _models_on = { for id, model in module.catalog.lock.models : model.intent.card => id... }
-  _card      = try(keys(local._models_on)[0], "")
-  node       = try(module.catalog.lock.cards[local._card].node, null)
-  _yields    = try(module.catalog.lock.cards[local._card].yield, null) != null
+  _cards     = length(local._models_on) == 0 ? [""] : sort(keys(local._models_on)) # a lock without models is refused by the module catalog
+  _several   = length(local._cards) > 1
+
+  # By the key of its pod: first, else the card's name.
+  cards = { for i, name in local._cards : (i == 0 ? "first" : name) => name }
+
+  nodes = { for name in local._cards : name => try(module.catalog.lock.cards[name].node, null) }
+  node  = try(local.nodes[local.cards.first], null)
+
+  models_of = { for key, name in local.cards : key => { for id in try(local._models_on[name], []) : id => module.catalog.lock.models[id] } }
+
+  _service_of = { for key in keys(local.cards) : key => "llama-swap-${contains(local._unusable, key) ? "refused" : key}" } # leads to the pod of this card alone
+  peers_of = { for key in keys(local.cards) : key => {
+    for other, name in local.cards : name => {
+      host   = "${local._service_of[other]}.${var.namespace}.svc"
+      port   = module.llama_swap["first"].ports.door
+      models = local._models_on[name]
+    } if other != key
+  } }
+
+  _yields = [for name in local._cards : name if try(module.catalog.lock.cards[name].yield, null) != null]
+
+  # What a card's name is part of: names of objects, which are shorter, and have no dot.
+  _unusable = [for key, name in local.cards : name if key != "first" && (name == "first" || !can(regex("^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$", name)))]
+  _shared   = [for node in distinct(values(local.nodes)) : node if length([for one in values(local.nodes) : one if one == node]) > 1]
+  _nowhere  = [for name, node in local.nodes : name if node == null && name != ""]
 
   # The rules, in the order in which they are mended: one that cannot be decided yet holds.
-  models_are_on_one_card         = length(local._models_on) == 1
-  card_names_its_node            = !local.models_are_on_one_card || local.node != null
-  yielding_card_has_its_exporter = !local.models_are_on_one_card || !local._yields || var.card_exporter != null
-  store_is_on_the_cards_node     = local.node == null || var.store.local == null || try(var.store.local.node == local.node, false)
+  cards_can_name_objects         = length(local._unusable) == 0
+  card_names_its_node            = length(local._nowhere) == 0
+  card_has_a_node_of_its_own     = length(local._nowhere) > 0 || length(local._shared) == 0
+  yielding_card_has_its_exporter = length(local._yields) == 0 || var.card_exporter != null
+  store_is_on_the_cards_node = length(local._nowhere) > 0 || var.store.local == null || try(
+    alltrue([for node in values(local.nodes) : coalesce(node, var.store.local.node) == var.store.local.node]), false
+  )
+}
+
+moved {
+  from = module.llama_swap
+  to   = module.llama_swap["first"]
 }

@@ -3,12 +3,13 @@ locals {
 }
 
 module "llama_swap_config" {
-  source = "../../modules/llama-swap-config"
+  source   = "../../modules/llama-swap-config"
+  for_each = local.cards
 
-  models      = module.catalog.lock.models
-  store       = module.llama_swap.store
+  models      = local.models_of[each.key]
+  store       = module.llama_swap["first"].store
   engine      = "llama-server"
-  preflight   = "${module.llama_swap.folder}/preflight.sh"
+  preflight   = "${module.llama_swap["first"].folder}/preflight.sh"
   seats       = module.seating.seats
   api_key_env = local._api_key_env
   concurrency = var.concurrency
@@ -17,28 +18,31 @@ module "llama_swap_config" {
 }
 
 module "llama_swap" {
-  source = "../../modules/llama-swap"
+  source   = "../../modules/llama-swap"
+  for_each = local.cards
 
+  name               = each.key == "first" ? "llama-swap" : local._service_of[each.key]
+  card               = local._several ? each.value : null
   namespace          = local.namespace
   after              = module.model_fetch.job # a failed download leaves the server unchanged
   allowed_namespaces = var.allowed_namespaces
   api_key_env        = local._api_key_env
-  caddy              = module.door.caddy
+  caddy              = module.door[each.key].caddy
   claim              = module.model_store.claim
-  config             = module.llama_swap_config.yaml
+  config             = module.llama_swap_config[each.key].yaml
   conventions        = local.conventions
   door_image         = local.images.door
   engine_image       = local.images["llama-server"]
-  expose             = var.expose
+  expose             = each.key == "first" ? var.expose : null
   exporter_namespace = try(var.card_exporter.namespace, null)
-  guard              = module.door.guard
+  guard              = module.door[each.key].guard
   guard_image        = local.images.fetch
   holders            = file("${path.module}/../../modules/llama-swap-config/holders.sh")
   image              = local.images["llama-swap"]
   image_hosts        = var.image_hosts
   image_from         = local.image_from
-  models             = module.catalog.lock.models
-  node               = local.node
+  models             = local.models_of[each.key]
+  node               = local.nodes[each.value]
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
   runtime_class      = var.runtime_class
   concurrency        = var.concurrency

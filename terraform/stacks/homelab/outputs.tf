@@ -15,7 +15,7 @@ output "alert_rules" {
 
 output "endpoint" {
   description = "The address of llama-swap inside the cluster."
-  value       = module.llama_swap.endpoint
+  value       = module.llama_swap["first"].endpoint
 }
 
 output "grafana_dashboards" {
@@ -25,7 +25,7 @@ output "grafana_dashboards" {
 
 output "http_route" {
   description = "The HTTPRoute of the Gateway that `expose` names: terraform output -raw http_route | kubectl apply -f -. Null without one."
-  value       = module.llama_swap.http_route
+  value       = module.llama_swap["first"].http_route
 }
 
 output "images" {
@@ -56,7 +56,11 @@ output "lock" {
 
 output "models" {
   description = "The data of each model for a gateway, sorted by id."
-  value       = module.llama_swap_config.models
+  value       = [for id in sort(keys(local._by_id)) : local._by_id[id]]
+}
+
+locals {
+  _by_id = { for one in flatten(values(module.llama_swap_config)[*].models) : one.id => one }
 }
 
 output "namespace" {
@@ -65,40 +69,54 @@ output "namespace" {
 }
 
 output "node" {
-  description = "The node of the card, where the server's pod runs."
+  description = "The node of the first card, where the download runs."
   value       = local.node
 
   precondition {
-    condition = local.models_are_on_one_card
+    condition = local.cards_can_name_objects
     error_message = join(" ", [
-      "Models on ${length(local._models_on)} cards: ${join("; ", [for card, ids in local._models_on : "${card} (${join(", ", ids)})"])}.",
-      "This stack serves one card with one pod. Keep one card's models in this catalog, and give the others a catalog of their own.",
+      "The cards ${join(", ", local._unusable)} cannot be part of names of objects in a cluster: where there are several cards, a name has",
+      "at most 32 of a-z, 0-9 and -, and is not first. Rename cards/CARD.yaml, and card of its models; then run: corral lock",
     ])
   }
 
   precondition {
     condition = local.card_names_its_node
     error_message = join(" ", [
-      "Card ${local._card} has no node; the pod would start on any. Write it into cards/${local._card}.yaml, e.g. node: k8s-node1.",
+      "Card ${join(", ", local._nowhere)} has no node; the pod would start on any. Write it into cards/${try(local._nowhere[0], "")}.yaml, e.g. node: k8s-node1.",
       "For the names run: kubectl get nodes",
+    ])
+  }
+
+  precondition {
+    condition = local.card_has_a_node_of_its_own
+    error_message = join(" ", [
+      "Several cards are in node ${join(", ", [for node in local._shared : coalesce(node, "none")])}: which of them a pod gets is the device plugin's choice,",
+      "so their models could not be seated. Give the models of one of these cards a catalog and a namespace of their own.",
     ])
   }
 
   precondition {
     condition = local.yielding_card_has_its_exporter
     error_message = join(" ", [
-      "Card ${local._card} has yield, and no exporter decides when a model is unloaded.",
-      "Write card_exporter = {} into terraform.tfvars, or take yield out of cards/${local._card}.yaml.",
+      "Card ${join(", ", local._yields)} has yield, and no exporter decides when a model is unloaded.",
+      "Write card_exporter = {} into terraform.tfvars, or take yield out of cards/${try(local._yields[0], "")}.yaml.",
     ])
   }
 
   precondition {
     condition = local.store_is_on_the_cards_node
     error_message = join(" ", [
-      "The store is on node ${try(var.store.local.node, "none")}, card ${local._card} on node ${coalesce(local.node, "none")};",
-      "a local store must lie where the card is. Correct store.local.node, or node in cards/${local._card}.yaml.",
+      "The store is on node ${try(var.store.local.node, "none")}, and the cards are here:",
+      "${join(", ", [for name, node in local.nodes : "${name} on node ${coalesce(node, "none")}"])}; a local store must lie where the card is.",
+      "Correct store.local.node, or node in cards/CARD.yaml; cards in several nodes need a store that each reaches, e.g. store.nfs.",
     ])
   }
+}
+
+output "nodes" {
+  description = "The node of each card that has models, where its pod runs."
+  value       = local.nodes
 }
 
 output "seating" {
@@ -108,7 +126,7 @@ output "seating" {
 
 output "service" {
   description = "The name of the Service."
-  value       = module.llama_swap.service
+  value       = module.llama_swap["first"].service
 }
 
 output "store" {

@@ -47,7 +47,7 @@ def test_after_a_lost_state_adopt_takes_every_object_and_the_pod_stays(lab):
 
 
 def test_a_state_that_is_behind_gets_only_what_it_lacks(lab):
-    lab.terraform("state", "rm", "module.llama_swap.kubernetes_service_v1.llama_swap")
+    lab.terraform("state", "rm", 'module.llama_swap["first"].kubernetes_service_v1.llama_swap')
 
     adopted = lab.corral("adopt", "--yes")
 
@@ -72,7 +72,7 @@ def test_what_differs_from_the_catalog_is_announced_and_what_does_not_is_not(lab
 
 def test_what_has_a_name_of_the_stack_and_is_not_corrals_is_refused_and_stays(lab):
     api = client.CoreV1Api(lab.cluster.api)
-    lab.terraform("state", "rm", "module.llama_swap.kubernetes_service_account_v1.llama_swap")
+    lab.terraform("state", "rm", 'module.llama_swap["first"].kubernetes_service_account_v1.llama_swap')
     foreign = {"metadata": {"labels": {"app.kubernetes.io/part-of": "immich"}}}
     api.patch_namespaced_service_account("llama-swap", lab.namespace, foreign)
 

@@ -27,10 +27,10 @@ JOBS_INPUT = "module.model_fetch.terraform_data.files"
 CONFIG_MAP = ".kubernetes_config_map_v1.by_content["  # and its key: one instance is made, and the one before is removed
 LOCK, CONFIG, DOOR = (
     "module.model_fetch.module.lock",
-    "module.llama_swap.module.config",
-    "module.llama_swap.module.door",
+    'module.llama_swap["first"].module.config',
+    'module.llama_swap["first"].module.door',
 )
-DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
+DEPLOYMENT = 'module.llama_swap["first"].kubernetes_deployment_v1.llama_swap'
 
 
 @pytest.fixture(scope="module")

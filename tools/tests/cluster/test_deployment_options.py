@@ -17,7 +17,7 @@ from tests.support.engine_process import post, question
 
 pytestmark = pytest.mark.timeout(420)
 NAMESPACE, EXPORTERS = "options", "options-exporter"
-DEPLOYMENT = "module.llama_swap.kubernetes_deployment_v1.llama_swap"
+DEPLOYMENT = 'module.llama_swap["first"].kubernetes_deployment_v1.llama_swap'
 GPU = "nvidia.com/gpu.shared"  # renamed, as the device plugin does with shares
 _environment = Homelab.environment.fget
 OPTIONS = {
@@ -240,7 +240,7 @@ def test_a_label_of_corral_and_a_change_of_the_pod_are_planned_back(lab):
 
     assert lab.planned() == {
         DEPLOYMENT: ["update"],
-        "module.llama_swap.kubernetes_service_v1.llama_swap": ["update"],
+        'module.llama_swap["first"].kubernetes_service_v1.llama_swap': ["update"],
     }
     lab.apply()
     found = deployment(lab)

@@ -13,7 +13,9 @@ from corral.terraform import adoption
 from corral.terraform.adoption import Planned, blocks, existing, to_make
 
 OURS = {"app.kubernetes.io/part-of": "corral"}
-DEPLOYMENT = Planned("module.llama_swap.kubernetes_deployment_v1.llama_swap", "kubernetes_deployment_v1", "llm", "swap")
+DEPLOYMENT = Planned(
+    'module.llama_swap["first"].kubernetes_deployment_v1.llama_swap', "kubernetes_deployment_v1", "llm", "swap"
+)
 NAMESPACE = Planned("kubernetes_namespace_v1.llama_cpp[0]", "kubernetes_namespace_v1", "", "llm")
 
 

@@ -628,3 +628,84 @@ run "it_has_the_priority_that_it_was_given" {
     error_message = "The pod must name its class."
   }
 }
+
+run "of_several_cards_each_pod_has_its_own_label_and_the_service_means_all" {
+  command = plan
+
+  variables {
+    card = "p40"
+  }
+
+  assert {
+    condition = kubernetes_deployment_v1.llama_swap.spec[0].selector[0].match_labels == tomap({ "app.kubernetes.io/name" = "llama-swap", "corral/card" = "p40" }) && (
+      kubernetes_deployment_v1.llama_swap.spec[0].template[0].metadata[0].labels["corral/card"] == "p40"
+    )
+    error_message = "The Deployment must own the pod of its card alone."
+  }
+
+  assert {
+    condition     = kubernetes_pod_disruption_budget_v1.llama_swap.spec[0].selector[0].match_labels["corral/card"] == "p40"
+    error_message = "A pod with two budgets cannot be evicted."
+  }
+
+  assert {
+    condition = kubernetes_service_v1.llama_swap.spec[0].selector == tomap({ "app.kubernetes.io/name" = "llama-swap" }) && (
+      kubernetes_service_v1.own[0].metadata[0].name == "llama-swap-first" && kubernetes_service_v1.own[0].spec[0].selector["corral/card"] == "p40"
+    )
+    error_message = "The Service must mean the pods of all cards, and the second one the first card's."
+  }
+}
+
+run "the_pod_of_a_further_card_has_a_service_that_means_it_alone" {
+  command = plan
+
+  variables {
+    card = "t4"
+    name = "llama-swap-t4"
+  }
+
+  assert {
+    condition = kubernetes_deployment_v1.llama_swap.metadata[0].name == "llama-swap-t4" && length(kubernetes_service_v1.own) == 0 && (
+      kubernetes_service_v1.llama_swap.metadata[0].name == "llama-swap-t4" && kubernetes_service_v1.llama_swap.spec[0].selector["corral/card"] == "t4"
+    )
+    error_message = "It must be reached by the name of its card."
+  }
+
+  assert {
+    condition     = kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].container[0].name == "llama-swap"
+    error_message = "Programs find the container by its name."
+  }
+}
+
+run "the_pods_of_several_cards_reach_each_others_door_alone" {
+  command = plan
+
+  variables {
+    card               = "p40"
+    allowed_namespaces = []
+  }
+
+  assert {
+    condition = [for rule in kubernetes_network_policy_v1.llama_swap.spec[0].ingress : "${join(",", rule.ports[*].port)} ${jsonencode([
+      for from in rule.from : [from.pod_selector[0].match_labels, length(from.namespace_selector)]
+    ])}"] == ["8080 ${jsonencode([[{ "app.kubernetes.io/name" = "llama-swap" }, 0]])}"]
+    error_message = "The pods of this namespace's llama-swap must get in, at the door, and no other."
+  }
+
+  assert {
+    condition = [for rule in kubernetes_network_policy_v1.llama_swap.spec[0].egress : "${join(",", rule.ports[*].port)} ${jsonencode([for to in rule.to : to.pod_selector[0].match_labels])}"] == [
+      "8080 ${jsonencode([{ "app.kubernetes.io/name" = "llama-swap" }])}", "53,53 []",
+    ]
+    error_message = "Only the doors of the others, and the resolver that knows their names, may be reached."
+  }
+}
+
+run "a_name_of_another_app_is_refused" {
+  command = plan
+
+  variables {
+    name = "caddy"
+  }
+
+  expect_failures = [var.name]
+}

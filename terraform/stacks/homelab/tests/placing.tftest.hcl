@@ -130,7 +130,7 @@ run "without_an_image_of_the_engine_llama_swaps_has_it" {
   command = plan
 
   assert {
-    condition     = local.images["llama-server"] == null && module.llama_swap.engine_image == local.images["llama-swap"]
+    condition     = local.images["llama-server"] == null && module.llama_swap["first"].engine_image == local.images["llama-swap"]
     error_message = "One image must hold both."
   }
 }
@@ -148,7 +148,7 @@ run "the_engines_own_image_of_the_lock_is_run" {
   }
 
   assert {
-    condition     = module.llama_swap.engine_image == local.images["llama-server"]
+    condition     = module.llama_swap["first"].engine_image == local.images["llama-server"]
     error_message = "The pod must run it."
   }
 }
@@ -176,12 +176,12 @@ run "the_door_knows_the_clients_of_the_lock_and_no_key" {
   command = plan
 
   assert {
-    condition     = jsondecode(module.door.guard).clients.desk == { models = ["chat"], requests = 2, role = "client" } && jsondecode(module.door.guard).keys == "/run/keys/keys.json" && jsondecode(module.door.guard).internal_key_file == "/run/keys/internal"
+    condition     = jsondecode(module.door["first"].guard).clients.desk == { models = ["chat"], requests = 2, role = "client" } && jsondecode(module.door["first"].guard).keys == "/run/keys/keys.json" && jsondecode(module.door["first"].guard).internal_key_file == "/run/keys/internal"
     error_message = "Who may do what must be configured; the keys must be in files that Terraform does not write."
   }
 
   assert {
-    condition     = jsondecode(module.door.guard).upstream == { host = "127.0.0.1", port = 8082 } && strcontains(module.llama_swap_config.yaml, "$${env.CORRAL_SWAP_KEY}")
+    condition     = jsondecode(module.door["first"].guard).upstream == { host = "127.0.0.1", port = 8082 } && strcontains(module.llama_swap_config["first"].yaml, "$${env.CORRAL_SWAP_KEY}")
     error_message = "llama-swap must be reached by the guard only, and take its key from its environment."
   }
 }
@@ -195,12 +195,12 @@ run "a_name_that_is_exposed_is_served_and_the_image_hosts_are_permitted" {
   }
 
   assert {
-    condition     = strcontains(module.door.caddy, "\"llm.home.arpa\"") && strcontains(module.door.caddy, "https://{http.request.hostport}")
+    condition     = strcontains(module.door["first"].caddy, "\"llm.home.arpa\"") && strcontains(module.door["first"].caddy, "https://{http.request.hostport}")
     error_message = "The door must serve the name, and know the scheme of its pages."
   }
 
   assert {
-    condition     = jsondecode(module.door.guard).image_hosts == ["images.home.arpa"]
+    condition     = jsondecode(module.door["first"].guard).image_hosts == ["images.home.arpa"]
     error_message = "The guard must permit the hosts whose addresses are open."
   }
 }
@@ -218,13 +218,95 @@ run "the_pods_go_where_the_card_is" {
   }
 }
 
+run "each_card_has_its_own_pod_and_its_own_models" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/two-cards"
+  }
+
+  assert {
+    condition     = output.nodes == { p40 = "k8s-node2", t4 = "k8s-node1" } && output.node == "k8s-node2" && local.cards == { first = "p40", t4 = "t4" }
+    error_message = "Each card with models must have a pod, on its own node."
+  }
+
+  assert {
+    condition = { for key, config in module.llama_swap_config : key => keys(yamldecode(config.yaml).models) } == {
+      first = ["look.1"], t4 = ["chat"]
+    }
+    error_message = "A llama-swap must have the models of its card alone."
+  }
+
+  assert {
+    condition     = [for model in output.models : model.id] == ["chat", "look.1"] && output.service == "llama-swap"
+    error_message = "There must be one list of models, and one Service."
+  }
+
+  assert {
+    condition     = module.llama_swap["first"].service == "llama-swap" && module.llama_swap["t4"].service == "llama-swap-t4"
+    error_message = "The first card must keep the names, and each other one add its own."
+  }
+}
+
+run "each_door_knows_the_doors_of_the_others" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/two-cards"
+  }
+
+  assert {
+    condition = { for key, door in module.door : key => jsondecode(door.guard).peers } == {
+      first = { t4 = { host = "llama-swap-t4.llama-cpp.svc", port = 8080, models = ["chat"] } }
+      t4    = { p40 = { host = "llama-swap-first.llama-cpp.svc", port = 8080, models = ["look.1"] } }
+    }
+    error_message = "A door must know where the models of the other cards are."
+  }
+
+  assert {
+    condition = alltrue([
+      for key, name in { first = "llama-swap-first.llama-cpp.svc", t4 = "llama-swap-t4.llama-cpp.svc" } :
+      strcontains(module.door[key].caddy, "\"${name}\"") && strcontains(module.door[key].caddy, "\"llama-swap.llama-cpp.svc\"")
+    ])
+    error_message = "A door must serve the name by which the others reach it, and that of all."
+  }
+
+  assert {
+    condition     = jsondecode(module.door["first"].guard).models == jsondecode(module.door["t4"].guard).models
+    error_message = "Every door must know the models of all cards."
+  }
+}
+
+run "with_one_card_there_is_no_peer_and_no_name_more" {
+  command = plan
+
+  assert {
+    condition     = jsondecode(module.door["first"].guard).peers == {} && keys(module.door) == ["first"] && !strcontains(module.door["first"].caddy, "llama-swap-first")
+    error_message = "An installation with one card must stay as it is."
+  }
+}
+
+run "an_exporter_reports_the_cards_of_all_nodes" {
+  command = plan
+
+  variables {
+    catalog       = "tests/catalogs/two-cards"
+    card_exporter = {}
+  }
+
+  assert {
+    condition     = length(module.card_exporter) == 1 && strcontains(output.alert_rules, "p40") && strcontains(output.alert_rules, "t4")
+    error_message = "Each card must be reported, and its absence be an alert."
+  }
+}
+
 run "the_commands_name_what_is_mounted" {
   command = plan
 
   assert {
     condition = alltrue([
-      for model in values(yamldecode(module.llama_swap_config.yaml).models) :
-      startswith(model.cmd, "${module.llama_swap.folder}/preflight.sh\n") && strcontains(model.cmd, "-m ${module.llama_swap.store}/")
+      for model in values(yamldecode(module.llama_swap_config["first"].yaml).models) :
+      startswith(model.cmd, "${module.llama_swap["first"].folder}/preflight.sh\n") && strcontains(model.cmd, "-m ${module.llama_swap["first"].store}/")
     ])
     error_message = "The preflight and the store must be where the pod has them."
   }
@@ -239,7 +321,7 @@ run "without_a_word_there_is_no_exporter" {
   }
 
   assert {
-    condition     = !contains(keys(jsondecode(module.door.guard).clients), "monitor")
+    condition     = !contains(keys(jsondecode(module.door["first"].guard).clients), "monitor")
     error_message = "Without an exporter no key may be one's."
   }
 }
@@ -257,7 +339,7 @@ run "the_exporter_has_a_namespace_of_its_own" {
   }
 
   assert {
-    condition     = jsondecode(module.door.guard).clients.monitor.role == "monitor"
+    condition     = jsondecode(module.door["first"].guard).clients.monitor.role == "monitor"
     error_message = "The guard must know its key."
   }
 }
@@ -271,7 +353,7 @@ run "the_exporter_of_a_card_that_yields_may_have_idle_models_unloaded" {
   }
 
   assert {
-    condition     = jsondecode(module.door.guard).clients.monitor == { models = [], requests = 4, role = "steward" }
+    condition     = jsondecode(module.door["first"].guard).clients.monitor == { models = [], requests = 4, role = "steward" }
     error_message = "The guard must permit it to its key, and nothing else."
   }
 }
@@ -329,8 +411,8 @@ run "fifty_users_get_in_and_the_times_are_the_operators" {
   }
 
   assert {
-    condition = [for model in values(yamldecode(module.llama_swap_config.yaml).models) : model.concurrencyLimit] == [50, 50] && (
-      yamldecode(module.llama_swap_config.yaml).healthCheckTimeout == 900
+    condition = [for model in values(yamldecode(module.llama_swap_config["first"].yaml).models) : model.concurrencyLimit] == [50, 50] && (
+      yamldecode(module.llama_swap_config["first"].yaml).healthCheckTimeout == 900
     )
     error_message = "llama-swap must accept as many, and wait as long."
   }

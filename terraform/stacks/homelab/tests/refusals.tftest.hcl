@@ -63,18 +63,49 @@ run "an_image_of_ones_own_beside_the_engines_own_is_refused" {
   }
 }
 
-run "models_on_two_cards_are_refused" {
+run "two_cards_in_one_node_are_refused" {
   command = plan
 
   variables {
-    catalog = "tests/catalogs/two-cards"
+    catalog = "tests/catalogs/one-node"
   }
 
   expect_failures = [output.node]
 
   assert {
-    condition     = !local.models_are_on_one_card
-    error_message = "not by the rule models_are_on_one_card"
+    condition     = !local.card_has_a_node_of_its_own
+    error_message = "not by the rule card_has_a_node_of_its_own"
+  }
+}
+
+run "a_card_whose_name_cannot_be_an_objects_is_refused" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/dotted-card"
+  }
+
+  expect_failures = [output.node]
+
+  assert {
+    condition     = !local.cards_can_name_objects
+    error_message = "not by the rule cards_can_name_objects"
+  }
+}
+
+run "a_local_store_cannot_serve_two_nodes" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/two-cards"
+    store   = { local = { node = "k8s-node1", path = "/srv/models" } }
+  }
+
+  expect_failures = [output.node]
+
+  assert {
+    condition     = !local.store_is_on_the_cards_node
+    error_message = "not by the rule store_is_on_the_cards_node"
   }
 }
 
