@@ -15,7 +15,7 @@ no other key is accepted::
       "keys": "/run/keys/keys.json",                      null: no keys, every request is the only client's, an operator
       "clients": {"<name>": {"models": ["<id>"], "requests": 4, "role": "client"}},
       "models": {"<id or alias>": "<id>"},
-      "peers": {"<card>": {"host": "…", "port": 8080, "models": ["<id>"]}},   the doors of other cards; {}: there are none
+      "peers": {"<card>": {"host": "…", "port": 8080, "models": ["<id>"]}},   the doors of other cards
       "image_hosts": ["images.example:8443"],             hosts (https, or http) that an image's URL may name
       "body_mib": 64,                                     of one request; all bodies together: five times that
       "retry_after_seconds": 30,                          sent with a refusal that passes with time

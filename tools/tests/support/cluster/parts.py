@@ -18,6 +18,7 @@ from tests.support.cluster.programs import KUBERNETES
 
 ETCD = "http://127.0.0.1:2379"
 CONTAINERD = "/run/containerd.sock"
+"""The socket of the first node's."""
 BRIDGE = "corral0"
 PODS = "0.0/24"
 SERVICES = "96.0/24"
@@ -45,8 +46,22 @@ def etcd() -> list[str]:
     return [program, "--data-dir=/run/etcd", *where, "--unsafe-no-fsync", "--log-level=warn"]
 
 
-def containerd(place: Place, pause: str) -> list[str]:
-    """The container runtime; its network plugin connects pods by a bridge, and enforces no NetworkPolicy."""
+def _of(node: str) -> str:
+    """The end of the names that are *node*'s own."""
+    return "" if node == NODE else f"-{node}"
+
+
+def containerd_socket(node: str) -> str:
+    """The socket of *node*'s."""
+    return CONTAINERD.replace(".sock", f"{_of(node)}.sock")
+
+
+def containerd(place: Place, pause: str, node: str = NODE) -> list[str]:
+    """The container runtime of *node*; its network plugin connects pods by a bridge, and enforces no NetworkPolicy.
+
+    The bridge and its addresses are those of all nodes.
+    """
+    own = _of(node)
     network = {
         "cniVersion": "0.4.0",
         "name": "corral",
@@ -73,7 +88,7 @@ def containerd(place: Place, pause: str) -> list[str]:
             }
         ],
     }
-    (place.folder / "cni").mkdir()
+    (place.folder / "cni").mkdir(exist_ok=True)
     _written(place, "cni/10-corral.conflist", network)
     cri = 'plugins."io.containerd.grpc.v1.cri"'
     programs = next((folder for folder in _CNI_PROGRAMS if Path(folder, "bridge").exists()), _CNI_PROGRAMS[0])
@@ -83,19 +98,20 @@ def containerd(place: Place, pause: str) -> list[str]:
   runtime_type = "io.containerd.runc.v2"
   [{cri}.containerd.runtimes.{name}.options]
     BinaryName = "{shutil.which("runc")}"
-    Root = "/run/runc"
+    Root = "/run/runc{own}"
     SystemdCgroup = false
 """
         for name in ("runc", "nvidia")
     )
-    (place.folder / "containerd.toml").write_text(f"""version = 2
-root = "/run/containerd-root"
-state = "/run/containerd"
+    settings = place.folder / f"containerd{own}.toml"
+    settings.write_text(f"""version = 2
+root = "/run/containerd-root{own}"
+state = "/run/containerd{own}"
 disabled_plugins = [{", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name in ("aufs", "btrfs", "devmapper"))}]
 [grpc]
-  address = "{CONTAINERD}"
+  address = "{containerd_socket(node)}"
 [plugins."io.containerd.internal.v1.opt"]
-  path = "/run/containerd-opt"
+  path = "/run/containerd-opt{own}"
 [{cri}]
   sandbox_image = "{pause}"
   stream_server_address = "127.0.0.1"
@@ -111,7 +127,7 @@ disabled_plugins = [{", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name
   snapshotter = "overlayfs"
   default_runtime_name = "runc"
 {runtimes}""")
-    return ["containerd", "--config", f"{place.folder}/containerd.toml"]
+    return ["containerd", "--config", str(settings)]
 
 
 AUDITED = "corral-people"
@@ -185,14 +201,15 @@ def scheduler(place: Place) -> list[str]:
     ]
 
 
-def kubelet(place: Place) -> list[str]:
-    """The kubelet; start it with ``kubelet_environment``."""
+def kubelet(place: Place, node: str = NODE) -> list[str]:
+    """The kubelet of *node*; start it with ``kubelet_environment``."""
+    own, address = _of(node), place.address_of(node)
     folder, keys = place.folder, place.folder / "pki"
     (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
     settings = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": place.node_address,
+        "address": address,
         "readOnlyPort": 0,
         "healthzPort": 0,
         "authentication": {
@@ -203,14 +220,14 @@ def kubelet(place: Place) -> list[str]:
         "authorization": {"mode": "AlwaysAllow"},
         "tlsCertFile": f"{keys}/server.crt",
         "tlsPrivateKeyFile": f"{keys}/server.key",
-        "containerRuntimeEndpoint": f"unix://{CONTAINERD}",
+        "containerRuntimeEndpoint": f"unix://{containerd_socket(node)}",
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{place.cgroup}",
+        "cgroupRoot": f"/{place.cgroup}" + (f"/{node}" if own else ""),
         "failCgroupV1": False,
         "failSwapOn": False,
         "oomScoreAdj": 0,
-        "podLogsDir": f"{folder}/pods",
-        "volumePluginDir": f"{folder}/volume-plugins",
+        "podLogsDir": f"{folder}/pods{own}",
+        "volumePluginDir": f"{folder}/volume-plugins{own}",
         "resolvConf": f"{folder}/resolv.conf",
         "clusterDNS": [place.node_address],
         "clusterDomain": "cluster.local",
@@ -227,12 +244,12 @@ def kubelet(place: Place) -> list[str]:
     }
     return [
         str(KUBERNETES.folder / "kubelet"),
-        f"--config={_written(place, 'kubelet.json', settings)}",
-        f"--kubeconfig={keys}/kubelet.kubeconfig",
-        f"--root-dir={folder}/kubelet",
+        f"--config={_written(place, f'kubelet{own}.json', settings)}",
+        f"--kubeconfig={keys}/kubelet{own}.kubeconfig",
+        f"--root-dir={folder}/kubelet{own}",
         f"--cert-dir={keys}",
-        f"--hostname-override={NODE}",
-        f"--node-ip={place.node_address}",
+        f"--hostname-override={node}",
+        f"--node-ip={address}",
     ]
 
 

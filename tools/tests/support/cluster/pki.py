@@ -7,12 +7,13 @@ import secrets
 import subprocess
 from pathlib import Path
 
-from tests.support.cluster.place import NODE, Place
+from tests.support.cluster.place import NODE, SECOND, Place
 
 API_PORT = 6443
 _USERS = {  # name of the kubeconfig: user and group of its token
     "admin": ("admin", "system:masters"),
     "kubelet": (f"system:node:{NODE}", "system:nodes"),
+    f"kubelet-{SECOND}": (f"system:node:{SECOND}", "system:nodes"),
     "scheduler": ("system:kube-scheduler", ""),
     "proxy": ("system:kube-proxy", ""),
 }
@@ -25,6 +26,7 @@ def write(place: Place) -> None:
     new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-sha256")
     _openssl(folder, *new, "-x509", "-days", "30", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=corral-test")
     names = [f"IP:{place.node_address}", f"IP:{place.network}.96.1", "IP:127.0.0.1", f"DNS:{NODE}", "DNS:localhost"]
+    names += [f"IP:{place.address_of(SECOND)}", f"DNS:{SECOND}"]
     names += ["DNS:kubernetes.default.svc", "DNS:kubernetes.default"]
     for name, extension in (
         ("server", f"subjectAltName={','.join(names)}"),

@@ -20,7 +20,8 @@ COUNT = 10
 USUAL, APART = range(8), range(8, COUNT)
 """The places of most clusters, and those of the tests that free a place and expect it to stay free."""
 PLACES = "CORRAL_TEST_PLACES"  # "apart": a new cluster gets one of ``APART``
-NODE = "gpu-1"
+NODE, SECOND = "gpu-1", "gpu-2"
+"""The node of every cluster, and the one that ``second_node`` adds."""
 _CGROUPS = Path("/sys/fs/cgroup")
 _TIMEOUT_S = 15.0
 
@@ -60,6 +61,10 @@ class Place:
     def node_address(self) -> str:
         """The node's, the API server's and the resolver's address."""
         return f"{self.network}.0.1"
+
+    def address_of(self, node: str) -> str:
+        """The address of *node*."""
+        return {NODE: self.node_address, SECOND: f"{self.network}.0.2"}[node]
 
     @property
     def host_address(self) -> str:

@@ -1,0 +1,119 @@
+"""Two cards in two nodes: one catalog, a llama-swap for each card, one Service, and one of the nodes drained.
+
+NetworkPolicies are compared as objects by the module's tests: this cluster enforces none.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+
+import pytest
+from kubernetes import client
+
+from corral.cluster.client import connect
+from corral.cluster.port_forward import forwarded
+from corral.cluster.snapshot import is_ready
+from tests.support.cluster import pods
+from tests.support.cluster.homelab import CARD, homelab
+from tests.support.cluster.second_node import second_node
+from tests.support.engine_process import authorization, get, post, question
+
+pytestmark = pytest.mark.timeout(420)
+NAMESPACE, OTHER = "cards", "p40"  # by name before the usual card, and so the first
+MODELS = {"tiny-text": CARD, "tiny-slow": OTHER, "tiny-vision": OTHER}
+SERVICES = {OTHER: "llama-swap-first", CARD: f"llama-swap-{CARD}"}
+
+
+@pytest.fixture(scope="module")
+def lab(cluster, tmp_path_factory):
+    with second_node(cluster) as node:
+        try:
+            with homelab(cluster, tmp_path_factory.mktemp("cards"), NAMESPACE) as lab:
+                card = {"vram_mib": 24576, "compute_capability": "6.1", "node": node}
+                (lab.catalog / "cards" / f"{OTHER}.yaml").write_text(json.dumps(card))
+                lab.model("tiny-vision", card=OTHER, modalities=["text", "image"], image_max_tokens=64)
+                lab.model("tiny-slow", card=OTHER, modalities=["text"], group="slow")
+                lab.lock()
+                lab.apply()
+                yield lab
+        finally:
+            pods.wait_until_left(cluster, NAMESPACE)
+
+
+def reached(lab, service="llama-swap"):
+    return forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE, service)
+
+
+def pod_of(lab, card):
+    labels = f"app.kubernetes.io/name=llama-swap,corral/card={card}"
+    found = client.CoreV1Api(lab.cluster.api).list_namespaced_pod(NAMESPACE, label_selector=labels).items
+    return min(found, key=lambda one: one.metadata.deletion_timestamp is not None)
+
+
+def test_each_card_has_a_pod_on_its_node_and_its_models_alone(lab):
+    nodes = json.loads(lab.terraform("output", "-json", "nodes").stdout)
+    assert {card: pod_of(lab, card).spec.node_name for card in SERVICES} == nodes == {CARD: "gpu-1", OTHER: "gpu-2"}
+
+
+def ask(root, lab, model):
+    """The status of an answer of *model*, and the code where it is an error."""
+    asked = question("red", model=model) if model == "tiny-vision" else question("Hello.", model=model)
+    status, text = post(f"{root}/v1/chat/completions", asked, api_key=lab.key())
+    return status, (json.loads(text).get("error") or {}).get("code")
+
+
+def drain(lab, node):
+    done = lab.run("kubectl", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
+    assert done.returncode == 0, done.stderr
+
+
+def wait_until_ready(lab, card):
+    pods.eventually(lambda: pod_of(lab, card), lambda pod: is_ready(lab.cluster.api.sanitize_for_serialization(pod)))
+
+
+@pytest.mark.parametrize("card", SERVICES)
+def test_all_models_answer_from_the_pod_of_either_card(lab, card):
+    with reached(lab, SERVICES[card]) as root:
+        assert {model: ask(root, lab, model) for model in MODELS} == dict.fromkeys(MODELS, (200, None))
+        status, text = get(f"{root}/v1/models", api_key=lab.key())
+    assert (status, [one["id"] for one in json.loads(text)["data"]]) == (200, sorted(MODELS))
+
+
+def test_a_drained_door_ends_what_it_passed_on_and_the_other_cards_models_answer(lab):
+    begun, text = threading.Event(), []
+
+    def stream(root):
+        body = question("Go on.", model="tiny-slow", stream=True, ignore_eos=True, max_tokens=400)
+        headers = {"Content-Type": "application/json"} | authorization(lab.key())
+        request = urllib.request.Request(f"{root}/v1/chat/completions", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            for line in answer:
+                text.append(line)
+                begun.set()
+
+    with reached(lab, SERVICES[CARD]) as root:
+        streaming = threading.Thread(target=stream, args=(root,))
+        streaming.start()
+        assert begun.wait(60)
+        drain(lab, lab.cluster.node)
+        streaming.join()
+    assert [line for line in text if line.strip()][-1] == b"data: [DONE]\n"
+
+    with reached(lab) as root:
+        assert {model: ask(root, lab, model) for model in MODELS} == {
+            "tiny-slow": (200, None),
+            "tiny-vision": (200, None),
+            "tiny-text": (503, "card-unreachable"),
+        }
+
+
+def test_after_the_drain_both_cards_answer_again(lab):
+    assert lab.run("kubectl", "uncordon", lab.cluster.node).returncode == 0
+    wait_until_ready(lab, CARD)
+    with reached(lab, SERVICES[OTHER]) as root:  # ready before every node's Service knows it
+        pods.eventually(lambda: ask(root, lab, "tiny-text"), lambda answer: answer == (200, None))
+    for service in SERVICES.values():
+        with reached(lab, service) as root:
+            assert {model: ask(root, lab, model) for model in MODELS} == dict.fromkeys(MODELS, (200, None))
