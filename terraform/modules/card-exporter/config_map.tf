@@ -14,8 +14,12 @@ locals {
     alertmanager         = one([for one in var.alertmanager[*] : "http://${one.service}.${one.namespace}.svc:${one.port}"])
     driver_pid_namespace = var.driver_pid_namespace
     seal                 = var.seal
-    cards                = { for name in keys(var.nodes) : name => var.promises[name] }
   }
+
+  # Of each node its own cards: one that sits elsewhere is none that its driver lists.
+  configs = { for node in local._nodes : "${node}.json" => jsonencode(merge(local.config, {
+    cards = { for name, of in var.nodes : name => var.promises[name] if of == node }
+  })) }
 }
 
 module "program" {
@@ -36,5 +40,5 @@ module "config" {
   namespace   = kubernetes_namespace_v1.card_exporter.metadata[0].name
   labels      = local.labels
   annotations = local.annotations
-  data        = { "config.json" = jsonencode(local.config) }
+  data        = local.configs
 }

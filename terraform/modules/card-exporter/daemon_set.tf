@@ -120,7 +120,7 @@ resource "kubernetes_daemon_set_v1" "card_exporter" {
           image             = var.image
           image_pull_policy = "Always"
           working_dir       = local._folder
-          command           = ["python3", "-m", "exporter", "${local._folder}/config/config.json"]
+          command           = ["python3", "-m", "exporter", "${local._folder}/config/$(NODE_NAME).json"]
 
           env {
             name  = "PYTHONPATH"

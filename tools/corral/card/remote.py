@@ -1,4 +1,4 @@
-"""The account of the cards in a cluster, as the exporter of their node has it."""
+"""The account of the cards in a cluster, as the exporters of their nodes have it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from corral.cluster import keys
 from corral.cluster.client import Cluster, Forbidden
 from corral.cluster.exporters import SERVICE, engines_of, find
-from corral.cluster.port_forward import forwarded
+from corral.cluster.port_forward import forwarded, ready_nodes
 from corral.errors import CannotRun
 from corral.exporter.account import CardAccount, Row
 from corral.exporter.driver import Card
@@ -69,15 +69,24 @@ class _Document(BaseModel):
     cards: tuple[_Card, ...]
 
 
-def read(cluster: Cluster, *, namespace: str | None = None, of: str | None = None) -> Answer:
+def read(cluster: Cluster, *, namespace: str | None = None, of: str | None = None, node: str = "") -> Answer:
     """What the exporter in *namespace* reports now; by default the one for the engines in *of*, else the only one.
+
+    It has a pod on each node with cards; without a *node*, the cards of all whose pod is ready are in the answer, whose
+    time and node are the first's.
 
     Raises:
         CannotRun: there is none, there are several and *namespace* is None, it is not ready, or it gives no account.
         Refused: the user may not list namespaces, not read the operator's key, or not forward a port to the exporter.
     """
     place = namespace or only(cluster, of=of)
-    content = _get(cluster, place, "/card.json", "account of its cards")
+    nodes = (node,) if node else ready_nodes(cluster, place, SERVICE)
+    answers = [_answer(cluster, place, one) for one in nodes]
+    return answers[0]._replace(cards=tuple(card for one in answers for card in one.cards))
+
+
+def _answer(cluster: Cluster, place: str, node: str) -> Answer:
+    content = _get(cluster, place, "/card.json", "account of its cards", node)
     try:
         found = _Document.model_validate_json(content)
     except ValidationError as error:
@@ -85,20 +94,26 @@ def read(cluster: Cluster, *, namespace: str | None = None, of: str | None = Non
     return Answer(found.at, found.node, found.seal, tuple(map(_account, found.cards)))
 
 
-def records(cluster: Cluster, since: float, *, namespace: str | None = None, of: str | None = None) -> bytes:
+def records(
+    cluster: Cluster, since: float, *, namespace: str | None = None, of: str | None = None, node: str = ""
+) -> bytes:
     """What the exporter that ``read`` would ask has recorded from *since* (seconds since 1970) on, as JSON lines.
 
     Raises:
-        CannotRun: as ``read``.
+        CannotRun: as ``read``, or it has pods on several nodes, each with its own records, and *node* names none.
         Refused: as ``read``.
     """
     place = namespace or only(cluster, of=of)
-    return _get(cluster, place, f"/records?since={max(0.0, since):.0f}", "records")
+    nodes = (node,) if node else ready_nodes(cluster, place, SERVICE)
+    if len(nodes) > 1:
+        problem = f"The exporter in {place} has records on several nodes: {', '.join(nodes)}."
+        raise CannotRun(problem, next_step=f"Name one: --node {nodes[0]}")
+    return _get(cluster, place, f"/records?since={max(0.0, since):.0f}", "records", nodes[0])
 
 
-def _get(cluster: Cluster, namespace: str, path: str, what: str) -> bytes:
+def _get(cluster: Cluster, namespace: str, path: str, what: str, node: str) -> bytes:
     headers = {"Authorization": f"Bearer {keys.operator_key(cluster, engines_of(cluster, namespace))}"}
-    with forwarded(cluster, namespace, SERVICE, port="metrics") as root:
+    with forwarded(cluster, namespace, SERVICE, port="metrics", node=node) as root:
         try:
             # Loopback: no proxy, and no certificates, which take 30 ms to read.
             response = httpx2.get(f"{root}{path}", headers=headers, timeout=_LIMIT_S, trust_env=False, verify=False)

@@ -121,7 +121,7 @@ def _here(args: argparse.Namespace, wanted: Catalog, locked: Lock, local: Runnin
 def _in_cluster(args: argparse.Namespace, wanted: Catalog, locked: Lock, target: ClusterTarget) -> Iterator[_Measure]:
     """Measures a model of *target*, while the block lasts."""
     from corral.card import remote
-    from corral.cluster import exporters, port_forward
+    from corral.cluster import collect, exporters, port_forward
     from corral.cluster.client import Forbidden, connect
     from corral.cluster.snapshot import at, name_of
     from corral.golden.asking import engine_of
@@ -144,13 +144,16 @@ def _in_cluster(args: argparse.Namespace, wanted: Catalog, locked: Lock, target:
             served = ServedModel(
                 client, model_id, info=output.info, root=place.root, api_key=place.api_key, options=words
             )
-            pod = port_forward.ready_pod(cluster, target.namespace, target.service)
+            card = entry.intent.card
+            service = collect.collect(cluster, target.namespace).service_of(card) or target.service
+            pod = port_forward.ready_pod(cluster, target.namespace, service)
+            node = str(at(pod, "spec", "nodeName") or "")
             driver = NodeDriver(
                 model_id=model_id,
-                card=entry.intent.card,
+                card=card,
                 pod=f"{target.namespace}/{name_of(pod)}",
-                node=str(at(pod, "spec", "nodeName") or ""),
-                read=lambda: remote.read(cluster, namespace=exporter),
+                node=node,
+                read=lambda: remote.read(cluster, namespace=exporter, node=node),
                 account=remote.command(cluster, exporter),
                 try_driver=cluster.kubectl(
                     "exec", f"daemonset/{exporters.SERVICE}", "--", "nvidia-smi", namespace=exporter

@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", type=_time, metavar="TIME", help="default: now")
     parser.add_argument("--utc", action="store_true", help="show times in UTC, not in this machine's zone")
     parser.add_argument("--post-mortem", metavar="TITLE", help="write a file with the timeline into post-mortems/")
+    parser.add_argument("--node", default="", help="whose records, where the exporter runs on several")
     options.add_cluster(parser, namespace="where the exporter is (default: the only one)")
 
 
@@ -80,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
 def _lines(args: argparse.Namespace) -> Sequence[bytes]:
     """What was recorded: in the cluster that *args* mean, or on this machine."""
     target = options.cluster(args)
+    if args.node and target is None:
+        target = options.applied()
     if target is None and args.catalog is None and stack.recorded(paths.state_dir()) is None:
         target = options.applied()
     if target:
@@ -87,7 +90,8 @@ def _lines(args: argparse.Namespace) -> Sequence[bytes]:
         from corral.cluster.client import connect
 
         cluster = connect(target.kubeconfig, target.context)
-        return remote.records(cluster, args.since, namespace=args.namespace, of=target.namespace).splitlines()
+        place = {"namespace": args.namespace, "of": target.namespace, "node": args.node}
+        return remote.records(cluster, args.since, **place).splitlines()
     from corral.exporter import recorder
 
     try:

@@ -73,7 +73,8 @@ def _all(snapshot: Snapshot) -> Iterator[Finding | None]:
             return
     yield from (claim_rules.unbound(snapshot, claim) for claim in snapshot.our_claims)
     yield from _job(snapshot)
-    yield from _server(snapshot)
+    for card in snapshot.cards:
+        yield from _server(snapshot.of_card(card))
     yield from (_node(snapshot, node) for node in snapshot.our_nodes)
 
 
@@ -132,7 +133,8 @@ def _unguarded(snapshot: Snapshot) -> Finding | None:
     """A missing policy of those without which other pods reach the server, or it reaches them."""
     if snapshot.policies is None:
         return None
-    missing = [name for name in POLICIES if name not in map(name_of, snapshot.policies)]
+    wanted = dict.fromkeys((*POLICIES, name_of(snapshot.deployment) if snapshot.deployment else SERVER))
+    missing = [name for name in wanted if name not in map(name_of, snapshot.policies)]
     if not missing:
         return None
     what = f"has no NetworkPolicy {' and no '.join(missing)}: connections are open that the stack closes."

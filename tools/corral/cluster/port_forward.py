@@ -44,9 +44,11 @@ _DATA = 0  # the other channel is the error's
 
 @contextmanager
 def forwarded(
-    cluster: Cluster, namespace: str, service: str = "llama-swap", *, port: int | str | None = None
+    cluster: Cluster, namespace: str, service: str = "llama-swap", *, port: int | str | None = None, node: str = ""
 ) -> Iterator[str]:
     """``http://127.0.0.1:PORT``, which leads to a ready pod of *service* as long as the block runs.
+
+    Where *node* is given, it is the one on that node.
 
     It leads to *port* in the pod, a number or a name, by default to that of the Service; a pod's own loopback is
     reached too.
@@ -57,7 +59,7 @@ def forwarded(
         CannotRun: there is no such Service, none of its pods is ready, or nothing listens in the pod.
         Refused: the user may not read them, or may not forward.
     """
-    forward = _Forward(cluster, namespace, service, port)
+    forward = _Forward(cluster, namespace, service, port, node)
     thread = threading.Thread(target=forward.run, name=f"port-forward {namespace}/{service}", daemon=True)
     thread.start()
     try:
@@ -74,20 +76,31 @@ def ready_pod(cluster: Cluster, namespace: str, service: str) -> Object:
         CannotRun: there is no such Service, or none of its pods is ready.
         Refused: the user may not read them.
     """
-    return _ready(cluster, namespace, _find_service(cluster, namespace, service))
+    return _all_ready(cluster, namespace, _find_service(cluster, namespace, service), "")[0]
 
 
-def _find_target(cluster: Cluster, namespace: str, service: str, port: int | str | None) -> tuple[str, int]:
+def ready_nodes(cluster: Cluster, namespace: str, service: str) -> tuple[str, ...]:
+    """The nodes of the ready pods of *service*, sorted.
+
+    Raises:
+        CannotRun: there is no such Service, or none of its pods is ready.
+        Refused: the user may not read them.
+    """
+    found = _all_ready(cluster, namespace, _find_service(cluster, namespace, service), "")
+    return tuple(sorted({str(at(pod, "spec", "nodeName") or "") for pod in found}))
+
+
+def _find_target(cluster: Cluster, namespace: str, service: str, port: int | str | None, node: str) -> tuple[str, int]:
     """The name of a ready pod of *service*, and the port in it: *port*, or that of the Service."""
     found = _find_service(cluster, namespace, service)
-    pod, first = _ready(cluster, namespace, found), found["spec"]["ports"][0]
+    pod, first = _all_ready(cluster, namespace, found, node)[0], found["spec"]["ports"][0]
     return name_of(pod), _port_in(pod, port or first.get("targetPort") or first["port"])
 
 
-def _ready(cluster: Cluster, namespace: str, service: Object) -> Object:
+def _all_ready(cluster: Cluster, namespace: str, service: Object, node: str) -> list[Object]:
     selector = ",".join(f"{key}={value}" for key, value in sorted((at(service, "spec", "selector") or {}).items()))
     pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector) if selector else ()
-    if found := next(filter(is_ready, pods), None):
+    if found := [pod for pod in pods if is_ready(pod) and node in ("", at(pod, "spec", "nodeName"))]:
         return found
     states = ", ".join(f"{name_of(pod)} is {_phase(pod)}" for pod in pods) or "it has no pod"
     raise CannotRun(
@@ -133,10 +146,10 @@ def _port_in(pod: Object, port: int | str) -> int:
 
 
 class _Forward:
-    def __init__(self, cluster: Cluster, namespace: str, service: str, port: int | str | None) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, service: str, port: int | str | None, node: str) -> None:
         self.port: Future[int] = Future()
         self._cluster, self._namespace = cluster, namespace
-        self._find = partial(_find_target, cluster, namespace, service, port)
+        self._find = partial(_find_target, cluster, namespace, service, port, node)
         self._target = self._find()
         self._tls = _tls(cluster.api.configuration)
         self._loop, self._stop = asyncio.new_event_loop(), asyncio.Event()

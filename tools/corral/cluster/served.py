@@ -9,12 +9,17 @@ from corral.cluster import keys, port_forward
 from corral.cluster.client import Cluster
 from corral.cluster.snapshot import GUARD
 from corral.cluster.target import ClusterTarget
+from corral.door.peers import PASSED
 from corral.engine.llama_swap import ANSWER_LIMIT_S, LlamaSwap
 
 
 @contextmanager
-def served(cluster: Cluster, target: ClusterTarget, *, limit_s: float = ANSWER_LIMIT_S) -> Iterator[LlamaSwap]:
+def served(
+    cluster: Cluster, target: ClusterTarget, *, limit_s: float = ANSWER_LIMIT_S, alone: bool = False
+) -> Iterator[LlamaSwap]:
     """The llama-swap of *target*, with the operator's key; each request has *limit_s* seconds.
+
+    *alone*: it answers for its own card, and its guard passes nothing on to that of another one.
 
     It is reached through the guard, past Caddy, which would cut the chunks of llama-swap's answers anew.
 
@@ -23,4 +28,6 @@ def served(cluster: Cluster, target: ClusterTarget, *, limit_s: float = ANSWER_L
         CannotRun: no pod is ready, or the API server does not respond.
     """
     with port_forward.forwarded(cluster, target.namespace, target.service, port=GUARD) as root:
-        yield LlamaSwap(root, api_key=keys.operator_key(cluster, target.namespace), limit_s=limit_s)
+        found = LlamaSwap(root, api_key=keys.operator_key(cluster, target.namespace), limit_s=limit_s)
+        found.headers |= {PASSED: "1"} if alone else {}
+        yield found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from corral.cluster.client import Object, kubectl
 
 NAME = "app.kubernetes.io/name"
+CARD = "corral/card"  # of the server's objects, where there are several cards
 PART_OF = "app.kubernetes.io/part-of"
 SERVER = "llama-swap"
 COPY = "copy-llama-swap"  # takes llama-swap out of its image where SERVER runs the engine's own
@@ -79,8 +80,31 @@ class Snapshot:
 
     @property
     def service(self) -> Object | None:
-        """The Service of llama-swap."""
-        return _newest(self.services, SERVER)
+        """The Service of llama-swap that leads to all of its pods."""
+        return _newest((one for one in self.services if CARD not in (at(one, "spec", "selector") or {})), SERVER)
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The cards that have a server each; one without a name where there is one card, or no server."""
+        found = {labels(one).get(CARD, "") for one in self.deployments if _is_called(one, SERVER)}
+        return tuple(sorted(found)) or ("",)
+
+    def of_card(self, card: str) -> Snapshot:
+        """The same, of the servers only that of *card*, one of ``cards``."""
+        if self.cards == (card,):
+            return self
+
+        def is_kept(one: Object) -> bool:
+            return not _is_called(one, SERVER) or labels(one).get(CARD, "") == card
+
+        return replace(
+            self, deployments=tuple(filter(is_kept, self.deployments)), pods=tuple(filter(is_kept, self.pods))
+        )
+
+    def service_of(self, card: str) -> str:
+        """The name of the Service that leads to the pod of *card* alone; empty where there is none."""
+        found = (one for one in self.services if card and (at(one, "spec", "selector") or {}).get(CARD) == card)
+        return next(map(name_of, found), "")
 
     @property
     def job(self) -> Object | None:

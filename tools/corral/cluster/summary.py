@@ -13,6 +13,7 @@ from corral.cluster.collect import collect
 from corral.cluster.finding import Finding
 from corral.cluster.served import served
 from corral.cluster.snapshot import (
+    CARD,
     SERVER,
     Snapshot,
     at,
@@ -21,6 +22,7 @@ from corral.cluster.snapshot import (
     is_ready,
     is_stopping,
     is_true,
+    labels,
     listed,
     message_of,
     name_of,
@@ -30,7 +32,7 @@ from corral.cluster.target import ClusterTarget
 from corral.engine import engine_process, log_lines, recent
 from corral.engine.engine_process import FAILED, Probe
 from corral.engine.llama_swap import Exchange, Resident
-from corral.errors import CorralError
+from corral.errors import CannotRun, CorralError
 from corral.parallel import Result
 from corral.vram.prediction import mib
 
@@ -50,9 +52,10 @@ class Summary:
         stores: the claims, with the place of their bytes.
         download: the Job, with the last line of its log; None when there is none.
         pods: of llama-swap, the newest first.
-        models: ``ready``, ``starting``, ``stopping``, ``unloaded``, ``silent`` where the engine does not respond, or
-            ``failed`` with llama-swap's reason; with what it holds by an exporter (``with_held``), its seat and its
-            last requests, the newest first.  None when llama-swap could not be read.
+        models: ``ready``, ``starting``, ``stopping``, ``unloaded``, ``silent`` where the engine does not respond,
+            ``unreachable`` where only other cards' llama-swap responds, or ``failed`` with its reason; with what
+            it holds by an exporter (``with_held``), its seat and its last requests, the newest first.  None when
+            llama-swap could not be read.
         models_unseen: why it could not; empty when it was.
         cards: of the seating chart of the last apply; None when it is not known.
         findings: what is wrong.
@@ -78,9 +81,14 @@ class Summary:
         return any(one["state"] in FAILED for one in self.models or ())
 
     @property
+    def has_unreachable_model(self) -> bool:
+        """Whether the llama-swap of a card does not respond while that of another one does."""
+        return any(one["state"] == "unreachable" for one in self.models or ())
+
+    @property
     def is_well(self) -> bool:
         """Whether it serves, no model has failed, and nothing is known to be wrong."""
-        return self.is_serving and not self.findings and not self.has_failed_model
+        return self.is_serving and not (self.findings or self.has_failed_model or self.has_unreachable_model)
 
     def with_held(self, held: Mapping[str, int]) -> Summary:
         """The same with the bytes that models hold, by their ids."""
@@ -168,6 +176,7 @@ def _pod(snapshot: Snapshot, pod: Object) -> Row:
         "ready": is_ready(pod),
         "restarts": int(server.get("restartCount") or 0),
         "node": str(at(pod, "spec", "nodeName") or ""),
+        "card": labels(pod).get(CARD),
         "image": next((str(one.get("image", "")) for one in pod["spec"]["containers"]), ""),
         "age_seconds": round(snapshot.age(pod), 1),
     }
@@ -187,31 +196,64 @@ def state(snapshot: Snapshot, pod: Object) -> str:
 
 
 def _models(cluster: Cluster, target: ClusterTarget, snapshot: Snapshot) -> tuple[list[Row] | None, str]:
-    """The models as llama-swap reports them; else why it could not be read."""
-    pod = next((pod for pod in snapshot.server_pods if is_ready(pod)), None)
+    """The models as the llama-swap of each card reports them; else why none could be read.
+
+    One that cannot be read has the models that the seating chart of the last apply gives its card.
+    """
+    seats, rows, problems = target.chart.get("models", {}), [], {}
+    for card in snapshot.cards:
+        try:
+            rows += _of_card(cluster, target, snapshot, card)
+        except CorralError as error:
+            problems[card] = error.message
+    if len(problems) == len(snapshot.cards):
+        return None, "; ".join(dict.fromkeys(problems.values()))
+    shown = {row["model"] for row in rows}
+    rows += [
+        _row(model, seats, card=seat["card"], state="unreachable", reason=problems[seat["card"]])
+        for model, seat in seats.items()
+        if seat["card"] in problems and model not in shown
+    ]
+    return sorted(rows, key=lambda row: str(row["model"])), ""
+
+
+def _of_card(cluster: Cluster, target: ClusterTarget, snapshot: Snapshot, card: str) -> list[Row]:
+    pod = next((pod for pod in snapshot.of_card(card).server_pods if is_ready(pod)), None)
     if pod is None:
-        return None, "no pod of llama-swap is ready"
-    try:
-        with served(cluster, target) as client:
-            residents, ids = client.residents(), client.models()
-            requests = recent.read(client)
-        states = _states(cluster, target, residents)
-        path = f"/api/v1/namespaces/{target.namespace}/pods/{name_of(pod)}/log"
-        failures = log_lines.failures(cluster.text(path, container=SERVER, tailLines=_LOG_LINES))
-    except CorralError as error:
-        return None, error.message
+        raise CannotRun("no pod of llama-swap is ready")
+    target = replace(target, service=snapshot.service_of(card) or target.service)
+    with served(cluster, target, alone=True) as client:
+        residents, ids = client.residents(), client.models()
+        requests = recent.read(client)
+    states = _states(cluster, target, residents)
+    path = f"/api/v1/namespaces/{target.namespace}/pods/{name_of(pod)}/log"
+    failures = log_lines.failures(cluster.text(path, container=SERVER, tailLines=_LOG_LINES))
     states = {model: ("failed", reason) for model, reason in failures.items()} | states
     seats = target.chart.get("models", {})
-    return [
-        {
-            "model": model,
-            **dict(zip(("state", "reason"), states.get(model, ("unloaded", "")), strict=True)),
-            "gpu_bytes": None,
-            "seat_mib": seats[model]["mib"] if model in seats else None,
-            "requests": None if requests is None else [asdict(one) for one in requests.get(model, ())],
-        }
-        for model in ids
-    ], ""
+
+    def of(model: str) -> Sequence[Exchange] | None:
+        return None if requests is None else requests.get(model, ())
+
+    return [_row(model, seats, card, *states.get(model, ("unloaded", "")), requests=of(model)) for model in ids]
+
+
+def _row(
+    model: str,
+    seats: Mapping[str, Any],
+    card: str,
+    state: str,
+    reason: str,
+    requests: Sequence[Exchange] | None = None,
+) -> Row:
+    return {
+        "model": model,
+        "card": card or (seats[model]["card"] if model in seats else None),
+        "state": state,
+        "reason": reason,
+        "gpu_bytes": None,
+        "seat_mib": seats[model]["mib"] if model in seats else None,
+        "requests": None if requests is None else [asdict(one) for one in requests],
+    }
 
 
 def _states(cluster: Cluster, target: ClusterTarget, residents: Sequence[Resident]) -> dict[str, tuple[str, str]]:
@@ -237,9 +279,13 @@ def rows(summary: Summary) -> list[tuple[str, str, str, str]]:
         lines.append(("job", job["name"], job["state"], _joined(ago, took, job["last_line"])))
     for pod in summary.pods:
         node, age = f"on {pod['node'] or 'no node'}", f"{duration(pod['age_seconds'])} old"
-        details = _joined(count(pod["restarts"], "restart"), node, age, pod["image"])
+        card = f"card {pod['card']}" if pod["card"] else ""
+        details = _joined(count(pod["restarts"], "restart"), card, node, age, pod["image"])
         lines.append(("pod", pod["name"], pod["state"], details))
-    lines += [("model", one["model"], one["state"], _model(one, summary.now)) for one in summary.models or ()]
+    several = len({one["card"] for one in summary.models or ()}) > 1
+    for one in summary.models or ():
+        card = f"card {one['card']}" if several else ""
+        lines.append(("model", one["model"], one["state"], _joined(card, _model(one, summary.now))))
     return lines + [("card", name, *_card(card)) for name, card in (summary.cards or {}).items()]
 
 

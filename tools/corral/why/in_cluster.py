@@ -8,8 +8,8 @@ leaves a question open the verdict is ``unknown``.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,10 @@ from corral.cluster.collect import collect
 from corral.cluster.container_rules import missing_file
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.served import served
-from corral.cluster.snapshot import SERVER, is_ready, pod_spec
+from corral.cluster.snapshot import SERVER, Snapshot, is_ready, pod_spec
 from corral.cluster.target import ClusterTarget
 from corral.engine.llama_swap import LlamaSwap
-from corral.errors import CannotRun, Refused
+from corral.errors import CannotRun, CorralError, Refused
 from corral.exporter.account import CardAccount
 from corral.parallel import Result, read_all, value_of
 from corral.why import command, evidence, history
@@ -53,27 +53,58 @@ def investigate(
         CannotRun: nothing of the namespace can be read.
     """
     target = replace(target, context=cluster.context, kubeconfig=cluster.kubeconfig)
-    return _Investigation(cluster, target, catalog, StepOptions(catalog=shown, cluster=target)).verdicts(name)
+    snapshot, ids = collect(cluster, target.namespace), evidence.model_ids(catalog)
+    names = sorted(set(ids.values())) if name is None else [name]
+    parts = [_Investigation(cluster, target, catalog, shown, snapshot, card) for card in snapshot.cards]
+    if len(parts) == 1:
+        return parts[0].verdicts(names)
+    part_of = {model: part for part in parts for model in part.served_models()}
+    first = next((part for part in parts if part.is_ready), parts[0])
+    found = []
+    for part in parts:
+        own = [one for one in names if part_of.get(ids.get(one, one), first) is part]
+        found += [part.named(one) for one in part.verdicts(own)] if own else []
+    return worst_first(found)
 
 
 class _Investigation:
-    def __init__(self, cluster: Cluster, target: ClusterTarget, catalog: Path, options: StepOptions) -> None:
-        self._cluster, self._target, self._options = cluster, target, options
+    """Of the models of one card; *card* has no name where there is one."""
+
+    def __init__(
+        self, cluster: Cluster, target: ClusterTarget, catalog: Path, shown: Path | None, whole: Snapshot, card: str
+    ) -> None:
+        self._target = replace(target, service=whole.service_of(card) or target.service)
+        self._cluster, self._card, self._options = cluster, card, StepOptions(catalog=shown, cluster=self._target)
         self._now = time.time()
-        self._snapshot = collect(cluster, target.namespace)
+        self._snapshot = whole.of_card(card)
         self._findings = diagnosis.findings(self._snapshot)
         self._ids = evidence.model_ids(catalog)
         ids = tuple(sorted(set(self._ids.values())))
         self._stack = StackFacts("running", target.url, has_nvidia_smi=True, catalog=catalog, catalog_ids=ids)
 
-    def verdicts(self, name: str | None) -> list[Verdict]:
-        names = self._stack.catalog_ids if name is None else (name,)
-        pod = next((pod for pod in self._snapshot.server_pods if is_ready(pod)), None)
+    @property
+    def is_ready(self) -> bool:
+        """Whether a pod of the card is ready."""
+        return any(map(is_ready, self._snapshot.server_pods))
+
+    def served_models(self) -> Collection[str]:
+        """The models that the card's llama-swap is configured with; none where that cannot be read."""
+        with suppress(CorralError):
+            return self._commands().keys()
+        return ()
+
+    def named(self, verdict: Verdict) -> Verdict:
+        """*verdict* with the card among its evidence."""
+        return replace(verdict, evidence=(f"The model is on card {self._card}.", *verdict.evidence))
+
+    def verdicts(self, names: Sequence[str]) -> list[Verdict]:
+        """The verdict on each of *names*, ids or aliases."""
+        pod = next(filter(is_ready, self._snapshot.server_pods), None)
         if pod is None:
             return [self._no_pod(one) for one in names]
         with ExitStack() as stack:
             try:
-                client = stack.enter_context(served(self._cluster, self._target, limit_s=_LIMIT_S))
+                client = stack.enter_context(served(self._cluster, self._target, limit_s=_LIMIT_S, alone=True))
             except (CannotRun, Refused) as error:
                 lines, steps = [error.message], [error.next_step]
                 return [self._case(one).verdict(Reason.UNKNOWN, "", lines, steps) for one in names]
@@ -145,7 +176,10 @@ class _Investigation:
         if len(namespaces) > 1:
             step = remote.command(self._cluster, namespaces[0])
             raise CannotRun(f"several exporters know this llama-swap, in {', '.join(namespaces)}", next_step=step)
-        return (namespaces[0], remote.read(self._cluster, namespace=namespaces[0]).cards) if namespaces else None
+        if not namespaces:
+            return None
+        cards = remote.read(self._cluster, namespace=namespaces[0]).cards
+        return namespaces[0], tuple(one for one in cards if self._card in ("", one.name))
 
     def _commands(self) -> dict[str, Command]:
         """How each model is served, from the ConfigMap that the pod mounts."""

@@ -21,25 +21,29 @@ from tests.support.cluster.second_node import second_node
 from tests.support.engine_process import authorization, get, post, question
 
 pytestmark = pytest.mark.timeout(420)
-NAMESPACE, OTHER = "cards", "p40"  # by name before the usual card, and so the first
+NAMESPACE, EXPORTERS, OTHER = "cards", "cards-exporter", "p40"  # by name before the usual card, and so the first
 MODELS = {"tiny-text": CARD, "tiny-slow": OTHER, "tiny-vision": OTHER}
 SERVICES = {OTHER: "llama-swap-first", CARD: f"llama-swap-{CARD}"}
 
 
 @pytest.fixture(scope="module")
 def lab(cluster, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cards")
+    exporter = {"namespace": EXPORTERS, "records": str(folder / "corral" / "records")}
     with second_node(cluster) as node:
         try:
-            with homelab(cluster, tmp_path_factory.mktemp("cards"), NAMESPACE) as lab:
+            with homelab(cluster, folder, NAMESPACE, card_exporter=exporter) as lab:
                 card = {"vram_mib": 24576, "compute_capability": "6.1", "node": node}
                 (lab.catalog / "cards" / f"{OTHER}.yaml").write_text(json.dumps(card))
                 lab.model("tiny-vision", card=OTHER, modalities=["text", "image"], image_max_tokens=64)
                 lab.model("tiny-slow", card=OTHER, modalities=["text"], group="slow")
                 lab.lock()
-                lab.apply()
+                lab.corral("apply", "--yes", "--no-smoke")  # with the keys of the exporter, too
                 yield lab
         finally:
-            pods.wait_until_left(cluster, NAMESPACE)
+            pods.leave(cluster, EXPORTERS)
+            for namespace in (NAMESPACE, EXPORTERS):
+                pods.wait_until_left(cluster, namespace)
 
 
 def reached(lab, service="llama-swap"):
@@ -81,6 +85,25 @@ def test_all_models_answer_from_the_pod_of_either_card(lab, card):
     assert (status, [one["id"] for one in json.loads(text)["data"]]) == (200, sorted(MODELS))
 
 
+def test_the_commands_name_the_card_of_each_model(lab):
+    status = json.loads(lab.corral("status", "--json", code=None).stdout)
+    assert {one["model"]: one["card"] for one in status["models"]} == MODELS
+    assert {one["card"]: one["node"] for one in status["pods"]} == {CARD: "gpu-1", OTHER: "gpu-2"}
+
+    verdicts = json.loads(lab.corral("why", "--json", code=None).stdout)["answers"]
+    assert {one["model"]: one["evidence"][0] for one in verdicts} == {
+        model: f"The model is on card {card}." for model, card in MODELS.items()
+    }
+    smoke = json.loads(lab.corral("smoke", "--json").stdout)
+    assert smoke["passed"], smoke
+
+    def cards():
+        done = lab.corral("card", "--context", lab.cluster.context, "--json", code=None)
+        return [one["card"] for one in json.loads(done.stdout)["cards"]] if done.stdout else done.stderr
+
+    pods.eventually(cards, lambda found: found == [CARD, OTHER], limit_s=150.0)  # the kubelets bring the keys
+
+
 def test_a_drained_door_ends_what_it_passed_on_and_the_other_cards_models_answer(lab):
     begun, text = threading.Event(), []
 
@@ -107,6 +130,11 @@ def test_a_drained_door_ends_what_it_passed_on_and_the_other_cards_models_answer
             "tiny-vision": (200, None),
             "tiny-text": (503, "card-unreachable"),
         }
+    status = json.loads(lab.corral("status", "--json", code=1).stdout)
+    assert [one["model"] for one in status["models"] if one["state"] == "unreachable"] == ["tiny-text"]
+    verdict = json.loads(lab.corral("why", "tiny-text", "--json", code=None).stdout)
+    assert (verdict["class"], verdict["evidence"][0]) == ("stack-down", f"The model is on card {CARD}.")
+    assert "gpu-1" in str(verdict)
 
 
 def test_after_the_drain_both_cards_answer_again(lab):

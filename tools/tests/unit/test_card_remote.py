@@ -75,16 +75,19 @@ class Api:
 
 @pytest.fixture
 def answering(monkeypatch):
-    """Lets an exporter in the namespace watch answer with a document."""
+    """Lets an exporter in the namespace watch answer with a document, or that of each node with its own."""
 
-    def answer(document, operator_keys=None):
+    def answer(document, operator_keys=None, **others):
+        documents = {"n1": document} | others
+
         @contextmanager
-        def forwarded(_cluster, namespace, service, port):
+        def forwarded(_cluster, namespace, service, port, node):
             assert (namespace, service, port) == ("watch", "card-exporter", "metrics")
-            with serving(("127.0.0.1", 0), NoMetrics(), lambda: document, keys=operator_keys) as server:
+            with serving(("127.0.0.1", 0), NoMetrics(), lambda: documents[node], keys=operator_keys) as server:
                 yield f"http://127.0.0.1:{server.server_port}"
 
         monkeypatch.setattr(remote, "forwarded", forwarded)
+        monkeypatch.setattr(remote, "ready_nodes", lambda *_: tuple(sorted(documents)))
 
     return answer
 
@@ -92,6 +95,22 @@ def answering(monkeypatch):
 def test_an_account_is_read_as_it_was_served(answering):
     answering(DOCUMENT)
     assert remote.read(Api({"watch": "llama-cpp"})) == (1.0, "n1", "0" * 64, (ACCOUNT,))
+
+
+def test_the_cards_of_all_nodes_are_read_and_those_of_one_where_it_is_named(answering):
+    other = replace(ACCOUNT, name="p40")
+    answering(DOCUMENT, n2=DOCUMENT | {"node": "n2", "cards": [other.as_json()]})
+    assert remote.read(Api({"watch": "llama-cpp"})).cards == (ACCOUNT, other)
+    found = remote.read(Api({"watch": "llama-cpp"}), node="n2")
+    assert (found.node, found.cards) == ("n2", (other,))
+
+
+def test_records_of_several_nodes_are_read_one_at_a_time(answering):
+    answering(DOCUMENT, n2=DOCUMENT)
+    with pytest.raises(CannotRun, match=r"records on several nodes: n1, n2\.") as error:
+        remote.records(Api({"watch": "llama-cpp"}), 0.0)
+    assert error.value.next_step == "Name one: --node n1"
+    assert remote.records(Api({"watch": "llama-cpp"}), 0.0, node="n2") == b""
 
 
 def test_a_card_of_which_nothing_is_known_stays_unknown(answering):

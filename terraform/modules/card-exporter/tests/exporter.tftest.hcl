@@ -77,11 +77,32 @@ run "it_mounts_what_is_named_for_its_content_and_has_no_other_mark" {
   }
 }
 
+run "each_node_is_given_its_own_cards" {
+  command = plan
+
+  variables {
+    nodes    = { t4 = "k8s-node1", p40 = "k8s-node2" }
+    promises = { for name in ["p40", "t4"] : name => { vram_bytes = 1, reserve_bytes = 1, yield = null, tenants = {}, models = {} } }
+  }
+
+  assert {
+    condition = { for file, text in module.config.data : file => keys(jsondecode(text).cards) } == {
+      "k8s-node1.json" = ["t4"], "k8s-node2.json" = ["p40"]
+    }
+    error_message = "A card of another node is none that this node's driver lists."
+  }
+
+  assert {
+    condition     = kubernetes_daemon_set_v1.card_exporter.spec[0].template[0].spec[0].container[0].command[3] == "/opt/corral/config/$(NODE_NAME).json"
+    error_message = "Each pod must read the file of its node."
+  }
+}
+
 run "it_is_given_the_promises_of_cards_with_a_node" {
   command = plan
 
   assert {
-    condition     = jsonencode(jsondecode(module.config.data["config.json"]).cards) == jsonencode({ t4 = var.promises.t4 })
+    condition     = jsonencode(jsondecode(module.config.data["k8s-node1.json"]).cards) == jsonencode({ t4 = var.promises.t4 })
     error_message = "It must have the promises of these cards, as they are, and of no other."
   }
 
@@ -95,7 +116,7 @@ run "it_reads_llama_swap_through_the_door_with_a_key_that_terraform_does_not_hav
   command = plan
 
   assert {
-    condition = jsondecode(module.config.data["config.json"]).door == {
+    condition = jsondecode(module.config.data["k8s-node1.json"]).door == {
       port = 8080, host = "llama-swap.llama-cpp.svc", key_file = "/opt/corral/keys/key"
     }
     error_message = "The door's port and Host, and the file of the key, must be there."
@@ -121,7 +142,7 @@ run "its_page_needs_a_key_whose_hash_terraform_does_not_have" {
   command = plan
 
   assert {
-    condition     = jsondecode(module.config.data["config.json"]).operator_keys == "/opt/corral/keys/keys.json"
+    condition     = jsondecode(module.config.data["k8s-node1.json"]).operator_keys == "/opt/corral/keys/keys.json"
     error_message = "The file must be the one that corral writes into the Secret."
   }
 }
@@ -196,7 +217,7 @@ run "it_records_on_the_node_in_a_folder_that_one_container_hands_over" {
   }
 
   assert {
-    condition     = jsondecode(module.config.data["config.json"]).records == "/opt/corral/records"
+    condition     = jsondecode(module.config.data["k8s-node1.json"]).records == "/opt/corral/records"
     error_message = "The exporter must write where the folder is mounted."
   }
 }
@@ -229,7 +250,7 @@ run "it_reaches_the_alertmanager_that_is_named_and_without_one_no_name_server" {
   }
 
   assert {
-    condition     = jsondecode(module.config.data["config.json"]).alertmanager == "http://alertmanager-operated.monitoring.svc:9093"
+    condition     = jsondecode(module.config.data["k8s-node1.json"]).alertmanager == "http://alertmanager-operated.monitoring.svc:9093"
     error_message = "The exporter must have its address."
   }
 
@@ -245,7 +266,7 @@ run "without_an_alertmanager_it_reaches_no_name_server" {
   command = plan
 
   assert {
-    condition     = jsondecode(module.config.data["config.json"]).alertmanager == null && !contains(flatten([for rule in kubernetes_network_policy_v1.card_exporter.spec[0].egress : [for ports in rule.ports : ports.port]]), "53")
+    condition     = jsondecode(module.config.data["k8s-node1.json"]).alertmanager == null && !contains(flatten([for rule in kubernetes_network_policy_v1.card_exporter.spec[0].egress : [for ports in rule.ports : ports.port]]), "53")
     error_message = "Nothing of it needs one."
   }
 }
