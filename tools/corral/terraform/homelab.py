@@ -28,7 +28,7 @@ from corral.cluster.target import NAMESPACE, ClusterTarget
 from corral.errors import CannotRun, CorralError, Refused
 from corral.files import refuse_unwritable
 from corral.paths import REPOSITORY
-from corral.terraform import applying, failures, remains, remedies, variables
+from corral.terraform import applying, failures, installation, remains, remedies, variables
 from corral.terraform.program import ON_PATH, as_typed, find_terraform
 from corral.terraform.remains import Remaining
 from corral.terraform.runner import Finished, Terraform, refused
@@ -118,7 +118,7 @@ class Homelab:
             CannotRun: the state is locked, the cluster does not answer, or Terraform failed for another reason.
             ProgramMissing: Terraform is missing or too old.
         """
-        for state in self._stack.glob("terraform.tfstate*"):
+        for state in (*self._stack.glob("terraform.tfstate*"), *self._stack.glob("terraform.tfstate.d/*/*")):
             with suppress(
                 PermissionError
             ):  # an earlier Terraform wrote it for all to read; only its owner can close it
@@ -140,6 +140,9 @@ class Homelab:
             if not destroy:
                 self._require_declared(document)
             found = Plan(file, document, text, self._target(values))
+            workspace = installation.workspace(self._terraform.environment, self._data_folder)
+            installation.require_same(document, found.target.namespace, workspace, self._typed)
+            installation.require_owned(self._terraform, document, found.target.namespace, workspace)
             if foreign := failures.made_by_hand(found):
                 raise foreign
             yield found
@@ -300,7 +303,10 @@ class Homelab:
             kind, path = backend["type"], (backend.get("config") or {}).get("path")
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             kind, path = "local", None  # no backend was chosen
-        return self._stack / str(path or "terraform.tfstate") if kind == "local" else None
+        if kind != "local":
+            return None
+        name, file = installation.workspace(self._terraform.environment, self._data_folder), path or "terraform.tfstate"
+        return self._stack / (file if name == "default" else Path("terraform.tfstate.d", name, "terraform.tfstate"))
 
     def state(self) -> Remaining | None:
         """Where the state is, as something that a destroy leaves; None: there is none."""
