@@ -140,7 +140,7 @@ def _projector(model: Model, entry: LockEntry | None) -> str:
 
 def _entry(catalog: Catalog, lock: Lock | None, model_id: str) -> LockEntry | None:
     entry = lock.models.get(model_id) if lock else None
-    return entry if entry and entry.intent == catalog.models[model_id].normalised() else None
+    return entry if entry and catalog.models[model_id].is_locked_as(entry.intent) else None
 
 
 def _keys(prefix: str, fields: dict[str, FieldInfo]) -> Iterator[dict[str, str]]:

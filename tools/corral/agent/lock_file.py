@@ -53,7 +53,7 @@ _TOP_KEYS_NOT_READ = {
     "clients",
 }  # for Terraform and the operator's machine
 _MODEL_KEYS = {"repo", "revision", "files"}
-_MODEL_KEYS_NOT_READ = {"licence", "argv", "intent", "predicted", "measured"}
+_MODEL_KEYS_NOT_READ = {"licence", "argv", "intent", "predicted", "measured", "placed"}
 _FILE_KEYS = {"path", "role", "size", "sha256"}
 
 _SEAL = re.compile(r'^  "seal": "[0-9a-f]*"', re.MULTILINE)

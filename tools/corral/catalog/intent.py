@@ -196,7 +196,13 @@ class Model(BaseModel):
     model_config = _Strict
 
     source: Source
-    card: _Id = Field(description="the card it runs on: the name of a file in cards/")
+    card: _Id = Field("", description="the card it runs on: the name of a file in cards/")
+    cards: tuple[_Id, ...] = Field(
+        (),
+        strict=False,
+        exclude_if=lambda value: not value,  # a lock without such a model has no such key
+        description="in place of card: those it may run on, the preferred one first; `corral lock` places it",
+    )
     context: int = Field(gt=0, le=16_777_216, description="tokens per request slot")
     modalities: tuple[_Modality, ...] = Field(
         min_length=1, strict=False, description="what a request may hold; text always"
@@ -238,11 +244,31 @@ class Model(BaseModel):
         return self.image_max_tokens or max(1, min(DEFAULT_IMAGE_TOKENS, self.context // 3))
 
     def normalised(self) -> Model:
-        """The same intent with every default filled, as the lock holds it."""
+        """The same intent with every default filled, as the lock holds it; with ``cards`` it has no card yet."""
         budgets = tuple(sorted(self.latency, key=lambda one: one.consumer))
         return self.model_copy(
             update={"image_max_tokens": self.image_tokens if self.vision else None, "latency": budgets}
         )
+
+    def is_locked_as(self, locked: Model) -> bool:
+        """Whether *locked*, of a lock, is this intent, on one of the cards that it may run on."""
+        placed = {"card": locked.card} if locked.card in self.cards else {}
+        return locked == self.normalised().model_copy(update=placed)
+
+    @field_validator("cards")
+    @classmethod
+    def _several_cards(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) == 1:
+            raise ValueError(f"names one card: write card: {value[0]}.")
+        if repeated := next((one for one in value if value.count(one) > 1), None):
+            raise ValueError(f"names {repeated} twice.")
+        return value
+
+    @model_validator(mode="after")
+    def _has_a_card(self) -> Self:
+        if not self.card and not self.cards:
+            raise ValueError("required key card is missing. Of several cards, cards lists those that it may run on.")
+        return self
 
     @field_validator("modalities")
     @classmethod

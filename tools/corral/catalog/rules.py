@@ -37,9 +37,13 @@ def problems(
     owners: dict[str, str] = {}
     for model_id, model in models.items():
         source = f"models/{model_id}.yaml"
-        if model.card not in card_files:
-            known = f"there are: {', '.join(card_files)}" if card_files else "cards/ has none"
-            yield source, ("card",), f"there is no card {model.card}; {known}."
+        if model.card and model.cards:
+            yield source, ("cards",), f"stands beside card: keep card: {model.card}, or cards alone."
+        places = ((("card",), model.card), *((("cards", at), one) for at, one in enumerate(model.cards)))
+        for place, named in places:
+            if named and named not in card_files:
+                known = f"there are: {', '.join(card_files)}" if card_files else "cards/ has none"
+                yield source, place, f"there is no card {named}; {known}."
         for name, value in model.args.items():
             if problem := flags.problem_with(name, value):
                 yield source, ("args", name), problem

@@ -24,6 +24,7 @@ from corral import output
 from corral.cli import on_cpu, options
 from corral.errors import ExitCode, Refused
 from corral.files import refuse_unwritable, write_atomically
+from corral.lock import placement
 from corral.seating import advice, remedies, report
 from corral.seating.report import Report
 
@@ -83,6 +84,9 @@ def _show(
     output.styled(terminal.draw(found.chart))
     output.data("")
     output.table(report.MODEL_COLUMNS, list(found.model_rows()))
+    for model_id, entry in sorted(found.lock.models.items()):
+        if why := placement.reason(entry):
+            output.info(f"{model_id}: {why}")
     for name, card in found.chart.cards.items():
         if not card.fits:
             output.info("\n".join(["", *found.remedy_lines(name, hypothetical=bool(changes))]))

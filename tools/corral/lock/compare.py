@@ -15,12 +15,13 @@ from typing import Any, Literal, TypeVar
 
 from corral.agent.lock_file import LockedFile
 from corral.catalog.intent import Card, Client, Model
+from corral.lock import placement
 from corral.lock.lock import Lock, LockEntry, Seat
 
 About = Literal["model", "card", "client", "image"]
 Kind = Literal["added", "removed", "changed", "upgraded", "unchanged"]
 Field = Literal[
-    "repo", "revision", "licence", "file", "argv", "intent", "prediction", "seat", "card", "client", "image"
+    "repo", "revision", "licence", "file", "argv", "intent", "prediction", "seat", "placed", "card", "client", "image"
 ]
 
 _T = TypeVar("_T", LockEntry, Card, Client, str)
@@ -125,6 +126,9 @@ def _of_model(old: LockEntry | None, new: LockEntry | None) -> Iterator[Differen
         yield Difference("seat", "", had, has)
     elif old and new and old.predicted != new.predicted:
         yield Difference("prediction", "", old.predicted, new.predicted)
+    was_on, is_on = (placement.reason(entry) if entry else "" for entry in (old, new))
+    if was_on != is_on:
+        yield Difference("placed", "", was_on or None, is_on or None)
 
 
 def _of_client(old: Client | None, new: Client | None) -> Iterator[Difference]:
@@ -176,6 +180,8 @@ def _words(one: Difference, *, whole: bool) -> str:
             return f"argv {argv_words(before, after)}"
         case "seat":
             return f"seat {' → '.join(_seat_words(seat) for seat in (before, after) if seat)}"
+        case "placed":
+            return str(after or f"no longer {before}")
         case "prediction":
             return f"predicted anew by {after.engine}"
         case "image":

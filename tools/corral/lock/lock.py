@@ -51,12 +51,22 @@ class Seat:
         return mib(self.bytes)
 
 
+class Placed(BaseModel):
+    """Why a model with several possible cards is on the one that its intent names in the lock."""
+
+    model_config = _Strict
+
+    short_mib: dict[str, int] = Field(
+        description="the cards that come before it in `cards`, and the MiB that each was short of when it was placed"
+    )
+
+
 class LockEntry(BaseModel):
     """The facts of one model, as they stand in the lock."""
 
     model_config = _Strict
 
-    intent: Model = Field(description="what the operator wants, every default filled")
+    intent: Model = Field(description="what the operator wants, every default filled; of several cards the chosen one")
     repo: str | None = Field(description="repository on the hub; null for a model that is already on disk")
     revision: Annotated[str, StringConstraints(pattern=COMMIT_PATTERN)] | None = Field(
         description="the commit that the files are from; null for a model that is already on disk"
@@ -71,6 +81,9 @@ class LockEntry(BaseModel):
     predicted: Prediction = Field(description="what it takes, as the engine predicts it for this argv")
     measured: OnCard | None = Field(
         description="what it took on a card, for exactly this argv: the largest of measured.json; null without one"
+    )
+    placed: Placed | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="why it is on its card, where it has `cards`"
     )
 
     @property
@@ -137,6 +150,8 @@ class Lock(BaseModel):
         for card in plain["cards"].values():
             card["tenants"] = dict(sorted(card["tenants"].items()))
         for model in plain["models"].values():
+            if placed := model.get("placed"):
+                placed["short_mib"] = dict(sorted(placed["short_mib"].items()))
             for key in ("args", "unsafe"):
                 model["intent"][key] = dict(sorted(model["intent"][key].items()))
         # ASCII: Terraform normalises every other text, and would compute another seal.
@@ -264,7 +279,7 @@ def _outdated(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
         engine, rules = entry.predicted.engine, entry.predicted.rules_version
         code: _ModelCode
         argv = llama_server_argv(model_id, model, entry.files)
-        if entry.intent != model.normalised() or list(entry.argv) != argv:
+        if not model.is_locked_as(entry.intent) or list(entry.argv) != argv:
             code, why = "derived", "was locked by another corral, which made other facts of its file"
             if added := [word for word in entry.argv if word not in argv]:
                 why = f"{why}: its command line has {shlex.join(added)}"

@@ -15,7 +15,7 @@ from corral.catalog.ledger import Ledger
 from corral.errors import CannotRun, CorralError, HubUnreachable, LockStale, Refused, RevisionMissing
 from corral.files import refuse_unwritable
 from corral.hub.resolved import Resolved
-from corral.lock import image_build
+from corral.lock import image_build, placement
 from corral.lock.compare import Change, compare
 from corral.lock.image_build import EngineBuilds
 from corral.lock.lock import Lock, LockEntry, relock_command, require_fresh, write
@@ -124,6 +124,7 @@ def relock(
             errors.append((model_id, error))
     if errors or of_images:
         raise _all_of([*errors, *of_images])
+    entries = placement.place(entries, catalog.cards, lock)
     new = Lock(
         sources=dict(catalog.sources),
         images=images,

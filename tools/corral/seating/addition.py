@@ -143,7 +143,7 @@ def _place(wish: Wish, catalog: Catalog) -> _Place:
         step = "Name one: --card CARD" if cards else f"Write {catalog.directory / 'cards'}/NAME.yaml first"
         raise Refused(f"A model runs on one card, and {rule}.", next_step=step)
     (card,) = cards
-    groups = {model.group for model in catalog.models.values() if model.card == card}
+    groups = {model.group for model in catalog.models.values() if card in (model.card, *model.cards)}
     default = groups.pop() if len(groups) == 1 else Model.model_fields["group"].default
     return _Place(model_id, card, wish.group or default)
 

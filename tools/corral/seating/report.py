@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from corral.catalog.catalog import Catalog
+from corral.lock import placement
 from corral.lock.lock import Lock, LockEntry
 from corral.seating import advice as advising
 from corral.seating import chart as charts
@@ -84,6 +85,7 @@ class Report:
                 **asdict(self.chart.models[model_id]),
                 "predicted_mib": _mib(entry.predicted.gpu_bytes),
                 "measured_mib": _measured_mib(entry),
+                "placed": placement.reason(entry) or None,
                 "context": entry.intent.context,
                 "context_trained": entry.predicted.context_trained,
                 "largest_context": self.contexts[model_id].tokens,

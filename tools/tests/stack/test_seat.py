@@ -283,7 +283,10 @@ def test_what_if_takes_budgets_groups_and_flags_together(seat):
     [
         (["context=32768"], "context is a key of a model: which one?"),
         (["context", "qwen3-8b"], "'context' must be KEY=VALUE"),
-        (["contxt=5", "qwen3-8b"], "Models have: card, context, modalities, parallel, reasoning, ttl, group, aliases"),
+        (
+            ["contxt=5", "qwen3-8b"],
+            "Models have: card, cards, context, modalities, parallel, reasoning, ttl, group, aliases",
+        ),
         (["contxt=5", "qwen3-8b"], "Cards have: vram_mib, reserve_mib, compute_capability, node, tenants, yield."),
         (["contxt=5", "qwen3-8b"], "Did you mean context?"),
         (["slot=chat", "qwen3-8b"], "slot is called group now.\n  → corral seat --what-if group=chat MODEL"),
