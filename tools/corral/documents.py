@@ -148,7 +148,9 @@ def _keys(prefix: str, fields: dict[str, FieldInfo]) -> Iterator[dict[str, str]]
         if name in ("source", "unsafe", "vram", "smoke", "latency"):
             continue
         default: Any = field.get_default(call_default_factory=True)
-        shown = "**required**" if default is PydanticUndefined else "" if default is None else f"`{_yaml(default)}`"
+        shown = (
+            "**required**" if default is PydanticUndefined else "" if default in (None, "") else f"`{_yaml(default)}`"
+        )
         yield {"name": prefix + name, "description": field.description or "", "default": shown}
 
 

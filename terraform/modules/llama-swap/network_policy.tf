@@ -1,6 +1,6 @@
 # In: the door's port, from the named namespaces, and from the exporter of the card.  Out: nothing, not even DNS, except to the image
-# hosts where there are any, and where there are several cards to the doors of the others, whose pods get in, too.  The engine fetches an image whose address a request names; the guard compares the host's name, and this the
-# address behind it.
+# hosts where there are any.  The engine fetches an image whose address a request names; the guard compares the host's name, and this the
+# address behind it.  Of several cards the pods reach each other's door, and the resolver that knows its name.
 
 locals {
   _namespaces = sort(distinct(concat(var.allowed_namespaces, var.expose[*].from_namespace)))

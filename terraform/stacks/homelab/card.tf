@@ -32,14 +32,16 @@ locals {
   _shared   = [for node in distinct(values(local.nodes)) : node if length([for one in values(local.nodes) : one if one == node]) > 1]
   _nowhere  = [for name, node in local.nodes : name if node == null && name != ""]
 
+  _one_mounts = var.store.storage_class != null && coalesce(var.store.access_mode, "ReadWriteOnce") == "ReadWriteOnce"
+
   # The rules, in the order in which they are mended: one that cannot be decided yet holds.
   cards_can_name_objects         = length(local._unusable) == 0
   card_names_its_node            = length(local._nowhere) == 0
   card_has_a_node_of_its_own     = length(local._nowhere) > 0 || length(local._shared) == 0
   yielding_card_has_its_exporter = length(local._yields) == 0 || var.card_exporter != null
-  store_is_on_the_cards_node = length(local._nowhere) > 0 || var.store.local == null || try(
+  store_is_on_the_cards_node = length(local._nowhere) > 0 || (var.store.local == null ? !local._several || !local._one_mounts : try(
     alltrue([for node in values(local.nodes) : coalesce(node, var.store.local.node) == var.store.local.node]), false
-  )
+  ))
 }
 
 moved {

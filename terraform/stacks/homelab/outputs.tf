@@ -83,8 +83,8 @@ output "node" {
   precondition {
     condition = local.card_names_its_node
     error_message = join(" ", [
-      "Card ${join(", ", local._nowhere)} has no node; the pod would start on any. Write it into cards/${try(local._nowhere[0], "")}.yaml, e.g. node: k8s-node1.",
-      "For the names run: kubectl get nodes",
+      "Card ${join(", ", local._nowhere)} has no node; the pod would start on any.",
+      "Write it into cards/${try(local._nowhere[0], "")}.yaml, e.g. node: k8s-node1. For the names run: kubectl get nodes",
     ])
   }
 
@@ -107,7 +107,8 @@ output "node" {
   precondition {
     condition = local.store_is_on_the_cards_node
     error_message = join(" ", [
-      "The store is on node ${try(var.store.local.node, "none")}, and the cards are here:",
+      var.store.local == null ? "A volume that is ReadWriteOnce is on one node," : "The store is on node ${try(var.store.local.node, "none")},",
+      "and the cards are here:",
       "${join(", ", [for name, node in local.nodes : "${name} on node ${coalesce(node, "none")}"])}; a local store must lie where the card is.",
       "Correct store.local.node, or node in cards/CARD.yaml; cards in several nodes need a store that each reaches, e.g. store.nfs.",
     ])

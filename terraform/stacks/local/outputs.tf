@@ -26,4 +26,13 @@ output "promises" {
 output "seating" {
   description = "The seating chart: the seats on each card, in MiB."
   value       = module.seating.chart
+
+  precondition {
+    condition = local.models_are_on_this_machine
+    error_message = join(" ", [
+      "Models on ${length(local._models_on)} cards: ${join("; ", [for card, ids in local._models_on : "${card} (${join(", ", ids)})"])}.",
+      "The stack of this machine serves one card; several are for a cluster (corral apply). Give this machine's models a catalog of",
+      "their own, with its card, and run: corral lock --catalog DIR, then: corral up --catalog DIR",
+    ])
+  }
 }

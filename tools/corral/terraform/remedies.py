@@ -27,6 +27,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "images_are_named": (),
     "one_image_has_the_engine": (),
     "cards_can_name_objects": (),
+    "models_are_on_this_machine": (),
     "card_names_its_node": ("kubectl", "get", "nodes"),
     "card_has_a_node_of_its_own": (),
     "yielding_card_has_its_exporter": (),

@@ -109,6 +109,22 @@ run "a_local_store_cannot_serve_two_nodes" {
   }
 }
 
+run "a_volume_for_one_node_cannot_serve_two" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/two-cards"
+    store   = { storage_class = "longhorn", size = "10Gi" }
+  }
+
+  expect_failures = [output.node]
+
+  assert {
+    condition     = !local.store_is_on_the_cards_node
+    error_message = "not by the rule store_is_on_the_cards_node"
+  }
+}
+
 run "a_card_without_a_node_is_refused" {
   command = plan
 
