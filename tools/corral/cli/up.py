@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> None:
     engine = binaries.llama_server()
     programs = Programs(engine, binaries.llama_swap(output.info), binaries.caddy().path)
     stack.clear_leftovers(state, report=output.info)
-    present = stack.running(state)
+    if present := stack.running(state):
+        stack.require_catalog(present, wanted.directory, again=_again(args))
     with ExitStack() as reservation:
         door, first_engine_port = local_door.wanted(
             state, locked, present, port=args.port, keys=args.keys, tls=args.tls, names=args.names, scope=reservation

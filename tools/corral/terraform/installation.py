@@ -31,8 +31,8 @@ def workspace(environment: Mapping[str, str], data_folder: Path) -> str:
 def require_same(document: Mapping[str, Any], namespace: str, name: str, typed: Callable[[str], str]) -> None:
     """Raise Refused when the plan *document* changes the state, of workspace *name*, of another installation.
 
-    It is another one when its namespace is not *namespace*, or none of its cards is in the catalog's lock: a card is
-    meant by its name and its node.  *typed* writes a command of Terraform in the stack.
+    It is another one when its namespace is not *namespace*, or no card of the catalog's lock is in a node of its
+    cards.  *typed* writes a command of Terraform in the stack.
     """
     was = _outputs(document).get("namespace", namespace)
     if was != namespace:
@@ -41,13 +41,13 @@ def require_same(document: Mapping[str, Any], namespace: str, name: str, typed: 
             f"all of {was} would be destroyed.",
             next_step=f"{_another(namespace, typed)}; only to move the first one: corral destroy with namespace {was}",
         )
-    had, has = (_cards(_lock(document, side)) for side in ("before", "after"))
-    if had and has and not had & has:
-        before, after = (", ".join(f"{card} in {node}" for card, node in sorted(one)) for one in (had, has))
+    had, has = (_nodes(_lock(document, side)) for side in ("before", "after"))
+    if had and has and not had.keys() & has.keys():
+        before, after = (", ".join(f"{card} in {node}" for node, card in sorted(one.items())) for one in (had, has))
         raise Refused(
             f"The state of workspace {name} is that of another catalog, with card {before}; this catalog has {after}.",
-            next_step=f"{_another(namespace, typed)}; where a card was replaced, keep its file in cards/ for "
-            "this apply",
+            next_step=f"{_another(namespace, typed)}; where the card moved from {min(had)}, declare it in cards/ for "
+            f"this apply once more, as a card without models: node: {min(had)}",
         )
 
 
@@ -94,7 +94,7 @@ def _lock(document: Mapping[str, Any], side: str) -> Any:
     return next(((change.get(side) or {}).get("input") for change in changes), None)
 
 
-def _cards(lock: Any) -> frozenset[tuple[str, str]]:
-    """The cards of *lock* with a node, by name and node."""
+def _nodes(lock: Any) -> dict[str, str]:
+    """The nodes of the cards of *lock*, each with the name of a card in it."""
     cards = (lock or {}).get("cards") or {}
-    return frozenset((name, str(card["node"])) for name, card in cards.items() if card.get("node"))
+    return {str(card["node"]): name for name, card in cards.items() if card.get("node")}

@@ -74,6 +74,18 @@ def residents():
     return {one.model: one.state for one in running().client().residents()}
 
 
+def test_the_stack_of_one_catalog_is_not_changed_to_another_ones(catalog, up, capsys):
+    before = stack.running(paths.state_dir())
+    other = shutil.copytree(catalog, catalog.parent / "other")
+
+    assert main(["up", "--detach", "--catalog", str(other)]) == 2
+
+    printed = capsys.readouterr().err
+    assert f"is of the catalog {catalog}." in printed
+    assert f"CORRAL_STATE=FOLDER corral up --detach --catalog {other}" in printed
+    assert stack.running(paths.state_dir()) == before
+
+
 def test_a_changed_model_is_served_at_the_same_address_by_a_restart_of_llama_swap_alone(up, catalog):
     before = running()
     edit(catalog)

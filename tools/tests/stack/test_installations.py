@@ -83,7 +83,16 @@ def test_another_catalog_is_not_planned_against_the_state_of_the_first(stack):
         "The state of workspace default is that of another catalog, with card t4 in node1; "
         "this catalog has p40 in node2."
     )
-    assert "keep its file in cards/ for this apply" in error.next_step
+    assert error.next_step.endswith(
+        "where the card moved from node1, declare it in cards/ for this apply once more, as a card without models: "
+        "node: node1"
+    )
+
+
+def test_a_card_that_gets_another_name_is_the_same_installation(stack):
+    set_variables(stack, catalog="../catalog", card="p40")
+    apply(stack)
+    assert Homelab(stack).outputs()["namespace"] == "llama-cpp"
 
 
 def test_another_state_of_the_same_namespace_is_refused_with_the_workspace_that_has_it(stack, monkeypatch):
