@@ -100,11 +100,13 @@ def _find_target(cluster: Cluster, namespace: str, service: str, port: int | str
 def _all_ready(cluster: Cluster, namespace: str, service: Object, node: str) -> list[Object]:
     selector = ",".join(f"{key}={value}" for key, value in sorted((at(service, "spec", "selector") or {}).items()))
     pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector) if selector else ()
-    if found := [pod for pod in pods if is_ready(pod) and node in ("", at(pod, "spec", "nodeName"))]:
+    pods = tuple(pod for pod in pods if node in ("", at(pod, "spec", "nodeName")))
+    if found := list(filter(is_ready, pods)):
         return found
-    states = ", ".join(f"{name_of(pod)} is {_phase(pod)}" for pod in pods) or "it has no pod"
+    states = ", ".join(f"{name_of(pod)} is {_phase(pod)}" for pod in pods) or "it has no pod there"
+    where = f"node {node}" if node else namespace
     raise CannotRun(
-        f"No pod of the Service {name_of(service)} in {namespace} is ready: {states}.",
+        f"No pod of the Service {name_of(service)} in {where} is ready: {states}.",
         next_step=f"corral status --context {cluster.context} --namespace {namespace}",
     )
 

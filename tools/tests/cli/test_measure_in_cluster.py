@@ -96,7 +96,7 @@ def exporter(fake):
             f"{base}/pods": [
                 {
                     "metadata": {"name": "card-exporter-0", "namespace": EXPORTERS, "labels": labels},
-                    "spec": {"containers": [{"name": "card-exporter", "ports": ports}]},
+                    "spec": {"nodeName": "n1", "containers": [{"name": "card-exporter", "ports": ports}]},
                     "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
                 }
             ],
@@ -131,6 +131,13 @@ def test_a_dry_run_writes_nothing(catalog, exporter, capsys):
     code, _, messages = measure(catalog, capsys, "--dry-run")
     assert (code, ledger.path_of(catalog).exists()) == (0, False)
     assert "unchanged (--dry-run)" in messages
+
+
+def test_the_exporter_of_another_node_is_not_read(catalog, stub, fake, exporter, capsys):
+    fake.objects[f"/api/v1/namespaces/{EXPORTERS}/pods"][0]["spec"]["nodeName"] = "n2"
+    code, _, messages = measure(catalog, capsys, MODEL)
+    assert (code, exporter, stub.asked) == (3, [], [])
+    assert "No pod of the Service card-exporter in node n1 is ready: it has no pod there." in messages
 
 
 def test_without_an_exporter_nothing_is_loaded_and_the_variable_that_deploys_it_is_named(catalog, stub, fake, capsys):
