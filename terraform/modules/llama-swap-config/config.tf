@@ -18,7 +18,7 @@ locals {
     logToStdout        = "both" # its default keeps the reason of a failed load out of the log
     captureBuffer      = 0      # its default keeps the bodies of requests in memory
     performance        = { every = "15s" }
-    routing            = { router = { use = "group", settings = { groups = local.groups } } }
+    routing            = { router = local.router }
 
     models = { for id, model in var.models : id => merge({
       cmd              = local.commands[id]
@@ -36,12 +36,4 @@ locals {
       )
     }, { for name in length(local.environments[id]) > 0 ? ["env"] : [] : name => local.environments[id] }) }
   }, { for name in var.api_key_env[*] : "apiKeys" => ["$${env.${name}}"] })
-
-  # One model of a group runs at a time, and no group evicts another's.
-  groups = { for group, ids in { for id, model in var.models : model.intent.group => id... } : group => {
-    swap       = true
-    exclusive  = false
-    persistent = false
-    members    = ids
-  } }
 }

@@ -23,4 +23,11 @@ output "yaml" {
       "The preflight compares a model's need, in whole MiB, with what is free on its card. Run: corral lock",
     ])
   }
+  precondition {
+    condition = local.every_model_is_in_a_set_of_its_group
+    error_message = join(" ", [
+      "Models that are not in the sets of their group alone: ${join(", ", local._strays)}.",
+      "For a model in no set llama-swap would unload all others. Run: corral lock",
+    ])
+  }
 }

@@ -125,3 +125,10 @@ variable "store" {
     error_message = "The store is \"${var.store}\"; it must be an absolute path, and must not hold \"$${\", which llama-swap would expand."
   }
 }
+
+variable "together" {
+  description = "The sets of models that run at the same time, by group: of one card, output `together` of the module seating. Empty: one model of each group."
+  type        = map(list(list(string)))
+  default     = {}
+  nullable    = false
+}

@@ -317,3 +317,10 @@ variable "runtime_class" {
   type        = string
   default     = null
 }
+
+variable "together" {
+  description = "The sets of models that run at the same time, by group: of the card, output `together` of the module seating. A group that is not there runs one."
+  type        = map(list(list(string)))
+  default     = {}
+  nullable    = false
+}

@@ -1,4 +1,4 @@
-# One model of a group is resident at a time, and models of two groups are resident together: a group takes what its largest model takes.
+# One model of each group can run at any time, so a group takes what its largest model takes; together.tf has which run beside it.
 
 locals {
   _groups = { for name in keys(var.cards) : name => {
@@ -31,7 +31,7 @@ locals {
       vram_mib    = card.vram_mib
       reserve_mib = card.reserve_mib
       tenants     = { for tenant, promised in card.tenants : tenant => promised.budget_mib }
-      groups      = local._groups[name]
+      groups      = { for group, taken in local._groups[name] : group => merge(taken, { sets = local.together[name][group] }) }
       used_mib    = local._used[name]
       free_mib    = card.vram_mib - local._used[name]
       short_mib   = local._short[name]

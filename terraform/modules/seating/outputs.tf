@@ -1,5 +1,5 @@
 output "chart" {
-  description = "The seating chart: each card with its tenants, groups and free memory, each model with its seat and its basis, in MiB."
+  description = "The seating chart: each card with its tenants, its groups and their sets, and free memory, each model with its seat and its basis, in MiB."
   value       = local.chart
 }
 
@@ -25,4 +25,9 @@ output "seats" {
       "add up to ${local._used[name]} of its ${var.cards[name].vram_mib} MiB. For remedies run: corral seat",
     ])])
   }
+}
+
+output "together" {
+  description = "The sets of models that run at the same time, by card and group: each set of one group beside each of another; the largest first."
+  value       = local.together
 }

@@ -11,6 +11,7 @@ module "llama_swap_config" {
   engine      = "llama-server"
   preflight   = "${module.llama_swap["first"].folder}/preflight.sh"
   seats       = module.seating.seats
+  together    = module.seating.together[each.value]
   api_key_env = local._api_key_env
   concurrency = var.concurrency
 
@@ -45,6 +46,7 @@ module "llama_swap" {
   node               = local.nodes[each.value]
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
   runtime_class      = var.runtime_class
+  together           = module.seating.together[each.value]
   concurrency        = var.concurrency
   cpu                = var.cpu
   drain_seconds      = var.timeouts.drain_seconds

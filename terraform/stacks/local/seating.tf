@@ -11,3 +11,8 @@ module "seating" {
   cards  = module.catalog.lock.cards
   models = module.catalog.lock.models
 }
+
+# One llama-swap chooses what runs by the sets of one card.
+locals {
+  _seated = [for groups in values(module.seating.together) : groups if length(groups) > 0]
+}

@@ -210,7 +210,9 @@ class Model(BaseModel):
     parallel: int = Field(1, gt=0, le=256, description="request slots, each with `context` tokens of its own")
     reasoning: _Reasoning = Field("auto", description="thinking before the answer; auto: as the chat template has it")
     ttl: int = Field(600, ge=0, description="seconds idle before its memory is given back; 0: never")
-    group: _Id = Field("main", description="one model of a group runs at a time (llama-swap's word)")
+    group: _Id = Field(
+        "main", description="one of its models can run at any time; more of them where they fit together"
+    )
     aliases: tuple[_Alias, ...] = Field((), strict=False, description="further names that requests may use")
     args: dict[str, Any] = Field(
         default_factory=dict,

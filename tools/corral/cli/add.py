@@ -3,7 +3,8 @@
 REPO is a repository of GGUF files; of several models in it, QUANT names one (Q4_K_M, or the path of a file).  Only the
 headers are read: they and the list of files give the id, the context (8,192, or what the model was trained for), the
 projector and so whether it takes images.  The group is that of the card's other models where they have one, else main;
-one model of a group runs at a time.  Then it is locked as `corral lock` does, and seated as `corral seat` does.
+one model of a group can run at any time, and more where they fit.  Then it is locked as `corral lock` does, and seated
+as `corral seat` does.
 
 A model that does not fit its card, or that the engine does not know, is refused.  Whatever fails, and with another
 answer than yes, the catalog stays exactly as it was.  HF_TOKEN opens gated repositories.
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repo", metavar="REPO[:QUANT]", type=options.name, help="e.g. Qwen/Qwen3-8B-GGUF:Q4_K_M")
     parser.add_argument("--name", metavar="ID", type=options.name, help="its id (default: by the repository's name)")
     parser.add_argument("--card", metavar="CARD", type=options.name, help="where the catalog has several")
-    parser.add_argument("--group", metavar="GROUP", type=options.name, help="models of which one runs at a time")
+    parser.add_argument("--group", metavar="GROUP", type=options.name, help="models of which one can run at any time")
     tokens = options.whole_number(1)
     parser.add_argument("--context", metavar="N", type=tokens, dest="tokens", help="tokens per request slot")
     parser.add_argument("--mmproj", metavar="FILE", type=options.name, help="its projector, or none: text alone")

@@ -1,8 +1,8 @@
 """Load a model now, and wait until it is ready.
 
-It is loaded as by a request, with the same preflight: where its group has another model, that one is unloaded once its
-requests are over.  The state is shown every few seconds, then the seconds it took and what was unloaded for it.  A
-model that is loaded already stays as it is; its ttl begins anew.
+It is loaded as by a request, with the same preflight: models of its group beside which it does not fit are unloaded
+once their requests are over.  The state is shown every few seconds, then the seconds it took and what was unloaded for
+it.  A model that is loaded already stays as it is; its ttl begins anew.
 
 A load that fails is exit code 1, with the reason, the evidence and the next commands of `corral why`.
 

@@ -44,8 +44,11 @@ from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, ExitCode, Failed, Refused
 from corral.exporter import driver
 from corral.lock import lock as locks
+from corral.lock import together
 from corral.measure import engine_report, nvidia_smi
 from corral.parallel import Result, read_all
+from corral.seating import chart as charts
+from corral.seating.chart import Chart
 from corral.vram.prediction import mib
 
 if TYPE_CHECKING:
@@ -100,7 +103,8 @@ def run(args: argparse.Namespace) -> int:
 def _local_stack(args: argparse.Namespace, state: Path) -> int:
     try:
         running = _require_running(state)
-        models = _models(running, state)
+        chart = _chart(running)
+        models = _models(running, state, chart)
         without_card = running.client().on_cpu()
     except Failed as error:
         if not args.json:
@@ -125,6 +129,8 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
         },
         "on_cpu": without_card,
         "models": [asdict(one) for one in models],
+        "together": chart
+        and {name: {group: found.sets for group, found in card.groups.items()} for name, card in chart.cards.items()},
     }
     if not args.json:
         output.info(f"{running.endpoint}  up {duration(uptime)}  {', '.join(map(str, running.parts()))}")
@@ -135,6 +141,11 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
         on_cpu.show(without_card)
     rows = [one.row(time.time()) for one in models]
     output.result(document, _COLUMNS, rows, as_json=args.json)
+    if chart and not args.json:
+        for card in chart.cards.values():
+            for group in card.groups.values():
+                if together.several(group.sets):
+                    output.info(f"together: {together.words(group.sets)}")
     if problem and not args.json:
         output.info(f"{problem}\n  → {step}")
     elif code and not args.json:
@@ -210,7 +221,7 @@ def _require_running(state: Path) -> Running:
     return recorded
 
 
-def _models(running: Running, state: Path) -> list[ModelStatus]:
+def _models(running: Running, state: Path, chart: Chart | None) -> list[ModelStatus]:
     client = running.client()
     try:
         residents = {one.model: one for one in client.residents()}
@@ -227,16 +238,17 @@ def _models(running: Running, state: Path) -> list[ModelStatus]:
         _probed(residents[one], probed[one]) if one in residents else _absent(one, failures.get(one), client)
         for one in ids
     ]
-    seats, requests = _seats(running), recent.read(client)
-    found = [replace(one, seat_mib=seats.get(one.model)) for one in found]
+    requests = recent.read(client)
+    seats = chart.models if chart else {}
+    found = [replace(one, seat_mib=seats[one.model].mib if one.model in seats else None) for one in found]
     return found if requests is None else [replace(one, requests=requests.get(one.model, ())) for one in found]
 
 
-def _seats(running: Running) -> dict[str, int]:
-    """The seats of the models in MiB, by the lock of the stack's catalog; empty where it cannot be read."""
+def _chart(running: Running) -> Chart | None:
+    """The seating chart by the lock of the stack's catalog; None where it cannot be read."""
     with suppress(Refused):
-        return {model_id: entry.seat.mib for model_id, entry in locks.require(running.catalog).models.items()}
-    return {}
+        return charts.of(locks.require(running.catalog))
+    return None
 
 
 def _resident(one: Resident, members: Sequence[Mark], client: LlamaSwap) -> ModelStatus:

@@ -33,6 +33,7 @@ from corral.engine import engine_process, log_lines, recent
 from corral.engine.engine_process import FAILED, Probe
 from corral.engine.llama_swap import Exchange, Resident
 from corral.errors import CannotRun, CorralError
+from corral.lock import together
 from corral.parallel import Result
 from corral.vram.prediction import mib
 
@@ -304,8 +305,14 @@ def _joined(*parts: str) -> str:
 
 def _card(card: Mapping[str, Any]) -> tuple[str, str]:
     """Of the chart: whether all fits, and who was promised what."""
-    seats = ", ".join(f"{name} {group['mib']}" for name, group in card["groups"].items())
+    seats = ", ".join(f"{name} {group['mib']}{_several(group)}" for name, group in card["groups"].items())
     budgets = ", ".join(f"{name} {mib}" for name, mib in card["tenants"].items())
     free = f"free {card['free_mib']} of {card['vram_mib']} MiB"
     fits = "fits" if card["free_mib"] >= 0 else "too full"
     return fits, f"seats: {seats or 'none'}; budgets: {budgets or 'none'}; {free}"
+
+
+def _several(group: Mapping[str, Any]) -> str:
+    """Of a group of the chart: which of its models run together, where any do; an older apply's has no sets."""
+    sets = group.get("sets") or ()
+    return f" ({together.words(sets)})" if together.several(sets) else ""

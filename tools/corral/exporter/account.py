@@ -1,7 +1,7 @@
 """The account of each card: promised, predicted, measured and held, holder by holder, in bytes.
 
-One model of a group runs at a time, so a group is promised what its largest model needs.  What is unknown is None, and
-never 0.
+One model of a group can run at any time, so a group is promised what its largest model needs.  What is unknown is None,
+and never 0.
 """
 
 from __future__ import annotations

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from corral.catalog.intent import Model
 from corral.lock.lock import Lock
-from corral.seating.chart import Chart
+from corral.seating.chart import MOST_MODELS, Chart
 from corral.vram.server_flags import by_flag
 
 LEAST_FREE_MIB = 512
@@ -27,6 +28,7 @@ Code = Literal[
     "flash_attention_off",
     "json_with_reasoning_auto",
     "card_nearly_full",
+    "too_many_to_combine",
 ]
 _SENTENCES: dict[Code, str] = {
     "quantised_cache_on_turing": "Quantised KV cache on compute capability 7.5: {}. Decoding was measured 40 to 70 "
@@ -39,6 +41,8 @@ _SENTENCES: dict[Code, str] = {
     'at the cost of the answer\'s tokens; set reasoning: "off" (or "on", if it is meant).',
     "card_nearly_full": f"Less than {LEAST_FREE_MIB} MiB left beyond the reserve: {{}}. A tenant that grows by so much "
     "makes the next load fail.",
+    "too_many_to_combine": f"More than {MOST_MODELS} models on a card: {{}}. Of each group one runs at a time there; "
+    "what is left lets no second one run beside it.",
 }
 
 
@@ -78,6 +82,9 @@ def of(lock: Lock, chart: Chart) -> Iterator[Advice]:
     yield from (Advice(code, tuple(models)) for code, models in affected.items() if models)
     if full := {name: card.free_mib for name, card in chart.cards.items() if 0 <= card.free_mib < LEAST_FREE_MIB}:
         yield Advice("card_nearly_full", cards=full)
+    counts = Counter(model.card for model in chart.models.values())
+    if crowded := {name: card.free_mib for name, card in chart.cards.items() if counts[name] > MOST_MODELS}:
+        yield Advice("too_many_to_combine", cards=crowded)
 
 
 def sentence(advice: Advice) -> str:

@@ -1,25 +1,36 @@
 """The seating chart of a lock: what each card holds, summed in whole MiB.
 
 The rule stands in HCL too, where it decides (``terraform/modules/seating``); a test takes random catalogs through both.
-One model of a group runs at a time and models of two groups run side by side, so a group takes what its largest model
-takes; a card holds its reserve, its tenants' budgets and its groups.
+One model of each group can run at any time, so a group takes what its largest model takes; a card holds its reserve,
+its tenants' budgets and its groups.  What the card has left lets more models of a group run together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.catalog.intent import Card
 from corral.lock.lock import Basis, Lock
 
+MOST_MODELS = 12
+"""On a card with more, one model of each group runs at a time: `_most_models` of the module."""
+
 
 @dataclass(frozen=True)
 class Group:
-    """Models of which one runs at a time: MiB of the largest, and the seat of each in MiB, by id."""
+    """Models of which one can run at any time.
+
+    Attributes:
+        mib: what the largest takes, which is kept for the group.
+        models: the seat of each in MiB, by id.
+        sets: the ids of those that run together, the largest set first; each beside any set of another group.
+    """
 
     mib: int
     models: Mapping[str, int]
+    sets: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -97,8 +108,31 @@ def _card(card: Card, models: Mapping[str, ModelChart]) -> CardChart:
     seats: dict[str, dict[str, int]] = {}
     for model_id, model in models.items():
         seats.setdefault(model.group, {})[model_id] = model.mib
-    groups = {name: Group(max(members.values()), members) for name, members in sorted(seats.items())}
     tenants = {name: tenant.budget_mib for name, tenant in sorted(card.tenants.items())}
-    used = card.reserve_mib + sum(tenants.values()) + sum(group.mib for group in groups.values())
+    used = card.reserve_mib + sum(tenants.values()) + sum(max(members.values()) for members in seats.values())
     free = card.vram_mib - used
+    groups = dict(_groups(dict(sorted(seats.items())), free, is_crowded=len(models) > MOST_MODELS))
     return CardChart(card.vram_mib, card.reserve_mib, tenants, groups, used, free, max(0, -free))
+
+
+def _groups(seats: Mapping[str, Mapping[str, int]], free: int, *, is_crowded: bool) -> Iterator[tuple[str, Group]]:
+    """The groups of a card by name: *free* MiB go to those that lack least to keep all their models, in that order."""
+    lacks = {name: sum(members.values()) - max(members.values()) for name, members in seats.items()}
+    left = {
+        name: free - sum(mib for other, mib in lacks.items() if (mib, other) < (lacks[name], name)) for name in seats
+    }
+    for name, members in seats.items():
+        most = max(members.values())
+        limit = most + max(0, min(lacks[name], left[name]))
+        sets: list[tuple[str, ...]] = [(one,) for one in members] if is_crowded else [*_maximal(members, limit)]
+        sets.sort(key=lambda ids: (-sum(members[one] for one in ids), ids))
+        yield name, Group(most, members, [list(ids) for ids in sets])
+
+
+def _maximal(seats: Mapping[str, int], limit: int) -> Iterator[tuple[str, ...]]:
+    """The sets of models that take *limit* MiB at most, and to which no further one can be added."""
+    for size in range(1, len(seats) + 1):
+        for ids in itertools.combinations(seats, size):
+            mib = sum(seats[one] for one in ids)
+            if mib <= limit and all(mib + seat > limit for one, seat in seats.items() if one not in ids):
+                yield ids

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Literal
 
-from corral.seating.chart import CardChart, Chart
+from corral.lock import together
+from corral.seating.chart import CardChart, Chart, Group
 
 Kind = Literal["group", "tenant", "reserve", "free"]
 RESERVE, FREE = "#", "."
@@ -25,7 +26,7 @@ class Part:
         mib: how much it takes.
         percent: the same of the whole card.
         letter: what stands for it in a bar: ``#`` for the reserve, ``.`` for what is free.
-        note: which model decides it, and which others are in the group.
+        note: which of the group's models run together.
     """
 
     kind: Kind
@@ -58,7 +59,7 @@ def parts(name: str, chart: Chart) -> list[Part]:
             mib,
             percent=100 * mib / card.vram_mib,
             letter=_LETTERS.get(kind, ascii_lowercase[at % 26]),
-            note=_note(card.groups[one].models, chart) if kind == "group" else "",
+            note=_note(card.groups[one], chart) if kind == "group" else "",
         )
         for at, (kind, one, mib) in enumerate(taken)
         if mib > 0
@@ -90,8 +91,8 @@ def _by_size(mib: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(mib.items(), key=lambda one: (-one[1], one[0]))
 
 
-def _note(seats: Mapping[str, int], chart: Chart) -> str:
-    """The models of a group, the largest first, with the basis of each seat that is not predicted."""
-    bases = {model_id: chart.models[model_id].basis for model_id, _ in _by_size(seats)}
-    shown = [f"{model_id}{'' if basis == 'predicted' else f' ({basis})'}" for model_id, basis in bases.items()]
-    return shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"
+def _note(group: Group, chart: Chart) -> str:
+    """Which models of a group run together, with the basis of each seat that is not predicted."""
+    bases = {model_id: chart.models[model_id].basis for model_id in group.models}
+    shown = {model_id: f"{model_id} ({basis})" for model_id, basis in bases.items() if basis != "predicted"}
+    return together.words(group.sets, shown)

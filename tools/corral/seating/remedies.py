@@ -45,7 +45,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Together:
-    """One model of each group, which can run side by side: their ids, their MiB, and whether the card has room."""
+    """One set of each group, which can run side by side: their ids, their MiB, and whether the card has room."""
 
     models: tuple[str, ...]
     mib: int
@@ -62,11 +62,12 @@ def of(lock: Lock, chart: Chart, contexts: Mapping[str, Largest], card: str) -> 
 
 
 def together(chart: Chart, card: str) -> list[Together] | None:
-    """Every set of one model of each group on *card*; None when there are more than 64."""
+    """All that may run on *card* at the same time, and to which no further model can be added; None: more than 64."""
     found = chart.cards[card]
-    groups = [group.models for group in found.groups.values()]
+    groups = [sorted(map(tuple, group.sets)) for group in found.groups.values()]
     promised = found.reserve_mib + sum(found.tenants.values())
-    sets = list(itertools.islice(itertools.product(*groups), MOST_SETS + 1))
+    products = itertools.islice(itertools.product(*groups), MOST_SETS + 1)
+    sets = [tuple(itertools.chain.from_iterable(one)) for one in products]
     if len(sets) > MOST_SETS:
         return None
     sums = [sum(chart.models[model_id].mib for model_id in ids) for ids in sets]

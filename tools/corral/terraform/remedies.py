@@ -20,6 +20,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "lock_is_fresh": _LOCK,
     "every_model_has_a_figure": _LOCK,
     "every_model_has_a_seat": _LOCK,
+    "every_model_is_in_a_set_of_its_group": _LOCK,
     "models_come_from_a_hub": _LOCK,
     "private_hub_has_its_addresses": (),
     "clients_name_known_models": _LOCK,

@@ -27,7 +27,7 @@ class Command:
     port: int
     limit: int  # requests at a time; one more gets 429
     load_limit_s: int
-    rivals: tuple[str, ...]  # the other models of its group, of which one is loaded at a time
+    rivals: tuple[str, ...]  # the other models of its group that may have to be unloaded for it
     sha256: tuple[str, ...]  # of its files, as the lock had them when the stack was started
 
     @property
@@ -71,8 +71,6 @@ def _command(document: dict[str, Any], model: str) -> Command:
     entry = document["models"][model]
     words = shlex.split(entry["cmd"])
     engine = words[words.index("--") + 1 :] if "--" in words else words
-    groups = document.get("routing", {}).get("router", {}).get("settings", {}).get("groups", {}).values()
-    members: list[str] = next((group["members"] for group in groups if model in group["members"]), [])
     return Command(
         words=tuple(words),
         engine=engine[0],
@@ -80,8 +78,28 @@ def _command(document: dict[str, Any], model: str) -> Command:
         port=int(document["startPort"]) + sorted(document["models"]).index(model),
         limit=int(entry.get("concurrencyLimit") or _DEFAULT_LIMIT),
         load_limit_s=int(document.get("healthCheckTimeout", _DEFAULT_LOAD_LIMIT_S)),
-        rivals=tuple(other for other in members if other != model),
+        rivals=tuple(_rivals(document.get("routing", {}).get("router", {}).get("settings", {}), model)),
         sha256=tuple(entry.get("metadata", {}).get("sha256", ())),
+    )
+
+
+def _rivals(settings: dict[str, Any], model: str) -> list[str]:
+    """By the groups, of which one model runs, or by the sets of the matrix (``router.tf`` of llama-swap-config)."""
+    matrix = settings.get("matrix") or {"vars": {}, "sets": {}}
+    groups = [[{one} for one in group["members"]] for group in settings.get("groups", {}).values()] + [
+        [{matrix["vars"][name] for name in names.split(" & ")} for names in sets.split(" | ")]
+        for sets in matrix["sets"].values()
+        if "+" not in sets
+    ]
+    return sorted(
+        {
+            other
+            for sets in groups
+            for before in sets
+            for after in sets
+            if model in after and model not in before
+            for other in before - after
+        }
     )
 
 

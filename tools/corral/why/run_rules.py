@@ -85,7 +85,7 @@ def unresponsive(case: Case) -> Verdict | None:
 
 
 def waiting_for_rival(case: Case) -> Verdict | None:
-    """It cannot be loaded as long as another model of its group has requests in flight."""
+    """It cannot be loaded as long as a model of its group beside which it does not fit has requests in flight."""
     facts = case.facts
     rivals = facts.command.rivals if facts.command else ()
     busy = [(model, requests) for model, requests in facts.other_models if requests and model in rivals]
@@ -94,7 +94,7 @@ def waiting_for_rival(case: Case) -> Verdict | None:
     rival, requests = busy[0]
     evidence = [
         f"{count(len(facts.in_flight), 'request')} for {case.model} without a response, {case.oldest()}.",
-        f"{rival} has the group and {count(requests, 'request')} in flight: llama-swap swaps when it has none.",
+        f"{rival} has its place and {count(requests, 'request')} in flight: llama-swap swaps when it has none.",
     ]
     culprit = f"{rival}, which is in the same group"
     return case.verdict(Reason.OVER_CONCURRENCY, culprit, evidence, case.steps("status"))

@@ -6,11 +6,14 @@ import json
 import re
 
 import pytest
+import yaml
 from kubernetes import client
 
+from corral.cluster.client import connect
+from corral.cluster.port_forward import forwarded
 from tests.support.cluster import images
 from tests.support.cluster.homelab import Watch, homelab
-from tests.support.engine_process import wait_for
+from tests.support.engine_process import chat, get, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 NAMESPACE = "config-maps"
@@ -194,3 +197,27 @@ def test_going_back_after_an_apply_that_failed_makes_nothing_that_is_there_alrea
 
     assert is_ready(lab)
     assert mounted(lab.server_pod()) == ours(core)["llama-swap-config"].metadata.name == before
+
+
+def test_models_of_a_group_that_fit_are_a_set_of_the_configuration_and_run_together(lab):
+    source = {"repo": "corral/tiny-text-GGUF", "quant": "F16"}
+    lab.model("tiny-beside", source=source, modalities=["text"], group="text")
+    lab.lock()
+    lab.corral("apply", "--yes", "--no-smoke")
+
+    router = yaml.safe_load(in_the_pod(lab))["routing"]["router"]
+    assert router == {
+        "use": "matrix",
+        "settings": {
+            "matrix": {
+                "vars": {"m0": "tiny-beside", "m1": "tiny-text", "m2": "tiny-vision"},
+                "sets": {"_all": "+text & +vision", "text": "m0 & m1", "vision": "m2"},
+            }
+        },
+    }
+    with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE) as address:
+        for model in ("tiny-text", "tiny-beside", "tiny-vision"):
+            chat(address, "Are you there?", model=model, api_key=lab.key())
+        answer = json.loads(get(f"{address}/running", api_key=lab.key())[1])
+    assert sorted(one["model"] for one in answer["running"]) == ["tiny-beside", "tiny-text", "tiny-vision"]
+    assert "text 156 (tiny-beside + tiny-text)" in " ".join(lab.corral("status").stdout.split())

@@ -10,7 +10,7 @@ from corral import paths
 from corral.cli import load
 from corral.cli.main import main
 from corral.engine import stack
-from tests.support.demo_stack import demo_stack
+from tests.support.demo_stack import FULL, demo_stack
 from tests.support.engine_process import get, unanswered
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.long]
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory):
-    with demo_stack(tmp_path_factory.mktemp("demo")) as (_, state):
+    with demo_stack(tmp_path_factory.mktemp("demo"), card=FULL) as (_, state):
         yield state
 
 

@@ -22,7 +22,7 @@ from corral.lock import lock
 from corral.measure.comparison import LIMIT
 from corral.measure.live import LiveModel
 from corral.vram.prediction import MIB
-from tests.support.demo_stack import demo_stack, pid_of
+from tests.support.demo_stack import FULL, demo_stack, pid_of
 from tests.support.fake_nvidia_smi import UUID, install
 from tests.support.locked_catalog import set_measurements
 
@@ -34,7 +34,7 @@ MODELS = ["tiny-text", "tiny-think", "tiny-vision"]
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """The local stack with the demo's catalog, locked anew and with nothing loaded: (catalog, state folder)."""
-    with demo_stack(tmp_path_factory.mktemp("measure")) as present:
+    with demo_stack(tmp_path_factory.mktemp("measure"), card=FULL) as present:
         yield present
 
 

@@ -62,6 +62,17 @@ def test_the_seat_is_that_of_the_lock(status, demo):
     assert {name: one["seat_mib"] for name, one in status().items()} == seats
 
 
+def test_the_models_that_run_together_are_those_of_the_seating_chart(status, demo, capsys):
+    assert status()  # the stack is that of the catalog
+    assert main(["status"]) == 0
+    assert "together: tiny-text + tiny-think" in capsys.readouterr().err
+
+    assert main(["status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["together"] == {
+        "laptop": {"text": [["tiny-text", "tiny-think"]], "vision": [["tiny-vision"]]}
+    }
+
+
 def test_on_a_card_the_memory_is_what_its_driver_reports(status, tmp_path, monkeypatch, capsys):
     """A program with a recorded answer stands for nvidia-smi: the tests have no card."""
     monkeypatch.setattr(driver, "pid_namespace", lambda: driver.FIRST_PID_NAMESPACE)

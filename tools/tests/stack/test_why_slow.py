@@ -11,7 +11,7 @@ from corral.demo import tiny_gguf
 from corral.engine import stack as stacks
 from corral.exporter import driver
 from corral.why import slow_rules
-from tests.support.demo_stack import demo_stack
+from tests.support.demo_stack import FULL, demo_stack
 from tests.support.engine_process import Stream, chat, wait_for
 from tests.support.fake_nvidia_smi import UUID, install
 from tests.support.served import Served, served
@@ -23,7 +23,7 @@ produces = pytest.mark.produces
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    with demo_stack(tmp_path_factory.mktemp("demo")) as (_, state):
+    with demo_stack(tmp_path_factory.mktemp("demo"), card=FULL) as (_, state):
         yield state
 
 

@@ -20,6 +20,9 @@ from corral.demo.tour import copy_catalog, demo_repositories
 from corral.engine import stack
 from tests.support.engine_process import free_port
 
+FULL = "  backup: {budget_mib: 1100}\n"
+"""For the demo's card: one tenant more, so that of each group one tiny model fits."""
+
 
 @contextmanager
 def demo_stack(

@@ -64,3 +64,11 @@ def test_a_card_with_less_than_512_mib_left_is_named_and_one_that_is_short_is_no
 
     assert found == Advice("card_nearly_full", cards={"full": 0, "nearly": 511})
     assert "full (0 MiB), nearly (511 MiB)" in advice.sentence(found)
+
+
+@pytest.mark.parametrize(("models", "codes"), [(12, []), (13, ["too_many_to_combine"])])
+def test_a_card_with_more_models_than_are_combined_is_named(models, codes):
+    found = advised({"t4": card(10000)}, **{f"m{number}": entry(MIB) for number in range(models)})
+
+    assert [one.code for one in found] == codes
+    assert all("t4 (9999 MiB)" in advice.sentence(one) for one in found)

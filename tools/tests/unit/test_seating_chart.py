@@ -20,8 +20,8 @@ def test_a_group_takes_what_its_largest_model_takes():
     groups = chart.of(three()).cards["t4"].groups
 
     assert groups == {
-        "main": chart.Group(6996, {"qwen3-8b": 6996, "qwen3vl-8b": 6717}),
-        "side": chart.Group(900, {"tiny": 900}),
+        "main": chart.Group(6996, {"qwen3-8b": 6996, "qwen3vl-8b": 6717}, [["qwen3-8b"], ["qwen3vl-8b"]]),
+        "side": chart.Group(900, {"tiny": 900}, [["tiny"]]),
     }
 
 

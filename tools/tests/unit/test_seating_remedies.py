@@ -149,7 +149,7 @@ def test_more_than_64_sets_are_not_listed(models, sets):
     pairs = {
         f"{which}{number}": entry(MIB, group=f"group-{number}") for number, which in product(range(models), ("a", "b"))
     }
-    found = remedies.together(chart.of(lock({"t4": card(1000)}, **pairs)), "t4")
+    found = remedies.together(chart.of(lock({"t4": card(models)}, **pairs)), "t4")  # with room for one of each
 
     assert (found and len(found)) == sets
 

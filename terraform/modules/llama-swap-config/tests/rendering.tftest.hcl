@@ -125,6 +125,111 @@ run "a_group_runs_one_model_and_leaves_other_groups_alone" {
   }
 }
 
+run "models_that_may_run_together_are_sets_of_the_matrix" {
+  command = plan
+
+  variables {
+    together = { eyes = [["vision"]], main = [["text", "writer"]] }
+  }
+
+  assert {
+    condition = yamldecode(output.yaml).routing.router == {
+      use = "matrix"
+      settings = { matrix = {
+        vars = { m0 = "text", m1 = "vision", m2 = "writer" }
+        sets = { eyes = "m1", main = "m0 & m2", _all = "+eyes & +main" }
+      } }
+    }
+    error_message = "Each set of one group must be able to run beside each of the other."
+  }
+
+  assert {
+    condition = alltrue([
+      for path, found in {
+        "routing.router.settings"        = keys(yamldecode(output.yaml).routing.router.settings)
+        "routing.router.settings.matrix" = keys(yamldecode(output.yaml).routing.router.settings.matrix)
+      } : length(setsubtract(found, jsondecode(file("tests/known-keys.json")).keys[path])) == 0
+    ])
+    error_message = "llama-swap would ignore a key that is not in known-keys.json."
+  }
+}
+
+run "the_sets_of_one_group_keep_their_order" {
+  command = plan
+
+  variables {
+    models = { for id in ["a", "b", "c", "d"] : id => {
+      argv   = ["llama-server", "--port", "$${PORT}"]
+      files  = []
+      intent = { aliases = [], context = 4096, group = "main", modalities = ["text"], parallel = 1, reasoning = "auto", ttl = 600 }
+    } }
+    together = { main = [["b", "d"], ["a"], ["b", "c"]] }
+  }
+
+  assert {
+    condition     = yamldecode(output.yaml).routing.router.settings.matrix.sets == { main = "m1 & m3 | m0 | m1 & m2" }
+    error_message = "llama-swap takes the first of equal ones."
+  }
+}
+
+run "sets_of_one_model_each_are_groups" {
+  command = plan
+
+  variables {
+    together = { eyes = [["vision"]], main = [["text"], ["writer"]] }
+  }
+
+  assert {
+    condition     = yamldecode(output.yaml).routing.router.use == "group" && keys(yamldecode(output.yaml).routing.router.settings.groups) == ["eyes", "main"]
+    error_message = "A matrix would add nothing."
+  }
+}
+
+run "a_model_in_no_set_is_refused" {
+  command = plan
+
+  variables {
+    together = { eyes = [["vision"]], main = [["text"]] }
+  }
+
+  expect_failures = [output.yaml]
+
+  assert {
+    condition     = !local.every_model_is_in_a_set_of_its_group && join(",", local._strays) == "writer"
+    error_message = "not by the rule every_model_is_in_a_set_of_its_group"
+  }
+}
+
+run "a_model_in_a_set_of_another_group_is_refused" {
+  command = plan
+
+  variables {
+    together = { eyes = [["vision", "text"]], main = [["text", "writer"]] }
+  }
+
+  expect_failures = [output.yaml]
+
+  assert {
+    condition     = !local.every_model_is_in_a_set_of_its_group && join(",", local._strays) == "text"
+    error_message = "not by the rule every_model_is_in_a_set_of_its_group"
+  }
+}
+
+run "a_set_with_a_model_that_is_not_there_is_refused" {
+  command = plan
+
+  variables {
+    together = { eyes = [["vision"]], main = [["text", "writer", "gone"]] }
+  }
+
+  expect_failures = [output.yaml]
+
+  assert {
+    condition     = !local.every_model_is_in_a_set_of_its_group && join(",", local._strays) == "gone"
+    error_message = "not by the rule every_model_is_in_a_set_of_its_group"
+  }
+}
+
 run "bodies_are_not_kept_and_failures_are_logged" {
   command = plan
 

@@ -57,6 +57,24 @@ run "a_group_takes_what_its_largest_takes" {
   }
 }
 
+run "models_that_run_together_are_in_the_limit_and_the_one_that_runs_in_any_case_in_the_request" {
+  command = plan
+
+  variables {
+    together = { main = [["a", "b"]], eyes = [["c"]] }
+  }
+
+  assert {
+    condition     = output.memory_mib.limit == 1024 + 2917 + 2292 + 772 + 576 + 256 && output.memory_mib.request == 1024 + 1268 + 772 + 64 + 64
+    error_message = "The limit must hold both models of main."
+  }
+
+  assert {
+    condition     = local.engines == 3 && local.tmp_mib == 256 + 3 * 64
+    error_message = "Three engines write to the node's disk."
+  }
+}
+
 run "more_requests_at_a_time_may_hold_more_bodies" {
   command = plan
 

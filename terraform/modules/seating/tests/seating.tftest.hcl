@@ -20,8 +20,8 @@ run "a_group_takes_what_its_largest_model_takes" {
 
   assert {
     condition = jsonencode(output.chart.cards.t4.groups) == jsonencode({
-      main = { mib = 6996, models = { qwen3-8b = 6996, qwen3vl-8b = 6717 } }
-      side = { mib = 900, models = { tiny = 900 } }
+      main = { mib = 6996, models = { qwen3-8b = 6996, qwen3vl-8b = 6717 }, sets = [["qwen3-8b"], ["qwen3vl-8b"]] }
+      side = { mib = 900, models = { tiny = 900 }, sets = [["tiny"]] }
     })
     error_message = "Of the models of a group one is resident at a time, so the largest one decides."
   }
