@@ -18,7 +18,7 @@ locals {
     body_mib            = var.body_mib
     retry_after_seconds = var.retry_after_seconds
     drain_seconds       = var.drain_seconds
-  }, { for source, value in var.internal_key : "internal_key_${source}" => value if value != null })
+  }, length(var.groups) == 0 ? {} : { groups = var.groups }, { for source, value in var.internal_key : "internal_key_${source}" => value if value != null })
 
   _named = concat(keys(var.clients), [for name in keys(local._monitor) : name if var.has_monitor])
 

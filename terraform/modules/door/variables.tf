@@ -37,6 +37,13 @@ variable "drain_seconds" {
   }
 }
 
+variable "groups" {
+  description = "The group of each model, by id: for one that has no room, idle ones of its group are unloaded. Empty: none is."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}
+
 variable "guard" {
   description = "Where the guard listens: a socket, as an absolute path in the folder that Caddy runs in, or an address of loopback in a pod."
   type = object({

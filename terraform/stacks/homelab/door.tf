@@ -13,6 +13,7 @@ module "door" {
   has_monitor  = var.card_exporter != null
   may_yield    = var.card_exporter != null && contains(local._yields, each.value)
   models       = module.catalog.lock.models
+  groups       = { for id, model in module.catalog.lock.models : id => model.intent.group }
   peers        = local.peers_of[each.key]
   image_hosts  = keys(var.image_hosts)
 

@@ -11,5 +11,6 @@ module "door" {
   keys          = var.door.keys
   clients       = module.catalog.lock.clients
   models        = module.catalog.lock.models
+  groups        = { for id, model in module.catalog.lock.models : id => model.intent.group }
   drain_seconds = 35 # llama-swap gives up on a request after 30 s, and on itself after 35 s
 }

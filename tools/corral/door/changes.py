@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from . import preflight_line
-from .llama_swap import YIELDS
+from .llama_swap import MAKES_ROOM, YIELDS
 
 Cause = Literal["idle", "evicted", "yielded", "requested", "died", "unknown"]
 
@@ -23,6 +23,7 @@ _MOST = 999
 # llama-swap needs milliseconds from a model's end to its reason, or to the load of the next one.
 _EXPLAINED_S = 5.0
 _AT_ONCE_S = 1.0
+_AGENTS: Mapping[str | None, Cause] = {f'"{YIELDS}"': "yielded", f'"{MAKES_ROOM}"': "evicted"}
 _RESIDENT = ("ready", "stopping")
 _LINE = re.compile(
     r"^(?:\S+ )?\[[A-Z]+\] (?:"
@@ -30,7 +31,7 @@ _LINE = re.compile(
     r"|<(?P<died>[^>]+)> upstream process exited unexpectedly"
     r"|\w+: running (?P<ended>\S+) exited: .* upstream exited unexpectedly"  # before v242
     r'|Request \S+ "(?P<unload>POST /api/models/unload(?:/(?P<one>[^ "]+))?|GET /unload) HTTP/[0-9.]+" 200 '
-    rf'\S+ (?P<yielded>"{YIELDS}")?.*)$',
+    r'\S+ (?P<agent>"[^"]*")?.*)$',
     re.MULTILINE,
 )
 
@@ -130,7 +131,7 @@ class Changes:
             elif found["unload"]:
                 for model in {self._names.get(found["one"])} if found["one"] else set(self._names.values()):
                     if model:
-                        self._explain(model, "yielded" if found["yielded"] else "requested")
+                        self._explain(model, _AGENTS.get(found["agent"], "requested"))
 
     def engine_log(self, text: str) -> None:
         """New lines of the engines, and of the preflights before them."""

@@ -22,6 +22,7 @@ _KEYS = {
     *("body_mib", "retry_after_seconds", "drain_seconds"),
 }
 _INTERNAL_KEY = {"internal_key_file", "internal_key_env"}
+_OPTIONAL = {"groups"}
 
 
 class Misconfigured(Exception):
@@ -72,6 +73,7 @@ class Config:
     body_bytes: int
     retry_after_s: int
     drain_s: int
+    groups: dict[str, str] = field(default_factory=dict)  # id → group
 
     def peer_of(self, model: str) -> Peer | None:
         """The door of the card that has *model*, an id; None: it is on this one."""
@@ -97,7 +99,7 @@ def _config(root: _Reader) -> Config:
     sources = _INTERNAL_KEY & root.names()
     if len(sources) != 1:
         raise ValueError(f"exactly one of {' and '.join(sorted(_INTERNAL_KEY))} is required")
-    root.require(_KEYS | sources)
+    root.require(_KEYS | sources | (_OPTIONAL & root.names()))
     if root.value("version") != 1:
         raise ValueError(f"version is {root.value('version')!r}; this guard reads version 1")
     model_names, client_names = root.at("models"), root.at("clients")
@@ -119,7 +121,14 @@ def _config(root: _Reader) -> Config:
         body_bytes=root.number("body_mib", least=1) << 20,
         retry_after_s=root.number("retry_after_seconds", least=1),
         drain_s=root.number("drain_seconds", least=0),
+        groups=_groups(root.at("groups"), ids) if "groups" in root.names() else {},
     )
+
+
+def _groups(found: _Reader, ids: Collection[str]) -> dict[str, str]:
+    if unknown := sorted(found.names().difference(ids)):
+        raise ValueError(f"{found.where}{unknown[0]} is not the id of a model")
+    return {model: found.text(model) for model in found.names()}
 
 
 def _client(found: _Reader, name: str, ids: Collection[str]) -> Client:

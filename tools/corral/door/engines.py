@@ -10,6 +10,7 @@ import asyncio
 import json
 import re
 import time
+from contextlib import suppress
 from http import HTTPStatus
 
 from . import llama_swap
@@ -55,7 +56,7 @@ async def probe(config: Config, name: str) -> bytes:
     return json_answer(HTTPStatus.OK, {"completion_tokens": tokens, "seconds": round(time.monotonic() - began, 3)})
 
 
-async def unload(config: Config, uses: Uses, name: str) -> bytes:
+async def unload(config: Config, uses: Uses, name: str, agent: str = llama_swap.YIELDS) -> bytes:
     """The answer that the model *name* is unloaded, with the seconds that it took.
 
     A request for it that comes meanwhile waits, and loads it again.
@@ -66,8 +67,22 @@ async def unload(config: Config, uses: Uses, name: str) -> bytes:
     model, began = config.models.get(name, ""), time.monotonic()
     with uses.unloading(model):
         await _idle(config, name)  # a request that did not pass this guard is known to the engine alone
-        await llama_swap.unload(config, model)
+        await llama_swap.unload(config, model, agent)
     return json_answer(HTTPStatus.OK, {"model": model, "seconds": round(time.monotonic() - began, 3)})
+
+
+async def make_room(config: Config, uses: Uses, model: str) -> bool:
+    """Unload each idle model of the group of *model*; whether there was one.
+
+    By the seats they have room beside it.  A tenant beyond its budget has that room, and *model* is promised its own.
+    """
+    made = False
+    for other in [one["model"] for one in await llama_swap.running(config)]:
+        if other != model and config.groups.get(other, "") == config.groups.get(model):
+            with suppress(Refusal):  # it serves, or does not report whether it does
+                await unload(config, uses, other, llama_swap.MAKES_ROOM)
+                made = True
+    return made
 
 
 async def is_alive(config: Config, name: str) -> bool:

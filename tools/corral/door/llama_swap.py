@@ -18,6 +18,8 @@ FAULTS = (OSError, EOFError, ValueError, KeyError, TypeError, asyncio.LimitOverr
 
 YIELDS = "corral-yield"
 """The agent of an unload for a neighbour; no request of a client has it, because the guard forwards none."""
+MAKES_ROOM = "corral-room"
+"""That of an unload for another model of the group."""
 _ANSWER_LIMIT_S = 10.0
 _UNLOAD_LIMIT_S = 30.0  # llama-swap gives an engine 10 s, then kills it
 _LOG_LIMIT_S = 3.0  # of a model that wrote nothing there is no answer
@@ -63,9 +65,9 @@ async def running(config: Config) -> list[dict[str, str]]:
     return [{name: str(one[name]) for name in ("model", "state", "proxy")} for one in document["running"]]
 
 
-async def unload(config: Config, model: str) -> None:
+async def unload(config: Config, model: str, agent: str) -> None:
     """Have llama-swap end the engine of *model*, whatever it does, and wait until it has; raises FAULTS."""
-    request = request_head(config, "POST", f"/api/models/unload/{model}", version="1.0", agent=YIELDS)
+    request = request_head(config, "POST", f"/api/models/unload/{model}", version="1.0", agent=agent)
     async with asyncio.timeout(_UNLOAD_LIMIT_S), opened(config.upstream, request) as (head, reader):
         await reader.read(-1)
     if head.status != HTTPStatus.OK:

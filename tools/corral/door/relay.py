@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -38,7 +39,7 @@ class Exchange(asyncio.Protocol):
         self._client: Client | None = None
         self._used = ""  # the model that the request is counted for
         self._peer: Peer | None = None  # that the request is passed on to
-        self._is_over = False
+        self._is_over = self._has_made_room = False
         # For the access log.
         self._begun = self._loop.time()
         self._first_byte: float | None = None
@@ -270,8 +271,17 @@ class Exchange(asyncio.Protocol):
         self._refuse(Refusal(HTTPStatus.BAD_GATEWAY, "engine-ended", rule, headers=retry))
 
     async def _explain(self) -> None:
+        """Refuse the request with the reason, or forward it once more when that was room and other models had it."""
         assert self._client is not None
-        self._refuse(await llama_swap.failed_load(self._guard.config, self._model, self._client))
+        config, guard = self._guard.config, self._guard
+        refusal = await llama_swap.failed_load(config, self._model, self._client)
+        if refusal.code == "no-room" and self._kept and not self._has_made_room:
+            self._has_made_room = True
+            with suppress(*llama_swap.FAULTS):
+                if await engines.make_room(config, guard.uses, self._model):
+                    await self._forward()
+                    return
+        self._refuse(refusal)
 
     def relay(self, data: bytes) -> None:
         """The next bytes of the answer."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import random
+import signal
 import subprocess
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,12 +18,13 @@ from threading import Event, Thread
 import pytest
 import yaml
 
+from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.door import preflight_line
-from corral.engine import binaries, environment
+from corral.engine import binaries, environment, stack
 from corral.terraform import local
-from tests.support.engine_process import ENGINE, chat, free_port, get, wait_for
+from tests.support.engine_process import ENGINE, chat, free_port, get, post, question, unanswered, wait_for
 from tests.support.locked_catalog import write_sources
 from tests.support.preflight import without_limits
 
@@ -193,3 +196,54 @@ def test_no_request_unloads_a_model_of_another_group(tmp_path, files):
         assert running(url) == {"chat", "eyes", "embed"}
 
     require_room(served)
+
+
+@pytest.fixture
+def beside_a_tenant(tmp_path, files, monkeypatch):
+    """`corral up` of chat and eyes, which fit together, and embed in a group of its own; and what tenants leave."""
+    seats = {"chat": 3000, "eyes": 3200, "embed": 400}
+    catalog = catalog_of(tmp_path / "catalog", files, seats, {"embed": "side"})
+    preflight, apply = str(without_limits(tmp_path / "preflight")), local._applied
+    monkeypatch.setattr(local, "_applied", lambda *where: apply(*where[:-1], {**where[-1], "preflight": preflight}))
+    monkeypatch.setenv("CORRAL_VRAM_SOURCE", f"sh {source_in(tmp_path)}")
+    assert main(["up", "--detach", "--catalog", str(catalog), "--port", str(free_port())]) == 0
+    yield stack.running(paths.state_dir()), tmp_path / "room"
+    stack.stop(paths.state_dir(), drain_s=0)
+
+
+def loaded(client) -> set[str]:
+    return {one.model for one in client.residents()}
+
+
+def test_a_model_gets_the_place_of_an_idle_one_of_its_group_where_a_tenant_has_the_room_beside_it(beside_a_tenant):
+    running, room = beside_a_tenant
+    for model in ("embed", "chat"):
+        chat(running.endpoint, "Hello", model=model)
+    room.write_text("6000")  # the seats of chat and embed, and 2600 MiB
+
+    chat(running.endpoint, "Hello", model="eyes")
+    assert loaded(running.client()) == {"eyes", "embed"}
+
+    room.write_text("6600")  # the seats of all three
+    chat(running.endpoint, "Hello", model="chat")
+    assert loaded(running.client()) == {"chat", "eyes", "embed"}
+
+
+def test_no_place_is_made_at_the_cost_of_another_group_or_of_a_request_under_way(beside_a_tenant):
+    running, room = beside_a_tenant
+    for model in ("embed", "chat"):
+        chat(running.endpoint, "Hello", model=model)
+    room.write_text("6000")
+    stream, pid = unanswered(running, "chat", 4)
+
+    status, body = post(f"{running.endpoint}/v1/chat/completions", question("Hello", model="eyes"))
+    assert (status, json.loads(body)["error"]["code"]) == (503, "no-room")
+    assert loaded(running.client()) == {"chat", "embed"}
+
+    os.kill(pid, signal.SIGCONT)
+    stream.join()
+    assert stream.is_whole
+    room.write_text("3500")  # the place of chat is too small for eyes, and with that of embed it would do
+    status, body = post(f"{running.endpoint}/v1/chat/completions", question("Hello", model="eyes"))
+    assert (status, json.loads(body)["error"]["code"]) == (503, "no-room")
+    assert "embed" in loaded(running.client())

@@ -93,6 +93,9 @@ def test_a_load_that_failed_or_was_ended_is_none_and_no_unload():
         pytest.param(({"a": "stopping"}, {}, YIELDED, {"b": "starting"}), "yielded", id="yielded, before a load"),
         pytest.param(({"a": "stopping"}, {}, {"b": "starting"}), "evicted", id="evicted"),
         pytest.param(
+            ({"a": "stopping"}, {}, unload("/api/models/unload/a", agent="corral-room")), "evicted", id="room"
+        ),
+        pytest.param(
             ({"a": "stopping"}, {"a": "stopping", "b": "starting"}, {"b": "starting"}), "evicted", id="one read"
         ),
         pytest.param(({"b": "starting"},), "evicted", id="evicted, in one state"),

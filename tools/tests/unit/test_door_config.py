@@ -50,6 +50,14 @@ def test_a_configuration_is_read_whole(tmp_path, document):
     assert KEY not in repr(config)
 
 
+def test_the_groups_of_models_may_be_left_out_and_name_known_models(tmp_path, document):
+    assert read(tmp_path, document).groups == {}
+    assert read(tmp_path, document | {"groups": {"qwen3-8b": "main"}}).groups == {"qwen3-8b": "main"}
+    for groups, problem in (({"gpt-4o": "main"}, "groups.gpt-4o is not the id"), ({"qwen3-8b": ""}, "must be a text")):
+        with pytest.raises(Misconfigured, match=problem):
+            read(tmp_path, document | {"groups": groups})
+
+
 def test_a_unix_socket_a_key_from_the_environment_and_no_keys_are_other_choices(tmp_path, document, monkeypatch):
     monkeypatch.setenv("GUARD_KEY", KEY)
     del document["internal_key_file"], document["clients"]["immich"]

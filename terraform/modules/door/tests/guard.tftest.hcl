@@ -34,6 +34,19 @@ run "without_keys_everyone_on_this_machine_is_the_operator" {
   }
 }
 
+run "the_groups_of_models_reach_the_guard" {
+  command = plan
+
+  variables {
+    groups = { chat = "main", "v.1" = "eyes" }
+  }
+
+  assert {
+    condition     = jsondecode(output.guard).groups == { chat = "main", "v.1" = "eyes" }
+    error_message = "The guard unloads models of the same group alone."
+  }
+}
+
 run "clients_have_what_the_lock_gives_them" {
   command = plan
 
