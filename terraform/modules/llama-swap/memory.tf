@@ -1,6 +1,6 @@
 # The pod's memory on the node, in MiB.  One model of each group can run in any case, and beside it those of its set: the request covers
-# the largest model of a group, the limit the largest of its sets.  A model takes the lock's prediction for the host, its cache of prompts, and the fixed part of every engine.
-# The weights of the card only pass through the page cache, which the kernel frees on demand.
+# the largest model of a group, the limit the largest of its sets.  A model takes the lock's prediction for the host, its cache of
+# prompts, and the fixed part of every engine.  The weights of the card only pass through the page cache, which the kernel frees on demand.
 #
 # Besides it the guard holds the bodies of requests until llama-swap has them: four of the largest together, one more that it may have
 # to send again, and what it takes to read one.  Caddy passes bodies on as they come.

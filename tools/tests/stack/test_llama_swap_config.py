@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from corral.engine import binaries, ports
 from corral.terraform import local
 from tests.support.engine_process import free_port, get, wait_for
-from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
+from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog, write_lock
 from tests.support.properties import examples
 
 RECORDER = """\
@@ -177,6 +177,7 @@ def test_a_group_holds_one_model_and_groups_do_not_disturb_each_other(tmp_path, 
             "eyes": {**SMALLEST_INTENT, "group": "side"},
         },
     )
+    write_lock(catalog, {"one": 4000 << 20, "two": 4000 << 20, "eyes": 100 << 20})  # of 7680 MiB
     first = ports.for_engines(4, free_port())
     running = []
     with llama_swap(rendered(tmp_path, catalog, engine, first + 1), first) as ask:
