@@ -6,7 +6,7 @@ module "llama_swap_config" {
   engine     = var.engine
   preflight  = var.preflight == null ? null : abspath(var.preflight)
   seats      = module.seating.seats
-  together   = length(local._seated) == 1 ? local._seated[0] : {}
+  together   = local.together
   on_cpu     = var.on_cpu
   start_port = var.start_port
 

@@ -3,6 +3,8 @@
 locals {
   _models_on                 = { for id, model in module.catalog.lock.models : model.intent.card => id... }
   models_are_on_this_machine = length(local._models_on) <= 1
+
+  together = local.models_are_on_this_machine ? merge(values(module.seating.together)...) : {}
 }
 
 module "seating" {
@@ -10,9 +12,4 @@ module "seating" {
 
   cards  = module.catalog.lock.cards
   models = module.catalog.lock.models
-}
-
-# One llama-swap chooses what runs by the sets of one card.
-locals {
-  _seated = [for groups in values(module.seating.together) : groups if length(groups) > 0]
 }
