@@ -38,7 +38,7 @@ variable "drain_seconds" {
 }
 
 variable "groups" {
-  description = "The group of each model, by id: for one that has no room, idle ones of its group are unloaded. Empty: none is."
+  description = "The group of each model, by id: for one that has no room, idle ones are unloaded, those of its group first. Empty: none is."
   type        = map(string)
   default     = {}
   nullable    = false

@@ -10,6 +10,7 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
 
@@ -72,16 +73,27 @@ async def unload(config: Config, uses: Uses, name: str, agent: str = llama_swap.
 
 
 async def make_room(config: Config, uses: Uses, model: str) -> bool:
-    """Unload each idle model of the group of *model*; whether there was one.
+    """Unload the idle models of the group of *model*, else those beside another one in the other groups.
 
     By the seats they have room beside it.  A tenant beyond its budget has that room, and *model* is promised its own.
+    Of another group the model that was used last stays.  Whether any was unloaded.
     """
+    loaded: dict[str | None, list[str]] = {}
+    for one in await llama_swap.running(config):
+        if one["state"] != "stopping":
+            loaded.setdefault(config.groups.get(one["model"]), []).append(one["model"])
+    loaded.pop(None, None)
+    own = [one for one in loaded.pop(config.groups.get(model), []) if one != model]
+    beside = [one for models in loaded.values() for one in models if one != uses.latest(models)]
+    return await _unload_idle(config, uses, own) or await _unload_idle(config, uses, beside)
+
+
+async def _unload_idle(config: Config, uses: Uses, models: Sequence[str]) -> bool:
     made = False
-    for other in [one["model"] for one in await llama_swap.running(config)]:
-        if other != model and config.groups.get(other, "") == config.groups.get(model):
-            with suppress(Refusal):  # it serves, or does not report whether it does
-                await unload(config, uses, other, llama_swap.MAKES_ROOM)
-                made = True
+    for model in models:
+        with suppress(Refusal):  # it serves, or does not report whether it does
+            await unload(config, uses, model, llama_swap.MAKES_ROOM)
+            made = True
     return made
 
 

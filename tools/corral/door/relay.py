@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -21,6 +20,7 @@ _SLICE = 256 << 10
 _ERRORS = (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY)
 _ERROR_BYTES = 64 << 10
 _RETRIES, _PAUSE_S, _AT_ONCE_S = 3, 0.02, 1.0
+_ROOMS = 2  # in its group, then beside the models of others
 
 
 class Exchange(asyncio.Protocol):
@@ -30,7 +30,7 @@ class Exchange(asyncio.Protocol):
         self._guard, self._loop = guard, asyncio.get_running_loop()
         self._receive: Callable[[bytes], None] = self._receive_head
         self._received = bytearray()
-        self._held = self._kept = self._retries = 0
+        self._held = self._kept = self._retries = self._rooms = 0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._upstream: Upstream | None = None
@@ -39,7 +39,7 @@ class Exchange(asyncio.Protocol):
         self._client: Client | None = None
         self._used = ""  # the model that the request is counted for
         self._peer: Peer | None = None  # that the request is passed on to
-        self._is_over = self._has_made_room = False
+        self._is_over = self._makes_room = False
         # For the access log.
         self._begun = self._loop.time()
         self._first_byte: float | None = None
@@ -64,7 +64,8 @@ class Exchange(asyncio.Protocol):
             self._finish()
         self._limit(0, None)
         self._guard.remove(self)
-        if self._task and not self._path.startswith(paths.ENGINE_YIELD):  # what waits for that must not be cut by it
+        is_unloading = self._makes_room or self._path.startswith(paths.ENGINE_YIELD)
+        if self._task and not is_unloading:  # what waits for that must not be cut by it
             self._task.cancel()
 
     def pause_writing(self) -> None:
@@ -271,17 +272,25 @@ class Exchange(asyncio.Protocol):
         self._refuse(Refusal(HTTPStatus.BAD_GATEWAY, "engine-ended", rule, headers=retry))
 
     async def _explain(self) -> None:
-        """Refuse the request with the reason, or forward it once more when that was room and other models had it."""
+        """Refuse the request with the reason, or forward it again when that was room, and other models had some."""
         assert self._client is not None
-        config, guard = self._guard.config, self._guard
-        refusal = await llama_swap.failed_load(config, self._model, self._client)
-        if refusal.code == "no-room" and self._kept and not self._has_made_room:
-            self._has_made_room = True
-            with suppress(*llama_swap.FAULTS):
-                if await engines.make_room(config, guard.uses, self._model):
-                    await self._forward()
-                    return
+        refusal = await llama_swap.failed_load(self._guard.config, self._model, self._client)
+        if refusal.code == "no-room" and self._kept and self._rooms < _ROOMS:
+            self._rooms += 1
+            if await self._make_room() and not self._is_over:
+                await self._forward()
+                return
         self._refuse(refusal)
+
+    async def _make_room(self) -> bool:
+        """Whether idle models were unloaded for this one.  Its client's end does not cut that off."""
+        self._makes_room = True
+        try:
+            return await engines.make_room(self._guard.config, self._guard.uses, self._model)
+        except llama_swap.FAULTS:
+            return False
+        finally:
+            self._makes_room = False
 
     def relay(self, data: bytes) -> None:
         """The next bytes of the answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 
@@ -17,16 +17,24 @@ class Uses:
     def __init__(self) -> None:
         self._under_way: Counter[str] = Counter()
         self._unloading: dict[str, asyncio.Event] = {}
+        self._order: dict[str, None] = {}  # the model of the latest request is the last
 
     async def enter(self, model: str) -> None:
         """Count a request for *model*, when it is not being unloaded any more."""
         while ended := self._unloading.get(model):
             await ended.wait()
         self._under_way[model] += 1
+        self._order.pop(model, None)
+        self._order[model] = None
 
     def leave(self, model: str) -> None:
         """Count a request for *model* as over."""
         self._under_way[model] -= 1
+
+    def latest(self, models: Sequence[str]) -> str:
+        """That of *models* whose last request is the latest; the first, where none had any."""
+        order = list(self._order)
+        return max(models, key=lambda one: order.index(one) if one in order else -1)
 
     @contextmanager
     def unloading(self, model: str) -> Iterator[None]:

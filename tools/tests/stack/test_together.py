@@ -200,9 +200,9 @@ def test_no_request_unloads_a_model_of_another_group(tmp_path, files):
 
 @pytest.fixture
 def beside_a_tenant(tmp_path, files, monkeypatch):
-    """`corral up` of chat and eyes, which fit together, and embed in a group of its own; and what tenants leave."""
-    seats = {"chat": 3000, "eyes": 3200, "embed": 400}
-    catalog = catalog_of(tmp_path / "catalog", files, seats, {"embed": "side"})
+    """`corral up` of chat and eyes, which fit together, beside embed and judge, as well; and what tenants leave."""
+    seats = {"chat": 3000, "eyes": 3200, "embed": 400, "judge": 300}
+    catalog = catalog_of(tmp_path / "catalog", files, seats, {"embed": "side", "judge": "side"})
     preflight, apply = str(without_limits(tmp_path / "preflight")), local._applied
     monkeypatch.setattr(local, "_applied", lambda *where: apply(*where[:-1], {**where[-1], "preflight": preflight}))
     monkeypatch.setenv("CORRAL_VRAM_SOURCE", f"sh {source_in(tmp_path)}")
@@ -247,3 +247,13 @@ def test_no_place_is_made_at_the_cost_of_another_group_or_of_a_request_under_way
     status, body = post(f"{running.endpoint}/v1/chat/completions", question("Hello", model="eyes"))
     assert (status, json.loads(body)["error"]["code"]) == (503, "no-room")
     assert "embed" in loaded(running.client())
+
+
+def test_a_group_gets_its_place_from_what_runs_beside_the_model_that_another_group_used_last(beside_a_tenant):
+    running, room = beside_a_tenant
+    for model in ("judge", "chat", "eyes", "chat"):
+        chat(running.endpoint, "Hello", model=model)
+    room.write_text("6550")  # embed lacks 350: the 300 of its own group's are not enough
+
+    chat(running.endpoint, "Hello", model="embed")
+    assert loaded(running.client()) == {"chat", "embed"}

@@ -132,6 +132,27 @@ def test_a_request_that_comes_during_the_unloading_waits_for_its_end(guard, stub
     assert guard.post({"model": "tiny-text"}).status == 200
 
 
+def test_a_client_that_leaves_while_room_is_made_for_it_cuts_no_request_of_the_model_that_is_unloaded(stub, tmp_path):
+    failed = {"src": "llama-swap", "error": "upstream command exited prematurely"}
+    stub.fail(500, failed)
+    refusal = "preflight: no-room model=tiny-vision need_mib=700 free_mib=90 total_mib=1000: a sentence\n"
+    stub.log("tiny-vision", refusal)
+    gate = stub.acts[UNLOAD] = Gate(b"", OK)
+    groups = {"tiny-text": "main", "tiny-vision": "main"}
+    with run_guard(tmp_path, stub.port, groups=groups) as guard, guard.connect() as connection:
+        with guard.connect() as leaving:
+            leaving.sendall(post({"model": "tiny-vision"}))
+            wait_for(lambda: sent(stub, UNLOAD), what="the unloading")
+        assert guard.next_record()["code"] == "client-closed"
+        connection.sendall(post({"model": "tiny-text"}))
+        assert guard.post({"model": "tiny-vision"}).error["code"] == "no-room"  # the only other model is being unloaded
+        assert not [one for one in sent(stub, CHAT) if b"tiny-text" in one]
+        stub.answer(CHAT, OK)
+        gate.open.set()
+        assert read_answer(connection).status == 200
+    assert len(sent(stub, CHAT)) == 3  # none is sent again for the client that is gone
+
+
 def test_a_client_that_leaves_while_it_waits_is_no_request_of_the_model(guard, stub):
     gate = Gate(b"", OK)
     stub.acts[UNLOAD] = gate

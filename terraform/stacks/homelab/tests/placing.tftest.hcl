@@ -300,6 +300,34 @@ run "an_exporter_reports_the_cards_of_all_nodes" {
   }
 }
 
+run "the_models_of_a_card_run_together_where_they_fit_on_it" {
+  command = plan
+
+  variables {
+    catalog = "tests/catalogs/together"
+  }
+
+  assert {
+    condition     = yamldecode(module.llama_swap_config["t4"].yaml).routing.router.settings.matrix.sets == { main = "m0 & m1" }
+    error_message = "On t4 both fit."
+  }
+
+  assert {
+    condition     = keys(yamldecode(module.llama_swap_config["first"].yaml).routing.router.settings.groups) == ["eyes"]
+    error_message = "On p40 one at a time does, whatever fits on t4."
+  }
+
+  assert {
+    condition     = jsondecode(module.door["first"].guard).groups == { chat = "main", draft = "main", "look.1" = "eyes", spare = "eyes" }
+    error_message = "The guard must know which models are in a group."
+  }
+
+  assert {
+    condition     = module.llama_swap["t4"].memory_mib.limit - module.llama_swap["first"].memory_mib.limit == 768 + 1024
+    error_message = "The pod's memory must hold what runs on its card."
+  }
+}
+
 run "the_commands_name_what_is_mounted" {
   command = plan
 
