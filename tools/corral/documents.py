@@ -88,7 +88,14 @@ def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
 def litellm(catalog: Catalog, api_base: str) -> str:
     """LiteLLM's ``model_list``: every id and every alias, all at *api_base* (with ``/v1``)."""
     entries = [
-        {"name": name, "id": model_id, "context": model.context, "vision": model.vision}
+        {
+            "name": name,
+            "id": model_id,
+            "context": model.context,
+            "vision": model.vision,
+            "mode": model.task,
+            "provider": "hosted_vllm" if model.task == "rerank" else "openai",  # LiteLLM's openai has no rerank
+        }
         for model_id, model in catalog.models.items()
         for name in (model_id, *model.aliases)
     ]
@@ -113,6 +120,7 @@ def _rows(catalog: Catalog, lock: Lock | None) -> Iterator[dict[str, str]]:
         source, entry = model.source, _entry(catalog, lock, model_id)
         yield {
             "id": model_id,
+            "task": model.task,
             "repo": source.repo or f"on disk: {source.path}",
             "quant": source.quant or source.file or "as on disk",
             "context": f"{model.context:,}",

@@ -27,7 +27,10 @@ locals {
       aliases          = model.intent.aliases
       ttl              = model.intent.ttl
       concurrencyLimit = max(var.concurrency, model.intent.parallel)
-      capabilities     = { in = model.intent.modalities, out = ["text"], context = model.intent.context }
+      capabilities = merge(
+        { in = model.intent.modalities, out = model.intent.task == "chat" ? ["text"] : [], context = model.intent.context },
+        { for task in [model.intent.task] : "reranker" => true if task == "rerank" },
+      )
 
       # New weights under the same command line are a change, too; llama-swap shows them at /v1/models.
       metadata = merge(

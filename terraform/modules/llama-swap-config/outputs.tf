@@ -6,6 +6,7 @@ output "models" {
     context    = model.intent.context
     parallel   = model.intent.parallel
     modalities = model.intent.modalities
+    task       = model.intent.task
     reasoning  = model.intent.reasoning
     group      = model.intent.group
     ttl        = model.intent.ttl

@@ -64,6 +64,7 @@ variable "models" {
       modalities = list(string)
       parallel   = number
       reasoning  = string
+      task       = optional(string, "chat") # a lock of an older corral has none
       ttl        = number
     })
   }))

@@ -34,8 +34,17 @@ def llama_server_argv(model_id: str, model: Model, files: Sequence[LockedFile]) 
         argv += ["--mmproj", f"{folder}/{names[-1]}", "--image-max-tokens", str(model.image_tokens)]
     argv += ["-c", str(model.context * model.parallel), "-np", str(model.parallel), "-ngl", str(ALL_LAYERS)]
     argv += ["-fa", "on", "-fit", "off", "--no-context-shift", "--cache-ram", str(model.cache_ram_mib)]
-    argv += ["--reasoning", model.reasoning, "--metrics", "--offline"]
+    argv += ["--reasoning", model.reasoning] if model.task == "chat" else _whole_texts(model)
+    argv += ["--metrics", "--offline"]
     argv += flags.words(model.args)
     argv += flags.words({name: one.value for name, one in model.unsafe.items()})
     argv += ["--host", "127.0.0.1", "--port", "${PORT}"]
+    return argv
+
+
+def _whole_texts(model: Model) -> list[str]:
+    """The task, and a micro-batch for a text of the whole context: most of these models compute a text at once."""
+    argv = [f"--{model.task}"]
+    if not any(flags.is_spelling_of("ubatch-size", name) for name in model.args):
+        argv += ["-b", str(model.context), "-ub", str(model.context)]
     return argv

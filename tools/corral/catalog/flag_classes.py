@@ -87,11 +87,7 @@ GROUPS = (
     ),
     Group("memory", ("cache-ram",), owned="set `cache_ram_mib` instead"),
     Group("memory", ("image-max-tokens",), owned="set `image_max_tokens` instead"),
-    Group(
-        "memory",
-        ("embedding", "rerank"),
-        never="the engine would serve no chat any more, and llama-swap and smoke need one",
-    ),
+    Group("memory", ("embedding", "rerank"), owned="set `task: embedding` or `task: rerank` instead"),
     Group("memory", ("device", "main-gpu", "mmproj-device", "split-mode", "tensor-split"), not_counted=_DEVICES),
     Group("memory", ("backend-sampling",), not_counted="samplers on the card take memory of their own"),
     Group("memory", ("moe-cache-mib",), not_counted="a cache of experts takes memory of its own"),

@@ -162,6 +162,18 @@ def _kind(value: object) -> str:
     return {bool: "true or false", list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value), "this")
 
 
+def is_spelling_of(name: str, written: str) -> bool:
+    """Whether *written* means the flag whose first long name is *name*."""
+    flag = _by_spelling().get(written)
+    return flag is not None and flag.name == name
+
+
+def is_for_answers(written: str) -> bool:
+    """Whether the flag *written* decides which tokens an answer has, or how it becomes a message."""
+    flag = _by_spelling().get(written)
+    return flag is not None and (flag.group.of in ("sampling", "template") or bool(flag.group.text_flag))
+
+
 def repeated(names: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of *names* that mean the same flag (``gpu-layers`` and ``n-gpu-layers``)."""
     first: dict[Flag, str] = {}

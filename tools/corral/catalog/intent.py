@@ -53,6 +53,7 @@ _Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=63)]
 _Alias = Annotated[str, StringConstraints(pattern=_ALIAS, max_length=100)]
 _Modality = Literal["text", "image"]
 _Reasoning = Literal["on", "off", "auto"]
+Task = Literal["chat", "embedding", "rerank"]
 
 
 class Source(BaseModel):
@@ -113,15 +114,26 @@ class Source(BaseModel):
 
 
 class Smoke(BaseModel):
-    """A question with a known answer."""
+    """A question with a known answer; of a model without answers, three texts of which two are closer."""
 
     model_config = _Strict
 
-    prompt: _Text | None = Field(None, description="what `corral smoke` sends; a general question when left out")
-    expect: _Text | None = Field(None, description="the exact answer, white space at the ends aside")
+    prompt: _Text | None = Field(
+        None, description="what `corral smoke` sends; a general question when left out; the query of `near` and `far`"
+    )
+    expect: _Text | None = Field(None, description="the exact answer of a chat, white space at the ends aside")
+    near: _Text | None = Field(
+        None, description="task embedding or rerank: a text that must be closer to `prompt` than `far` is"
+    )
+    far: _Text | None = Field(None, description="task embedding or rerank: the other text")
 
     @model_validator(mode="after")
     def _is_a_question(self) -> Self:
+        if self.near is not None or self.far is not None:
+            if None in (self.prompt, self.near, self.far):
+                raise ValueError("near and far need each other, and prompt: near must be the closer one to it.")
+            if len({self.prompt, self.near, self.far}) < 3:
+                raise ValueError("prompt, near and far must be three different texts.")
         if self.prompt is None and self.expect is None:
             raise ValueError("must have prompt, expect, or both.")
         if self.expect is not None and not self.expect.strip():
@@ -203,6 +215,7 @@ class Model(BaseModel):
         exclude_if=lambda value: not value,  # a lock without such a model has no such key
         description="in place of card: those it may run on, the preferred one first; `corral lock` places it",
     )
+    task: Task = Field("chat", description="what requests it serves: chat, /v1/embeddings, or /v1/rerank")
     context: int = Field(gt=0, le=16_777_216, description="tokens per request slot")
     modalities: tuple[_Modality, ...] = Field(
         min_length=1, strict=False, description="what a request may hold; text always"
@@ -297,6 +310,29 @@ class Model(BaseModel):
                     f"latency of {one.consumer} is for {one.prompt_tokens} + {one.answer_tokens} = {tokens} tokens, "
                     f"more than context {self.context}: such a request would be refused."
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _task_fits(self) -> Self:
+        """Only a chat has answers; the other tasks turn a text into numbers."""
+        smoke = self.smoke
+        if self.task == "chat":
+            if smoke and smoke.near is not None:
+                raise ValueError(
+                    "smoke.near and smoke.far are for task: embedding and task: rerank; a chat has expect."
+                )
+            return self
+        without = f"task is {self.task}, which has no"
+        if self.vision:
+            raise ValueError(f"{without} images: write modalities: [text].")
+        if self.reasoning != "auto":
+            raise ValueError(f"{without} reasoning: leave reasoning out.")
+        if self.latency:
+            raise ValueError(f"{without} tokens of an answer: leave latency out.")
+        if smoke and smoke.expect is not None:
+            raise ValueError(f"{without} answer in words: leave smoke.expect out, and write smoke.near and smoke.far.")
+        if smoke and smoke.near is None:
+            raise ValueError(f"task is {self.task}: smoke needs near and far beside prompt, or may be left out.")
         return self
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from corral.catalog import flags
-from corral.catalog.intent import Card, Client, LatencyBudget, Model, Tenant
+from corral.catalog.intent import Card, Client, LatencyBudget, Model, Task, Tenant
 from corral.catalog.yaml_reader import KeyPath
 
 _OURS = ("llama-swap", "llama-server", "corral")
@@ -50,6 +50,9 @@ def problems(
         for name, flag in model.unsafe.items():
             if problem := flags.problem_with(name, flag.value, unsafe=True):
                 yield source, ("unsafe", name), problem
+        for name in model.args if model.task != "chat" else ():
+            if problem := _not_of_task(model.task, name):
+                yield source, ("args", name), problem
         for key, names in (("args", model.args), ("unsafe", model.unsafe)):
             for first, second in flags.repeated(names):
                 yield source, (key, second), f"{first} and {second} are the same flag: keep one."
@@ -83,6 +86,15 @@ def problems(
                 is_alias = f"; {model_id} is an alias of {owners[model_id]}" if model_id in owners else ""
                 what = f"there is no model {model_id}{is_alias}; there are: {', '.join(sorted(model_files))}."
                 yield "clients.yaml", ("clients", name, "models"), what
+
+
+def _not_of_task(task: Task, name: str) -> str | None:
+    """Why the flag *name* has no meaning for a model of *task*, which is no chat; None where it has one."""
+    if flags.is_for_answers(name):
+        return f"task is {task}, which has no answers in words: leave {name} out."
+    if task == "rerank" and flags.is_spelling_of("pooling", name):
+        return "task is rerank, whose pooling is rank always: leave pooling out."
+    return None
 
 
 def _no_consumer(model_id: str, budget: LatencyBudget, clients: Mapping[str, Client]) -> str | None:

@@ -172,6 +172,7 @@ def run(args: argparse.Namespace) -> int:
     if args.save:
         require_writable(args.save, next_step=_ANOTHER_FILE)
     levels, (local, target) = _levels(args), endpoints.named(args)
+    options.require_chats(args, local or target, args.models, "bench")
     levels = list(_beside(args, local, target, levels))
     report = _report(args, local, target) if args.report else None
     loaders = _loaders(args, local, target) if args.loads else {}

@@ -11,6 +11,7 @@ from corral.bench import budgets
 from corral.bench.budgets import Outcome
 from corral.bench.exchange import Client
 from corral.bench.verdict import Goal, State
+from corral.catalog import tasks
 from corral.cli import endpoints, options
 from corral.errors import ExitCode, Refused
 from corral.lock import lock as locks
@@ -39,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     for model in args.models:
         if model not in lock.models:
             raise Refused(f"{model} is not in the lock.", next_step=f"It has: {', '.join(sorted(lock.models))}")
+        tasks.require_chat(model, lock.models[model].intent, "bench --budgets")
     wanted = [
         (model, goal)
         for model in args.models or sorted(lock.models)

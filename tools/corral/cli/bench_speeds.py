@@ -11,7 +11,7 @@ from corral import output
 from corral.bench import speeds
 from corral.bench.exchange import Client
 from corral.bench.measuring import Question, measure
-from corral.catalog import ledger
+from corral.catalog import ledger, tasks
 from corral.catalog.ledger import CPU, Speed
 from corral.cli import card, endpoints, latency_table, options
 from corral.cli.local_loader import LocalLoader
@@ -50,12 +50,13 @@ def run(args: argparse.Namespace) -> int:
     if local is None and args.loads:
         message = "--loads needs the local stack: the page cache is that of the machine that serves."
         raise Refused(message, next_step="Leave out --loads")
+    models = tasks.chats(wanted.models, wanted.select(args.models) if args.models else [], "bench --speeds")
     read = card.reader(wanted.directory, target)
     home, invalid = wanted.directory, False
     found: list[Speed] = []
     with endpoints.opened(args, local, target, command="bench --speeds") as endpoint:
         assert endpoint.client
-        for model_id in wanted.select(args.models):
+        for model_id in models:
             entry = lock.models[model_id]
             loader = None
             if local:

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING
 
 from corral import output, paths
 from corral.agent.progress import positive_seconds
+from corral.catalog import tasks
 from corral.cli import contract_vision, endpoints, options
 from corral.errors import CannotRun, ExitCode, Refused
 from corral.files import refuse_unwritable, require_writable, write_atomically
@@ -169,7 +170,8 @@ def _models(args: argparse.Namespace, lock: Lock) -> dict[Kind, str]:
     if unknown := [model for model in args.models if model not in lock.models]:
         raise Refused(f"The lock has no model {unknown[0]}.", next_step="corral status lists the models")
     kinds: dict[Kind, list[str]] = {"text": [], "thinking": [], "vision": []}
-    for model in args.models or lock.models:
+    intents = {model: entry.intent for model, entry in lock.models.items()}
+    for model in tasks.chats(intents, args.models, "contract api"):
         kinds[kind_of(lock.models[model].intent)].append(model)
     many = next((found for found in kinds.values() if args.models and len(found) > 1), None)
     if many or not kinds["text"]:

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 from corral import output
 from corral.agent.progress import positive_seconds
+from corral.catalog import tasks
 from corral.cli import endpoints, options
 from corral.errors import CannotRun, ExitCode, Refused
 
@@ -112,6 +113,7 @@ def _entry(lock: Lock | None, model: str, found: EvalSet) -> LockEntry | None:
     if model not in lock.models:
         raise Refused(f"The lock has no model {model}.", next_step="corral status lists the models")
     entry = lock.models[model]
+    tasks.require_chat(model, entry.intent, "eval")
     shown = next((case.id for case in found.cases if case.images), None)
     if shown and not entry.intent.vision:
         message = f"{model} takes no images, and case {shown} of {found.name} has some."

@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING
 
 from corral import output, paths
 from corral.agent.progress import positive_seconds, seconds_of
+from corral.catalog import tasks
 from corral.cli import endpoints, options
 from corral.cli.contract import DOCUMENT
 from corral.cli.exporter import PORT
@@ -140,6 +141,7 @@ def _gate(args: argparse.Namespace) -> Gate:
     wanted, lock = options.locked_catalog(options.catalog_dir(args, local or target))
     if args.model not in lock.models:
         raise Refused(f"{args.model} is not in the lock.", next_step=f"It has: {', '.join(sorted(lock.models))}")
+    tasks.require_chat(args.model, lock.models[args.model].intent, "gate")
     endpoints.allow_connections(4 * max(args.users))
     with _site(args, wanted, lock, local, target) as (site, place, words):
         return _judged(args, site, place, _engine(site.require_locked(), lock, local), words)

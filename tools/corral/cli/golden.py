@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from corral import output
 from corral.agent.progress import positive_seconds
-from corral.catalog import catalog, ledger
+from corral.catalog import catalog, ledger, tasks
 from corral.cli import bench_report, endpoints, options
 from corral.errors import ExitCode, Failed, Refused
 from corral.golden import asking, comparison, questions, record
@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     """Record, or check."""
     local, target = endpoints.named(args)
     intent = catalog.load(options.catalog_dir(args, local or target))
-    models = intent.select(args.models)
+    chosen = intent.select(args.models) if args.models else []
+    models = tasks.chats(intent.models, chosen, f"golden {args.action}")
     recorded = record.read(intent.directory)
     if args.action == "check" and not recorded.models:
         path = record.path_of(intent.directory)

@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Send the question, and print the table."""
     local, target = endpoints.named(args)
+    options.require_chats(args, local or target, [args.model], "logprobs")
     with endpoints.opened(args, local, target, command="logprobs MODEL PROMPT") as place:
         tokens = asyncio.run(_tokens(args, place))
     document = {

@@ -142,7 +142,13 @@ def _in_cluster(args: argparse.Namespace, wanted: Catalog, locked: Lock, target:
         def measure(model_id: str) -> tuple[Reading, str]:
             entry = locked.models[model_id]
             served = ServedModel(
-                client, model_id, info=output.info, root=place.root, api_key=place.api_key, options=words
+                client,
+                model_id,
+                info=output.info,
+                task=entry.intent.task,
+                root=place.root,
+                api_key=place.api_key,
+                options=words,
             )
             card = entry.intent.card
             service = collect.collect(cluster, target.namespace).service_of(card) or target.service

@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -144,6 +144,22 @@ def locked_catalog(directory: Path) -> tuple[Catalog, Lock]:
 
     found = catalog.load(directory)
     return found, lock.require_fresh(found)
+
+
+def require_chats(
+    args: argparse.Namespace, served: Running | ClusterTarget | None, models: Sequence[str], command: str
+) -> None:
+    """Refuse *command*, which sends chats, where the lock of what is *served* has a task without them for a model.
+
+    Raises:
+        Refused: it has; an endpoint elsewhere, and a model that is not in the lock, are not known.
+    """
+    from corral.catalog import tasks
+    from corral.lock import lock as locks
+
+    found = locks.read(catalog_dir(args, served) / "lock.json") if served else None
+    if found:
+        tasks.require_no_other({name: entry.intent for name, entry in found.models.items()}, models, command)
 
 
 def store_dir(args: argparse.Namespace) -> Path:

@@ -1,8 +1,10 @@
 """Prove that every model answers, and answers right: not a status, an answer.
 
 A text model must give an answer (exactly `smoke.expect` where the catalog has one), a vision model must name two images
-in order, both ways round, and a stream must be complete.  Resident models are checked first, and each model is loaded
-at most once.  /health of llama-swap only shows that llama-swap lives; /v1/models must equal the catalog.
+in order, both ways round, and a stream must be complete.  An embedding must have the dimension of the model's header
+and be nearer to a text like it than to another; a reranker must put the relevant document first.  Resident models are
+checked first, and each model is loaded at most once.  /health of llama-swap only shows that llama-swap lives;
+/v1/models must equal the catalog.
 
 Without --endpoint it checks the local stack, by default against the catalog that the stack was started with.  With
 --context it checks the llama-swap in that cluster, through a forwarded port: neither kubectl nor a route into the
@@ -34,6 +36,8 @@ from corral.cli.endpoints import ServedEndpoint
 from corral.engine import log_lines
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CannotRun, CorralError, ExitCode, Refused
+from corral.lock import headers
+from corral.lock import lock as locks
 from corral.smoke import questions, report
 from corral.smoke.endpoint import Endpoint
 from corral.smoke.report import Report
@@ -64,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         raise Refused(missing, next_step=f"mkdir -p {junit.parent}")
     local, target = endpoints.named(args)
     intent = catalog.load(options.catalog_dir(args, local or target))
-    subjects = questions.subjects(intent, args.models)
+    subjects = questions.subjects(intent, args.models, _dimensions(intent))
     try:
         with endpoints.opened(args, local, target, command="smoke") as place:
             result = asyncio.run(_check(place, subjects, list(intent.models), args))
@@ -86,6 +90,15 @@ def run(args: argparse.Namespace) -> int:
             next_step="Leave out --resident-only to have them loaded",
         )
     return ExitCode.OK
+
+
+def _dimensions(intent: catalog.Catalog) -> dict[str, int]:
+    """Numbers of an embedding of each model of that task, by its header beside the lock."""
+    wanted = [model_id for model_id, model in intent.models.items() if model.task == "embedding"]
+    lock = locks.read(intent.lock_file) if wanted else None
+    entries = {model_id: lock.models[model_id] for model_id in wanted if lock and model_id in lock.models}
+    found = {model_id: headers.dimension(intent.directory, entry) for model_id, entry in entries.items()}
+    return {model_id: dimension for model_id, dimension in found.items() if dimension}
 
 
 async def _check(

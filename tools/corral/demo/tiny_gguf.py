@@ -77,26 +77,12 @@ def write_text(path: Path, *, thinking: bool = False, vision: bool = False, n_ff
     """
     architecture = "qwen3vl" if vision else "qwen3"
     writer = GGUFWriter(path, architecture)
-    writer.add_type("model")
-    writer.add_name(f"tiny-{architecture}")
-    writer.add_file_type(LlamaFileType.MOSTLY_F16)
-    writer.add_context_length(CONTEXT)
-    writer.add_embedding_length(weights.WIDTH)
-    writer.add_block_count(2 if vision else 1)
-    writer.add_feed_forward_length(n_ff)
-    writer.add_head_count(1)
-    writer.add_head_count_kv(1)
-    writer.add_key_length(weights.HEAD_WIDTH)
-    writer.add_value_length(weights.HEAD_WIDTH)
-    writer.add_rope_dimension_count(weights.HEAD_WIDTH)
-    writer.add_layer_norm_rms_eps(_EPSILON)
+    add_text_header(writer, n_ff=n_ff, layers=2 if vision else 1)
     if vision:
         writer.add_rope_dimension_sections(weights.ROPE_SECTIONS)
         writer.add_num_deepstack_layers(0)
-    _add_tokenizer(writer, thinking=thinking, begins=vision)
-    tensors = weights.text_tensors(thinking=thinking, vision=vision, n_ff=n_ff)
-    halves = ((name, values.astype(np.float16, copy=False) if values.ndim > 1 else values) for name, values in tensors)
-    _finish(writer, halves)
+    add_tokenizer(writer, thinking=thinking, begins=vision)
+    finish(writer, weights.text_tensors(thinking=thinking, vision=vision, n_ff=n_ff), halves=True)
 
 
 def write_projector(path: Path) -> None:
@@ -120,10 +106,28 @@ def write_projector(path: Path) -> None:
     # A pixel of 0…255 becomes -1…1.
     writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
     writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
-    _finish(writer, weights.projector_tensors())
+    finish(writer, weights.projector_tensors())
 
 
-def _add_tokenizer(writer: GGUFWriter, *, thinking: bool, begins: bool) -> None:
+def add_text_header(writer: GGUFWriter, *, n_ff: int, layers: int) -> None:
+    """Add to *writer* what the header of a language model of these weights has, its tokenizer aside."""
+    writer.add_type("model")
+    writer.add_name(f"tiny-{writer.arch}")
+    writer.add_file_type(LlamaFileType.MOSTLY_F16)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(weights.WIDTH)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(n_ff)
+    writer.add_head_count(1)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(weights.HEAD_WIDTH)
+    writer.add_value_length(weights.HEAD_WIDTH)
+    writer.add_rope_dimension_count(weights.HEAD_WIDTH)
+    writer.add_layer_norm_rms_eps(_EPSILON)
+
+
+def add_tokenizer(writer: GGUFWriter, *, thinking: bool, begins: bool) -> None:
+    """Add the tokenizer to *writer*, and the template of a model that is *thinking*; *begins*: texts have a start."""
     writer.add_vocab_size(len(VOCABULARY))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
@@ -138,9 +142,11 @@ def _add_tokenizer(writer: GGUFWriter, *, thinking: bool, begins: bool) -> None:
     writer.add_chat_template(_TEMPLATE.replace("%THOUGHT%", thought).replace("%NO_THOUGHT%", no_thought))
 
 
-def _finish(writer: GGUFWriter, tensors: Iterable[tuple[str, Array | np.ndarray]]) -> None:
+def finish(writer: GGUFWriter, tensors: Iterable[tuple[str, Array | np.ndarray]], *, halves: bool = False) -> None:
+    """Write the file of *writer* with *tensors*, and close it; with *halves*, matrices are F16."""
     for name, values in tensors:
-        writer.add_tensor(name, values)
+        is_half = halves and values.ndim > 1
+        writer.add_tensor(name, values.astype(np.float16, copy=False) if is_half else values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

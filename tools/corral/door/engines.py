@@ -26,7 +26,14 @@ _BYTES = 1 << 20
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:([0-9]{1,5})")
 _REQUESTS = re.compile(rb"^llamacpp:requests_(?:processing|deferred) ([0-9]+)", re.MULTILINE)
 _COUNTS = 2
-_QUESTION = {"messages": [{"role": "user", "content": "Reply with one word."}], "max_tokens": 4, "temperature": 0}
+_CHAT = {"messages": [{"role": "user", "content": "Reply with one word."}], "max_tokens": 4, "temperature": 0}
+_QUESTIONS: dict[str, tuple[str, dict[str, object], str]] = {
+    "--embedding": ("/v1/embeddings", {"input": "One word."}, "prompt_tokens"),
+    "--rerank": ("/v1/rerank", {"query": "One word.", "documents": ["One word."]}, "prompt_tokens"),
+}
+"""By the flag with which an engine has no chat: path, body, and which tokens of the answer's usage show that it works.
+
+An engine of another task may answer a chat with noise, or not at all."""
 
 
 async def metrics(config: Config, name: str) -> bytes:
@@ -44,17 +51,19 @@ async def probe(config: Config, name: str) -> bytes:
     Raises:
         Refusal: no engine of such a model is ready, it serves other requests, or it gave no answer.
     """
-    engine = await _idle(config, name)
-    body, began = json.dumps(_QUESTION).encode(), time.monotonic()
-    head = llama_swap.request_head(config, "POST", "/v1/chat/completions", length=len(body))
+    engine, command = await _idle(config, name)
+    found = (one for flag, one in _QUESTIONS.items() if flag in command.split())
+    path, question, kind = next(found, ("/v1/chat/completions", _CHAT, "completion_tokens"))
+    body, began = json.dumps(question).encode(), time.monotonic()
+    head = llama_swap.request_head(config, "POST", path, length=len(body))
     try:
-        tokens = int(json.loads(await _body(engine, head + body, _PROBE_LIMIT_S))["usage"]["completion_tokens"])
+        tokens = int(json.loads(await _body(engine, head + body, _PROBE_LIMIT_S))["usage"][kind])
     except FAULTS:
         tokens = 0
     if tokens < 1:
         await _ready(config, name)  # one that was unloaded meanwhile is no fault
         raise Refusal(HTTPStatus.BAD_GATEWAY, "engine-silent", "The engine of the model gave no answer.")
-    return json_answer(HTTPStatus.OK, {"completion_tokens": tokens, "seconds": round(time.monotonic() - began, 3)})
+    return json_answer(HTTPStatus.OK, {kind: tokens, "seconds": round(time.monotonic() - began, 3)})
 
 
 async def unload(config: Config, uses: Uses, name: str, agent: str = llama_swap.YIELDS) -> bytes:
@@ -110,23 +119,29 @@ async def is_alive(config: Config, name: str) -> bool:
 
 async def _ready(config: Config, name: str) -> tuple[str, int]:
     """The address of the engine."""
+    address, _ = await _listed(config, name)
+    return address
+
+
+async def _listed(config: Config, name: str) -> tuple[tuple[str, int], str]:
+    """The address of the engine, and its command line."""
     wanted = (config.models.get(name), "ready")
-    proxies = [one["proxy"] for one in await llama_swap.running(config) if (one["model"], one["state"]) == wanted]
-    found = _LOOPBACK.fullmatch(proxies[0]) if proxies else None
+    ready = [one for one in await llama_swap.running(config) if (one["model"], one["state"]) == wanted]
+    found = _LOOPBACK.fullmatch(ready[0]["proxy"]) if ready else None
     if found is None:
         raise Refusal(HTTPStatus.NOT_FOUND, "not-loaded", "No engine of such a model is ready.")
-    return "127.0.0.1", int(found[1])
+    return ("127.0.0.1", int(found[1])), ready[0]["cmd"]
 
 
-async def _idle(config: Config, name: str) -> tuple[str, int]:
-    """The address of the engine, which reports that it serves no request and that none waits."""
-    engine = await _ready(config, name)
+async def _idle(config: Config, name: str) -> tuple[tuple[str, int], str]:
+    """The address and the command line of the engine, which reports that it serves no request and that none waits."""
+    engine, command = await _listed(config, name)
     found = [int(number) for number in _REQUESTS.findall(await _metrics(config, engine))]
     if any(found):
         raise busy()
     if len(found) != _COUNTS:
         raise _silent()
-    return engine
+    return engine, command
 
 
 async def _metrics(config: Config, engine: tuple[str, int]) -> bytes:

@@ -59,10 +59,16 @@ async def models_of(config: Config, client: Client, others: Sequence[Mapping[str
 
 
 async def running(config: Config) -> list[dict[str, str]]:
-    """The models that have a process: their id, state and the address of their engine (``proxy``); raises FAULTS."""
+    """The models that have a process, by the names of /running; raises FAULTS.
+
+    Their id (``model``), ``state``, the address of their engine (``proxy``) and its command line (``cmd``, if stated).
+    """
     async with asyncio.timeout(_ANSWER_LIMIT_S), opened_for(config, "/running", version="1.0") as (_, reader):
         document = json.loads(await reader.read(-1))
-    return [{name: str(one[name]) for name in ("model", "state", "proxy")} for one in document["running"]]
+    return [
+        {name: str(one[name]) for name in ("model", "state", "proxy")} | {"cmd": str(one.get("cmd", ""))}
+        for one in document["running"]
+    ]
 
 
 async def unload(config: Config, model: str, agent: str) -> None:

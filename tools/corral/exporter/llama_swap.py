@@ -34,17 +34,23 @@ LOAD_FAILURES = tuple(_LOAD_ERRORS)
 CAUSES = ("idle", "evicted", "yielded", "requested", "died", "unknown")
 """Why a model was unloaded."""
 _WARM, _COLD = 0.9, 0.1
-_QUESTION = {"messages": [{"role": "user", "content": "Reply with one word."}], "max_tokens": 4, "temperature": 0}
+_CHAT = {"messages": [{"role": "user", "content": "Reply with one word."}], "max_tokens": 4, "temperature": 0}
+_QUESTIONS: Mapping[str, tuple[str, Any, str]] = {
+    "--embedding": ("/v1/embeddings", {"input": "One word."}, "prompt_tokens"),
+    "--rerank": ("/v1/rerank", {"query": "One word.", "documents": ["One word."]}, "prompt_tokens"),
+}
+"""As the guard of the door has them (``corral.door.engines``)."""
 _SAMPLE = re.compile(r"llamacpp:(\w+) ([0-9.eE+-]+)")
 
 
 @dataclass(frozen=True)
 class Resident:
-    """A model that has a process: ``starting``, ``ready`` or ``stopping``, and the address of its engine."""
+    """A model that has a process: ``starting``, ``ready`` or ``stopping``; its engine's address and command line."""
 
     model: str
     state: str
     proxy: str
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,10 @@ class LlamaSwap:
         """
         try:
             listed = json.loads(_get(self.endpoint, "/running", self.headers))["running"]
-            return tuple(Resident(str(one["model"]), str(one["state"]), str(one["proxy"])) for one in listed)
+            return tuple(
+                Resident(str(one["model"]), str(one["state"]), str(one["proxy"]), str(one.get("cmd", "")))
+                for one in listed
+            )
         except (ValueError, KeyError, TypeError):
             raise LlamaSwapUnknown("llama-swap's /running is no list of models.") from None
 
@@ -181,10 +190,12 @@ class LlamaSwap:
         figures = self.engine(resident)
         if figures.get("requests_processing", 0) or figures.get("requests_deferred", 0):
             return None
+        asked = (one for flag, one in _QUESTIONS.items() if flag in resident.command.split())
+        path, question, kind = next(asked, ("/v1/chat/completions", _CHAT, "completion_tokens"))
         began = time.monotonic()
         try:
-            _, text = _ask("POST", resident.proxy, "/v1/chat/completions", self.headers, PROBE_LIMIT_S, body=_QUESTION)
-            tokens = int(json.loads(text)["usage"]["completion_tokens"])
+            _, text = _ask("POST", resident.proxy, path, self.headers, PROBE_LIMIT_S, body=question)
+            tokens = int(json.loads(text)["usage"][kind])
         except (LlamaSwapUnknown, ValueError, KeyError, TypeError):
             tokens = 0
         if tokens > 0:

@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from corral.files import write_atomically
-from corral.lock.lock import Lock
-from corral.vram.gguf_header import MOST_KEPT
+from corral.lock.lock import Lock, LockEntry
+from corral.vram import predict
+from corral.vram.gguf_header import MOST_KEPT, parse_fixture
 
 _SUFFIX = ".gguf.gz"
 
@@ -43,6 +44,16 @@ def read(catalog: Path, sha256: str) -> bytes | None:
     except (OSError, zlib.error):
         return None
     return header if sha256_of(header) == sha256 else None
+
+
+def dimension(catalog: Path, entry: LockEntry) -> int | None:
+    """Numbers of an embedding of the model of *entry*, by its header; None without one, or when it does not state them.
+
+    Raises:
+        UnreadableHeader: what is there is no header.
+    """
+    found = read(catalog, entry.predicted.headers[0]) if entry.predicted.headers else None
+    return predict.dimension(parse_fixture(found)) if found else None
 
 
 def missing(catalog: Path, lock: Lock) -> dict[str, str]:

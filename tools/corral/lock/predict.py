@@ -13,6 +13,7 @@ from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotPredict, ProgramMissing, Refused, UnreadableHeader
 from corral.hub.resolved import Resolved
 from corral.lock import headers
+from corral.lock.task_fit import require_task
 from corral.vram import rules
 from corral.vram.gguf_header import GgufHeader, parse_fixture
 from corral.vram.oracle import DECLARE
@@ -79,7 +80,7 @@ class Predictor:
         Raises:
             UnreadableHeader: a file's header cannot be read, and nothing is declared.
             EngineCannotPredict: the engine cannot, and nothing is declared.
-            Refused: the context is above the trained one.
+            Refused: the context is above the trained one, or the weights are for another task.
             HubUnavailable: the header could not be fetched.
             ProgramMissing: there is no engine here.
         """
@@ -91,6 +92,7 @@ class Predictor:
             names = [headers.sha256_of(header) for header in packed]
             parsed = [parse_fixture(header) for header in packed]
             self._require_trained(model_id, model, parsed[0])
+            require_task(model_id, model, parsed, argv)
             found = predict_model(model_id, model, resolved.files, parsed, argv, names=names, runs=runs)
         except (UnreadableHeader, EngineCannotPredict) as error:
             if model.vram is None:

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import httpx2
 import psutil
 
-from corral.catalog.intent import Model
+from corral.catalog import tasks
+from corral.catalog.intent import Model, Task
 from corral.catalog.ledger import CPU, Source
 from corral.engine import log_lines, ports
 from corral.engine.llama_swap import LlamaSwap, Resident
@@ -61,6 +62,7 @@ class ServedModel:
         api_key: for *root*; empty: llama-swap's own.
         options: of a command that means this llama-swap and no local one, as words.
         info: receives what begins, as a line.
+        task: what it serves.
     """
 
     def __init__(
@@ -69,11 +71,12 @@ class ServedModel:
         model_id: str,
         *,
         info: Callable[[str], None],
+        task: Task = "chat",
         root: str = "",
         api_key: str = "",
         options: Sequence[str] = (),
     ) -> None:
-        self._client, self._id, self._info = client, model_id, info
+        self._client, self._id, self._task, self._info = client, model_id, task, info
         self._root, self._key = root or client.endpoint, api_key or client.api_key
         self.why = shlex.join(["corral", "why", model_id, *options])
         self.again = shlex.join(["corral", "measure", model_id, *options])
@@ -89,7 +92,7 @@ class ServedModel:
         """
         if self._ready() is None:
             self._info(f"{self._id} is not loaded: it gets a short request, for which llama-swap loads it ...")
-            self._request(_body(self._id, "Hello."), "could not be loaded")
+            self._request(tasks.request(self._task, self._id, "Hello."), "could not be loaded")
         if resident := self._ready():
             return resident
         problem = f"{self._id} was unloaded again immediately: other requests want its group."
@@ -114,7 +117,7 @@ class ServedModel:
             # Loopback: no proxy, and no certificates, which take 30 ms to read.
             with (
                 httpx2.Client(timeout=limits, trust_env=False, verify=False, headers=headers) as http,
-                http.stream("POST", f"{self._root}/v1/chat/completions", json=body) as response,
+                http.stream("POST", f"{self._root}{tasks.PATHS[self._task]}", json=body) as response,
             ):
                 for piece in response.iter_bytes():
                     answer += piece
@@ -145,7 +148,7 @@ class LiveModel:
     ) -> None:
         self._id, self._model, self._entry = model_id, model, entry
         self._running, self._client = running, running.client()
-        self._served = ServedModel(self._client, model_id, info=info)
+        self._served = ServedModel(self._client, model_id, task=model.task, info=info)
 
     def read(self, source: Source | None = None, *, reload: bool = False) -> Reading:
         """What it takes, loading it first when it is not resident.
@@ -218,12 +221,13 @@ def largest_request(model_id: str, model: Model) -> dict[str, Any]:
     It has a whole micro-batch of text, and the largest images.
     """
     if not model.vision:
-        return _body(model_id, _digits(model.context))
+        return tasks.request(model.task, model_id, _digits(model.context))
     side = min(_MOST_PX, _PX_PER_TOKEN_SIDE * math.isqrt(model.image_tokens - 1) + _PX_PER_TOKEN_SIDE)
     image = {"type": "image_url", "image_url": {"url": data_url(solid_png("red", side))}}
     count = max(1, min(_MOST_IMAGES, model.context * 7 // 8 // model.image_tokens))
     text = {"type": "text", "text": _digits(model.context - count * model.image_tokens)}
-    return _body(model_id, [image] * count + [text])
+    content = [*[image] * count, text]
+    return {"model": model_id, "messages": [{"role": "user", "content": content}], "max_tokens": 4}
 
 
 def require_locked_command(client: LlamaSwap, model_id: str, argv: Sequence[str], *, again: str) -> None:
@@ -279,7 +283,3 @@ def _best_source(report: Report | None) -> Source:
 def _digits(room: int) -> str:
     """Digits for at most half of *room* tokens: the template and the answer need some too."""
     return ("3141592653" * 64)[: max(1, min(_UBATCH_CHARACTERS, room // 2))]
-
-
-def _body(model_id: str, content: Any) -> dict[str, Any]:
-    return {"model": model_id, "messages": [{"role": "user", "content": content}], "max_tokens": 4}

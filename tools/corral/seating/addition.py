@@ -14,13 +14,14 @@ from corral.agent.progress import human
 from corral.catalog import catalog as catalogs
 from corral.catalog import yaml_reader
 from corral.catalog.catalog import Catalog
-from corral.catalog.intent import FORMS, ID_PATTERN, RESERVED_IDS, Model, Source, is_id
+from corral.catalog.intent import FORMS, ID_PATTERN, RESERVED_IDS, Model, Source, Task, is_id
 from corral.errors import CatalogInvalid, Refused
 from corral.hub.resolved import Resolved
 from corral.hub.select import Offer
 from corral.lock.lock import Lock
 from corral.lock.predict import Predictor
 from corral.lock.relock import Relocked, relock, resolve_on_hub
+from corral.lock.task_fit import task_of
 from corral.seating import chart as charts
 from corral.seating import contexts
 from corral.vram.gguf_header import parse_fixture
@@ -227,11 +228,17 @@ class _Adding:
 
         packed = read_headers(model_id, resolved, self.catalog.directory, say=self.info)
         ready = {resolved.files: packed}
-        is_vision = largest.vision and bool(parse_fixture(packed[-1]).metadata.get("clip.has_vision_encoder"))
-        if largest.vision and not is_vision:  # a projector of sound alone
+        task = task_of([parse_fixture(packed[0])])
+        is_vision = (
+            task == "chat"
+            and largest.vision
+            and bool(parse_fixture(packed[-1]).metadata.get("clip.has_vision_encoder"))
+        )
+        if largest.vision and not is_vision:  # a projector of sound alone, or of a model without answers in words
             resolved = replace(resolved, files=resolved.files[:-1])
             ready = {resolved.files: packed[:-1]}
-        text = self._text(offer, is_vision=is_vision, context=self._context(trained_context(parse_fixture(packed[0]))))
+        context = self._context(trained_context(parse_fixture(packed[0])))
+        text = self._text(offer, task=task, is_vision=is_vision, context=context)
         catalog = catalogs.with_model(self.catalog, model_id, text)
 
         def resolver(model: Model, directory: Path, commit: str | None) -> Resolved:
@@ -264,7 +271,7 @@ class _Adding:
             )
         return wanted or min(DEFAULT_CONTEXT, trained or DEFAULT_CONTEXT)
 
-    def _text(self, offer: Offer, *, is_vision: bool, context: int) -> str:
+    def _text(self, offer: Offer, *, task: Task, is_vision: bool, context: int) -> str:
         source = {"repo": self.wish.repo, offer.key: offer.value}
         if self.wish.mmproj:
             source["mmproj"] = self.wish.mmproj
@@ -272,6 +279,7 @@ class _Adding:
         has_schema = (self.catalog.directory / _SCHEMA).is_file()
         lines = [f"# yaml-language-server: $schema=../{_SCHEMA}"] if has_schema else []
         lines += [f"source: {{{pairs}}}", f"card: {_word(self.place.card)}", f"context: {context}"]
+        lines += [f"task: {task}"] if task != "chat" else []
         lines += ["modalities: [text, image]" if is_vision else "modalities: [text]"]
         return "\n".join([*lines, f"group: {_word(self.place.group)}", ""])
 

@@ -34,12 +34,16 @@ class Question:
         logs: the command that shows why it behaves so.
         expect: the exact answer, or None when any non-empty one will do.
         shown: the colours of two images, which the answer has to name in that order, and no other colour.
+        dimension: numbers of an embedding, by the model's header; None: unknown.
+        near_at: the place of the relevant document of a ranking.
     """
 
     model: str
     logs: str
     expect: str | None = None
     shown: tuple[str, str] | None = None
+    dimension: int | None = None
+    near_at: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from corral.catalog.catalog import Catalog
-from corral.catalog.intent import Model
+from corral.catalog.intent import Model, Task
+from corral.catalog.tasks import PATHS
 from corral.smoke import images
 
 DEFAULT_PROMPT = "Reply with the single word OK."
@@ -18,6 +19,17 @@ IMAGES_PROMPT = IMAGE_PROMPT.replace("the two colour names", "the colour names")
 """The same for any number of images."""
 IMAGE_ORDERS = {"images": ("red", "blue"), "images-swapped": ("blue", "red")}
 """Check name → the colours it shows, in order.  Both ways, so that a fixed answer cannot pass twice."""
+
+TEXTS: Mapping[Task, tuple[str, str, str]] = {
+    "embedding": ("A cat sits on the mat.", "The cat sat on a mat.", "Quarterly profits fell by nine percent."),
+    "rerank": (
+        *("What is the capital of France?", "Paris is the capital of France."),
+        "My dog slept on the rug by the door.",
+    ),
+}
+"""A text, one that is near to it, and one that is far: what is sent where the catalog has no texts."""
+RANKINGS = {"ranking": 1, "ranking-swapped": 0}
+"""Check name → the place of the relevant document.  Both ways, so that a fixed order cannot pass twice."""
 
 MAX_TOKENS = 256
 MAX_TOKENS_THINKING = 2048
@@ -34,6 +46,10 @@ class Subject:
         thinks: whether it may reason before it answers.
         prompt: the question of the text checks.
         expect: the exact answer, or None when any non-empty one will do.
+        task: what it serves.
+        near: of another task than chat: the text that is nearer to the prompt than *far*.
+        far: the other text.
+        dimension: numbers of an embedding, by the model's header; None: unknown.
     """
 
     model: str
@@ -41,6 +57,15 @@ class Subject:
     thinks: bool = True
     prompt: str = DEFAULT_PROMPT
     expect: str | None = None
+    task: Task = "chat"
+    near: str = ""
+    far: str = ""
+    dimension: int | None = None
+
+    @property
+    def path(self) -> str:
+        """Where its requests go."""
+        return PATHS[self.task]
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -49,10 +74,18 @@ class Subject:
         The stream is last: llama-server closes the connection after one, and llama-swap may not have noticed yet
         when the next request arrives.
         """
+        if self.task != "chat":
+            return ("vector", "vectors") if self.task == "embedding" else tuple(RANKINGS)
         return ("answer", *(IMAGE_ORDERS if self.sees else ()), "stream")
 
     def body(self, check: str) -> dict[str, Any]:
-        """The chat completion request of *check*."""
+        """The request of *check*."""
+        if self.task == "embedding":
+            texts = [self.prompt, self.near, self.far, self.prompt]
+            return {"model": self.model, "input": texts if check == "vectors" else self.prompt}
+        if self.task == "rerank":
+            documents = [self.far, self.near] if RANKINGS[check] else [self.near, self.far]
+            return {"model": self.model, "query": self.prompt, "documents": documents}
         content: Any = self.prompt
         if check in IMAGE_ORDERS:
             urls = [images.data_url(images.solid_png(colour)) for colour in IMAGE_ORDERS[check]]
@@ -67,15 +100,24 @@ class Subject:
         }
 
 
-def subjects(catalog: Catalog, only: Sequence[str] = ()) -> tuple[Subject, ...]:
-    """The models of *catalog*, or those named in *only*.
+def subjects(
+    catalog: Catalog, only: Sequence[str] = (), dimensions: Mapping[str, int] | None = None
+) -> tuple[Subject, ...]:
+    """The models of *catalog*, or those named in *only*; *dimensions* of embeddings by model, where known.
 
     Raises:
         Refused: a name is not the id of a model.
     """
-    return tuple(_subject(name, catalog.models[name]) for name in catalog.select(list(only)))
+    known = dimensions or {}
+    return tuple(_subject(name, catalog.models[name], known.get(name)) for name in catalog.select(list(only)))
 
 
-def _subject(name: str, intent: Model) -> Subject:
-    prompt, expect = (intent.smoke.prompt, intent.smoke.expect) if intent.smoke else (None, None)
-    return Subject(name, intent.vision, intent.reasoning != "off", prompt or DEFAULT_PROMPT, expect)
+def _subject(name: str, intent: Model, dimension: int | None) -> Subject:
+    smoke = intent.smoke
+    prompt, expect = (smoke.prompt, smoke.expect) if smoke else (None, None)
+    if intent.task == "chat":
+        return Subject(name, intent.vision, intent.reasoning != "off", prompt or DEFAULT_PROMPT, expect)
+    text, near, far = TEXTS[intent.task]
+    if smoke and smoke.prompt and smoke.near and smoke.far:
+        text, near, far = smoke.prompt, smoke.near, smoke.far
+    return Subject(name, thinks=False, prompt=text, task=intent.task, near=near, far=far, dimension=dimension)

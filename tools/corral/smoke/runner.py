@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from corral.errors import CannotRun
-from corral.smoke import checks, residency
+from corral.smoke import checks, residency, vectors
 from corral.smoke.checks import Question, Verdict
 from corral.smoke.endpoint import Arriving, Endpoint, Reply, TransportError
-from corral.smoke.questions import IMAGE_ORDERS, Subject
+from corral.smoke.questions import IMAGE_ORDERS, RANKINGS, Subject
 from corral.smoke.report import ENDPOINT, CheckResult, Report
 from corral.smoke.residency import Residency
 
@@ -29,6 +28,13 @@ SILENCE_LIMIT_S = 60.0
 _LOADING_POLL_S = 0.5
 _SETTLE_S = 0.3
 """How long llama-swap may take to notice that a process has exited."""
+
+_JUDGES: Mapping[str, Callable[[Reply, Question], Verdict]] = {
+    "stream": checks.judge_stream,
+    "vector": vectors.judge_vector,
+    "vectors": vectors.judge_vectors,
+    **dict.fromkeys(RANKINGS, vectors.judge_ranking),
+}
 
 
 @dataclass
@@ -139,11 +145,18 @@ class Runner:
         return None if now.holds(model) else Verdict("skipped", "not resident, and --resident-only never causes a load")
 
     async def _verdict(self, subject: Subject, check: str) -> Verdict:
-        question = Question(subject.model, self._logs(subject.model), subject.expect, IMAGE_ORDERS.get(check))
-        judge = partial(checks.judge_stream if check == "stream" else checks.judge_answer, question=question)
+        question = Question(
+            subject.model,
+            self._logs(subject.model),
+            subject.expect,
+            IMAGE_ORDERS.get(check),
+            subject.dimension,
+            RANKINGS.get(check, 0),
+        )
+        judge = _JUDGES.get(check, checks.judge_answer)
         attempt = _Attempt(question, self.limit_s)
         reply = self._unless_silent(self._reply(subject, check, attempt), attempt)
-        verdict = await self._judged(judge, reply, attempt)
+        verdict = await self._judged(lambda found: judge(found, question), reply, attempt)
         if verdict.load_failed and (cause := await asyncio.to_thread(self.why_not_loaded, subject.model)):
             return replace(verdict, reason=f"{verdict.reason} (its engine: {cause})")
         if attempt.repeated:
@@ -159,7 +172,7 @@ class Runner:
         """
         while True:
             attempt.arriving.body.clear()
-            reply = await self.api.request("/v1/chat/completions", subject.body(check), attempt.arriving)
+            reply = await self.api.request(subject.path, subject.body(check), attempt.arriving)
             attempt.loading = checks.is_loading(reply)
             if attempt.loading:
                 await asyncio.sleep(_LOADING_POLL_S)

@@ -100,6 +100,12 @@ def trained_context(header: GgufHeader) -> int | None:
     return trained if isinstance(trained, int) and trained > 0 else None
 
 
+def dimension(header: GgufHeader) -> int | None:
+    """Numbers of a pooled text of the model of *header*; None when it does not state them."""
+    found = (header.metadata.get(f"{header.architecture}.embedding_length{end}") for end in ("_out", ""))
+    return next((one for one in found if isinstance(one, int) and one > 0), None)
+
+
 def _cross_check(model_id: str, headers: Sequence[GgufHeader], argv: Sequence[str], breakdown: Breakdown) -> None:
     problems = from_header.disagreements(headers, argv, breakdown)
     trained = trained_context(headers[0])

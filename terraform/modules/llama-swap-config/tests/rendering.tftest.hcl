@@ -70,6 +70,7 @@ run "a_gateway_gets_what_the_intent_says" {
       context    = 4096
       parallel   = 1
       modalities = ["text"]
+      task       = "chat"
       reasoning  = "auto"
       group      = "main"
       ttl        = 600
@@ -88,6 +89,7 @@ run "the_intent_reaches_llama_swap" {
       context    = 2048
       parallel   = 12
       modalities = ["text", "image"]
+      task       = "chat"
       reasoning  = "off"
       group      = "eyes"
       ttl        = 0
@@ -107,6 +109,33 @@ run "the_intent_reaches_llama_swap" {
       ttl              = 0
     }
     error_message = "The options must reach llama-swap."
+  }
+}
+
+run "a_model_without_answers_in_words_says_so" {
+  command = plan
+
+  variables {
+    models = { for task in ["embedding", "rerank"] : task => {
+      argv  = ["llama-server", "--${task}", "--port", "$${PORT}"]
+      files = []
+      intent = {
+        aliases = [], context = 512, group = "main", modalities = ["text"], parallel = 1, reasoning = "auto", task = task, ttl = 600
+      }
+    } }
+  }
+
+  assert {
+    condition     = join(" ", output.models[*].task) == "embedding rerank"
+    error_message = "A gateway must get the task."
+  }
+
+  assert {
+    condition = jsonencode({ for id, model in yamldecode(output.yaml).models : id => model.capabilities }) == jsonencode({
+      embedding = { context = 512, in = ["text"], out = [] }
+      rerank    = { context = 512, in = ["text"], out = [], reranker = true }
+    })
+    error_message = "llama-swap must list no output of text, and the reranker as one."
   }
 }
 

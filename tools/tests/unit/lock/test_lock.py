@@ -64,7 +64,7 @@ def test_the_lock_holds_every_key_of_an_intent_defaults_filled(folder, hub):
 
     models = json.loads((folder / "lock.json").read_text())["models"]
     source = {"repo": "org/text", "revision": "main", "quant": "Q4_K_M", "file": None, "path": None, "mmproj": "auto"}
-    plain = {"source": source, "card": "t4", "context": 4096, "modalities": ["text"], "parallel": 1}
+    plain = {"source": source, "card": "t4", "task": "chat", "context": 4096, "modalities": ["text"], "parallel": 1}
     plain |= {"reasoning": "auto", "ttl": 600, "group": "main", "aliases": [], "args": {}, "unsafe": {}}
     rest = {"image_max_tokens": None, "images_per_request": None, "cache_ram_mib": 1024}
     rest |= {"vram": None, "smoke": None, "latency": []}
