@@ -55,8 +55,8 @@ class Group:
 
 _NEVER_FITS = "it is always off: a neighbour's memory must not change what is loaded"
 _PROJECTOR = "corral chooses the projector from `source.mmproj`"
-_SPECULATION = "a draft model, or speculation, takes memory of its own"
-_ADAPTER = "an adapter takes memory of its own"
+_SPECULATION = "speculation by other means than a draft model takes memory of its own"
+_ADAPTER = "a control vector takes memory of its own"
 _DEVICES = "the count is for one card"
 
 GROUPS = (
@@ -94,12 +94,7 @@ GROUPS = (
     Group(
         "memory",
         (
-            *("spec-default", "spec-draft-backend-sampling", "spec-draft-cpu-mask", "spec-draft-cpu-mask-batch"),
-            *("spec-draft-cpu-moe", "spec-draft-cpu-range", "spec-draft-cpu-strict", "spec-draft-cpu-strict-batch"),
-            *("spec-draft-device", "spec-draft-n-cpu-moe", "spec-draft-n-max", "spec-draft-n-min", "spec-draft-ngl"),
-            *("spec-draft-override-tensor", "spec-draft-p-min", "spec-draft-p-split", "spec-draft-poll"),
-            *("spec-draft-poll-batch", "spec-draft-prio", "spec-draft-prio-batch", "spec-draft-sampling"),
-            *("spec-draft-threads", "spec-draft-threads-batch", "spec-draft-type-k", "spec-draft-type-v"),
+            *("spec-default", "spec-draft-cpu-moe", "spec-draft-n-cpu-moe", "spec-draft-override-tensor"),
             *("spec-ngram-map-k-min-hits", "spec-ngram-map-k-size-m", "spec-ngram-map-k-size-n"),
             *("spec-ngram-map-k4v-min-hits", "spec-ngram-map-k4v-size-m", "spec-ngram-map-k4v-size-n"),
             *("spec-ngram-mod-n-match", "spec-ngram-mod-n-max", "spec-ngram-mod-n-min"),
@@ -107,6 +102,19 @@ GROUPS = (
         ),
         not_counted=_SPECULATION,
     ),
+    Group(
+        "memory",
+        (
+            *("spec-draft-cpu-mask", "spec-draft-cpu-mask-batch", "spec-draft-cpu-range"),
+            *("spec-draft-cpu-strict", "spec-draft-cpu-strict-batch", "spec-draft-n-max", "spec-draft-n-min"),
+            *("spec-draft-p-min", "spec-draft-p-split", "spec-draft-poll", "spec-draft-poll-batch"),
+            *("spec-draft-prio", "spec-draft-prio-batch", "spec-draft-sampling", "spec-draft-threads"),
+            *("spec-draft-threads-batch", "spec-draft-type-k", "spec-draft-type-v"),
+        ),
+    ),
+    Group("memory", ("spec-draft-ngl",), owned="a draft model is on the card as a whole"),
+    Group("memory", ("spec-draft-backend-sampling",), owned="it is always off: samplers on the card take memory"),
+    Group("memory", ("spec-draft-device",), not_counted=_DEVICES),
     Group(
         "sampling",
         (
@@ -134,8 +142,8 @@ GROUPS = (
         "file",
         ("lookup-cache-dynamic", "lookup-cache-static", "media-path", "path", "slot-save-path", "ui-config-file"),
     ),
-    Group("file", ("control-vector", "control-vector-scaled", "lora", "lora-scaled"), not_counted=_ADAPTER),
-    Group("file", ("spec-draft-model",), not_counted=_SPECULATION),
+    Group("file", ("control-vector", "control-vector-scaled"), not_counted=_ADAPTER),
+    Group("file", ("lora", "lora-scaled", "spec-draft-model")),
     Group(
         "file",
         ("control-vector-layer-range",),

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from corral.vram import parts
 from corral.vram.ggml_types import BY_NAME, padded
 from corral.vram.gguf_header import GgufHeader, Tensor
 from corral.vram.oracle import Breakdown
@@ -56,16 +57,18 @@ class FromHeader:
     gpu_weights: int | None
     host_weights: int | None
     context: int | None
+    adapters: int = 0
 
 
 def compute(headers: Sequence[GgufHeader], argv: Sequence[str]) -> FromHeader:
-    """What the model of *headers* (its shards; a projector among them is passed over) takes when run with *argv*."""
-    shards = [header for header in headers if header.architecture != "clip"]
+    """What the model of *headers* (its shards; a projector and a draft are passed over) takes when run with *argv*."""
+    own = parts.of([header for header in headers if header.architecture != "clip"], argv)
+    adapters = sum(padded(tensor.size, ALIGNMENT) for header in own.adapters for tensor in header.tensors)
     flags = ServerFlags.parse(argv)
-    if flags is None or not shards or not (model := _Hyperparameters(shards[0])).covered:
-        return FromHeader(None, None, None)
-    gpu, host = _weights([tensor for header in shards for tensor in header.tensors])
-    return FromHeader(gpu, host, _context(model, flags))
+    if flags is None or not own.model or not (model := _Hyperparameters(own.model[0])).covered:
+        return FromHeader(None, None, None, adapters)
+    gpu, host = _weights([tensor for header in own.model for tensor in header.tensors])
+    return FromHeader(gpu, host, _context(model, flags), adapters)
 
 
 def disagreements(headers: Sequence[GgufHeader], argv: Sequence[str], breakdown: Breakdown) -> list[str]:
@@ -79,6 +82,7 @@ def disagreements(headers: Sequence[GgufHeader], argv: Sequence[str], breakdown:
         ("weights on the host", breakdown.host.weights, ours.host_weights),
         ("context", breakdown.gpu.context, ours.context),
         ("context on the host", breakdown.host.context, None if ours.context is None else 0),
+        ("adapters", breakdown.gpu.adapters + breakdown.host.adapters, ours.adapters),
     )
     return [
         f"{what}: the engine counts {theirs:,} bytes, the header gives {own:,}"

@@ -93,6 +93,15 @@ class ProjectorParams(Structure):
     )
 
 
+class ByValue(Structure):
+    """``struct llama_model_params`` or ``llama_context_params`` with room behind it.
+
+    Both are passed by value and larger than two registers, so they lie in memory and the callee reads its own part.
+    """
+
+    _fields_ = (("content", ctypes.c_uint8 * 4096),)
+
+
 _COMMON = "13common_params"
 _PROJECTOR_MEMORY = "_Z21mtmd_get_memory_usagePKc19mtmd_context_params"
 _MEMORY = (
@@ -156,6 +165,22 @@ _FUNCTIONS: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "memory": (_MEMORY, c_void_p, (c_void_p, c_char_p, *(c_void_p,) * 3, *(POINTER(c_uint32),) * 3, c_int)),
 }
 
+_ON_DEMAND: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
+    # For adapters and draft models alone; older builds lack some of them.
+    "load_model": ("llama_model_load_from_file", c_void_p, (c_char_p, ByValue)),
+    "free_model": ("llama_model_free", None, (c_void_p,)),
+    "load_adapter": ("llama_adapter_lora_init", c_void_p, (c_void_p, c_char_p)),
+    "make_context": ("llama_init_from_model", c_void_p, (c_void_p, ByValue)),
+    "free_context": ("llama_free", None, (c_void_p,)),
+    "set_adapters": (
+        *("llama_set_adapters_lora", c_int32),
+        (c_void_p, POINTER(c_void_p), c_size_t, POINTER(ctypes.c_float)),
+    ),
+    "reserve": ("_ZN13llama_context13sched_reserveEv", None, (c_void_p,)),
+    "breakdown": ("_Z26llama_get_memory_breakdownPK13llama_context", c_void_p, (c_void_p, c_void_p)),
+    "draft_params": (f"_Z33common_base_params_to_speculativeRK{_COMMON}", c_void_p, (c_void_p, c_void_p)),
+}
+
 
 class Native:
     """The engine's functions by their short names: ``native.nbytes(tensor)``.
@@ -165,16 +190,22 @@ class Native:
     """
 
     def __init__(self) -> None:
-        _, library = embedded.load()
-        for name, (exported, result, arguments) in _FUNCTIONS.items():
-            function = embedded.symbol(library, exported)
-            function.restype, function.argtypes = result, arguments
-            setattr(self, name, function)
+        _, self._library = embedded.load()
+        for name, declared in _FUNCTIONS.items():
+            self._bind(name, *declared)
         self.common_init()
         self.backend_init()
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+        if name not in _ON_DEMAND:
+            raise AttributeError(name)
+        return self._bind(name, *_ON_DEMAND[name])
+
+    def _bind(self, name: str, exported: str, result: Any, arguments: tuple[Any, ...]) -> Any:
+        function = embedded.symbol(self._library, exported)
+        function.restype, function.argtypes = result, arguments
+        setattr(self, name, function)
+        return function
 
     def api_version(self) -> int:
         """GGML_BACKEND_API_VERSION, with which the first of the engine's own backends registers itself."""

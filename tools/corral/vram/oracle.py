@@ -21,7 +21,7 @@ from corral.agent.hub_policy import printable
 from corral.engine import embedded, log_lines
 from corral.engine.embedded import ENGINE
 from corral.errors import CannotRun, EngineCannotPredict, ProgramMissing
-from corral.vram import server_flags
+from corral.vram import parts, server_flags
 from corral.vram.confined import Confined, Limits
 from corral.vram.gguf_header import GgufHeader, canonical, expand
 from corral.vram.prediction import Bytes
@@ -107,7 +107,7 @@ def ask(
     """The engine's count for every one of *argvs*.
 
     Args:
-        headers: of the files that they name: shards in order, the projector last when there is one.
+        headers: of the files that they name: shards in order, then draft model, adapters, projector, where there are.
         argvs: llama-server command lines of one model as the lock has them; ``llama-server`` itself may be left out.
         gpu: with a card; without one, everything is on the host.
         at_least: how many of the first ones must have a count; the rest may be missing at the end.  All when None.
@@ -143,24 +143,38 @@ def _fill(argv: Sequence[str], headers: Sequence[GgufHeader | bytes], folder: Pa
     words = server_flags.without_side_effects(argv)
     if words[:1] == ["llama-server"]:
         del words[0]
-    fixtures = list(headers)
-    for flags, is_projector in ((("--mmproj", "-mm"), True), (("-m", "--model"), False)):
-        at = next((place + 1 for place, word in enumerate(words[:-1]) if word in flags), None)
-        if at is None:
-            continue
-        if not fixtures:
-            raise _cannot(argv, f"there is no header for {words[at]}")
-        taken = [fixtures.pop()] if is_projector else fixtures
-        words[at] = _place(taken, Path(words[at]).name, folder / ("projector" if is_projector else "model"))
-    return [word.replace("${STORE}", str(folder)).replace("${PORT}", "8080") for word in words]
+    own = parts.of(headers, words)
+    adapters = iter(own.adapters)
+    filled: list[str] = []
+
+    def put(kind: str, taken: Sequence[GgufHeader | bytes | None], name: str) -> str:
+        if not taken or None in taken:
+            raise _cannot(argv, f"there is no header for {name}")
+        return _place([one for one in taken if one is not None], Path(name).name, folder / kind)
+
+    for flag, found in server_flags.by_flag(words):
+        match flag:
+            case "model":
+                found[1] = put("model", own.model, found[1])
+            case "mmproj":
+                found[1] = put("projector", [own.projector], found[1])
+            case parts.DRAFT:
+                found[1] = put("draft", [own.draft], found[1])
+            case "lora" | "lora-scaled":
+                for path in parts.paths(found[1]):
+                    found[1] = found[1].replace(path, put("adapters", [next(adapters, None)], path))
+            case _:
+                pass
+        filled += found
+    return [word.replace("${STORE}", str(folder)).replace("${PORT}", "8080") for word in filled]
 
 
 def _place(headers: Sequence[GgufHeader | bytes], name: str, folder: Path) -> str:
     """Write sparse files for *headers* into *folder*; the path of the first."""
     first = folder / name
-    if folder.exists():
+    if first.exists():
         return str(first)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for number, header in enumerate(headers, start=1):
         path = first if number == 1 else folder / name.replace(_SHARD, f"-{number:05}-of-")
         expand(header if isinstance(header, bytes) else canonical(header), path)

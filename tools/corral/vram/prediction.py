@@ -32,11 +32,13 @@ class Bytes(_Row):
     context: _Bytes = Field(description="KV cache and recurrent state")
     compute: _Bytes = Field(description="buffers of the largest graph")
     projector: _Bytes = Field(description="weights and buffers of the projector; 0 without one")
+    adapters: _Bytes = Field(default=0, description="matrices of the adapters; 0 without one")
+    draft: _Bytes = Field(default=0, description="weights, context and buffers of the draft model; 0 without one")
 
     @property
     def total(self) -> int:
         """Bytes of all parts."""
-        return self.weights + self.context + self.compute + self.projector
+        return self.weights + self.context + self.compute + self.projector + self.adapters + self.draft
 
 
 class Rule(_Row):

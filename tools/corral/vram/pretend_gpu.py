@@ -61,6 +61,7 @@ class PretendGpu:
 
     Attributes:
         address: its ``ggml_backend_dev_t``.
+        requested: bytes of all buffers that were made.
         f16_copies: bytes of the largest f16 copies of K and V that an attention had room for, while ``like_cuda``.
 
     Raises:
@@ -73,6 +74,7 @@ class PretendGpu:
         self._operations = prove_tensor_layout(native)
         self._cuda = False
         self.f16_copies = 0
+        self.requested = 0
         self._failed: Exception | None = None
         self._kept: list[Any] = []
         self._is_quantized = functools.cache(native.is_quantized)
@@ -141,6 +143,8 @@ class PretendGpu:
         self._buffer.free_buffer = nothing
         self._buffer.get_base = function(lambda _: _BASE, c_void_p, c_void_p)
         self._buffer.clear = function(lambda *_: None, None, c_void_p, ctypes.c_uint8)
+        # Adapters are read whatever they are loaded for.
+        self._buffer.set_tensor = function(lambda *_: None, None, c_void_p, c_void_p, c_void_p, c_size_t, c_size_t)
 
         of_buffers = {
             "get_name": name,
@@ -184,7 +188,8 @@ class PretendGpu:
         self._registry[3] = function(lambda *_: self.address, c_void_p, c_void_p, c_size_t)
 
     def _make_buffer(self, buffer_type: int, size: int) -> int:
-        """A buffer of *size* bytes that do not exist: recurrent states and projectors request one."""
+        """A buffer of *size* bytes that do not exist: recurrent states, projectors and adapters request one."""
+        self.requested += size
         return int(self._native.buffer_init(buffer_type, self._buffer, None, size))
 
     def _offloads(self, _device: int, address: int) -> bool:

@@ -121,7 +121,7 @@ def drift_of(prediction: Prediction) -> Rule | None:
 
 def padding_of(breakdown: Breakdown) -> int:
     """Bytes by which CUDA's buffers are larger than those that were counted, f16 copies aside."""
-    kinds = ["weights", "context", "projector"] + ([] if breakdown.f16_copies else ["compute"])
+    kinds = ["weights", "context", "projector", "adapters", "draft"] + ([] if breakdown.f16_copies else ["compute"])
     return sum(_added(breakdown, kind) for kind in kinds)
 
 

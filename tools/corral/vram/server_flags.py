@@ -15,7 +15,10 @@ from corral.catalog.argv import ALL_LAYERS
 from corral.catalog.flag_classes import ACCEPTED, GROUP_OF, group_of
 from corral.vram.ggml_types import BY_NAME, padded
 
-_HARMLESS = {("split-mode", "none"), ("split-mode", "layer"), ("main-gpu", "0"), ("spec-type", "none")}
+_HARMLESS = {
+    *(("split-mode", "none"), ("split-mode", "layer"), ("main-gpu", "0")),
+    *(("spec-type", "none"), ("spec-type", "draft-simple")),
+}
 """Values of flags that are not counted, with which nothing changes on one card."""
 
 _NO_RULE = frozenset(
@@ -26,7 +29,7 @@ _NO_RULE = frozenset(
     }
 )
 """Flags that put tensors elsewhere, change the model, or load another one: a header computes nothing with these."""
-_FILES = ("model", "mmproj")
+_FILES = ("model", "mmproj", "lora", "lora-scaled", "spec-draft-model")
 _DEFAULTS = {"ctx-size": "0", "parallel": "4", "batch-size": "2048", "ubatch-size": "512"}
 _TEMPLATE = re.compile("<[^>]*>")
 
@@ -97,7 +100,7 @@ class ServerFlags:
 def uncounted(argv: Sequence[str]) -> str | None:
     """Why the engine's count for *argv* would be too small, naming the flag; None when it would not.
 
-    The count is of one model with one context (and one projector) on one card.
+    The count is of one model with one context on one card, with its draft model, adapters and projector.
     """
     for name, words in by_flag(argv):
         reason = name and group_of(name).not_counted

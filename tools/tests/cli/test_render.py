@@ -40,6 +40,7 @@ def test_a_table_row_has_the_facts_of_the_lock(clone):
     entry = lock.read(DEMO / "lock.json").models["tiny-vision"]
     cells = [
         "`tiny-vision`",
+        "chat",
         "corral/tiny-vision-GGUF",
         "F16",
         "2,048",

@@ -150,7 +150,6 @@ def test_a_projector_among_the_headers_is_passed_over(header):
         "-ngl 99 -ot exps=CPU",
         "-ngl 99 --no-kv-offload",
         "-ngl 99 --override-kv qwen3.block_count=int:2",
-        "-ngl 99 --lora a.gguf",
         "-ngl 99 --spec-type draft-mtp",
         "-ngl 99 -ctk q9_9",
         "",
@@ -160,6 +159,13 @@ def test_nothing_is_computed_about_flags_that_no_rule_covers(header, words):
     argv = ["-m", "m.gguf", "-c", "4096", "-np", "1", *words.split()]
 
     assert compute(header(QWEN), argv) == FromHeader(None, None, None)
+
+
+def test_adapters_are_computed_from_their_own_headers_and_a_draft_is_passed_over(header):
+    model, draft, adapter = header(QWEN), header("qwen3-4b-q4km"), header("nomic-embed-1.5-f16")
+    found = from_header.compute([model, draft, adapter], [*ARGV, "-md", "d.gguf", "--lora-scaled", "a.gguf:0.5"])
+    assert found.adapters == sum(-(-tensor.size // 32) * 32 for tensor in adapter.tensors) > 0
+    assert found == replace(from_header.compute([model], ARGV), adapters=found.adapters)
 
 
 def test_nothing_is_computed_without_a_context(header):

@@ -15,11 +15,7 @@ PLAIN = ["llama-server", "-m", "${STORE}/m/model.gguf", "-c", "4096", "-np", "1"
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--lora", "/a.gguf"], "--lora"),
-        (["--lora-scaled", "/a.gguf:0.5"], "--lora-scaled"),
         (["--control-vector", "/a.gguf"], "--control-vector"),
-        (["--spec-draft-model", "/a.gguf"], "--spec-draft-model"),
-        (["-md", "/a.gguf"], "-md"),
         (["--spec-type", "draft-mtp"], "--spec-type"),
         (["--spec-default"], "--spec-default"),
         (["--spec-ngram-mod-n-match", "4"], "--spec-ngram-mod-n-match"),
@@ -44,6 +40,10 @@ def test_a_flag_that_takes_memory_of_its_own_is_refused_by_name(words, named):
     "words",
     [
         ["--spec-type", "none"],
+        ["--spec-type", "draft-simple", "-md", "/d.gguf", "--spec-draft-ngl", "99", "--spec-draft-n-max", "8"],
+        ["--spec-draft-type-k", "q8_0", "--spec-draft-type-v", "q8_0"],
+        ["--lora", "/a.gguf,/b.gguf"],
+        ["--lora-scaled", "/a.gguf:0.5"],
         ["--split-mode", "none"],
         ["-sm", "layer"],
         ["--main-gpu", "0"],
@@ -57,11 +57,12 @@ def test_a_flag_that_the_engine_counts_itself_is_left_to_it(words):
 
 
 def test_the_value_of_a_flag_is_not_taken_for_a_flag():
-    assert uncounted([*PLAIN, "--alias", "--lora"]) is None
+    assert uncounted([*PLAIN, "--alias", "--control-vector"]) is None
 
 
 def test_the_value_of_a_flag_is_one_word_however_the_help_describes_it():
-    assert uncounted([*PLAIN, "--override-tensor", "exps=CPU", "--lora", "/a.gguf"]).startswith("--lora is not counted")
+    given = [*PLAIN, "--override-tensor", "exps=CPU", "--rpc", "host:1"]
+    assert uncounted(given).startswith("--rpc is not counted")
 
 
 def test_flags_that_reach_beyond_the_model_do_not_reach_the_parser():
@@ -90,5 +91,12 @@ def test_every_flag_that_names_a_draft_an_adapter_or_another_device_is_known():
         if uncounted([*PLAIN, f"--{flag.names[0]}", *(["x"] if flag.value else [])]) is None
     }
     # It prints and exits, and it does nothing in llama-server: the catalog refuses both.
-    assert passed == {"list-devices", "lora-init-without-apply"}
+    nothing = {"list-devices", "lora-init-without-apply"}
+    counted = {"lora", "lora-scaled", "spec-draft-model", "spec-draft-ngl", "spec-draft-type-k", "spec-draft-type-v"}
+    # How many tokens are drafted is counted with the model's outputs; samplers on the card are always off.
+    counted |= {"spec-draft-n-max", "spec-draft-n-min", "spec-draft-backend-sampling"}
+    chosen = {"spec-draft-p-min", "spec-draft-p-split", "spec-draft-sampling"}
+    threads = {f"spec-draft-{kind}" for kind in ("cpu-mask", "cpu-range", "cpu-strict", "poll", "prio", "threads")}
+    batches = {f"{name}-batch" for name in threads} - {"spec-draft-cpu-range-batch"}
+    assert passed == nothing | counted | chosen | threads | batches
     assert len(found) > 40
