@@ -14,7 +14,7 @@ from corral import paths, templates
 from corral.catalog import flags
 from corral.catalog.catalog import Catalog, load
 from corral.catalog.flag_classes import ACCEPTED, GROUPS, REFUSED
-from corral.catalog.intent import DeclaredVram, LatencyBudget, Model, Smoke, Source, UnsafeFlag
+from corral.catalog.intent import Adapter, DeclaredVram, LatencyBudget, Model, Smoke, Source, UnsafeFlag
 from corral.lock import image_room
 from corral.lock.lock import Lock, LockEntry, require_fresh
 from corral.seating import chart, svg
@@ -75,6 +75,7 @@ def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
             *_keys("vram.", DeclaredVram.model_fields),
             *_keys("smoke.", Smoke.model_fields),
             *_keys("latency[].", LatencyBudget.model_fields),
+            *_keys("adapters[].", Adapter.model_fields),
         ],
         accepted=ACCEPTED,
         refused={name: why for name, why in REFUSED.items() if name != "unclassified"},

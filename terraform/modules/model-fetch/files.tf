@@ -2,7 +2,10 @@
 
 locals {
   agent = coalesce(var.agent, "${path.module}/../../../tools/corral/agent")
-  lock  = { version = 2, models = var.models }
+  lock = { version = 2, models = { for id, model in var.models : id => merge(model, {
+    # A file without a repository of its own has no such key, as in the lock.
+    files = [for file in model.files : { for key, value in file : key => value if value != null }]
+  }) } }
 
   _models_on_disk = [for id, model in var.models : id if model.repo == null]
   _bytes          = sum(concat([0], flatten([for model in values(var.models) : model.files[*].size])))

@@ -101,7 +101,9 @@ variable "models" {
   type = map(object({
     repo     = optional(string)
     revision = optional(string)
-    files    = list(object({ path = string, role = string, size = number, sha256 = string }))
+    files = list(object({
+      path = string, role = string, size = number, sha256 = string, repo = optional(string), revision = optional(string)
+    }))
   }))
   nullable = false
 }

@@ -185,9 +185,10 @@ class _Fetch:
             if model.repo is not None:
                 store.drop_partials(file.sha256)  # of a process that died between its last two steps
             return
-        if model.repo is None or model.revision is None:
+        repo, revision = model.origin(file)
+        if repo is None or revision is None:
             raise _not_on_disk(path, file)
-        source = partial(self.hub.file, model.repo, model.revision, file.path)
+        source = partial(self.hub.file, repo, revision, file.path)
         pause = 0.0
         while path not in self.present:
             if self.stop.is_set():

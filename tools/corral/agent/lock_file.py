@@ -18,7 +18,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 from .errors import Code, Refused
 from .hub_policy import printable
@@ -29,7 +29,8 @@ VERSION = 2
 MOST_BYTES = 4 << 20
 """Of a lock or a ledger: those of a thousand models."""
 
-Role = Literal["model", "projector"]
+Role = Literal["model", "draft", "adapter", "projector"]
+_ROLES: tuple[Role, ...] = get_args(Role)
 
 _MODEL_ID = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -54,19 +55,24 @@ _TOP_KEYS_NOT_READ = {
 }  # for Terraform and the operator's machine
 _MODEL_KEYS = {"repo", "revision", "files"}
 _MODEL_KEYS_NOT_READ = {"licence", "argv", "intent", "predicted", "measured", "placed"}
-_FILE_KEYS = {"path", "role", "size", "sha256"}
+_FILE_KEYS = {"path", "role", "size", "sha256", "repo", "revision"}
 
 _SEAL = re.compile(r'^  "seal": "[0-9a-f]*"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class LockedFile:
-    """One file of a model: its path in the repo (absolute for a model on disk), its size in bytes, and its sha256."""
+    """One file of a model: its path in the repo (absolute for a model on disk), its size in bytes, and its sha256.
+
+    ``repo`` and ``revision`` are its own where it is from another repository than the model.
+    """
 
     path: str
     role: Role
     size: int
     sha256: str
+    repo: str | None = None
+    revision: str | None = None
 
     @property
     def name(self) -> str:
@@ -91,8 +97,15 @@ class LockedModel:
         for number, file in enumerate(shards, start=1):
             split = f"-{number:05d}-of-{len(shards):05d}" if len(shards) > 1 else ""
             names[f"model{split}.gguf"] = file
+        names.update(("draft.gguf", file) for file in self.files if file.role == "draft")
+        adapters = [file for file in self.files if file.role == "adapter"]
+        names.update((f"adapter-{number}.gguf", file) for number, file in enumerate(adapters, start=1))
         names.update(("mmproj.gguf", file) for file in self.files if file.role == "projector")
         return names
+
+    def origin(self, file: LockedFile) -> tuple[str | None, str | None]:
+        """Repository and commit of *file*; None where the model is already on disk."""
+        return (file.repo, file.revision) if file.repo else (self.repo, self.revision)
 
 
 @dataclass(frozen=True)
@@ -288,7 +301,12 @@ def read_lock(path: Path) -> Lock:
 def extract_of(lock: Lock) -> str:
     """The extract of *lock*, as ``read_lock`` reads it again."""
     models = {
-        name: {key: value for key, value in asdict(model).items() if key != "id"} for name, model in lock.models.items()
+        name: {
+            "repo": model.repo,
+            "revision": model.revision,
+            "files": [{key: value for key, value in asdict(one).items() if value is not None} for one in model.files],
+        }
+        for name, model in lock.models.items()
     }
     return json.dumps({"version": VERSION, "models": models})
 
@@ -356,7 +374,9 @@ class _Reader:
             self.refuse(f"{where}.files names no file with the role model")
         model = LockedModel(id=name, repo=repo, revision=revision, files=files)
         if len(model.links) != len(files):
-            self.refuse(f"{where}.files names more than one projector; a set has one mmproj.gguf")
+            self.refuse(
+                f"{where}.files names more than one projector or draft; a set has one mmproj.gguf, one draft.gguf"
+            )
         return model
 
     def _origin(self, entry: Mapping[str, Any], where: str) -> tuple[str | None, str | None]:
@@ -377,12 +397,16 @@ class _Reader:
             self.refuse(f"{where}.path is {path!r}; it must be the path of a file")
         if not on_disk and not is_repo_path(path):
             self.refuse(f"{where}.path is {path!r}; it must stay inside the repo: no leading '/', no '..', no '\\'")
-        if role not in ("model", "projector"):
-            self.refuse(f"{where}.role is {role!r}; it must be model or projector")
+        known: Role | None = next((one for one in _ROLES if one == role), None)
+        if known is None:
+            self.refuse(f"{where}.role is {role!r}; it must be one of {', '.join(_ROLES)}")
+        repo, revision = self._origin(entry, where)
+        if repo is not None and on_disk:
+            self.refuse(f"{where}.repo is {repo!r}, and the model is already on disk: its files are, too")
         if type(size) is not int or not 0 < size <= _LARGEST_FILE:
             self.refuse(f"{where}.size is {size!r:.40}; it must be a number of bytes above 0, and at most 1 PiB")
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
             self.refuse(f"{where}.sha256 is {sha256!r}; it must be 64 hexadecimal digits in lower case")
         if on_disk:
             path = str(self.path.parent.absolute() / path)
-        return LockedFile(path=path, role=role, size=size, sha256=sha256)
+        return LockedFile(path=path, role=known, size=size, sha256=sha256, repo=repo, revision=revision)

@@ -25,11 +25,17 @@ def llama_server_argv(model_id: str, model: Model, files: Sequence[LockedFile]) 
     Args:
         model_id: the catalog's name of the model.
         model: its intent; ``context`` is tokens per request slot, ``-c`` is that times ``parallel``.
-        files: the locked files, shards in order, projector last.
+        files: the locked files, shards in order, draft model, adapters, projector last.
     """
     names = list(LockedModel(model_id, repo=None, revision=None, files=tuple(files)).links)
     folder = f"${{STORE}}/{model_id}"
     argv = ["llama-server", "-m", f"{folder}/{names[0]}", "--alias", model_id]
+    if model.draft:
+        argv += ["-md", f"{folder}/draft.gguf", "--spec-type", "draft-simple", "--spec-draft-ngl", str(ALL_LAYERS)]
+        argv += ["--no-spec-draft-backend-sampling"]
+    if model.adapters:
+        scaled = (f"{folder}/adapter-{at}.gguf:{one.scale:g}" for at, one in enumerate(model.adapters, start=1))
+        argv += ["--lora-scaled", ",".join(scaled)]
     if files[-1].role == "projector":
         argv += ["--mmproj", f"{folder}/{names[-1]}", "--image-max-tokens", str(model.image_tokens)]
     argv += ["-c", str(model.context * model.parallel), "-np", str(model.parallel), "-ngl", str(ALL_LAYERS)]

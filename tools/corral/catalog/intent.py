@@ -180,6 +180,23 @@ class UnsafeFlag(BaseModel):
         return value
 
 
+class Draft(BaseModel):
+    """A small model of the same vocabulary that proposes tokens, which the model verifies at once."""
+
+    model_config = _Strict
+
+    source: Source
+
+
+class Adapter(BaseModel):
+    """A LoRA adapter that is always applied."""
+
+    model_config = _Strict
+
+    source: Source
+    scale: float = Field(1, gt=0, le=100, description="how strongly it is applied")
+
+
 class LatencyBudget(BaseModel):
     """How fast a model must answer one of its consumers, and what that consumer sends.
 
@@ -244,6 +261,10 @@ class Model(BaseModel):
         None, gt=0, le=1024, description="most images that a request holds, of 896 pixels a side; context must fit them"
     )
     cache_ram_mib: int = Field(1024, ge=0, description="MiB of host memory for cached prompts")
+    draft: Draft | None = Field(None, description="a draft model; its memory is part of the seat")
+    adapters: tuple[Adapter, ...] = Field(
+        (), max_length=16, strict=False, description="LoRA adapters of this very model, all of them applied"
+    )
     vram: DeclaredVram | None = None
     smoke: Smoke | None = None
     latency: tuple[LatencyBudget, ...] = Field((), strict=False, description="how fast it must answer, by consumer")
@@ -312,6 +333,22 @@ class Model(BaseModel):
                 )
         return self
 
+    @property
+    def extras(self) -> tuple[tuple[Literal["draft", "adapter"], Source], ...]:
+        """The files beside the model's own: draft model and adapters, with their sources."""
+        draft = (("draft", self.draft.source),) if self.draft else ()
+        return (*draft, *(("adapter", one.source) for one in self.adapters))
+
+    @model_validator(mode="after")
+    def _extras_are_where_the_model_is(self) -> Self:
+        for role, source in self.extras:
+            if (source.path is None) != (self.source.path is None):
+                where = "on the hub" if self.source.path is None else "on disk"
+                raise ValueError(f"the source of its {role} must be {where}, as the model's own is.")
+            if source.mmproj != "auto":
+                raise ValueError(f"the source of its {role} has no projector: leave mmproj out.")
+        return self
+
     @model_validator(mode="after")
     def _task_fits(self) -> Self:
         """Only a chat has answers; the other tasks turn a text into numbers."""
@@ -327,6 +364,8 @@ class Model(BaseModel):
             raise ValueError(f"{without} images: write modalities: [text].")
         if self.reasoning != "auto":
             raise ValueError(f"{without} reasoning: leave reasoning out.")
+        if self.draft:
+            raise ValueError(f"{without} tokens to draft: leave draft out.")
         if self.latency:
             raise ValueError(f"{without} tokens of an answer: leave latency out.")
         if smoke and smoke.expect is not None:

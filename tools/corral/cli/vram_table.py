@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from corral import output
@@ -9,6 +10,7 @@ from corral.lock.lock import Lock, LockEntry
 from corral.vram.prediction import MIB, mib
 
 _PARTS = ("weights", "context", "compute", "projector")
+_EXTRAS = ("adapters", "draft")
 
 
 def show(lock: Lock) -> None:
@@ -17,8 +19,9 @@ def show(lock: Lock) -> None:
     The seat is rounded up; the parts of its prediction are rounded to the nearest MiB.
     """
     is_measured = any(entry.measured for entry in lock.models.values())
-    columns = ["model", *_PARTS, "rules", "seat", *(["measured on a card"] if is_measured else [])]
-    rows = [[model_id, *_cells(entry)] for model_id, entry in lock.models.items()]
+    parts = [*_PARTS, *(part for part in _EXTRAS if any(_amount(entry, part) for entry in lock.models.values()))]
+    columns = ["model", *parts, "rules", "seat", *(["measured on a card"] if is_measured else [])]
+    rows = [[model_id, *_cells(entry, parts)] for model_id, entry in lock.models.items()]
     output.table(columns, [row[: len(columns)] for row in rows], title="VRAM in MiB")
 
 
@@ -37,10 +40,15 @@ def as_json(entry: LockEntry) -> dict[str, Any]:
     }
 
 
-def _cells(entry: LockEntry) -> list[str]:
-    parts, predicted, seat = ["-"] * (len(_PARTS) + 1), entry.predicted, entry.seat
+def _amount(entry: LockEntry, part: str) -> int:
+    """Bytes of *part* on the card; 0 where the engine could not predict them."""
+    return getattr(entry.predicted.gpu, part, 0)
+
+
+def _cells(entry: LockEntry, names: Sequence[str]) -> list[str]:
+    parts, predicted, seat = ["-"] * (len(names) + 1), entry.predicted, entry.seat
     if predicted.gpu is not None:
-        amounts = [*(getattr(predicted.gpu, part) for part in _PARTS), sum(rule.bytes for rule in predicted.rules)]
+        amounts = [*(_amount(entry, part) for part in names), sum(rule.bytes for rule in predicted.rules)]
         parts = [f"{round(amount / MIB):,}" for amount in amounts]
     taken = f"{seat.mib:,}{'' if seat.basis == 'predicted' else f' {seat.basis}'}"
     measured = entry.measured.gpu_bytes if entry.measured else None

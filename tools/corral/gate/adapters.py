@@ -1,4 +1,4 @@
-"""Box 8: adapters swapped and rolled back.  corral serves none yet, so only a model without one can have the box."""
+"""Box 8: adapters swapped and rolled back.  corral swaps none yet, so only a model without one can have the box."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ def judge(entry: LockEntry) -> tuple[Line, ...]:
     if not flags:
         return box.line(State.NOT_USED, f"the locked command line has no {_FLAG}")
     text = f"the locked command line has {', '.join(flags)}, and corral cannot measure a swap of adapters yet"
-    return box.line(State.UNKNOWN, text, "Leave the adapter out of the model's args, or prove the swap by hand")
+    return box.line(State.UNKNOWN, text, "Leave adapters out of the model's file, or prove the swap by hand")

@@ -61,7 +61,7 @@ def read_headers(
     for file in resolved.files:
         name = f"{model_id}: {file.name}"
         say(f"{name}: reading the header")
-        source = hub.file(resolved.repo, resolved.revision, file.path)
+        source = hub.file(file.repo or resolved.repo, file.revision or resolved.revision, file.path)
         front = _Front(
             hub.endpoint, source, file, name, say, RetryBudget(settings or TransferSettings(), hub.budgets.least_rate)
         )

@@ -115,7 +115,7 @@ def _of_model(old: LockEntry | None, new: LockEntry | None) -> Iterator[Differen
     if old and new:
         for field in ("repo", "licence", "revision"):
             yield from _different(field, "", getattr(old, field), getattr(new, field))
-    was, now = ({file.path: file for file in entry.files} if entry else {} for entry in (old, new))
+    was, now = ({_place(file): file for file in entry.files} if entry else {} for entry in (old, new))
     for path in dict.fromkeys((*(path for path in was if path not in now), *now)):
         yield from _different("file", path, was.get(path), now.get(path))
     if old and new:
@@ -129,6 +129,11 @@ def _of_model(old: LockEntry | None, new: LockEntry | None) -> Iterator[Differen
     was_on, is_on = (placement.reason(entry) if entry else "" for entry in (old, new))
     if was_on != is_on:
         yield Difference("placed", "", was_on or None, is_on or None)
+
+
+def _place(file: LockedFile) -> str:
+    """The path of *file*, with its repository where it has one of its own."""
+    return f"{file.repo}/{file.path}" if file.repo else file.path
 
 
 def _of_client(old: Client | None, new: Client | None) -> Iterator[Difference]:

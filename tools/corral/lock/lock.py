@@ -73,7 +73,9 @@ class LockEntry(BaseModel):
     )
     licence: str | None = Field(description="as the repository names it; null when it names none")
     files: tuple[LockedFile, ...] = Field(
-        min_length=1, description="shards in order, the projector last; sizes in bytes"
+        min_length=1,
+        description="shards in order, draft model, adapters, the projector last; sizes in bytes; repo and revision "
+        "where they are not the model's",
     )
     argv: tuple[str, ...] = Field(
         min_length=1, description="the exact llama-server command; ${STORE} and ${PORT} are filled when it is rendered"
@@ -154,6 +156,9 @@ class Lock(BaseModel):
                 placed["short_mib"] = dict(sorted(placed["short_mib"].items()))
             for key in ("args", "unsafe"):
                 model["intent"][key] = dict(sorted(model["intent"][key].items()))
+            for file in model["files"]:
+                if file["repo"] is None:  # the model's own
+                    del file["repo"], file["revision"]
         # ASCII: Terraform normalises every other text, and would compute another seal.
         return sealed(json.dumps(plain, indent=2) + "\n")
 

@@ -13,7 +13,7 @@ from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotPredict, ProgramMissing, Refused, UnreadableHeader
 from corral.hub.resolved import Resolved
 from corral.lock import headers
-from corral.lock.task_fit import require_task
+from corral.lock.task_fit import require_extras, require_task
 from corral.vram import rules
 from corral.vram.gguf_header import GgufHeader, parse_fixture
 from corral.vram.oracle import DECLARE
@@ -93,6 +93,7 @@ class Predictor:
             parsed = [parse_fixture(header) for header in packed]
             self._require_trained(model_id, model, parsed[0])
             require_task(model_id, model, parsed, argv)
+            require_extras(model, parsed, argv)
             found = predict_model(model_id, model, resolved.files, parsed, argv, names=names, runs=runs)
         except (UnreadableHeader, EngineCannotPredict) as error:
             if model.vram is None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from corral.agent.lock_file import LockedFile, Role
 from corral.catalog import ledger
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog, load
 from corral.catalog.image_reference import ImageReference
-from corral.catalog.intent import Model
+from corral.catalog.intent import Model, Source
 from corral.catalog.ledger import Ledger
 from corral.errors import CannotRun, CorralError, HubUnreachable, LockStale, Refused, RevisionMissing
 from corral.files import refuse_unwritable
@@ -213,11 +214,30 @@ class _Relocking:
             own = (pin.commit for pin in self.pins.get(model_id, ()) if pin.belongs_to(model.source))
             return self._resolve_anew(model_id, model, next(own, None))
         # What is on disk may have changed under its name; a commit of the hub cannot.
-        if old.has_projector == model.vision and old.repo is not None:
+        if old.has_projector == model.vision and old.repo is not None and old.intent.extras == model.extras:
             return Resolved(old.repo, old.revision, old.licence, old.files)
         return self._resolve_anew(model_id, model, old.revision)
 
     def _resolve_anew(self, model_id: str, model: Model, pinned: str | None) -> Resolved:
+        found = self._resolve_one(model_id, model, pinned)
+        if {file.role for file in found.files} & {"draft", "adapter"}:  # as locked, for a question of `corral seat`
+            return found
+        extras = [self._resolve_extra(model_id, model, role, source) for role, source in model.extras]
+        at = len(found.files) - (found.files[-1].role == "projector")
+        return replace(found, files=(*found.files[:at], *extras, *found.files[at:]))
+
+    def _resolve_extra(self, model_id: str, model: Model, role: Role, source: Source) -> LockedFile:
+        """The one file of a draft model or an adapter."""
+        plain = {"source": source, "modalities": ("text",), "draft": None, "adapters": ()}
+        found = self._resolve_one(f"{model_id}, its {role}", model.model_copy(update=plain), None)
+        if len(found.files) > 1:
+            problem = (
+                f"its {role} has {len(found.files)} files, and only one of a single file is loaded beside a model."
+            )
+            raise Refused(problem, next_step="Choose another quant or file")
+        return replace(found.files[0], role=role, repo=found.repo, revision=found.revision)
+
+    def _resolve_one(self, model_id: str, model: Model, pinned: str | None) -> Resolved:
         source = model.source
         self.info(f"{model_id}: {source.path or f'{source.repo}@{pinned or source.revision}'}")
         try:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from corral.catalog.intent import Model, Task
 from corral.errors import Refused
-from corral.vram.gguf_header import GgufHeader
+from corral.vram import parts
+from corral.vram.gguf_header import GgufHeader, LeftOut
 from corral.vram.server_flags import by_flag
 
 _POOLINGS: Final = {1: "mean", 2: "cls", 3: "last", 4: "rank"}
 """enum llama_pooling_type in llama.cpp's include/llama.h; what is no other is none."""
 _HEAD: Final = "cls."
 """Names of the tensors that make a score of a pooled text begin so (src/llama-arch.cpp)."""
+_EMBEDDING: Final = "token_embd.weight"
+"""Its matrices of an adapter lie the other way round; the engine compares them."""
+_MOST_APART: Final = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE in llama.cpp's common/speculative.cpp
 _DEFAULT_BATCHES: Final = {"batch-size": 2048, "ubatch-size": 512}
 
 
@@ -54,6 +58,57 @@ def require_task(model_id: str, model: Model, headers: Sequence[GgufHeader], arg
             "once: it would be refused."
         )
         raise Refused(message, next_step=f"Leave batch-size and ubatch-size out of {file}, or lower its context")
+
+
+def require_extras(model: Model, headers: Sequence[GgufHeader], argv: Sequence[str]) -> None:
+    """Return when the draft model and the adapters among *headers* are for this model, by their own headers.
+
+    Raises:
+        Refused: one is not; the message has the reason.
+    """
+    own = parts.of(headers, argv)
+    base = own.model[0]
+    shapes = {tensor.name: tensor.shape for header in own.model for tensor in header.tensors}
+    for number, (adapter, wanted) in enumerate(zip(own.adapters, model.adapters, strict=True), start=1):
+        if problem := _no_adapter(adapter, base.architecture, shapes):
+            where = wanted.source.repo or wanted.source.path
+            raise Refused(f"adapter {number} ({where}) {problem}.", next_step="Correct its source, or leave it out")
+    if own.draft and model.draft:
+        ours, its = vocabulary(base), vocabulary(own.draft)
+        if ours is None or its is None or abs(ours - its) > _MOST_APART:
+            shown = " and ".join("an unknown number of" if one is None else f"{one:,}" for one in (its, ours))
+            why = f"its draft model and the model have {shown} tokens, and a draft needs the same vocabulary"
+            raise Refused(f"{why}.", next_step="Choose a draft model of the same family, or leave draft out")
+
+
+def _no_adapter(adapter: GgufHeader, architecture: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Why *adapter* is none for a model with these tensors; empty: it is one."""
+    kind = adapter.metadata.get("general.type"), adapter.metadata.get("adapter.type")
+    if kind != ("adapter", "lora"):
+        return f"is no LoRA adapter: its header states {kind[0]!r} and {kind[1]!r}"
+    if adapter.architecture != architecture:
+        return f"is for the architecture {adapter.architecture}, and the model is of {architecture}"
+    if not adapter.tensors:
+        return "has no tensor"
+    of = {tensor.name: tensor.shape for tensor in adapter.tensors}
+    for name, shape in of.items():
+        target, _, half = name.rpartition(".")
+        other = of.get(f"{target}.{'lora_b' if half == 'lora_a' else 'lora_a'}")
+        if half not in ("lora_a", "lora_b") or other is None or target not in shapes:
+            return f"changes {name}, which the model does not have"
+        if half == "lora_a" and target != _EMBEDDING and (*shape[:1], *other[1:2]) != shapes[target]:
+            found, wanted = " by ".join(map(str, (*shape[:1], *other[1:2]))), " by ".join(map(str, shapes[target]))
+            return f"changes {target} with matrices for {found}, and the model's is {wanted}"
+    return ""
+
+
+def vocabulary(header: GgufHeader) -> int | None:
+    """How many tokens the model of *header* has; None when it does not state that."""
+    stated = header.metadata.get(f"{header.architecture}.vocab_size")
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, LeftOut):
+        return tokens.count
+    return stated if isinstance(stated, int) else None
 
 
 def _pooling(header: GgufHeader) -> str:

@@ -115,7 +115,7 @@ def _change(text: str, target: str | None, catalog: Catalog) -> Change:
     value = _value(text, given)
     path = _path(key, value)
     _require_known(key, path, given)
-    if path[0] == "source":
+    if path[0] in ("source", "draft", "adapters"):
         raise Refused(f"{key} decides which files a model has, and only the hub knows them.", next_step=_EDIT_AND_LOCK)
     source = _source(path, target, catalog)
     was = catalog.documents[source].value

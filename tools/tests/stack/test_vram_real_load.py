@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -168,3 +170,19 @@ def test_an_adapter_of_another_model_is_refused_with_its_name(folder, tmp_path):
     write_adapter(other, header_of(folder / "base.gguf"), 4, architecture="qwen3")
     with pytest.raises(EngineCannotPredict, match=r"other\.gguf"):
         predicted([folder / "base.gguf", other], "-m", folder / "base.gguf", "--lora", "other.gguf")
+
+
+@pytest.mark.parametrize("more", [(), ("-np", "3"), (*DRAFT, "-np", "3", "--spec-draft-n-max", "6"), ("--embedding",)])
+def test_as_many_outputs_are_counted_as_llama_server_reserves(folder, tmp_path, more):
+    absolute = [_absolute(word, folder) for word in more]
+    words = ["-m", str(folder / "base.gguf"), *PLAIN_FLAGS, *FLAGS, *absolute]
+    with engine(tmp_path, *words[:2], *FLAGS, *absolute, "--log-verbosity", "4") as running:
+        reported(running)
+        (real, *_) = re.findall(r"n_outputs_max += (\d+)", running.output)
+    program = (
+        "import sys; from corral.engine import embedded; from corral.vram import oracle_child as child;"
+        "params = embedded.parse(sys.argv[1:]).params; child._as_llama_server_does(params);"
+        "print('counted', params.n_outputs_max)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == real

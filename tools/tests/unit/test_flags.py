@@ -108,8 +108,8 @@ def test_a_value_that_is_not_one_harmless_word_is_refused(name, value):
 
 def test_a_text_may_have_lines_and_a_path_may_be_in_the_store():
     assert flags.problem_with("chat-template", "{% if x %}\n\ty{% endif %}\n") is None
-    assert flags.problem_with("lora", "${STORE}/adapters/a.gguf", unsafe=True) is None
-    assert "${" in flags.problem_with("lora", "${STORE}/${PORT}", unsafe=True)
+    assert flags.problem_with("control-vector", "${STORE}/adapters/a.gguf", unsafe=True) is None
+    assert "${" in flags.problem_with("control-vector", "${STORE}/${PORT}", unsafe=True)
     assert "${" in flags.problem_with("rpc", "${STORE}/a", unsafe=True)
 
 

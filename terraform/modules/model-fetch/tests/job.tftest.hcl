@@ -53,6 +53,35 @@ run "the_lock_holds_only_what_the_agent_reads" {
   }
 }
 
+run "a_file_of_another_repository_keeps_its_own_commit" {
+  command = plan
+
+  variables {
+    models = { chat = {
+      repo     = "example/chat-GGUF"
+      revision = "0123456789abcdef0123456789abcdef01234567"
+      files = [
+        { path = "chat.gguf", role = "model", size = 5000000000, sha256 = "bb" },
+        {
+          path     = "small.gguf", role = "draft", size = 500, sha256 = "cc", repo = "example/small-GGUF",
+          revision = "abcdef0123456789abcdef0123456789abcdef01"
+        },
+      ]
+    } }
+  }
+
+  assert {
+    condition = jsondecode(module.lock.data["lock.json"]).models.chat.files == [
+      { path = "chat.gguf", role = "model", size = 5000000000, sha256 = "bb" },
+      {
+        path     = "small.gguf", role = "draft", size = 500, sha256 = "cc", repo = "example/small-GGUF",
+        revision = "abcdef0123456789abcdef0123456789abcdef01"
+      },
+    ]
+    error_message = "The agent must get the repository of a file where it is not the model's, and no such key elsewhere."
+  }
+}
+
 run "the_models_are_read_into_memory_where_they_are_served" {
   command = plan
 

@@ -67,7 +67,7 @@ def test_the_lock_holds_every_key_of_an_intent_defaults_filled(folder, hub):
     plain = {"source": source, "card": "t4", "task": "chat", "context": 4096, "modalities": ["text"], "parallel": 1}
     plain |= {"reasoning": "auto", "ttl": 600, "group": "main", "aliases": [], "args": {}, "unsafe": {}}
     rest = {"image_max_tokens": None, "images_per_request": None, "cache_ram_mib": 1024}
-    rest |= {"vram": None, "smoke": None, "latency": []}
+    rest |= {"vram": None, "smoke": None, "latency": [], "draft": None, "adapters": []}
     assert models["text"]["intent"] == plain | rest
     assert models["vision"]["intent"]["image_max_tokens"] == 1024
 
