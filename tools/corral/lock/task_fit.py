@@ -16,7 +16,7 @@ _POOLINGS: Final = {1: "mean", 2: "cls", 3: "last", 4: "rank"}
 _HEAD: Final = "cls."
 """Names of the tensors that make a score of a pooled text begin so (src/llama-arch.cpp)."""
 _EMBEDDING: Final = "token_embd.weight"
-"""Its matrices of an adapter lie the other way round; the engine compares them."""
+"""Its matrices of an adapter lie the other way round (src/llama-adapter.cpp)."""
 _MOST_APART: Final = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE in llama.cpp's common/speculative.cpp
 _DEFAULT_BATCHES: Final = {"batch-size": 2048, "ubatch-size": 512}
 
@@ -94,12 +94,26 @@ def _no_adapter(adapter: GgufHeader, architecture: str, shapes: Mapping[str, tup
     for name, shape in of.items():
         target, _, half = name.rpartition(".")
         other = of.get(f"{target}.{'lora_b' if half == 'lora_a' else 'lora_a'}")
-        if half not in ("lora_a", "lora_b") or other is None or target not in shapes:
-            return f"changes {name}, which the model does not have"
-        if half == "lora_a" and target != _EMBEDDING and (*shape[:1], *other[1:2]) != shapes[target]:
-            found, wanted = " by ".join(map(str, (*shape[:1], *other[1:2]))), " by ".join(map(str, shapes[target]))
-            return f"changes {target} with matrices for {found}, and the model's is {wanted}"
+        if half not in ("lora_a", "lora_b") or other is None:
+            return f"has {name}, which is no half of a pair of matrices"
+        if target not in shapes:
+            return f"changes {target}, which the model does not have"
+        if half == "lora_b":
+            continue
+        product = _product(shape, other, turned=target == _EMBEDDING)
+        if product != shapes[target]:
+            found, wanted = (" by ".join(map(str, one)) for one in (product, shapes[target]))
+            return f"changes {target} with matrices for {found or 'nothing'}, and the model's is {wanted}"
     return ""
+
+
+def _product(first: tuple[int, ...], second: tuple[int, ...], *, turned: bool) -> tuple[int, ...]:
+    """The shape of what a pair of matrices changes, of each expert where there are several; empty: it is no pair."""
+    if min(len(first), len(second)) < 2 or first[2:] != second[2:]:
+        return ()
+    if turned:
+        return (second[1], first[1]) if first[0] == second[0] else ()
+    return (first[0], second[1], *first[2:]) if first[1] == second[0] else ()
 
 
 def vocabulary(header: GgufHeader) -> int | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.vram.ggml_types import padded
-from corral.vram.gguf_header import parse
+from corral.vram.gguf_header import MOST_KEPT, parse
 from corral.vram.native import ByValue, Native, Refusal, prove
 from corral.vram.pretend_gpu import NAME, PretendGpu
 
@@ -122,5 +122,5 @@ def _counted(side: Mapping[str, int]) -> tuple[int, ...]:
 def _matrices(path: Path) -> int:
     """Bytes of the matrices in the file *path*, each at its alignment."""
     with path.open("rb") as file:
-        header = parse(file.read(path.stat().st_size), file_size=path.stat().st_size)
+        header = parse(file.read(MOST_KEPT), file_size=path.stat().st_size)
     return sum(padded(tensor.size, _ALIGNMENT) for tensor in header.tensors)

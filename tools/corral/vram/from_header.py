@@ -62,12 +62,13 @@ class FromHeader:
 
 def compute(headers: Sequence[GgufHeader], argv: Sequence[str]) -> FromHeader:
     """What the model of *headers* (its shards; a projector and a draft are passed over) takes when run with *argv*."""
-    own = parts.of([header for header in headers if header.architecture != "clip"], argv)
+    own = parts.of(headers, argv)
+    shards = [header for header in own.model if header.architecture != "clip"]
     adapters = sum(padded(tensor.size, ALIGNMENT) for header in own.adapters for tensor in header.tensors)
     flags = ServerFlags.parse(argv)
-    if flags is None or not own.model or not (model := _Hyperparameters(own.model[0])).covered:
+    if flags is None or not shards or not (model := _Hyperparameters(shards[0])).covered:
         return FromHeader(None, None, None, adapters)
-    gpu, host = _weights([tensor for header in own.model for tensor in header.tensors])
+    gpu, host = _weights([tensor for header in shards for tensor in header.tensors])
     return FromHeader(gpu, host, _context(model, flags), adapters)
 
 

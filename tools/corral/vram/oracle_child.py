@@ -69,7 +69,8 @@ class Engine:
         projector = self._projectors.measure(params, cuda=False)
         padded, copies = None, 0
         if self._gpu:
-            if cuda or {int(params.cache_type_k), int(params.cache_type_v)} != {_F16}:
+            caches = params, *([params.speculative.draft] if params.speculative.draft.mparams.path else [])
+            if cuda or {int(kind) for one in caches for kind in (one.cache_type_k, one.cache_type_v)} != {_F16}:
                 padded, copies = self._like_cuda(line, self._gpu)
             self._gpu.require_intact()
         return {
@@ -89,7 +90,7 @@ class Engine:
         gpu.like_cuda, gpu.f16_copies = True, 0
         try:
             card, _, _ = self._whole(line)
-            copies = gpu.f16_copies  # of the model alone
+            copies = gpu.f16_copies  # the projector has none
             return card | {"projector": self._projectors.measure(line.params, cuda=True).gpu}, copies
         finally:
             gpu.like_cuda = False

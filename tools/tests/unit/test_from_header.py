@@ -161,6 +161,17 @@ def test_nothing_is_computed_about_flags_that_no_rule_covers(header, words):
     assert compute(header(QWEN), argv) == FromHeader(None, None, None)
 
 
+def test_a_projector_is_no_shard_and_no_adapter(header, tmp_path):
+    shards = []
+    for path in gguf_models.write_shards(QWEN, tmp_path, 3):
+        with path.open("rb") as file:
+            shards.append(parse(file.read(1 << 20)))
+    projector, adapter = header("mmproj-qwen3vl-8b-f16"), header("nomic-embed-1.5-f16")
+    argv = [*ARGV, "--mmproj", "p.gguf"]
+    assert compute([*shards, projector], argv) == compute(header(QWEN), ARGV)
+    assert compute([header(QWEN), adapter, projector], [*argv, "--lora", "a.gguf"]).adapters > 0
+
+
 def test_adapters_are_computed_from_their_own_headers_and_a_draft_is_passed_over(header):
     model, draft, adapter = header(QWEN), header("qwen3-4b-q4km"), header("nomic-embed-1.5-f16")
     found = from_header.compute([model, draft, adapter], [*ARGV, "-md", "d.gguf", "--lora-scaled", "a.gguf:0.5"])

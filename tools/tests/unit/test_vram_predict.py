@@ -17,6 +17,7 @@ from corral.vram.rules import rules
 from tests.support import gguf_models
 
 MIB = 1 << 20
+DRAFT = {"source": {"repo": "org/small", "quant": "Q4_K_M"}}
 
 
 def predicted(name, projector=None, headers=None, **intent):
@@ -24,6 +25,7 @@ def predicted(name, projector=None, headers=None, **intent):
     intent.setdefault("modalities", ["text", "image"] if projector else ["text"])
     model = Model.model_validate(intent)
     files = [LockedFile(f"{name}.gguf", "model", 1, "0" * 64)]
+    files += [LockedFile("qwen3-4b-q4km.gguf", "draft", 1, "2" * 64)] if model.draft else []
     files += [LockedFile(f"{projector}.gguf", "projector", 1, "1" * 64)] if projector else []
     headers = headers or [gguf_models.header(file.path.removesuffix(".gguf")) for file in files]
     argv = llama_server_argv("m", model, files)
@@ -58,6 +60,8 @@ def test_the_ladder_goes_by_doubling_to_the_trained_context():
         ("qwen3.6-27b-q2k", None, {}),
         ("qwen3-8b-q4km", None, {"args": {"cache-type-k": "q8_0", "cache-type-v": "q8_0"}, "parallel": 2}),
         ("qwen3vl-8b-q4km", "mmproj-qwen3vl-8b-q8", {"context": 3072}),
+        ("qwen3-8b-q4km", None, {"draft": DRAFT, "args": {"spec-draft-type-k": "q8_0", "spec-draft-type-v": "q8_0"}}),
+        ("qwen3vl-8b-q4km", "mmproj-qwen3vl-8b-q8", {"context": 3072, "draft": DRAFT}),
     ],
 )
 def test_every_rung_is_what_a_model_with_that_context_would_be_predicted_at(name, projector, intent):
