@@ -186,7 +186,7 @@ class _Reading:
         file = self.directory / name
         return self.file(file, kind) if file.exists() or file.is_symlink() else None
 
-    def golden(self) -> Golden | None:
+    def golden(self, models: Mapping[str, Model]) -> Golden | None:
         """The golden questions; they change nothing that is served, so their file is no source of the lock."""
         found = self.optional_file(_GOLDEN, Golden)
         if found is None:
@@ -197,7 +197,11 @@ class _Reading:
             for model in question.models or ():
                 if model not in files:
                     message = f"there is no model {model}; there are: {', '.join(files)}."
-                    self.problems.append(document.problem(("questions", name, "models"), message))
+                elif model in models and models[model].task != "chat":
+                    message = f"the task of {model} is {models[model].task}: it has no answers to compare."
+                else:
+                    continue
+                self.problems.append(document.problem(("questions", name, "models"), message))
         return found
 
     def check(self, models: Mapping[str, Model], cards: Mapping[str, Card], clients: Mapping[str, Client]) -> None:
@@ -249,7 +253,7 @@ def _load(directory: Path, *, may_be_empty: bool) -> Catalog:
     images = reading.optional_file(_IMAGES, Images)
     found = reading.optional_file(_CLIENTS, Clients)
     clients = dict(sorted(found.clients.items())) if found else {}
-    questions = reading.golden()
+    questions = reading.golden(models)
     reading.check(models, cards, clients)
     if not models and not may_be_empty:
         raise Refused(

@@ -5,10 +5,14 @@ They take a minute of both cores and need no host.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.hosts.inventory import check_cases
 
+EMBEDDINGS = Path(__file__).parents[1] / "fixtures" / "embeddings"
+"""A catalog without a chat."""
 ARCHIVE = {"build": 11549, "archive": "/srv/llama.cpp.tar.gz"}
 
 
@@ -76,6 +80,11 @@ REFUSED = {
         "llama_hosts",
         {"llama_server_probe_model": "big"},
         ['llama_server_probe_model is "big"', "has no model big; it has", "Name one of these"],
+    ),
+    "probe of an embedding": (
+        "llama_hosts",
+        {"llama_server_catalog": str(EMBEDDINGS), "llama_server_probe_model": "texts"},
+        ['llama_server_probe_model is "texts", and its task is embedding', "Name a model of the task chat"],
     ),
     "memory": ("llama_hosts", {"llama_server_memory_max": "lots"}, ['_memory_max is "lots"', "such as 24G"]),
     "relative store": ("llama_hosts", {"llama_server_store": "models"}, ['_store is "models"', "an absolute path"]),

@@ -127,6 +127,27 @@ def test_an_extra_that_is_not_for_the_model_is_refused_at_the_lock(hub, tmp_path
     assert why in capsys.readouterr().err
 
 
+def test_extras_on_disk_are_locked_verified_and_linked_from_where_they_are(hub, tmp_path):
+    folder = hub[1]
+    files = {name: {"source": {"path": str(folder / f"{name}.gguf")}} for name in ("base", "draft", "red")}
+    extras = {"draft": files["draft"], "adapters": [files["red"]]}
+    catalog = write_sources(tmp_path / "c", {"m": PLAIN | files["base"] | extras}, {"laptop": {"vram_mib": 4096}})
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+    entry = locks.require(catalog).models["m"]
+    assert [(one.role, one.repo, one.path) for one in entry.files] == [
+        (role, None, str(folder / f"{name}.gguf"))
+        for role, name in (("model", "base"), ("draft", "draft"), ("adapter", "red"))
+    ]
+    assert entry.predicted.gpu.draft > 0 < entry.predicted.gpu.adapters
+    store = tmp_path / "store"
+    assert main(["fetch", "--catalog", str(catalog), "--store", str(store)]) == 0
+    assert main(["verify", "--catalog", str(catalog), "--store", str(store)]) == 0
+    assert {one.name: one.read_bytes() for one in (store / "m").iterdir()} == {
+        name: (folder / of).read_bytes()
+        for name, of in (("model.gguf", "base.gguf"), ("draft.gguf", "draft.gguf"), ("adapter-1.gguf", "red.gguf"))
+    }
+
+
 def test_an_extra_stays_on_its_commit_until_it_is_upgraded(hub, tmp_path, monkeypatch):
     present, folder = hub
     monkeypatch.setenv("HF_ENDPOINT", present.endpoint)

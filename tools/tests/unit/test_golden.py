@@ -94,6 +94,13 @@ def test_wrong_questions_are_refused_with_their_line(own, wrong, message):
         catalog.load(own)
 
 
+def test_a_question_for_a_model_without_a_chat_is_refused_with_its_line(tmp_path):
+    folder = smoke_catalog.write(tmp_path / "c", {"eyes": {"task": "embedding"}, "text": {}})
+    (folder / "golden.yaml").write_text(OWN.replace("images: [red, blue]", ""))
+    with pytest.raises(CatalogInvalid, match=r"golden.yaml:4: questions.triage.models: the task of eyes is embedding"):
+        catalog.load(folder)
+
+
 def test_every_colour_that_may_be_asked_for_can_be_drawn():
     items = Intent.model_json_schema()["$defs"]["GoldenQuestion"]["properties"]["images"]["items"]
     assert items["enum"]

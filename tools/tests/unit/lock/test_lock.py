@@ -121,6 +121,23 @@ def test_a_lock_from_before_latency_budgets_is_read_and_fresh(folder, hub):
     assert codes(folder) == {}
 
 
+def test_a_lock_from_before_tasks_and_extras_is_read_fresh_and_its_command_line_the_same(folder, hub):
+    locked(folder, hub)
+    file = folder / "lock.json"
+    before = lock.read(file)
+    document = json.loads(file.read_text())
+    for entry in document["models"].values():
+        for key in ("task", "draft", "adapters"):
+            del entry["intent"][key]
+        for side in (entry["predicted"][name] for name in ("gpu", "host") if entry["predicted"][name]):
+            del side["adapters"], side["draft"]
+    file.write_text(sealed(json.dumps(document | {"seal": ""}, indent=2) + "\n"))
+
+    assert lock.read(file).models == before.models
+    assert {entry.intent.task for entry in before.models.values()} == {"chat"}
+    assert codes(folder) == {}
+
+
 def test_the_budgets_of_a_lock_are_in_one_order(folder, hub):
     budgets = [f"{{consumer: {name}, prompt_tokens: 1, answer_tokens: 1, p95_seconds: 1}}" for name in ("b", "a")]
     (folder / "models" / "text.yaml").write_text(f"{TEXT}latency: [{', '.join(budgets)}]\n")
