@@ -319,7 +319,7 @@ variable "runtime_class" {
 }
 
 variable "together" {
-  description = "The sets of models that run at the same time, by group: of the card, output `together` of the module seating. A group that is not there runs one."
+  description = "The sets of models that run at the same time, by group: output `together` of the module seating, of the card. Any other group runs one."
   type        = map(list(list(string)))
   default     = {}
   nullable    = false
