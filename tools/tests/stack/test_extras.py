@@ -148,6 +148,20 @@ def test_extras_on_disk_are_locked_verified_and_linked_from_where_they_are(hub, 
     }
 
 
+def test_an_extra_that_a_locked_model_gets_later_is_locked_too(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", hub[0].endpoint)
+    catalog = write_sources(tmp_path, {"m": PLAIN | source("base")}, {"laptop": {"vram_mib": 4096}})
+    for extras, roles in (
+        ({}, ["model"]),
+        ({"adapters": [source("red")]}, ["model", "adapter"]),
+        ({"draft": source("draft")}, ["model", "draft"]),
+        ({}, ["model"]),
+    ):
+        (catalog / "models" / "m.yaml").write_text(json.dumps(PLAIN | source("base") | extras))
+        assert main(["lock", "--catalog", str(catalog)]) == 0
+        assert [one.role for one in locks.require(catalog).models["m"].files] == roles
+
+
 def test_an_extra_stays_on_its_commit_until_it_is_upgraded(hub, tmp_path, monkeypatch):
     present, folder = hub
     monkeypatch.setenv("HF_ENDPOINT", present.endpoint)

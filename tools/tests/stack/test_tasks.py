@@ -8,6 +8,7 @@ import pytest
 
 from corral import paths
 from corral.cli.main import main
+from corral.demo.hub import Hub, RepoContent
 from corral.engine import stack
 from corral.exporter.llama_swap import LlamaSwap
 from corral.lock import lock as locks
@@ -131,6 +132,17 @@ def test_what_sends_chats_refuses_a_model_without_one_in_one_sentence(present, w
     stated = capsys.readouterr().err
     assert "sends chats" in stated or "takes no images" in stated
     assert "→ corral smoke" in stated or "→ corral contract api" in stated
+
+
+@pytest.mark.parametrize(("name", "task"), MODELS.items())
+def test_an_added_model_gets_the_task_that_its_header_states(present, tmp_path, monkeypatch, name, task):
+    weights = present[1].parent / f"{name}.gguf"
+    catalog = write_sources(tmp_path / "c", {}, {"laptop": {"vram_mib": 4096}})
+    with Hub({"org/added-GGUF": RepoContent({"added-F16.gguf": weights})}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        assert main(["add", "org/added-GGUF:F16", "--yes", "--context", "512", "--catalog", str(catalog)]) == 0
+    (entry,) = locks.require(catalog).models.values()
+    assert (entry.intent.task, f"--{task}" in entry.argv) == (task, True)
 
 
 def test_what_a_catalog_is_rendered_to_has_the_task(present, capsys):

@@ -47,6 +47,11 @@ def test_the_order_of_the_vectors_is_that_of_their_indices():
     )
 
 
+def test_vectors_that_are_all_of_another_dimension_than_the_header_fail():
+    verdict = judge_vector(embeddings([1.0, 0.5]), QUESTION)
+    assert (verdict.status, "has 2 numbers, and its model's header has 3" in verdict.reason) == ("failed", True)
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [

@@ -129,6 +129,7 @@ def test_an_adapter_with_the_shapes_of_the_model_is_taken(tiny, shapes):
         (pair("blk.0.attn_q.weight", (64, 4), (4, 33)), {}, "matrices for 64 by 33, and the model's is 64 by 32"),
         (pair("blk.0.attn_q.weight", (64, 4), (5, 32)), {}, "matrices for nothing"),
         (pair("blk.0.attn_q.weight", (64,), (4, 32)), {}, "matrices for nothing"),
+        (pair("blk.0.ffn_up_exps.weight", (64, 4, 8), (4, 96, 7)), {}, "matrices for nothing"),
         (pair("blk.0.ffn_up_exps.weight", (64, 4, 7), (4, 96, 7)), {}, "matrices for 64 by 96 by 7"),
         (
             pair("blk.0.ffn_up_exps.weight", (64, 4), (4, 96)),
