@@ -177,7 +177,7 @@ def test_a_group_holds_one_model_and_groups_do_not_disturb_each_other(tmp_path, 
             "eyes": {**SMALLEST_INTENT, "group": "side"},
         },
     )
-    write_lock(catalog, {"one": 4000 << 20, "two": 4000 << 20, "eyes": 100 << 20})  # of 7680 MiB
+    write_lock(catalog, {"one": 4000, "two": 4000, "eyes": 100})  # of 7680 MiB
     first = ports.for_engines(4, free_port())
     running = []
     with llama_swap(rendered(tmp_path, catalog, engine, first + 1), first) as ask:

@@ -286,7 +286,7 @@ def test_what_if_takes_budgets_groups_and_flags_together(seat):
         (["context", "qwen3-8b"], "'context' must be KEY=VALUE"),
         (
             ["contxt=5", "qwen3-8b"],
-            "Models have: card, cards, context, modalities, parallel, reasoning, ttl, group, aliases",
+            "Models have: card, cards, task, context, modalities, parallel, reasoning, ttl, group, aliases",
         ),
         (["contxt=5", "qwen3-8b"], "Cards have: vram_mib, reserve_mib, compute_capability, node, tenants, yield."),
         (["contxt=5", "qwen3-8b"], "Did you mean context?"),
@@ -298,7 +298,7 @@ def test_what_if_takes_budgets_groups_and_flags_together(seat):
         (["vram_mib=99999999999999999999999999"], "YAML readers disagree about 99999999999999999999999999"),
         (
             ["smoke.expct=5", "qwen3-8b"],
-            "smoke.expct: unknown key expct (did you mean expect?); allowed: prompt, expect.",
+            "smoke.expct: unknown key expct (did you mean expect?); allowed: prompt, expect, near, far.",
         ),
         (["args.cache-typ-k=q8_0", "qwen3-8b"], "args.cache-typ-k: "),
         (["tenants.immich-ml=5"], "a tenant has the keys budget_mib, namespace, selector, unit, expects."),

@@ -188,7 +188,7 @@ def test_a_killed_llama_swap_is_reported_with_what_it_left(up, capsys):
     dead = status(capsys)
     assert f"pid {found['pid']}" in dead["reason"]
     assert "1 of its engines" in dead["reason"]
-    assert main(["logs"]) == 0
+    assert main(["logs", "--lines", "1000"]) == 0
     assert "llama-swap listening" in capsys.readouterr().out
     assert main(["down"]) == 0
     assert "had died before" in capsys.readouterr().err

@@ -16,6 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,15 +33,18 @@ def free_port() -> int:
     """A loopback port on which no process listens now, and that the kernel gives to none by itself.
 
     The engines of a stack have the ports that follow from that of its door.  They do not listen all the time: stacks
-    of two workers, which begin at the same moment, must not have the same.
+    of two workers, which begin at the same moment, must not have the same.  Nor does a test get the same twice: on the
+    first one its program may not listen yet.
     """
     while True:
         port = ports.other_door()
-        if port % ports.PLACES // _PLACES_OF_A_WORKER == _block():
+        if port % ports.PLACES // _PLACES_OF_A_WORKER == _block() and port not in _latest:
+            _latest.append(port)
             return port
 
 
 _PLACES_OF_A_WORKER = 8
+_latest: deque[int] = deque(maxlen=100)  # of some 320
 
 
 @functools.cache
