@@ -11,7 +11,7 @@ module "llama_swap_config" {
   engine      = "llama-server"
   preflight   = "${module.llama_swap["first"].folder}/preflight.sh"
   seats       = module.seating.seats
-  together    = module.seating.together[each.value]
+  together    = try(module.seating.together[each.value], {}) # without a lock there is no card
   api_key_env = local._api_key_env
   concurrency = var.concurrency
 
@@ -46,7 +46,7 @@ module "llama_swap" {
   node               = local.nodes[each.value]
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
   runtime_class      = var.runtime_class
-  together           = module.seating.together[each.value]
+  together           = try(module.seating.together[each.value], {}) # without a lock there is no card
   concurrency        = var.concurrency
   cpu                = var.cpu
   drain_seconds      = var.timeouts.drain_seconds
