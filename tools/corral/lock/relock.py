@@ -209,27 +209,34 @@ class _Relocking:
 
     def _resolved(self, model_id: str, model: Model, old: LockEntry | None) -> Resolved:
         if model_id in self.upgrade or (old and old.intent.source != model.source):
-            return self._resolve_anew(model_id, model, None)
+            return self._resolve_anew(model_id, model, None, {})
         if old is None:
             own = (pin.commit for pin in self.pins.get(model_id, ()) if pin.belongs_to(model.source))
-            return self._resolve_anew(model_id, model, next(own, None))
+            return self._resolve_anew(model_id, model, next(own, None), {})
         # What is on disk may have changed under its name; a commit of the hub cannot.
         if old.has_projector == model.vision and old.repo is not None and old.intent.extras == model.extras:
             return Resolved(old.repo, old.revision, old.licence, old.files)
-        return self._resolve_anew(model_id, model, old.revision)
+        extras = (file for file in old.files if file.role in ("draft", "adapter"))
+        commits = {source: file.revision for (_, source), file in zip(old.intent.extras, extras, strict=True)}
+        return self._resolve_anew(model_id, model, old.revision, commits)
 
-    def _resolve_anew(self, model_id: str, model: Model, pinned: str | None) -> Resolved:
+    def _resolve_anew(
+        self, model_id: str, model: Model, pinned: str | None, commits: Mapping[Source, str | None]
+    ) -> Resolved:
+        """The files of *model* at the commit *pinned*; those of the extras in *commits* stay at theirs."""
         found = self._resolve_one(model_id, model, pinned)
         if {file.role for file in found.files} & {"draft", "adapter"}:  # as locked, for a question of `corral seat`
             return found
-        extras = [self._resolve_extra(model_id, model, role, source) for role, source in model.extras]
+        extras = [
+            self._resolve_extra(model_id, model, role, source, commits.get(source)) for role, source in model.extras
+        ]
         at = len(found.files) - (found.files[-1].role == "projector")
         return replace(found, files=(*found.files[:at], *extras, *found.files[at:]))
 
-    def _resolve_extra(self, model_id: str, model: Model, role: Role, source: Source) -> LockedFile:
+    def _resolve_extra(self, model_id: str, model: Model, role: Role, source: Source, pinned: str | None) -> LockedFile:
         """The one file of a draft model or an adapter."""
         plain = {"source": source, "modalities": ("text",), "draft": None, "adapters": ()}
-        found = self._resolve_one(f"{model_id}, its {role}", model.model_copy(update=plain), None)
+        found = self._resolve_one(f"{model_id}, its {role}", model.model_copy(update=plain), pinned)
         if len(found.files) > 1:
             problem = (
                 f"its {role} has {len(found.files)} files, and only one of a single file is loaded beside a model."

@@ -162,19 +162,27 @@ def test_an_extra_that_a_locked_model_gets_later_is_locked_too(hub, tmp_path, mo
         assert [one.role for one in locks.require(catalog).models["m"].files] == roles
 
 
-def test_an_extra_stays_on_its_commit_until_it_is_upgraded(hub, tmp_path, monkeypatch):
-    present, folder = hub
-    monkeypatch.setenv("HF_ENDPOINT", present.endpoint)
-    catalog = write_sources(tmp_path, {"m": MODELS["drafted"]}, {"laptop": {"vram_mib": 4096}})
-    assert main(["lock", "--catalog", str(catalog)]) == 0
-    (before,) = [one for one in locks.require(catalog).models["m"].files if one.role == "draft"]
-    other = tmp_path / "draft.gguf"
-    tiny_gguf.write_text(other, n_ff=192)
-    present.repositories.add(REPOS["draft"], RepoContent({"draft.gguf": other}))
-    (catalog / "models" / "m.yaml").write_text(json.dumps(MODELS["drafted"] | {"context": 512}))
-    assert main(["lock", "--catalog", str(catalog)]) == 0
-    assert before in locks.require(catalog).models["m"].files
-    assert main(["lock", "--catalog", str(catalog), "--upgrade", "m"]) == 0
-    (after,) = [one for one in locks.require(catalog).models["m"].files if one.role == "draft"]
-    assert after.sha256 != before.sha256
-    assert folder.is_dir()
+@pytest.mark.parametrize(
+    "change", [{"context": 512}, {"adapters": [source("red")]}], ids=["another context", "an adapter beside it"]
+)
+def test_an_extra_stays_on_its_commit_until_it_is_upgraded(hub, tmp_path, monkeypatch, change):
+    folder, newer = hub[1], tmp_path / "draft.gguf"
+    tiny_gguf.write_text(newer, n_ff=192)
+    # A hub of its own: other tests compare the first commits of the common one.
+    contents = {
+        REPOS[name]: RepoContent({f"{name}.gguf": folder / f"{name}.gguf"}) for name in ("base", "draft", "red")
+    }
+    with Hub(contents) as own:
+        monkeypatch.setenv("HF_ENDPOINT", own.endpoint)
+        catalog = write_sources(tmp_path, {"m": MODELS["drafted"]}, {"laptop": {"vram_mib": 4096}})
+
+        def draft(*options):
+            assert main(["lock", "--catalog", str(catalog), *options]) == 0
+            (found,) = [one for one in locks.require(catalog).models["m"].files if one.role == "draft"]
+            return found
+
+        before = draft()
+        own.repositories.add(REPOS["draft"], RepoContent({"draft.gguf": newer}))
+        (catalog / "models" / "m.yaml").write_text(json.dumps(MODELS["drafted"] | change))
+        assert draft() == before
+        assert draft("--upgrade", "m").sha256 != before.sha256
