@@ -49,7 +49,7 @@ from corral.engine.processes import signals_to_stop
 from corral.engine.restart import Again
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
-from corral.errors import CannotRun, Failed
+from corral.errors import CannotRun, Failed, Refused
 from corral.keys import LocalKeys
 from corral.terraform import local
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     programs = Programs(engine, binaries.llama_swap(output.info), binaries.caddy().path)
     stack.clear_leftovers(state, report=output.info)
     if present := stack.running(state):
-        stack.require_catalog(present, wanted.directory, again=_again(args))
+        _require_catalog(present, wanted.directory, again=_again(args))
     with ExitStack() as reservation:
         door, first_engine_port = local_door.wanted(
             state, locked, present, port=args.port, keys=args.keys, tls=args.tls, names=args.names, scope=reservation
@@ -151,6 +151,16 @@ def _host(text: str) -> str:
         rule = "a name in lower case or an address, without port, * and brackets, e.g. llm.lan"
         raise argparse.ArgumentTypeError(f"{text!r} is not {rule}")
     return text
+
+
+def _require_catalog(present: Running, catalog: Path, *, again: str) -> None:
+    """Refuse another *catalog* than that of *present*, whose models would be replaced; *again* is its command line."""
+    if present.catalog != catalog.resolve():
+        raise Refused(
+            f"The running local stack (pid {present.pid}, {present.endpoint}) is of the catalog {present.catalog}.",
+            next_step=f"In its place: corral down && {again}; beside it, with another --port and a folder of its own: "
+            f"CORRAL_STATE=FOLDER {again}",
+        )
 
 
 def _again(args: argparse.Namespace) -> str:

@@ -245,20 +245,6 @@ def require_same(present: Running, configuration: Configuration, door: Door, *, 
     )
 
 
-def require_catalog(present: Running, catalog: Path, *, again: str) -> None:
-    """Return when *present* is of *catalog*; *again* is the command line that wants it.
-
-    Raises:
-        Refused: it is of another one, whose models would be replaced.
-    """
-    if present.catalog != catalog.resolve():
-        raise Refused(
-            f"The running local stack (pid {present.pid}, {present.endpoint}) is of the catalog {present.catalog}.",
-            next_step=f"In its place: corral down && {again}; beside it, with another --port and a folder of its own: "
-            f"CORRAL_STATE=FOLDER {again}",
-        )
-
-
 def stop(
     state: Path,
     *,
