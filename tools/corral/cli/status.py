@@ -143,9 +143,9 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
     output.result(document, _COLUMNS, rows, as_json=args.json)
     if chart and not args.json:
         for card in chart.cards.values():
-            for group in card.groups.values():
+            for name, group in card.groups.items():
                 if together.several(group.sets):
-                    output.info(f"together: {together.words(group.sets)}")
+                    output.info(f"group {name} runs together: {together.words(group.sets)}")
     if problem and not args.json:
         output.info(f"{problem}\n  → {step}")
     elif code and not args.json:
