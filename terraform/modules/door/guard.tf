@@ -13,12 +13,13 @@ locals {
       for name, client in var.clients : name => { models = client.models, requests = client.requests, role = "client" }
     })
     models              = merge([for id, model in var.models : { for name in concat([id], model.intent.aliases) : name => id }]...)
+    groups              = var.groups
     peers               = var.peers
     image_hosts         = var.image_hosts
     body_mib            = var.body_mib
     retry_after_seconds = var.retry_after_seconds
     drain_seconds       = var.drain_seconds
-  }, length(var.groups) == 0 ? {} : { groups = var.groups }, { for source, value in var.internal_key : "internal_key_${source}" => value if value != null })
+  }, { for source, value in var.internal_key : "internal_key_${source}" => value if value != null })
 
   _named = concat(keys(var.clients), [for name in keys(local._monitor) : name if var.has_monitor])
 

@@ -4,7 +4,7 @@ One flat package, standard library only, relative imports only: Terraform mounts
 ``python3 -m door config.json`` on a stock Python image.  Caddy is in front of it (TLS, limits of time and size, Host,
 Origin), llama-swap behind it (loopback, one internal key).  ADR 0013 has the reasons.
 
-The configuration is one JSON file.  Every key but ``groups`` is required, the internal key has one of two sources, and
+The configuration is one JSON file.  Every key is required, except that the internal key has one of two sources, and
 no other key is accepted::
 
     {
@@ -15,8 +15,8 @@ no other key is accepted::
       "keys": "/run/keys/keys.json",                      null: no keys, every request is the only client's, an operator
       "clients": {"<name>": {"models": ["<id>"], "requests": 4, "role": "client"}},
       "models": {"<id or alias>": "<id>"},
+      "groups": {"<id>": "<group>"},                      one that is not named is never unloaded for another
       "peers": {"<card>": {"host": "…", "port": 8080, "models": ["<id>"]}},   the doors of other cards
-      "groups": {"<id>": "<group>"},                      may be left out: then no model is unloaded for another
       "image_hosts": ["images.example:8443"],             hosts (https, or http) that an image's URL may name
       "body_mib": 64,                                     of one request; all bodies together: five times that
       "retry_after_seconds": 30,                          sent with a refusal that passes with time

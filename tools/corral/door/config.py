@@ -18,11 +18,10 @@ _PEER = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})")
 _KEY = re.compile(r"[!-~]{16,512}")
 Role = Literal["client", "monitor", "steward", "operator"]
 _KEYS = {
-    *("version", "listen", "upstream", "keys", "clients", "models", "peers", "image_hosts"),
+    *("version", "listen", "upstream", "keys", "clients", "models", "groups", "peers", "image_hosts"),
     *("body_mib", "retry_after_seconds", "drain_seconds"),
 }
 _INTERNAL_KEY = {"internal_key_file", "internal_key_env"}
-_OPTIONAL = {"groups"}
 
 
 class Misconfigured(Exception):
@@ -68,12 +67,12 @@ class Config:
     keys: Path | None
     clients: dict[str, Client]
     models: dict[str, str]  # id or alias → id
+    groups: dict[str, str]  # id → group
     peers: dict[str, Peer]  # by card
     image_hosts: frozenset[str]
     body_bytes: int
     retry_after_s: int
     drain_s: int
-    groups: dict[str, str] = field(default_factory=dict)  # id → group
 
     def peer_of(self, model: str) -> Peer | None:
         """The door of the card that has *model*, an id; None: it is on this one."""
@@ -99,7 +98,7 @@ def _config(root: _Reader) -> Config:
     sources = _INTERNAL_KEY & root.names()
     if len(sources) != 1:
         raise ValueError(f"exactly one of {' and '.join(sorted(_INTERNAL_KEY))} is required")
-    root.require(_KEYS | sources | (_OPTIONAL & root.names()))
+    root.require(_KEYS | sources)
     if root.value("version") != 1:
         raise ValueError(f"version is {root.value('version')!r}; this guard reads version 1")
     model_names, client_names = root.at("models"), root.at("clients")
@@ -116,12 +115,12 @@ def _config(root: _Reader) -> Config:
         keys=keys,
         clients=clients,
         models=models,
+        groups=_groups(root.at("groups"), ids),
         peers=_peers(root.at("peers"), ids),
         image_hosts=frozenset(root.texts("image_hosts", _HOST)),
         body_bytes=root.number("body_mib", least=1) << 20,
         retry_after_s=root.number("retry_after_seconds", least=1),
         drain_s=root.number("drain_seconds", least=0),
-        groups=_groups(root.at("groups"), ids) if "groups" in root.names() else {},
     )
 
 

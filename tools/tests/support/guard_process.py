@@ -180,6 +180,7 @@ def settings(folder: Path, upstream: int, **changes: object) -> dict[str, Any]:
         "keys": str(folder / "keys.json"),
         "clients": CLIENTS,
         "models": MODELS,
+        "groups": {},
         "peers": {},
         "image_hosts": [],
         "body_mib": 1,

@@ -24,6 +24,7 @@ def document(tmp_path):
             "immich": {"models": ["qwen3-8b"], "requests": 4, "role": "client"},
         },
         "models": {"qwen3-8b": "qwen3-8b", "gpt-4o": "qwen3-8b", "other": "other"},
+        "groups": {},
         "peers": {"p40": {"host": "llama-swap-p40", "port": 8080, "models": ["other"]}},
         "image_hosts": ["images.example:8443"],
         "body_mib": 64,
@@ -50,8 +51,7 @@ def test_a_configuration_is_read_whole(tmp_path, document):
     assert KEY not in repr(config)
 
 
-def test_the_groups_of_models_may_be_left_out_and_name_known_models(tmp_path, document):
-    assert read(tmp_path, document).groups == {}
+def test_the_groups_are_those_of_known_models(tmp_path, document):
     assert read(tmp_path, document | {"groups": {"qwen3-8b": "main"}}).groups == {"qwen3-8b": "main"}
     for groups, problem in (({"gpt-4o": "main"}, "groups.gpt-4o is not the id"), ({"qwen3-8b": ""}, "must be a text")):
         with pytest.raises(Misconfigured, match=problem):

@@ -24,6 +24,7 @@ run "without_keys_everyone_on_this_machine_is_the_operator" {
       keys                = null
       clients             = { operator = { models = null, requests = null, role = "operator" } }
       models              = { chat = "chat", "v.1" = "v.1", eyes = "v.1", gpt-4o = "v.1" }
+      groups              = {}
       peers               = {}
       image_hosts         = []
       body_mib            = 64
