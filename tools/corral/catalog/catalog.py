@@ -21,9 +21,13 @@ from pydantic import ValidationError
 
 from corral.agent.lock_file import content_of
 from corral.catalog import flags, invalid_values, ledger, rules, yaml_reader
+from corral.catalog.card import Card
+from corral.catalog.clients import Client, Clients
+from corral.catalog.forms import is_id
 from corral.catalog.golden import Golden
 from corral.catalog.image_reference import ImageReference
-from corral.catalog.intent import Card, Client, Clients, Images, Model, is_id
+from corral.catalog.images import Images
+from corral.catalog.intent import Model
 from corral.catalog.ledger import Ledger
 from corral.catalog.renamed_keys import RENAMED
 from corral.catalog.yaml_reader import Document

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from corral.catalog.intent import ID_PATTERN
+from corral.catalog.forms import ID_PATTERN
 
 _Strict = ConfigDict(extra="forbid", frozen=True, strict=True)
 _Name = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=63)]

@@ -1,56 +1,22 @@
-"""What the operator wants: one model, one card, the container images.
+"""What the operator wants of one model.
 
-These classes are the only definition of the catalog's keys and of their defaults: ``corral.lock.schemas`` generates
-the editors' JSON schemas from them, and the lock holds every key, defaults filled.
+These classes, and those of ``card``, ``clients`` and ``images``, are the only definition of the catalog's keys and of
+their defaults: ``corral.lock.schemas`` generates the editors' JSON schemas from them, and the lock holds every key,
+defaults filled.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, Field, StringConstraints, field_validator, model_validator
 
-from corral.catalog.image_reference import PATTERN as IMAGE_PATTERN
-from corral.catalog.image_reference import ImageReference
-from corral.exporter import expectations
-from corral.keys import MONITOR, OPERATOR
-
-ID_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
-_ALIAS = r"^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$"
-_REPO = r"^[\w.-]+/[\w.-]+$"
-_REVISION = r"^[\w./-]+$"
-_QUANT = r"^[A-Za-z0-9_-]+$"
-_SELECTOR = r"^[\w./-]+=[\w.-]+(,[\w./-]+=[\w.-]+)*$"
-_UNIT = r"^[A-Za-z0-9:_.\\@-]+\.(service|slice)$"
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-_CONDITION = expectations.PATTERN
-_CAPABILITY = r"^[0-9]{1,2}\.[0-9]$"
-_BUILD = r"^b[1-9][0-9]{0,6}$"
-FORMS = {
-    ID_PATTERN: "lower case letters, digits, dot and dash, with a letter or digit at both ends",
-    _ALIAS: "letters, digits and . _ : / -, with a letter or digit at both ends",
-    _REPO: "like org/name",
-    _REVISION: "a branch, a tag or a commit",
-    _QUANT: "like Q4_K_M",
-    _SELECTOR: "a label selector like app=name",
-    _UNIT: "the name of a service or a slice, like immich-ml.service",
-    _VARIABLE: "the name of an environment variable",
-    _CONDITION: 'a comparison in quotes: ">0", ">=600", "<1", "<=10", or "=text"',
-    _CAPABILITY: 'like "7.5"',
-    _BUILD: "like b11549",
-}
-"""What each pattern requires, in words."""
-RESERVED_IDS = ("blobs", "sets")
-"""Folders of the store: no model can be called so."""
+from corral.catalog.forms import ALIAS_PATTERN, QUANT_PATTERN, REPO_PATTERN, REVISION_PATTERN, STRICT, Id, Text
 
 DEFAULT_IMAGE_TOKENS = 1024
 _MOST_FLAGS = 300  # the engine has fewer; for each unknown name the nearest one is searched
 
-_Strict = ConfigDict(extra="forbid", frozen=True, strict=True)
-_Text = Annotated[str, StringConstraints(min_length=1)]
-_Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=63)]
-_Alias = Annotated[str, StringConstraints(pattern=_ALIAS, max_length=100)]
+_Alias = Annotated[str, StringConstraints(pattern=ALIAS_PATTERN, max_length=100)]
 _Modality = Literal["text", "image"]
 _Reasoning = Literal["on", "off", "auto"]
 Task = Literal["chat", "embedding", "rerank"]
@@ -59,24 +25,24 @@ Task = Literal["chat", "embedding", "rerank"]
 class Source(BaseModel):
     """Where the files come from: a repository of the hub, or a file that is already on disk."""
 
-    model_config = _Strict
+    model_config = STRICT
 
-    repo: Annotated[str, StringConstraints(pattern=_REPO)] | None = Field(
+    repo: Annotated[str, StringConstraints(pattern=REPO_PATTERN)] | None = Field(
         None, description="repository on the hub, e.g. Qwen/Qwen3-8B-GGUF"
     )
-    revision: Annotated[str, StringConstraints(pattern=_REVISION)] | None = Field(
+    revision: Annotated[str, StringConstraints(pattern=REVISION_PATTERN)] | None = Field(
         "main", description="branch, tag or commit; the lock pins the commit it meant"
     )
-    quant: Annotated[str, StringConstraints(pattern=_QUANT)] | None = Field(
+    quant: Annotated[str, StringConstraints(pattern=QUANT_PATTERN)] | None = Field(
         None, description="quantisation, e.g. Q4_K_M; exactly that: UD-Q4_K_XL or i1-Q4_K_M only when named so"
     )
-    file: _Text | None = Field(
+    file: Text | None = Field(
         None, description="exact path of the GGUF in the repository (its first shard), instead of quant"
     )
-    path: _Text | None = Field(
+    path: Text | None = Field(
         None, description="a GGUF that is already on disk: absolute, or relative to the catalog folder"
     )
-    mmproj: _Text = Field("auto", description="projector: auto (when the model takes images), none, or an exact file")
+    mmproj: Text = Field("auto", description="projector: auto (when the model takes images), none, or an exact file")
 
     @model_validator(mode="before")
     @classmethod
@@ -116,16 +82,16 @@ class Source(BaseModel):
 class Smoke(BaseModel):
     """A question with a known answer; of a model without answers, three texts of which two are closer."""
 
-    model_config = _Strict
+    model_config = STRICT
 
-    prompt: _Text | None = Field(
+    prompt: Text | None = Field(
         None, description="what `corral smoke` sends; a general question when left out; the query of `near` and `far`"
     )
-    expect: _Text | None = Field(None, description="the exact answer of a chat, white space at the ends aside")
-    near: _Text | None = Field(
+    expect: Text | None = Field(None, description="the exact answer of a chat, white space at the ends aside")
+    near: Text | None = Field(
         None, description="task embedding or rerank: a text that must be closer to `prompt` than `far` is"
     )
-    far: _Text | None = Field(None, description="task embedding or rerank: the other text")
+    far: Text | None = Field(None, description="task embedding or rerank: the other text")
 
     @model_validator(mode="after")
     def _is_a_question(self) -> Self:
@@ -144,12 +110,12 @@ class Smoke(BaseModel):
 class DeclaredVram(BaseModel):
     """The operator's own figure for what a model takes: where the engine cannot predict it, or where it takes more."""
 
-    model_config = _Strict
+    model_config = STRICT
 
     declared_mib: int = Field(
         gt=0, le=16_777_216, description="MiB on the card; never less than what the engine predicts"
     )
-    why: _Text = Field(description="where the figure is from, e.g. nvidia-smi on 2026-11-02, b11549")
+    why: Text = Field(description="where the figure is from, e.g. nvidia-smi on 2026-11-02, b11549")
 
     @property
     def bytes(self) -> int:
@@ -167,10 +133,10 @@ class DeclaredVram(BaseModel):
 class UnsafeFlag(BaseModel):
     """A flag that ``args`` does not take, with the operator's reason to run it nevertheless."""
 
-    model_config = _Strict
+    model_config = STRICT
 
     value: Any = Field(description="as in `args`: true or false, a number, text")
-    why: _Text = Field(description="the reason, a sentence; `corral plan` shows it in red")
+    why: Text = Field(description="the reason, a sentence; `corral plan` shows it in red")
 
     @field_validator("why")
     @classmethod
@@ -183,7 +149,7 @@ class UnsafeFlag(BaseModel):
 class Draft(BaseModel):
     """A small model of the same vocabulary that proposes tokens, which the model verifies at once."""
 
-    model_config = _Strict
+    model_config = STRICT
 
     source: Source
 
@@ -191,7 +157,7 @@ class Draft(BaseModel):
 class Adapter(BaseModel):
     """A LoRA adapter that is always applied."""
 
-    model_config = _Strict
+    model_config = STRICT
 
     source: Source
     scale: float = Field(1, gt=0, le=100, description="how strongly it is applied")
@@ -203,9 +169,9 @@ class LatencyBudget(BaseModel):
     ``requests_at_once`` may be more than ``parallel``: the rest waits in the engine, and ``p95_seconds`` includes it.
     """
 
-    model_config = _Strict
+    model_config = STRICT
 
-    consumer: _Id = Field(description="who relies on it; a name in clients.yaml, where there is one")
+    consumer: Id = Field(description="who relies on it; a name in clients.yaml, where there is one")
     prompt_tokens: int = Field(gt=0, le=16_777_216, description="most tokens of a prompt, with its images")
     answer_tokens: int = Field(gt=0, le=16_777_216, description="most tokens of an answer, with its reasoning")
     p95_seconds: float = Field(
@@ -222,11 +188,11 @@ class LatencyBudget(BaseModel):
 class Model(BaseModel):
     """One model of the catalog."""
 
-    model_config = _Strict
+    model_config = STRICT
 
     source: Source
-    card: _Id = Field("", description="the card it runs on: the name of a file in cards/")
-    cards: tuple[_Id, ...] = Field(
+    card: Id = Field("", description="the card it runs on: the name of a file in cards/")
+    cards: tuple[Id, ...] = Field(
         (),
         strict=False,
         exclude_if=lambda value: not value,  # a lock without such a model has no such key
@@ -240,9 +206,7 @@ class Model(BaseModel):
     parallel: int = Field(1, gt=0, le=256, description="request slots, each with `context` tokens of its own")
     reasoning: _Reasoning = Field("auto", description="thinking before the answer; auto: as the chat template has it")
     ttl: int = Field(600, ge=0, description="seconds idle before its memory is given back; 0: never")
-    group: _Id = Field(
-        "main", description="one of its models can run at any time; more of them where they fit together"
-    )
+    group: Id = Field("main", description="one of its models can run at any time; more of them where they fit together")
     aliases: tuple[_Alias, ...] = Field((), strict=False, description="further names that requests may use")
     args: dict[str, Any] = Field(
         default_factory=dict,
@@ -394,185 +358,3 @@ class Model(BaseModel):
                 f"image_max_tokens is {self.image_tokens}: an image would not fit into context {self.context}."
             )
         return self
-
-
-class Expectations(BaseModel):
-    """What the settings of a tenant's pods must be, so that it keeps to its budget."""
-
-    model_config = _Strict
-
-    env: dict[
-        Annotated[str, StringConstraints(pattern=_VARIABLE)], Annotated[str, StringConstraints(pattern=_CONDITION)]
-    ] = Field(min_length=1, description='environment variables, each with a condition: ">0", ">=600", "=text"')
-
-
-class Tenant(BaseModel):
-    """Something else that uses the card's memory."""
-
-    model_config = _Strict
-
-    budget_mib: int = Field(gt=0, description="MiB that it is promised")
-    namespace: _Id | None = Field(None, description="its Kubernetes namespace; any when left out")
-    selector: Annotated[str, StringConstraints(pattern=_SELECTOR)] | None = Field(
-        None, description="label selector of its pods, e.g. app=immich-server; all of its namespace when left out"
-    )
-    unit: Annotated[str, StringConstraints(pattern=_UNIT, max_length=255)] | None = Field(
-        None, description="on a machine without Kubernetes: the systemd service or slice of its processes"
-    )
-    expects: Expectations | None = Field(
-        None, description="settings without which it does not keep to its budget; needs namespace and selector"
-    )
-
-    @model_validator(mode="after")
-    def _pods_are_named(self) -> Self:
-        if self.expects and not (self.namespace and self.selector):
-            raise ValueError("expects needs namespace and selector: without them its pods are not known.")
-        return self
-
-    @model_validator(mode="after")
-    def _is_pods_or_a_unit(self) -> Self:
-        if self.unit and (self.namespace or self.selector):
-            raise ValueError(
-                "unit is for a machine without Kubernetes, namespace and selector are for a cluster: in a cluster "
-                "remove unit, otherwise namespace and selector."
-            )
-        return self
-
-
-class Yield(BaseModel):
-    """When idle models of a card are unloaded for its other tenants."""
-
-    model_config = _Strict
-
-    floor_mib: int = Field(gt=0, description="with less than this free, the longest idle model is unloaded")
-    idle_seconds: int = Field(
-        60, gt=0, le=86_400, description="how long a model must not have answered before it may be unloaded"
-    )
-
-
-class Card(BaseModel):
-    """One physical GPU, and everything that was promised a part of it."""
-
-    model_config = _Strict | ConfigDict(serialize_by_alias=True)
-
-    vram_mib: int = Field(gt=0, description="MiB of memory on the card")
-    reserve_mib: int = Field(512, ge=0, description="MiB that no model or tenant may use")
-    compute_capability: Annotated[str, StringConstraints(pattern=_CAPABILITY)] | None = Field(
-        None, description='NVIDIA compute capability in quotes, e.g. "7.5"'
-    )
-    node: _Id | None = Field(None, description="the Kubernetes node that it sits in")
-    tenants: dict[_Id, Tenant] = Field(default_factory=dict, description="everything else on the card, by name")
-    yields: Yield | None = Field(
-        None, alias="yield", description="whether idle models are unloaded when a tenant needs memory; left out: never"
-    )
-
-    @model_validator(mode="after")
-    def _reserve_is_on_the_card(self) -> Self:
-        if self.reserve_mib >= self.vram_mib:
-            raise ValueError(f"reserve_mib is {self.reserve_mib}: that is all of the card's {self.vram_mib} MiB.")
-        return self
-
-    @model_validator(mode="after")
-    def _floor_can_be_reached(self) -> Self:
-        promised = sum(one.budget_mib for one in self.tenants.values())
-        if self.yields and self.yields.floor_mib > self.vram_mib - promised:
-            left = self.vram_mib - promised
-            raise ValueError(
-                f"yield.floor_mib is {self.yields.floor_mib}: {left} MiB are free when the tenants have their budgets, "
-                f"and no model is loaded: {f'write at most {left}' if left > 0 else 'leave yield out'}."
-            )
-        return self
-
-
-class Client(BaseModel):
-    """A program that sends requests with a key of its own, and what that key permits."""
-
-    model_config = _Strict
-
-    models: tuple[_Id, ...] | None = Field(
-        None, min_length=1, strict=False, description="ids of the models that it may use; all when left out"
-    )
-    requests: int = Field(gt=0, le=10_000, description="requests that it may have under way at once")
-    description: _Text | None = Field(None, description="what it is, for people")
-
-    @field_validator("models")
-    @classmethod
-    def _sorted_without_repeats(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if value and (repeated := next((one for one in value if value.count(one) > 1), None)):
-            raise ValueError(f"names {repeated} twice.")
-        return tuple(sorted(value)) if value else value
-
-
-class Clients(BaseModel):
-    """The clients of the front door; `corral keys` gives each its key."""
-
-    model_config = _Strict
-
-    clients: dict[_Id, Client] = Field(description="every client, by name")
-
-    @field_validator("clients")
-    @classmethod
-    def _leaves_corrals_own_out(cls, value: dict[str, Client]) -> dict[str, Client]:
-        if OPERATOR in value:
-            raise ValueError(f"must not name {OPERATOR}: that is the operator's own key, which may do everything.")
-        if MONITOR in value:
-            raise ValueError(f"must not name {MONITOR}: that is the key of the exporters of cards.")
-        return value
-
-
-def _is_image(text: str) -> str:
-    ImageReference.parse(text)
-    return text
-
-
-_Image = Annotated[str, AfterValidator(_is_image), Field(json_schema_extra={"pattern": IMAGE_PATTERN})]
-
-
-class Images(BaseModel):
-    """The container images of the cluster; `corral lock` pins each by its digest."""
-
-    model_config = _Strict
-
-    llama_swap: _Image | None = Field(
-        None,
-        alias="llama-swap",
-        description="llama-swap with llama-server in it; may be left out where the stack's variable image names one",
-    )
-    llama_server: _Image | None = Field(
-        None,
-        alias="llama-server",
-        description=(
-            "the engine's own image, e.g. ghcr.io/ggml-org/llama.cpp:server-cuda-b11549; the image llama-swap then "
-            "brings the program llama-swap alone"
-        ),
-    )
-    door: _Image | None = Field(
-        None,
-        description="Caddy, the front door, e.g. caddy:2.11-alpine; only a catalog without a cluster may leave it out",
-    )
-    fetch: _Image = Field(
-        description="Python 3.11 or newer for the download Job and the guard of the door, e.g. python:3.13-slim"
-    )
-    llama_cpp_build: Annotated[str, StringConstraints(pattern=_BUILD)] | None = Field(
-        None,
-        alias="llama-cpp-build",
-        description="the build of llama.cpp in the server's image, e.g. b11549, where no tag or label of it names one",
-    )
-
-    @model_validator(mode="after")
-    def _has_llama_swap(self) -> Self:
-        if self.llama_server and not self.llama_swap:
-            raise ValueError(
-                "llama-server is the engine alone: llama-swap must name the image with the program llama-swap."
-            )
-        return self
-
-    def references(self) -> dict[str, ImageReference]:
-        """Every image by its key in images.yaml."""
-        named = self.model_dump(by_alias=True, exclude_none=True, exclude={"llama_cpp_build"})
-        return {key: ImageReference.parse(text) for key, text in named.items()}
-
-
-def is_id(text: str) -> bool:
-    """Whether *text* may name a model or a card: lower case, digits, dot and dash, and not a folder of the store."""
-    return text not in RESERVED_IDS and re.fullmatch(ID_PATTERN, text) is not None

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from corral.catalog.intent import FORMS
+from corral.catalog.forms import FORMS
 from corral.catalog.yaml_reader import KeyPath, dotted
 
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from corral.agent import merge_markers
 from corral.agent.lock_file import content_of
 from corral.catalog import invalid_values
-from corral.catalog.intent import ID_PATTERN
+from corral.catalog.forms import ID_PATTERN
 from corral.errors import Refused
 from corral.files import refuse_unwritable, write_atomically
 

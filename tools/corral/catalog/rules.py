@@ -7,7 +7,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from corral.catalog import flags
-from corral.catalog.intent import Card, Client, LatencyBudget, Model, Task, Tenant
+from corral.catalog.card import Card, Tenant
+from corral.catalog.clients import Client
+from corral.catalog.intent import LatencyBudget, Model, Task
 from corral.catalog.yaml_reader import KeyPath
 
 _OURS = ("llama-swap", "llama-server", "corral")

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from corral import keys, output, paths
 from corral.catalog import catalog
-from corral.catalog.intent import Client
+from corral.catalog.clients import Client
 from corral.cli import options
 from corral.engine import stack
 from corral.engine.stack import Running

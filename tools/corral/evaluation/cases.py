@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from corral.agent.lock_file import content_of
 from corral.catalog import invalid_values, yaml_reader
-from corral.catalog.intent import ID_PATTERN
+from corral.catalog.forms import ID_PATTERN
 from corral.catalog.yaml_reader import Document, KeyPath
 from corral.errors import CatalogInvalid, EvalSetInvalid, Problem, Refused
 

@@ -14,7 +14,9 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from corral.agent.lock_file import LockedFile
-from corral.catalog.intent import Card, Client, Model
+from corral.catalog.card import Card
+from corral.catalog.clients import Client
+from corral.catalog.intent import Model
 from corral.lock import placement
 from corral.lock.lock import Lock, LockEntry, Seat
 

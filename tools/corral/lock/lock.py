@@ -19,9 +19,11 @@ from corral.agent import lock_file
 from corral.agent.lock_file import LockedFile, sealed
 from corral.catalog import invalid_values
 from corral.catalog.argv import llama_server_argv
+from corral.catalog.card import Card
 from corral.catalog.catalog import Catalog
+from corral.catalog.clients import Client
 from corral.catalog.image_reference import PINNED_PATTERN
-from corral.catalog.intent import Card, Client, Model
+from corral.catalog.intent import Model
 from corral.catalog.ledger import OnCard
 from corral.engine.embedded import ENGINE, LLAMA_CPP_BUILD
 from corral.errors import LockStale

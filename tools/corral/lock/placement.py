@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from corral.catalog.intent import Card
+from corral.catalog.card import Card
 from corral.errors import Refused
 from corral.lock.lock import Lock, LockEntry, Placed
 

@@ -9,8 +9,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from corral.catalog import flags
+from corral.catalog.card import Card
+from corral.catalog.clients import Clients
 from corral.catalog.golden import Golden
-from corral.catalog.intent import Card, Clients, Images, Model
+from corral.catalog.images import Images
+from corral.catalog.intent import Model
 from corral.catalog.ledger import Ledger
 from corral.lock.lock import Lock
 

@@ -14,7 +14,8 @@ from corral.agent.progress import human
 from corral.catalog import catalog as catalogs
 from corral.catalog import yaml_reader
 from corral.catalog.catalog import Catalog
-from corral.catalog.intent import FORMS, ID_PATTERN, RESERVED_IDS, Model, Source, Task, is_id
+from corral.catalog.forms import FORMS, ID_PATTERN, RESERVED_IDS, is_id
+from corral.catalog.intent import Model, Source, Task
 from corral.errors import CatalogInvalid, Refused
 from corral.hub.resolved import Resolved
 from corral.hub.select import Offer

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from corral.catalog.intent import Card
+from corral.catalog.card import Card
 from corral.lock.lock import Basis, Lock
 
 MOST_MODELS = 12

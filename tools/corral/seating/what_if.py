@@ -16,8 +16,9 @@ from typing import Any
 
 from corral.catalog import catalog as catalogs
 from corral.catalog import yaml_reader
+from corral.catalog.card import Card, Tenant
 from corral.catalog.catalog import Catalog
-from corral.catalog.intent import Card, Model, Tenant
+from corral.catalog.intent import Model
 from corral.catalog.invalid_values import fields_of
 from corral.catalog.renamed_keys import RENAMED
 from corral.errors import CatalogInvalid, Refused

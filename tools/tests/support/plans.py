@@ -13,6 +13,8 @@ from typing import Any
 from corral.agent.lock_file import LockedFile
 from corral.catalog import intent
 from corral.catalog.argv import llama_server_argv
+from corral.catalog.card import Card, Tenant
+from corral.catalog.clients import Client
 from corral.lock.lock import Lock, LockEntry
 from corral.vram.prediction import Bytes, Prediction
 
@@ -69,16 +71,16 @@ class Side:
 
     def lock(self) -> dict[str, Any]:
         """The lock as Terraform decodes it."""
-        card = intent.Card(
+        card = Card(
             vram_mib=15360,
             reserve_mib=512,
-            tenants={name: intent.Tenant(budget_mib=budget) for name, budget in self.tenants},
+            tenants={name: Tenant(budget_mib=budget) for name, budget in self.tenants},
         )
         cards = {"t4": card}
         if self.spare_mib:
-            cards["spare"] = intent.Card(vram_mib=self.spare_mib, reserve_mib=512)
+            cards["spare"] = Card(vram_mib=self.spare_mib, reserve_mib=512)
         models = {name: _entry(name, model) for name, model in self.models.items()}
-        clients = {name: intent.Client(models=None, requests=requests) for name, requests in self.clients}
+        clients = {name: Client(models=None, requests=requests) for name, requests in self.clients}
         lock = Lock(sources={}, images={}, cards=cards, clients=clients, models=models)
         return json.loads(lock.text())
 

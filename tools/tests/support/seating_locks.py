@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from corral.agent.lock_file import LockedFile
+from corral.catalog.card import Card
 from corral.catalog.catalog import Catalog
-from corral.catalog.intent import Card, Model
+from corral.catalog.intent import Model
 from corral.catalog.ledger import OnCard
 from corral.engine.embedded import ENGINE
 from corral.lock.lock import Lock, LockEntry

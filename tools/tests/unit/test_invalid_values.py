@@ -10,7 +10,9 @@ from pydantic import ValidationError
 
 from corral import paths
 from corral.catalog import invalid_values
-from corral.catalog.intent import Card, Images, Model
+from corral.catalog.card import Card
+from corral.catalog.images import Images
+from corral.catalog.intent import Model
 from corral.catalog.ledger import Ledger
 from corral.lock.lock import Lock
 
