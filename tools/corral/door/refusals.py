@@ -60,3 +60,18 @@ def answer(status: HTTPStatus, kind: str, body: bytes, headers: Mapping[str, str
 def malformed(rule: str) -> Refusal:
     """The request is no HTTP/1.1 as the guard reads it."""
     return Refusal(HTTPStatus.BAD_REQUEST, "malformed-request", rule)
+
+
+def late(part: str) -> Refusal:
+    """The client did not send the *part* of its request in time."""
+    return Refusal(HTTPStatus.REQUEST_TIMEOUT, "request-timeout", f"The {part} of the request did not come in time.")
+
+
+def silent() -> Refusal:
+    """llama-swap has the request and does not answer."""
+    return Refusal(HTTPStatus.GATEWAY_TIMEOUT, "llama-swap-silent", "llama-swap does not answer. See: corral logs")
+
+
+def down() -> Refusal:
+    """llama-swap cannot be reached."""
+    return Refusal(HTTPStatus.BAD_GATEWAY, "llama-swap-down", "llama-swap cannot be reached. See: corral status")

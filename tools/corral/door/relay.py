@@ -14,11 +14,10 @@ from typing import Any
 from . import bodies, engines, heads, llama_swap, paths, peers
 from .config import Client, Peer
 from .guard import Guard
-from .refusals import Refusal, malformed
+from .refusals import Refusal, down, late, malformed, silent
+from .upstream import ERROR_BYTES, Upstream
 
-_SLICE = 256 << 10
 _ERRORS = (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY)
-_ERROR_BYTES = 64 << 10
 _RETRIES, _PAUSE_S, _AT_ONCE_S = 3, 0.02, 1.0
 _ROOMS = 2  # in its group, then beside the models of others
 
@@ -49,7 +48,7 @@ class Exchange(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport: asyncio.Transport = transport
-        self._limit(self._guard.limits.head, lambda: self._refuse(_late("head")))
+        self._limit(self._guard.limits.head, lambda: self._refuse(late("head")))
         self._refusing(self._guard.add, self)
 
     def data_received(self, data: bytes) -> None:
@@ -101,7 +100,7 @@ class Exchange(asyncio.Protocol):
         self._received = bytearray()
         self._request = heads.read_request(head)
         self._decide(self._request)
-        self._limit(self._guard.limits.body, lambda: self._refuse(_late("body")))
+        self._limit(self._guard.limits.body, lambda: self._refuse(late("body")))
         self._receive = self._receive_body
         if self._request.fields.get("expect", "").lower() == "100-continue" and not body:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -195,15 +194,15 @@ class Exchange(asyncio.Protocol):
                 await self._guard.uses.enter(wanted)
                 self._used = wanted
             if self._route.is_quick:
-                self._limit(self._guard.limits.quick_answer, lambda: self._refuse(_silent()))
+                self._limit(self._guard.limits.quick_answer, lambda: self._refuse(silent()))
             head = llama_swap.request_head(config, request.method, target, length=request.length)
             await self._loop.create_connection(lambda: Upstream(self, head, self._received), *config.upstream)
         except Refusal as refusal:
             self._refuse(refusal)
         except TimeoutError:
-            self._refuse(_silent())
+            self._refuse(silent())
         except llama_swap.FAULTS:
-            self._refuse(_down())
+            self._refuse(down())
 
     def forwarding(self, upstream: Upstream) -> None:
         """There is a connection to llama-swap."""
@@ -235,7 +234,7 @@ class Exchange(asyncio.Protocol):
             self._refuse(Refusal(HTTPStatus.BAD_GATEWAY, "internal-key", rule))
             return False
         length = response.length
-        if self._route.is_inference and response.status in _ERRORS and length is not None and length <= _ERROR_BYTES:
+        if self._route.is_inference and response.status in _ERRORS and length is not None and length <= ERROR_BYTES:
             return False
         self._release_body()
         self._begin_answer(response.status, response.relayed())
@@ -303,7 +302,7 @@ class Exchange(asyncio.Protocol):
             return
         if self._first_byte is None:
             lost = self._peer and peers.unreachable(self._guard.config, self._peer, self._model or self._path)
-            self._refuse(lost or _down())
+            self._refuse(lost or down())
         else:
             self._finish()
             self._transport.close()
@@ -385,98 +384,8 @@ class Exchange(asyncio.Protocol):
         )
 
 
-class Upstream(asyncio.Protocol):
-    """A connection to llama-swap: sends the request, and hands the answer on as it comes."""
-
-    def __init__(self, exchange: Exchange, head: bytes, body: bytearray) -> None:
-        self._exchange, self._body = exchange, memoryview(body)
-        self._head, self._at = head, 0
-        self._may_write = True
-        self._received = b""
-        self._response: heads.Response | None = None
-        self._receive = self._receive_head
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport: asyncio.Transport = transport
-        self._exchange.forwarding(self)
-        transport.write(self._head)
-        self._send()
-
-    def data_received(self, data: bytes) -> None:
-        self._receive(data)
-
-    def pause_writing(self) -> None:
-        self._may_write = False
-
-    def resume_writing(self) -> None:
-        self._may_write = True
-        self._send()
-
-    def pause(self) -> None:
-        """Read nothing for now: the client does not take what there is."""
-        self._transport.pause_reading()
-
-    def resume(self) -> None:
-        """Read on."""
-        self._transport.resume_reading()
-
-    def abort(self) -> None:
-        """Close at once; llama-swap then frees the model's slot."""
-        self._transport.abort()
-
-    def connection_lost(self, _: Exception | None) -> None:
-        if self._receive == self._receive_error and self._response:
-            self._exchange.failed(self._response, self._received)
-        else:
-            self._exchange.answer_ended()
-
-    def _send(self) -> None:
-        while self._may_write and self._at < len(self._body):
-            self._transport.write(self._body[self._at : self._at + _SLICE])
-            self._at += _SLICE
-        if self._at >= len(self._body):
-            self._body = memoryview(b"")
-            self._exchange.forwarded()
-
-    def _receive_head(self, data: bytes) -> None:
-        self._received += data
-        end = self._received.find(heads.END)
-        if end < 0:
-            if len(self._received) > heads.RESPONSE_LIMIT:
-                self._transport.abort()
-            return
-        try:
-            self._response = heads.read_response(self._received[:end])
-        except ValueError:
-            self._transport.abort()
-            return
-        self._received = self._received[end + len(heads.END) :]
-        if self._exchange.answered(self._response):
-            self._receive = self._exchange.relay
-            self._receive(self._received)
-        else:
-            self._receive = self._receive_error
-
-    def _receive_error(self, data: bytes) -> None:
-        self._received += data
-        if len(self._received) > _ERROR_BYTES:
-            self._transport.abort()
-
-
 def _is_of_llama_swap(body: bytes) -> bool:
     try:
         return bool(json.loads(body)["src"] == "llama-swap")
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
-
-
-def _late(part: str) -> Refusal:
-    return Refusal(HTTPStatus.REQUEST_TIMEOUT, "request-timeout", f"The {part} of the request did not come in time.")
-
-
-def _silent() -> Refusal:
-    return Refusal(HTTPStatus.GATEWAY_TIMEOUT, "llama-swap-silent", "llama-swap does not answer. See: corral logs")
-
-
-def _down() -> Refusal:
-    return Refusal(HTTPStatus.BAD_GATEWAY, "llama-swap-down", "llama-swap cannot be reached. See: corral status")
