@@ -65,7 +65,7 @@ def test_the_seat_is_that_of_the_lock(status, demo):
 def test_the_models_that_run_together_are_those_of_the_seating_chart(status, demo, capsys):
     assert status()  # the stack is that of the catalog
     assert main(["status"]) == 0
-    assert "group main runs together: tiny-text + tiny-think" in capsys.readouterr().err
+    assert "group text runs together: tiny-text + tiny-think" in capsys.readouterr().err
 
     assert main(["status", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["together"] == {
