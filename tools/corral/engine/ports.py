@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import psutil
 
@@ -14,7 +14,8 @@ from corral.errors import CannotRun
 HOST = "127.0.0.1"
 DOOR = 8080
 """The default port of the front door."""
-_OTHER_DOORS = range(2_000, 10_000)
+OTHER_DOORS = range(2_000, 8_000)
+"""The ports of ``other_door``; those above are for programs that choose theirs by another rule, as the tests do."""
 _ENGINES = range(10_000, 32_000)  # the kernel assigns ports above these to any program
 PLACES = 199
 """Of a stack each: two doors whose ports differ by a multiple of it begin at the same."""
@@ -33,18 +34,16 @@ def require_free(port: int) -> None:
         raise CannotRun(f"Port {port} {what}.", next_step=f"Stop that, or choose another: corral up --port {port + 1}")
 
 
-def other_door() -> int:
-    """A free port for a door beside the usual one, which no program gets that lets the kernel choose.
+def other_door(among: Sequence[int] = OTHER_DOORS) -> int:
+    """A free port *among* those for a door beside the usual one, which no program gets that lets the kernel choose.
 
     Raises:
         CannotRun: there is none.
     """
-    for port in (secrets.choice(_OTHER_DOORS) for _ in _OTHER_DOORS):
+    for port in (secrets.choice(among) for _ in among):
         if port != DOOR and not _problem(port):
             return port
-    raise CannotRun(
-        f"There is no free port from {_OTHER_DOORS.start} to {_OTHER_DOORS.stop - 1}.", next_step="ss -ltnp"
-    )
+    raise CannotRun(f"There is no free port from {among[0]} to {among[-1]}.", next_step="ss -ltnp")
 
 
 def for_engines(count: int, port: int, scope: contextlib.ExitStack | None = None) -> int:

@@ -22,7 +22,7 @@ from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.door import preflight_line
-from corral.engine import binaries, environment, stack
+from corral.engine import binaries, environment, ports, stack
 from corral.terraform import local
 from tests.support.engine_process import ENGINE, chat, free_port, get, post, question, unanswered, wait_for
 from tests.support.locked_catalog import write_sources
@@ -112,7 +112,9 @@ class Stack:
         ended = Event()
         watcher = Thread(target=self._watch, args=(ended,))
         try:
-            wait_for(lambda: process.poll() is not None or get(f"{url}/health")[0], what="llama-swap")
+            wait_for(
+                lambda: process.poll() is not None or ports.is_listening(process.pid, self._port), what="llama-swap"
+            )
             assert process.poll() is None, self._log.read_text()
             watcher.start()
             yield url

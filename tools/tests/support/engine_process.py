@@ -34,17 +34,21 @@ def free_port() -> int:
 
     The engines of a stack have the ports that follow from that of its door.  They do not listen all the time: stacks
     of two workers, which begin at the same moment, must not have the same.  Nor does a test get the same twice: on the
-    first one its program may not listen yet.
+    first one its program may not listen yet.  Drills and demos choose among other ports.
     """
-    while True:
-        port = ports.other_door()
-        if port % ports.PLACES // _PLACES_OF_A_WORKER == _block() and port not in _latest:
-            _latest.append(port)
-            return port
+    port = ports.other_door([one for one in _of_this_process() if one not in _latest])
+    _latest.append(port)
+    return port
 
 
+_DOORS = range(ports.OTHER_DOORS.stop, 10_000)
 _PLACES_OF_A_WORKER = 8
-_latest: deque[int] = deque(maxlen=100)  # of some 320
+_latest: deque[int] = deque(maxlen=40)  # of some 80
+
+
+@functools.cache
+def _of_this_process() -> list[int]:
+    return [port for port in _DOORS if port % ports.PLACES // _PLACES_OF_A_WORKER == _block()]
 
 
 @functools.cache

@@ -87,7 +87,12 @@ def test_another_door_is_free_and_no_port_that_the_kernel_assigns_by_itself():
     assert all(2_000 <= port < min(10_000, lowest) and port != ports.DOOR for port in found)
 
 
-def test_without_a_free_port_there_is_no_other_door(held, monkeypatch):
-    monkeypatch.setattr(ports, "_OTHER_DOORS", range(held, held + 1))
+def test_no_drill_and_no_demo_chooses_the_port_that_a_test_has_chosen():
+    found = {free_port() for _ in range(20)}
+    assert len(found) == 20
+    assert found.isdisjoint(ports.OTHER_DOORS)
+
+
+def test_without_a_free_port_there_is_no_other_door(held):
     with pytest.raises(CannotRun, match=rf"no free port from {held} to {held}\."):
-        ports.other_door()
+        ports.other_door(range(held, held + 1))
