@@ -18,8 +18,11 @@ ARGS ?=
 demo: setup ## Small models from an empty store to verified answers, with the real engines (KEEP=1 leaves them running)
 	@$(CORRAL) demo $(if $(filter-out 0 no,$(KEEP)),--keep) $(ARGS)
 
-test: setup ## All tests: Python, the real engines, Terraform; no GPU, no internet beyond package registries
-	@tools/dev/test.sh $(ARGS)
+test: setup ## Rules, commands, hostile input, Terraform's modules; no GPU, no internet beyond package registries
+	@tools/dev/test.sh own $(ARGS)
+
+test-stack: setup ## The real llama-swap and engines behind the front door, with tiny models; as long again
+	@tools/dev/test.sh stack $(ARGS)
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Finds tests that depend on order or timing: runs make test's Python part N times (default 20), each time in another order,
+# Finds tests that depend on order or timing: runs the Python part of make test and
+# make test-stack N times (default 20), each time in another order,
 # every second time beside four processes that only use processor time.  One line a run: its seed, its load, pytest's last line.
 # Exit 1 when a run failed; its log is named.
 #
@@ -34,7 +35,7 @@ for run in $(seq "$runs"); do
     done
   fi
   verdict=passed
-  tools/dev/test_python.sh --randomly-seed="$seed" "$@" >"$logs/$run" 2>&1 || verdict="FAILED ($logs/$run)"
+  tools/dev/test_python.sh tools/tests --randomly-seed="$seed" "$@" >"$logs/$run" 2>&1 || verdict="FAILED ($logs/$run)"
   echo "run $run: $verdict, seed $seed, load ${#load[@]}: $(tail -n 1 "$logs/$run")"
   unload
   [ "$verdict" = passed ] || failed=$((failed + 1))

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The Python part of make test, which prepares it: several tests at a time, in random order.  pytest's header has the seed;
+# pytest with the folders of tests that are named, several tests at a time, in random order: the Python part of make test
+# and all of make test-stack, which prepare it.  pytest's header has the seed;
 # --randomly-seed=N repeats an order, -p no:randomly keeps the order of the files, -n 0 runs one test at a time.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -10,4 +11,4 @@ export OMP_THREAD_LIMIT=1 # engines of several tests share the cores: a second t
 workers=$(.venv/bin/python -c 'import os; print(min(12, 3 * (os.cpu_count() or 1)))')
 # A file goes to one worker, which makes the file's stacks and inventories once; without the second word, the largest first.
 parallel=(--numprocesses "$workers" --dist loadfile --no-loadscope-reorder)
-exec .venv/bin/python -m pytest -c tools/pyproject.toml --rootdir tools "${parallel[@]}" tools/tests "$@"
+exec .venv/bin/python -m pytest -c tools/pyproject.toml --rootdir tools "${parallel[@]}" "$@"
