@@ -4,9 +4,9 @@ locals {
   keys        = "/run/keys"
   store       = "/models"
 
-  # Every word of a command that is a path in the store.
+  # Every file of the store that a command names: a word of its own, or several in one word, as `--lora-scaled` has them (FILE:SCALE,…).
   _paths = distinct(flatten([for model in values(var.models) : [
-    for word in model.argv : replace(word, "$${STORE}", local.store) if startswith(word, "$${STORE}/")
+    for word in model.argv : [for path in regexall("\\$\\{STORE\\}/[^,:]+", word) : replace(path, "$${STORE}", local.store)] if startswith(word, "$${STORE}/")
   ]]))
 
   files = {

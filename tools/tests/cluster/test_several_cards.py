@@ -15,6 +15,8 @@ from kubernetes import client
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from corral.cluster.snapshot import is_ready
+from corral.demo.hub import RepoContent
+from tests.support.adapters import write_answering
 from tests.support.cluster import pods
 from tests.support.cluster.homelab import CARD, homelab
 from tests.support.cluster.second_node import second_node
@@ -22,7 +24,7 @@ from tests.support.engine_process import authorization, get, post, question
 
 pytestmark = pytest.mark.timeout(420)
 NAMESPACE, EXPORTERS, OTHER = "cards", "cards-exporter", "p40"  # by name before the usual card, and so the first
-MODELS = {"tiny-text": CARD, "tiny-slow": OTHER, "tiny-vision": OTHER}
+MODELS = {"tiny-adapted": OTHER, "tiny-text": CARD, "tiny-slow": OTHER, "tiny-vision": OTHER}
 SERVICES = {OTHER: "llama-swap-first", CARD: f"llama-swap-{CARD}"}
 
 
@@ -37,6 +39,7 @@ def lab(cluster, tmp_path_factory):
                 (lab.catalog / "cards" / f"{OTHER}.yaml").write_text(json.dumps(card))
                 lab.model("tiny-vision", card=OTHER, modalities=["text", "image"], image_max_tokens=64)
                 lab.model("tiny-slow", card=OTHER, modalities=["text"], group="slow")
+                extras(lab, folder)
                 lab.lock()
                 lab.corral("apply", "--yes", "--no-smoke")  # with the keys of the exporter, too
                 yield lab
@@ -44,6 +47,21 @@ def lab(cluster, tmp_path_factory):
             pods.leave(cluster, EXPORTERS)
             for namespace in (NAMESPACE, EXPORTERS):
                 pods.wait_until_left(cluster, namespace)
+
+
+def extras(lab, folder):
+    """A model with a draft and an adapter, with which it answers red: a pod starts when the store has every file."""
+    write_answering(folder / "red.gguf", "red")
+    lab.hub.repositories.add("corral/red-GGUF", RepoContent({"red.gguf": folder / "red.gguf"}))
+    lab.model(
+        "tiny-adapted",
+        source={"repo": "corral/tiny-text-GGUF", "quant": "F16"},
+        card=OTHER,
+        modalities=["text"],
+        group="adapted",
+        draft={"source": {"repo": "corral/tiny-more-GGUF", "quant": "F16"}},
+        adapters=[{"source": {"repo": "corral/red-GGUF", "file": "red.gguf"}, "scale": 1.25}],
+    )
 
 
 def reached(lab, service="llama-swap"):
@@ -83,6 +101,14 @@ def test_all_models_answer_from_the_pod_of_either_card(lab, card):
         assert {model: ask(root, lab, model) for model in MODELS} == dict.fromkeys(MODELS, (200, None))
         status, text = get(f"{root}/v1/models", api_key=lab.key())
     assert (status, [one["id"] for one in json.loads(text)["data"]]) == (200, sorted(MODELS))
+
+
+def test_a_model_with_a_draft_and_an_adapter_answers_as_adapted(lab):
+    with reached(lab) as root:
+        status, text = post(f"{root}/v1/chat/completions", question("Hello.", model="tiny-adapted"), api_key=lab.key())
+    answer = json.loads(text)
+    assert (status, answer["choices"][0]["message"]["content"]) == (200, "red")
+    assert answer["timings"]["draft_n"] > 0
 
 
 def test_the_commands_name_the_card_of_each_model(lab):
@@ -126,6 +152,7 @@ def test_a_drained_door_ends_what_it_passed_on_and_the_other_cards_models_answer
 
     with reached(lab) as root:
         assert {model: ask(root, lab, model) for model in MODELS} == {
+            "tiny-adapted": (200, None),
             "tiny-slow": (200, None),
             "tiny-vision": (200, None),
             "tiny-text": (503, "card-unreachable"),

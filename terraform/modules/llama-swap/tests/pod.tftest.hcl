@@ -168,6 +168,29 @@ run "it_has_started_when_the_store_holds_every_model_and_llama_swap_answers" {
   }
 }
 
+run "each_adapter_and_the_draft_are_files_of_their_own" {
+  command = plan
+
+  variables {
+    models = { chat = {
+      argv = [
+        "llama-server", "-m", "$${STORE}/chat/model.gguf", "-md", "$${STORE}/chat/draft.gguf",
+        "--lora-scaled", "$${STORE}/chat/adapter-1.gguf:1,$${STORE}/chat/adapter-2.gguf:-0.5",
+      ]
+      files     = [{ size = 1048576 }]
+      intent    = { cache_ram_mib = 1024, group = "main" }
+      predicted = { host = { weights = 1048576, context = 0, compute = 1, projector = 0 } }
+    } }
+  }
+
+  assert {
+    condition = module.config.data["models.txt"] == join("", [
+      for file in ["model", "draft", "adapter-1", "adapter-2"] : "/models/chat/${file}.gguf\n"
+    ])
+    error_message = "The startup probe must search each file under its own name, without a scale."
+  }
+}
+
 run "a_load_is_no_reason_to_kill" {
   command = plan
 
