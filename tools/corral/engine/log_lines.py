@@ -79,7 +79,9 @@ _ERRORS = (  # the first pattern that any line matches decides
     (EngineCode.FILE_DAMAGED, r"data is not within the file bounds|model is corrupted or incomplete"),
     (EngineCode.FILE_DAMAGED, r"unexpectedly reached end of file|tensor .* has invalid"),
 )
-_FILE = re.compile(r"failed to load (?:multimodal |CLIP )?model(?: from)?,? '?(?P<subject>/[^'\n]+?)'?(?:\. Does.*)?$")
+_FILE = re.compile(
+    r"failed to load (?:(?:multimodal |CLIP |draft )?model|lora adapter)(?: from)?,? '?(?P<subject>/[^'\n]+?)'?(?:\. Does.*)?$"
+)
 
 
 def last_start(log: str) -> str:

@@ -23,7 +23,7 @@ class Command:
 
     words: tuple[str, ...]  # the command line; llama-swap fills in ``${PORT}``
     engine: str  # the llama-server in it
-    files: tuple[Path, ...]  # that it opens, the weights first
+    files: tuple[Path, ...]  # that it opens, the weights first; draft model, adapters and projector
     port: int
     limit: int  # requests at a time; one more gets 429
     load_limit_s: int
@@ -74,7 +74,7 @@ def _command(document: dict[str, Any], model: str) -> Command:
     return Command(
         words=tuple(words),
         engine=engine[0],
-        files=tuple(Path(path) for path in (*_values(engine, "-m", "--model"), *_values(engine, "-mm", "--mmproj"))),
+        files=tuple(map(Path, _files(engine))),
         port=int(document["startPort"]) + sorted(document["models"]).index(model),
         limit=int(entry.get("concurrencyLimit") or _DEFAULT_LIMIT),
         load_limit_s=int(document.get("healthCheckTimeout", _DEFAULT_LOAD_LIMIT_S)),
@@ -101,6 +101,13 @@ def _rivals(settings: dict[str, Any], model: str) -> list[str]:
             for other in before - after
         }
     )
+
+
+def _files(engine: Sequence[str]) -> list[str]:
+    """The paths that *engine*, a command line, names; an adapter's is ``FILE:SCALE``, several with commas."""
+    adapters = [one.rpartition(":")[0] for value in _values(engine, "--lora-scaled") for one in value.split(",")]
+    extras = [*_values(engine, "-md", "--spec-draft-model"), *adapters]
+    return [*_values(engine, "-m", "--model"), *extras, *_values(engine, "-mm", "--mmproj")]
 
 
 def _values(words: Sequence[str], *flags: str) -> list[str]:

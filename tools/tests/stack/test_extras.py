@@ -16,6 +16,7 @@ from corral.measure.comparison import LIMIT
 from tests.support.adapters import header_of, write_adapter, write_answering
 from tests.support.engine_process import chat, free_port, post, question
 from tests.support.locked_catalog import write_sources
+from tests.support.why_command import diagnose, wait_for_evidence
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -110,6 +111,39 @@ def test_models_with_extras_take_what_was_predicted_within_the_limit(present, ca
     seats = {model: entry.predicted.gpu for model, entry in lock.models.items()}
     assert seats["plain"].draft == 0 < seats["drafted"].draft == seats["adapted"].draft
     assert seats["plain"].adapters == 0 < seats["adapted"].adapters
+
+
+@pytest.fixture(params=["draft.gguf", "adapter-1.gguf"])
+def extra(request, present):
+    """The link to an extra of the model `adapted`, which is unloaded; the same link is there again at the end."""
+    found, _, store = present
+    found.client().unload("adapted")
+    link = store / "adapted" / request.param
+    kept = link.rename(link.with_name("kept"))
+    yield link
+    link.unlink(missing_ok=True)
+    kept.rename(link)
+
+
+def test_an_extra_that_is_missing_is_named_and_the_model_is_not_healthy(present, extra, capsys, monkeypatch):
+    wait_for_evidence(monkeypatch)
+    verdict = diagnose(capsys, "adapted", "--catalog", str(present[1]))
+    assert (verdict["class"], verdict["culprit"]) == ("file-missing", str(extra))
+    assert verdict["next"][0].startswith("corral fetch adapted ")
+
+
+def test_an_extra_that_is_damaged_is_blamed_and_the_weights_are_not(present, extra, capsys, monkeypatch):
+    wait_for_evidence(monkeypatch)
+    other = extra.with_name("other.gguf")
+    whole = extra.with_name("kept").read_bytes()
+    other.write_bytes(b"????" + whole[4:])  # of the same size: the engine alone finds it out
+    extra.symlink_to(other)
+    try:
+        assert post(f"{present[0].endpoint}/v1/chat/completions", question("Hello.", model="adapted"))[0] >= 500
+        verdict = diagnose(capsys, "adapted", "--catalog", str(present[1]))
+    finally:
+        other.unlink()
+    assert (verdict["class"], verdict["culprit"]) == ("file-damaged", str(extra))
 
 
 @pytest.mark.parametrize(

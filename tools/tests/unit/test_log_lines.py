@@ -20,6 +20,16 @@ NO_PROJECTOR = """\
 0.0.0.1 E clip_init: failed to load model '/m/x/mmproj.gguf': clip_model_loader: \
 failed to load CLIP model from /m/x/mmproj.gguf. Does this file exist?
 """
+CUT_DRAFT = """\
+0.0.0.1 E llama_model_load: error loading model: tensor 'blk.0.attn_q.weight' data is not within the file bounds, \
+model is corrupted or incomplete
+0.0.0.1 E srv    load_model: failed to load draft model, '/m/x/draft.gguf'
+"""
+CUT_ADAPTER = """\
+0.0.0.1 E llama_adapter_lora_init_from_file_ptr: failed to apply lora adapter: LoRA tensor 'output.weight.lora_a' data \
+is not within the file bounds, file is corrupted or incomplete
+0.0.0.1 E cmn  common_init_: failed to load lora adapter '/m/x/adapter-2.gguf'
+"""
 NOISE = (
     "0.00.001.000 I srv          init: initializing ...\n"
     "0.00.003.364 W srv          init: security: no API key is set and CORS allows all origins\n"
@@ -54,6 +64,8 @@ CPU_OOM = """\
         ),
         ("0.0.0.1 E gguf_init_from_reader: failed to read magic", EngineCode.FILE_DAMAGED, {"subject": ""}),
         (NO_PROJECTOR, EngineCode.FILE_DAMAGED, {"subject": "/m/x/mmproj.gguf"}),
+        (CUT_DRAFT, EngineCode.FILE_DAMAGED, {"subject": "/m/x/draft.gguf"}),
+        (CUT_ADAPTER, EngineCode.FILE_DAMAGED, {"subject": "/m/x/adapter-2.gguf"}),
         (
             "0.0.0.1 E gguf_init_from_file: failed to open GGUF file '/m/x' (No such file)",
             EngineCode.FILE_MISSING,
