@@ -28,6 +28,8 @@ from corral.keys import LocalKeys
 REAL = "smollm2"
 """The real language model of the demo's catalog; the others are generated, and their answers are known."""
 
+_ADDED = "tiny-added"
+_ADD = ("add", "corral/tiny-text-GGUF:F16", "--name", _ADDED, "--group", "text", "--context", "1024", "--yes")
 _CLIENT = "demo"
 _CLIENTS = f"clients:\n  {_CLIENT}: {{{{models: [{{models}}], requests: 2}}}}\n"
 # OpenMP's threads wait for each other by spinning: beside other work on the same cores, a language model on the
@@ -93,6 +95,9 @@ class Tour:
                 step("Had a model not answered, this would give the reason", "why", accepted=(0, 3))
                 self._try_clients(endpoint, key)
                 step("Who holds the card: promised, predicted, measured, held", "card", accepted=(0, 1))
+                step("Add a model of the hub with one command: its file, its lock, its seat", *_ADD)
+                step("Apply that to the running stack, on the same port", "up", "--detach", "--port", str(port))
+                step("Prove that the added model answers", "smoke", _ADDED)
             finally:
                 if not keep:
                     step("Stop", "down", catalog=False)

@@ -80,7 +80,8 @@ _ERRORS = (  # the first pattern that any line matches decides
     (EngineCode.FILE_DAMAGED, r"unexpectedly reached end of file|tensor .* has invalid"),
 )
 _FILE = re.compile(
-    r"failed to load (?:(?:multimodal |CLIP |draft )?model|lora adapter)(?: from)?,? '?(?P<subject>/[^'\n]+?)'?(?:\. Does.*)?$"
+    r"failed to load (?:(?:multimodal |CLIP |draft )?model|lora adapter)(?: from)?,? "
+    r"'?(?P<subject>/[^'\n]+?)'?(?:\. Does.*)?$"
 )
 
 

@@ -52,7 +52,9 @@ def test_the_demo_passes_every_check_and_leaves_nothing_behind(demo, options):
 
     assert done.returncode == 0, done.stderr
     answered = re.findall(r"^(\S+)\tanswer\tpassed\t", done.stdout, re.MULTILINE)
-    assert answered == [*([] if options else ["smollm2"]), "tiny-text", "tiny-think", "tiny-vision"]
+    assert answered == [*([] if options else ["smollm2"]), "tiny-text", "tiny-think", "tiny-vision", "tiny-added"]
+    assert "+ models/tiny-added.yaml" in done.stdout
+    assert 0 < done.stderr.find("corral add corral/tiny-text-GGUF:F16 ") < done.stderr.find("\nApplied: "), done.stderr
     streamed, smoked = done.stderr.find(ASKED), done.stderr.find("# Prove that every model answers")
     assert (streamed == -1) if options else (0 < streamed < smoked)
     if not options:  # an answer, and not only what comes after it
