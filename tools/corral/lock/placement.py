@@ -39,6 +39,9 @@ def reason(entry: LockEntry) -> str:
     """Why *entry* is on its card, in words; empty for a model whose intent names the card."""
     if entry.placed is None:
         return ""
+    passed = entry.intent.cards[: entry.intent.cards.index(entry.intent.card)]
+    if entry.placed.short_mib.keys() != set(passed):  # the operator's list was another one when it was placed
+        return f"stays on {entry.intent.card}: it was there before, and fits"
     short = [f"{card} was short of {mib:,} MiB" for card, mib in entry.placed.short_mib.items()]
     first = "it was the first of its cards with room"
     return f"placed on {entry.intent.card}: {', '.join(short) or first} when it was placed"

@@ -91,6 +91,30 @@ def test_a_model_stays_where_it_fits_when_another_one_leaves(folder, hub):
     assert read(folder)["middle"].placed.short_mib == {"t4": 200}
 
 
+@pytest.mark.parametrize("before", ["p40", "[p40, t4]"], ids=["the only card", "the first card"])
+def test_a_model_that_stays_on_a_later_card_has_not_found_the_others_short(folder, hub, before):
+    model(folder, "big", 800, cards=before)
+    assert places(folder, hub) == {"big": "p40"}
+    model(folder, "big", 800, cards=BOTH)
+
+    changes = locked(folder, hub)
+
+    assert read(folder)["big"].intent.card == "p40"
+    assert placement.reason(read(folder)["big"]) == "stays on p40: it was there before, and fits"
+    assert "stays on p40: it was there before, and fits" in changes["big"].details
+
+
+def test_the_reason_of_a_model_that_stays_names_no_card_that_it_may_not_run_on(folder, hub):
+    model(folder, "big", 800)
+    model(folder, "middle", 300)
+    assert places(folder, hub)["middle"] == "p40"
+    card(folder, "a100", 1000)
+    model(folder, "middle", 300, cards="[a100, p40]")
+    places(folder, hub)
+
+    assert placement.reason(read(folder)["middle"]) == "stays on p40: it was there before, and fits"
+
+
 def test_a_model_moves_when_something_that_must_be_there_takes_its_room_and_the_change_has_the_reason(folder, hub):
     model(folder, "big", 800)
     places(folder, hub)
