@@ -49,16 +49,32 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def local_stack() -> stack.Running | None:
+    """The local stack; None where there is none.
+
+    Raises:
+        CannotRun: its llama-swap has died: who served here does not mean the cluster of the last apply.
+    """
+    found = stack.recorded(paths.state_dir())
+    if found and not found.is_alive:
+        raise CannotRun(
+            f"llama-swap of the local stack (pid {found.pid}) has died.",
+            next_step=f"{found.start_command()}, or name a cluster: --context NAME",
+        )
+    return found
+
+
 def named(args: argparse.Namespace) -> tuple[stack.Running | None, ClusterTarget | None]:
     """What *args* name, or what there is: the local stack, a cluster, or neither (``--endpoint``, or nothing).
 
     Raises:
         Refused: they name an endpoint and a cluster.
+        CannotRun: they name nothing, and the local stack has died.
     """
     target = options.cluster(args)
     if target and args.endpoint:
         raise Refused("--endpoint and a cluster were both named.", next_step="Leave out one of them")
-    local = None if args.endpoint or target else stack.running(paths.state_dir())
+    local = None if args.endpoint or target else local_stack()
     if not (args.endpoint or local or target):
         target = options.applied()
     return local, target

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from corral import paths
-from corral.cli import options
+from corral.cli import endpoints, options
 from corral.engine import stack
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CannotRun, Refused
@@ -42,10 +42,10 @@ def opened(args: argparse.Namespace) -> Iterator[OneModel]:
 
     Raises:
         Refused: the llama-swap there has no such model.
-        CannotRun: nothing runs, or it does not answer.
+        CannotRun: nothing runs, the local stack has died, or it does not answer.
     """
     target = options.cluster(args)
-    running = None if target else stack.running(paths.state_dir())
+    running = None if target else endpoints.local_stack()
     target = target if target or running else options.applied()
     if running:
         yield _found(args, running.client(), None)

@@ -1,4 +1,4 @@
-"""`corral why` of a stack whose llama-swap was killed."""
+"""`corral why`, and commands that send requests, of a stack whose llama-swap was killed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import signal
 
 import pytest
 
+from corral.cli import options
+from corral.cli.main import main
+from corral.cluster.target import ClusterTarget
 from corral.demo import tiny_gguf
 from tests.support.engine_process import chat, wait_for
 from tests.support.served import Served, served
@@ -54,3 +57,15 @@ def test_without_an_engine_a_dead_stack_cannot_be_started(why, monkeypatch):
 
     assert verdict["class"] == "engine-missing"
     assert "/nowhere/llama-server" in verdict["evidence"][0]
+
+
+@pytest.mark.parametrize("command", ["load", "unload", "smoke", "golden"])
+def test_no_cluster_is_asked_when_the_local_stack_has_died(command, stack, why, monkeypatch, capsys):
+    monkeypatch.setattr(options, "applied", lambda: ClusterTarget(context="homelab"))
+    words = ["golden", "check"] if command == "golden" else [command]
+
+    assert main([*words, "good"]) == 3
+
+    shown = capsys.readouterr().err
+    assert f"llama-swap of the local stack (pid {stack.running.pid}) has died." in shown
+    assert f"  → {stack.running.start_command()}, or name a cluster: --context NAME" in shown
