@@ -10,7 +10,7 @@ import signal
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,12 +126,15 @@ class OwnFolder:
             raise self._unusable(folder, error) from None
 
     @contextmanager
-    def exclusive_lock(self, folder: Path, *, timeout_s: float) -> Iterator[None]:
+    def exclusive_lock(
+        self, folder: Path, *, timeout_s: float, waiting: Callable[[str], None] = lambda _: None
+    ) -> Iterator[None]:
         """Prepare *folder* below this one, close it to other users, and be the only corral that uses it.
 
         Args:
             folder: its file ``lock`` is what is locked; a process that dies releases it.
             timeout_s: seconds to wait for another corral.
+            waiting: is called once with that corral, in words, before the wait.
 
         Raises:
             Refused: as ``prepare``.
@@ -144,7 +147,7 @@ class OwnFolder:
         except OSError as error:
             raise self._unusable(folder, error) from None
         try:
-            self._wait(gate, folder, timeout_s)
+            self._wait(gate, folder, timeout_s, waiting)
             yield
         except OSError as error:
             if not _is_full(error):
@@ -153,16 +156,19 @@ class OwnFolder:
         finally:
             os.close(gate)
 
-    def _wait(self, gate: int, folder: Path, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
+    def _wait(self, gate: int, folder: Path, timeout_s: float, waiting: Callable[[str], None]) -> None:
+        deadline, is_reported = time.monotonic() + timeout_s, False
         while not _locked(gate):
+            pid = os.pread(gate, 20, 0).decode(errors="replace")
+            name, step = (f" (process {pid})", f"ps -fp {pid}; ") if pid.isdigit() else ("", "")
             if time.monotonic() > deadline:
-                pid = os.pread(gate, 20, 0).decode(errors="replace")
-                name, step = (f" (process {pid})", f"ps -fp {pid}; ") if pid.isdigit() else ("", "")
                 raise CannotRun(
                     f"Another corral{name} has been at work in {folder} for {timeout_s:.0f} s.",
                     next_step=f"{step}wait for it, or choose {self._another}",
                 )
+            if not is_reported:
+                waiting(f"another corral{name}")
+                is_reported = True
             time.sleep(_POLL_SECONDS)
         with suppress(OSError):  # a full disk must not keep the stack from being stopped
             os.ftruncate(gate, 0)

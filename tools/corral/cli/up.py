@@ -9,7 +9,7 @@ the same ports.  llama-swap ends all of its engines with itself, also those of m
 for a moment without requests, five minutes at most, and cuts no answer off; the models that were loaded are loaded
 again.  A request that comes while it restarts is refused with 502.  Where the new configuration does not start, the
 stack runs as before.  Without a change it changes nothing, but for a part of the door that has died: that is started
-again.
+again.  Two at once: the second one waits, and applies what is different from what the first one started.
 
 The door refuses web pages of other origins and other hosts.  Where the catalog has clients, or with --keys, it also
 requires a key (`corral keys`); without, every program of this machine has the operator's rights.  With --tls it speaks
@@ -70,7 +70,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    state, store = paths.state_dir(), options.store_dir(args)
+    state = paths.state_dir()
+    with StackFolder(state).only_up(output.info):  # of two at once, the second one compares with what the first left
+        running, models, is_fresh = _brought(args, state)
+    if args.detach or not is_fresh:
+        output.data(running.endpoint)
+        output.info("Show it: corral status   Prove it: corral smoke   Stop it: corral down")
+        return
+    output.info(f"{running.endpoint} answers for {models} models. Ctrl-C stops it.")
+    _attend(running, state)
+
+
+def _brought(args: argparse.Namespace, state: Path) -> tuple[Running, int, bool]:
+    """The stack as *args* want it, the number of its models, and whether this call has started it."""
+    store = options.store_dir(args)
     wanted, locked = options.locked_catalog(options.catalog_dir(args))
     unsafe_flags.warn(wanted.models)
     engine = binaries.llama_server()
@@ -127,12 +140,7 @@ def run(args: argparse.Namespace) -> None:
             )
     if not fresh and not again:
         output.info(f"This configuration is already running (pid {running.pid}).")
-    if args.detach or not fresh:
-        output.data(running.endpoint)
-        output.info("Show it: corral status   Prove it: corral smoke   Stop it: corral down")
-        return
-    output.info(f"{running.endpoint} answers for {len(wanted.models)} models. Ctrl-C stops it.")
-    _attend(running, state)
+    return running, len(wanted.models), fresh
 
 
 def _changed(again: Again, wanted: Wanted) -> Running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -64,6 +65,17 @@ class StackFolder:
                     return
                 else:
                     time.sleep(_FOLLOW_POLL_S)
+
+    def only_up(self, report: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Exclude every other `corral up` of this stack, from what it reads to what it has started.
+
+        Raises: as ``exclusive_lock``, but it waits as long as the other one takes.
+        """
+        return self.own.exclusive_lock(
+            self.state / "up",
+            timeout_s=math.inf,
+            waiting=lambda other: report(f"Waiting for {other}, which starts or changes this stack ..."),
+        )
 
     def exclusive_lock(self) -> AbstractContextManager[None]:
         """Exclude every other corral that starts or stops this stack.

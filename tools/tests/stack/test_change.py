@@ -127,6 +127,58 @@ def test_a_stream_of_an_unchanged_model_ends_whole_before_anything_restarts(up, 
     assert running().process != before.process
 
 
+class Up(subprocess.Popen):
+    """`corral up --detach` of a process of its own; ``shown`` is what it has printed to stderr."""
+
+    def __init__(self, catalog, err, port):
+        self._err = err
+        words = ["up", "--detach", "--catalog", str(catalog), "--port", str(port)]
+        with err.open("wb") as stderr:
+            super().__init__(
+                [sys.executable, "-m", "corral.cli.main", *words], stderr=stderr, stdout=subprocess.DEVNULL
+            )
+
+    @property
+    def shown(self):
+        return self._err.read_text()
+
+
+def test_of_two_at_once_that_start_a_stack_the_second_finds_it_running(catalog, tmp_path):
+    port = free_port()
+    with Up(catalog, tmp_path / "first", port) as first:
+        wait_for(lambda: "nothing to fetch" in first.shown or "files" in first.shown, what="the fetch")
+        first.send_signal(signal.SIGSTOP)
+        try:
+            with Up(catalog, tmp_path / "second", port) as second:
+                waiting = f"Waiting for another corral (process {first.pid})"
+                wait_for(lambda: waiting in second.shown or second.poll() is not None, what="the second")
+                first.send_signal(signal.SIGCONT)
+        finally:
+            first.send_signal(signal.SIGCONT)
+    try:
+        assert (first.returncode, second.returncode) == (0, 0), first.shown + second.shown
+        assert "already running" in second.shown
+    finally:
+        stack.stop(paths.state_dir(), drain_s=0)
+
+
+def test_of_two_at_once_that_change_a_stack_the_second_changes_what_the_first_left(up, catalog, tmp_path):
+    before = running()
+    stream, engine = unanswered(before, "one", 30)
+    edit(catalog)
+    with Up(catalog, tmp_path / "first", before.door.port) as first:
+        wait_for(lambda: "Waiting for 1 request under way (one) ..." in first.shown, what="the wait")
+        edit(catalog, "one", 640)
+        with Up(catalog, tmp_path / "second", before.door.port) as second:
+            wait_for(lambda: "Waiting for " in second.shown or second.poll() is not None, what="the second")
+            os.kill(engine, signal.SIGCONT)
+    stream.join()
+    assert (first.returncode, second.returncode, stream.is_whole) == (0, 0, True), first.shown + second.shown
+    assert "Applied: llama-swap restarted." in second.shown
+    config = StackFolder(paths.state_dir()).config.read_text()
+    assert ("-c 512" in config, "-c 640" in config) == (True, True)
+
+
 def test_requests_that_never_pause_leave_the_stack_as_it_is(up, catalog, monkeypatch):
     monkeypatch.setattr(change, "IDLE_LIMIT_S", 0.3)
     before = running()
