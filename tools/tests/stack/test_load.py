@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
 
+import psutil
 import pytest
 
 from corral import paths
 from corral.cli import load
 from corral.cli.main import main
+from corral.cli.one_model import OneModel
+from corral.cluster.target import ClusterTarget
+from corral.demo import tiny_gguf
 from corral.engine import stack
+from corral.engine.llama_swap import Resident
 from tests.support.demo_stack import FULL, demo_stack
-from tests.support.engine_process import get, unanswered
+from tests.support.engine_process import chat, get, unanswered, wait_for
+from tests.support.served import Served, served
+from tests.support.why_command import STOPPED, engine_of
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.long]
 
@@ -127,3 +139,75 @@ def test_unload_counts_the_requests_that_it_cuts_off(state, capsys):
     assert "(ready), with 1 request under way, cut off ..." in capsys.readouterr().err
     stream.join()
     assert not stream.is_whole
+
+
+class Loading(subprocess.Popen):
+    """`corral load` as a process of its own; ``shown`` is what it has printed to stderr."""
+
+    def __init__(self, folder, *words):
+        self._err = folder / "err"
+        with self._err.open("wb") as stderr:
+            super().__init__([sys.executable, "-m", "corral.cli.main", "load", *words], stderr=stderr)
+
+    @property
+    def shown(self):
+        return self._err.read_text()
+
+
+def test_ctrl_c_ends_a_load_that_waits_and_the_model_is_not_loaded_afterwards(state, nothing_loaded, tmp_path):
+    stream, engine = unanswered(stack.running(state), "tiny-text", 30)
+    try:
+        with Loading(tmp_path, "tiny-think") as loading:
+            wait_for(lambda: "tiny-think: waiting, " in loading.shown, what="the wait")
+            loading.send_signal(signal.SIGINT)
+            assert loading.wait(60) == 130, loading.shown
+        assert "tiny-think was waiting to be loaded, and is not loaded.\ncorral load: interrupted" in loading.shown
+        wait_for(lambda: [one.model for one in nothing_loaded.in_flight()] == ["tiny-text"], what="the end of the load")
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    stream.join()
+    assert stream.is_whole
+    chat(stack.running(state).endpoint, "Hello.", model="tiny-text")
+    assert residents(nothing_loaded) == {"tiny-text": "ready"}
+
+
+def test_ctrl_c_leaves_an_engine_that_is_starting_and_names_the_command_that_ends_it(tmp_path, monkeypatch):
+    tiny_gguf.write_text(tmp_path / "text.gguf")
+    run = tmp_path / "run"
+    run.mkdir()
+    with served(run, {"slow": Served(tmp_path / "text.gguf", engine=STOPPED)}, load_limit_s=600) as slow:
+        monkeypatch.setenv("CORRAL_STATE", str(slow.state))
+        with Loading(tmp_path, "slow", "--catalog", str(slow.catalog)) as loading:
+            engine = wait_for(lambda: engine_of(slow, "slow"), what="the start of the engine")
+            wait_for(lambda: psutil.Process(engine).status() == psutil.STATUS_STOPPED, what="its stop")
+            wait_for(lambda: residents(slow.running.client()) == {"slow": "starting"}, what="its state")
+            loading.send_signal(signal.SIGINT)
+            assert loading.wait(60) == 130, loading.shown
+        command = f"corral unload slow --catalog {slow.catalog}"
+        assert f"slow is starting, and that goes on.  To end it: {command}" in loading.shown
+        os.kill(engine, signal.SIGCONT)
+        wait_for(lambda: residents(slow.running.client()) == {"slow": "ready"}, what="the end of its load")
+
+
+def test_ctrl_c_in_a_cluster_names_the_context_in_the_command_that_ends_the_load(monkeypatch, capsys):
+    class Client:
+        """Only what a load needs; the real one would need a cluster, which has no other part in this."""
+
+        def residents(self):
+            return [Resident("m", "starting", "", 0)]
+
+        def load(self, model):
+            return ""
+
+    @contextmanager
+    def opened(_args):
+        yield OneModel("m", Client(), ClusterTarget(context="homelab"))
+
+    monkeypatch.setattr(load.one_model, "opened", opened)
+    monkeypatch.setattr(load, "wait", interrupted)
+    assert main(["load", "m", "--context", "homelab"]) == 130
+    assert "To end it: corral unload m --context homelab" in capsys.readouterr().err
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
