@@ -47,6 +47,21 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int | None = Non
 
 
 @contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Let no other process be in this block for *folder*: it waits.  No file is left there.
+
+    Where the file system has no such lock (a network's may need a file that can be written), none excludes another.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def kept_closed(file: Path) -> Iterator[bool]:
     """Let no process open *file* while the block lasts, 45 s at most; False: this process may not have a lease on it.
 

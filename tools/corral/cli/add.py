@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     relocking.require_answer(args, _again(args, args.repo, args.tokens))
     directory = options.catalog_dir(args)
     before = catalog.load(directory, may_be_empty=True)
+    text = relocking.lock_text(before)
     present = lock.read(before.lock_file)
     from corral.seating import addition
 
@@ -66,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
         error.next_step = _next_step(error, args)
         raise
     steps = [*relocking.served_steps(directory, args), f"then: corral smoke {found.model_id}"]
-    edit = relocking.Edit(before, present, after, found.model_id, found.text)
+    again = _again(args, args.repo, args.tokens)
+    edit = relocking.Edit(before, text, present, after, found.model_id, found.text, again)
     return edit.run(args, f"Add {found.model_id}? Only yes adds it.", steps)
 
 

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     directory = options.catalog_dir(args)
     wanted = catalog.load(directory) if args.check else _load(directory, rename=args.rename_slots)
     unsafe_flags.warn(wanted.models)
-    return _check(wanted, json=args.json) if args.check else _write(wanted, args.upgrade, json=args.json)
+    return _check(wanted, json=args.json) if args.check else _write(wanted, args)
 
 
 def _load(directory: Path, *, rename: bool) -> catalog.Catalog:
@@ -100,11 +100,12 @@ def _check(wanted: catalog.Catalog, *, json: bool) -> int:
     return ExitCode.FAILED if stale else ExitCode.OK
 
 
-def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) -> int:
+def _write(wanted: catalog.Catalog, args: argparse.Namespace) -> int:
     from corral.lock.predict import Predictor
     from corral.lock.relock import relock, resolve_on_hub
 
-    moved, images = _to_upgrade(wanted, upgrade)
+    moved, images = _to_upgrade(wanted, args.upgrade)
+    text = relocking.lock_text(wanted)
     present, kept = None, {}
     try:
         present = lock.read(wanted.lock_file)
@@ -116,8 +117,10 @@ def _write(wanted: catalog.Catalog, upgrade: list[str] | None, *, json: bool) ->
         wanted, present, resolve_on_hub, predictor, pins=kept, upgrade=moved, upgrade_images=images, info=output.info
     )
     new = relocking.checked(wanted, result)
-    written = new.write()
-    if json:
+    again = options.again(args, "lock", *(() if args.upgrade is None else ("--upgrade", *args.upgrade)))
+    with relocking.unchanged(wanted, text, again=again):
+        written = new.write()
+    if args.json:
         rows = {model_id: vram_table.as_json(entry) for model_id, entry in result.lock.models.items()}
         latency = [one.as_json() for one in new.forecasts]
         document = {"lock": str(wanted.lock_file), "written": written, "changes": new.changes_json()}

@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from corral.catalog.catalog import Catalog
 from corral.cli import image_table, latency_table, options, vram_table
 from corral.cli.plan import agreed
 from corral.errors import ExitCode, Refused
-from corral.files import refuse_unwritable, write_atomically
+from corral.files import only_writer, refuse_unwritable, write_atomically
 from corral.lock import headers, image_room, lock
 from corral.lock.lock import Lock
 from corral.seating import chart
@@ -94,17 +95,21 @@ class Edit:
 
     Attributes:
         before: the catalog as it was read.
+        lock_text: the bytes of its lock file then, as ``lock_text`` has them.
         present: its lock; None when there is none.
         after: the lock of the catalog with the edit.
         model_id: the model.
         text: of its file; None: the file is removed.
+        again: the command as it was typed.
     """
 
     before: Catalog
+    lock_text: bytes | None
     present: Lock | None
     after: NewLock
     model_id: str
     text: str | None
+    again: str
 
     @property
     def file(self) -> Path:
@@ -166,10 +171,11 @@ class Edit:
         return self.file.relative_to(self.before.directory).as_posix()
 
     def _write(self) -> None:
+        with unchanged(self.before, self.lock_text, again=self.again):
+            self._write_files()
+
+    def _write_files(self) -> None:
         directory = self.before.directory
-        now = catalog.load(directory, may_be_empty=True)
-        if now.sources != self.before.sources or lock.read(now.lock_file) != self.present:
-            raise Refused(f"{directory} has changed since it was read: nothing was written.", next_step="Try again")
         kept = self.file.read_bytes() if self.text is None else None
         old_headers = {sha256 for sha256 in self.after.relocked.headers if headers.read(directory, sha256) is not None}
         try:
@@ -180,13 +186,36 @@ class Edit:
                     write_atomically(self.file, self.text)
             self.after.write()
         except BaseException:
-            if lock.read(now.lock_file) == self.present:  # else all is written, but for headers that nothing needs
+            if (
+                lock.read(self.before.lock_file) == self.present
+            ):  # else all is written, but for headers that nothing needs
                 if kept is not None:
                     write_atomically(self.file, kept)
                 else:
                     self.file.unlink(missing_ok=True)
                 headers.remove(directory, self.after.relocked.headers.keys() - old_headers)
             raise
+
+
+def lock_text(wanted: Catalog) -> bytes | None:
+    """The bytes of the lock file of *wanted*, for ``unchanged``; None: there is none that can be read."""
+    with suppress(OSError):
+        return wanted.lock_file.read_bytes()
+    return None
+
+
+@contextmanager
+def unchanged(read: Catalog, text: bytes | None, *, again: str) -> Iterator[None]:
+    """Write in the block what follows from the catalog *read* and its lock: no other corral writes there meanwhile.
+
+    Raises:
+        Refused: another program has changed one of them since; *again* is the next step.
+    """
+    with only_writer(read.directory):
+        now = catalog.load(read.directory, may_be_empty=True)
+        if now.sources != read.sources or lock_text(now) != text:
+            raise Refused(f"{read.directory} has changed since it was read: nothing was written.", next_step=again)
+        yield
 
 
 def require_answer(args: argparse.Namespace, again: str) -> None:

@@ -48,13 +48,14 @@ def run(args: argparse.Namespace) -> int:
             next_step="Add another one first: corral add ORG/NAME-GGUF; or stop what serves it: corral down, "
             "corral destroy",
         )
+    text, again = relocking.lock_text(before), options.again(args, "remove", model_id)
     present = lock.read(before.lock_file)
     from corral.lock.predict import Predictor
     from corral.lock.relock import relock, resolve_on_hub
 
     wanted = catalog.with_model(before, model_id, None)
     relocked = relock(wanted, present, resolve_on_hub, Predictor(wanted, output.info), info=output.info)
-    edit = relocking.Edit(before, present, relocking.checked(wanted, relocked), model_id, None)
+    edit = relocking.Edit(before, text, present, relocking.checked(wanted, relocked), model_id, None, again)
     files = f" --catalog {shlex.quote(str(directory))}" if args.catalog else ""
     prune = f"its files in the store: corral prune{files}; in the homelab's: corral prune --context NAME"
     steps = [*relocking.served_steps(directory, args), prune]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +15,10 @@ from corral.catalog import catalog as catalogs
 from corral.cli.main import main
 from corral.demo.hub import Hub, RepoContent
 from corral.demo.tour import write_tiny_repositories
+from corral.files import only_writer
 from corral.lock import lock as locks
 from tests.support import gguf_models
+from tests.support.engine_process import wait_for
 from tests.support.gguf_bytes import TEXT, gguf, pair, text
 from tests.support.terminal import on_a_terminal
 from tests.support.tiny_catalog import write_tiny_catalog
@@ -279,6 +283,36 @@ def test_a_catalog_that_changes_meanwhile_is_not_written_over(run, catalog, hub,
     assert run("add", "org/vision-GGUF") == 2
     assert "has changed since it was read: nothing was written" in capsys.readouterr().err
     assert not (catalog / "models" / "vision.yaml").exists()
+
+
+def corral(*words):
+    """The command as a process of its own; what it printed to stderr."""
+    return subprocess.Popen([*CORRAL, *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+@pytest.mark.parametrize("other", [("remove", "tiny-think", "--yes"), ("lock",)])
+def test_of_two_that_write_at_the_same_instant_one_writes_and_the_other_is_refused(catalog, hub, other):
+    """Both are ready to write when the first of them may."""
+    file = catalog / "models" / "tiny-think.yaml"
+    file.write_text(file.read_text() + "# edited: both have a lock to write\n")
+    asked, whole = ("--catalog", str(catalog)), locks.read(catalog / "lock.json")
+    with only_writer(catalog):
+        both = [corral("add", "org/vision-GGUF", "--yes", *asked), corral(*other, *asked)]
+        for one in both:
+            wait_for(lambda one=one: waits_for_a_lock(one.pid), what="the wait")
+    printed = [one.communicate()[1] for one in both]
+    assert sorted(one.returncode for one in both) == [0, 2], printed
+    refused = next(text for one, text in zip(both, printed, strict=True) if one.returncode)
+    assert "has changed since it was read: nothing was written.\n  → corral " in refused
+    now = catalogs.load(catalog)
+    assert list(locks.stale(now)) == []
+    assert locks.read(catalog / "lock.json") != whole
+
+
+def waits_for_a_lock(pid):
+    """Whether a thread of the process is blocked in flock: in the kernel's list its lock stands with an arrow."""
+    lines = Path("/proc/locks").read_text().splitlines()
+    return any(" -> FLOCK " in line and f" {pid} " in line for line in lines)
 
 
 @pytest.mark.parametrize("words", [("add", "org/vision-GGUF"), ("remove", "tiny-vision")])
