@@ -8,6 +8,7 @@ CorralError
 │   ├── LockStale         the lock does not belong to this catalog
 │   ├── RevisionMissing   the model hub has no such branch, tag or commit
 │   ├── UnreadableHeader  a file is no GGUF that this corral reads
+│   ├── NoModel           a file is a GGUF and no model: an adapter, or a projector
 │   └── EngineCannotPredict   the engine could not predict what a model takes
 └── CannotRun    exit 3   the work could not be done here and now
     ├── HubUnavailable    the model hub did not answer
@@ -41,6 +42,7 @@ __all__ = [
     "HubUnavailable",
     "HubUnreachable",
     "LockStale",
+    "NoModel",
     "Problem",
     "ProgramMissing",
     "Refused",
@@ -116,6 +118,10 @@ class RevisionMissing(Refused):
 
 class UnreadableHeader(Refused):
     """A file is not a GGUF, is damaged, or is of a kind that this corral does not read."""
+
+
+class NoModel(Refused):
+    """A file is a GGUF and no model: an adapter, or a projector; the engine aborts on it."""
 
 
 class EngineCannotPredict(Refused):

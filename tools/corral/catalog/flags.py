@@ -174,6 +174,12 @@ def is_for_answers(written: str) -> bool:
     return flag is not None and (flag.group.of in ("sampling", "template") or bool(flag.group.text_flag))
 
 
+def is_for_drafts(written: str) -> bool:
+    """Whether the flag *written* decides how a draft model is loaded or used."""
+    flag = _by_spelling().get(written)
+    return flag is not None and flag.name.startswith("spec-draft-")
+
+
 def repeated(names: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of *names* that mean the same flag (``gpu-layers`` and ``n-gpu-layers``)."""
     first: dict[Flag, str] = {}

@@ -13,6 +13,7 @@ from corral.catalog.intent import LatencyBudget, Model, Task
 from corral.catalog.yaml_reader import KeyPath
 
 _OURS = ("llama-swap", "llama-server", "corral")
+_SPECULATION = ("spec-default", "spec-type")  # that drafts by other means than a model
 _OUR_LABEL = "=llama-swap"
 _EVERYBODYS = ("system.slice", "user.slice")
 # Of the names that systemd gives to no process: a template without an instance, the root of all slices, no name.
@@ -55,6 +56,9 @@ def problems(
         for name in model.args if model.task != "chat" else ():
             if problem := _not_of_task(model.task, name):
                 yield source, ("args", name), problem
+        drafts = model.draft is not None or not model.unsafe.keys().isdisjoint(_SPECULATION)
+        for name in () if drafts else filter(flags.is_for_drafts, model.args):
+            yield source, ("args", name), f"{name} is for a draft model, and there is none: add draft, or leave it out."
         for key, names in (("args", model.args), ("unsafe", model.unsafe)):
             for first, second in flags.repeated(names):
                 yield source, (key, second), f"{first} and {second} are the same flag: keep one."

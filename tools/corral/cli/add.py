@@ -20,13 +20,16 @@ examples:
 from __future__ import annotations
 
 import argparse
+import re
 
 from corral import output
 from corral.catalog import catalog
 from corral.cli import options, relocking
-from corral.errors import CorralError
+from corral.errors import CorralError, Refused
 from corral.lock import lock
 from corral.vram.oracle import DECLARE
+
+_ADDRESS = re.compile(r"[a-z]+://[^/]+/(?P<repo>[^/]+/[^/?#:]+)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +52,9 @@ def run(args: argparse.Namespace) -> int:
     present = lock.read(before.lock_file)
     from corral.seating import addition
 
+    if found_in := _ADDRESS.match(args.repo):
+        step = _again(args, found_in["repo"], args.tokens)
+        raise Refused(f"{args.repo} is an address, and REPO is the name of a repository.", next_step=step)
     repo, _, quant = args.repo.partition(":")
     wish = addition.Wish(
         repo=repo,
@@ -76,7 +82,7 @@ def _next_step(error: CorralError, args: argparse.Namespace) -> str:
     """What to do about *error*, where `corral lock` would have to do with a file that is not written."""
     if DECLARE in error.next_step:
         return f"Choose another model; or write the file yourself (docs/models.md) and {DECLARE.removeprefix('or ')}"
-    step = error.next_step.replace("Correct source.repo", "Correct REPO")
+    step = error.next_step.replace("Correct source.repo", "Correct REPO").replace("source.mmproj", "--mmproj")
     return step.replace("corral lock", _again(args, args.repo, args.tokens))
 
 

@@ -32,7 +32,7 @@ _OF_A_CLUSTER = re.compile(
     r"(?=[;,.]?(?:\s(?!--)|$))"
 )
 _CLUSTER = ("context", "namespace", "kubeconfig")
-_BARE_LOCK = re.compile(r"\bcorral lock\b(?![^\n;&]*--catalog)")
+_OF_A_CATALOG = re.compile(r"\bcorral (lock|remove|seat|validate)\b(?![^\n;&]*--catalog)")
 
 
 def add(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -107,10 +107,10 @@ def again(args: argparse.Namespace, *command: str) -> str:
 
 
 def for_catalog(step: str, args: argparse.Namespace) -> str:
-    """The next step *step* with the catalog that *args* name in each `corral lock` of it that names none."""
+    """The next step *step* with the catalog that *args* name in each of its commands of a catalog that names none."""
     if getattr(args, "catalog", None) is None:
         return step
-    return _BARE_LOCK.sub(lambda _: shlex.join(["corral", "lock", "--catalog", str(args.catalog)]), step)
+    return _OF_A_CATALOG.sub(lambda found: shlex.join([*found[0].split(), "--catalog", str(args.catalog)]), step)
 
 
 def for_cluster(step: str, args: argparse.Namespace) -> str:

@@ -13,7 +13,7 @@ from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotPredict, ProgramMissing, Refused, UnreadableHeader
 from corral.hub.resolved import Resolved
 from corral.lock import headers
-from corral.lock.task_fit import require_extras, require_task
+from corral.lock.task_fit import require_extras, require_model, require_task
 from corral.vram import rules
 from corral.vram.gguf_header import GgufHeader, parse_fixture
 from corral.vram.oracle import DECLARE
@@ -80,6 +80,7 @@ class Predictor:
         Raises:
             UnreadableHeader: a file's header cannot be read, and nothing is declared.
             EngineCannotPredict: the engine cannot, and nothing is declared.
+            NoModel: the file is an adapter or a projector.
             Refused: the context is above the trained one, or the weights are for another task.
             HubUnavailable: the header could not be fetched.
             ProgramMissing: there is no engine here.
@@ -91,6 +92,7 @@ class Predictor:
             packed = kept if len(kept) == len(resolved.files) else self._read(model_id, resolved)
             names = [headers.sha256_of(header) for header in packed]
             parsed = [parse_fixture(header) for header in packed]
+            require_model(parsed[0])
             self._require_trained(model_id, model, parsed[0])
             require_task(model_id, model, parsed, argv)
             require_extras(model, parsed, argv)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -227,16 +228,27 @@ class _Relocking:
         found = self._resolve_one(model_id, model, pinned)
         if {file.role for file in found.files} & {"draft", "adapter"}:  # as locked, for a question of `corral seat`
             return found
-        extras = [
-            self._resolve_extra(model_id, model, role, source, commits.get(source)) for role, source in model.extras
-        ]
+        roles = Counter[Role]()
+        extras = []
+        for role, source in model.extras:
+            where = "draft" if role == "draft" else f"adapters.{roles[role]}"
+            extras.append(self._resolve_extra(model_id, model, role, source, commits.get(source), where))
+            roles[role] += 1
         at = len(found.files) - (found.files[-1].role == "projector")
         return replace(found, files=(*found.files[:at], *extras, *found.files[at:]))
 
-    def _resolve_extra(self, model_id: str, model: Model, role: Role, source: Source, pinned: str | None) -> LockedFile:
-        """The one file of a draft model or an adapter."""
+    def _resolve_extra(
+        self, model_id: str, model: Model, role: Role, source: Source, pinned: str | None, where: str
+    ) -> LockedFile:
+        """The one file of a draft model or an adapter; the error for it names the key *where* of the model's file."""
         plain = {"source": source, "modalities": ("text",), "draft": None, "adapters": ()}
-        found = self._resolve_one(f"{model_id}, its {role}", model.model_copy(update=plain), pinned)
+        try:
+            found = self._resolve_one(f"{model_id}, its {role}", model.model_copy(update=plain), pinned)
+        except Refused as error:
+            error.message = f"its {role}: {error.message}"
+            step = error.next_step.replace("the model's own file", f"the {role}'s own file")
+            error.next_step = step.replace("source.", f"{where}.source.")
+            raise
         if len(found.files) > 1:
             problem = (
                 f"its {role} has {len(found.files)} files, and only one of a single file is loaded beside a model."

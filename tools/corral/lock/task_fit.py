@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from corral.catalog.intent import Model, Task
-from corral.errors import Refused
+from corral.errors import NoModel, Refused
 from corral.vram import parts
 from corral.vram.gguf_header import GgufHeader, LeftOut
 from corral.vram.server_flags import by_flag
@@ -18,6 +18,14 @@ _HEAD: Final = "cls."
 _EMBEDDING: Final = "token_embd.weight"
 """Its matrices of an adapter lie the other way round (src/llama-adapter.cpp)."""
 _MOST_APART: Final = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE in llama.cpp's common/speculative.cpp
+_NO_MODEL: Final = {"adapter": "a LoRA adapter", "mmproj": "a projector"}
+"""Values of general.type: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
+_SAME_TOKENS: Final = (
+    ("tokenizer.ggml.model", ""),
+    ("tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id"),
+    ("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id"),
+)
+"""What common_speculative_are_compatible of common/speculative.cpp compares, and the token that follows from it."""
 _DEFAULT_BATCHES: Final = {"batch-size": 2048, "ubatch-size": 512}
 
 
@@ -27,6 +35,20 @@ def task_of(headers: Sequence[GgufHeader]) -> Task:
     if _pooling(header) == "rank":
         return "rerank"
     return "embedding" if _pooling(header) != "none" or _is_encoder(header) else "chat"
+
+
+def require_model(header: GgufHeader, step: str = "") -> None:
+    """Return when *header* is that of a model: of an adapter or a projector the engine would abort.
+
+    Raises:
+        NoModel: it is not; *step* is the next one.
+    """
+    kind = header.metadata.get("general.type")
+    kind = "mmproj" if header.architecture == "clip" else kind
+    if kind in _NO_MODEL:
+        where = "adapters: in the file of the model that it is for (docs/models.md)"
+        usual = f"Name it under {where}" if kind == "adapter" else "Name the model's own file"
+        raise NoModel(f"it is {_NO_MODEL[kind]}, and no model.", next_step=step or usual)
 
 
 def require_task(model_id: str, model: Model, headers: Sequence[GgufHeader], argv: Sequence[str]) -> None:
@@ -74,11 +96,30 @@ def require_extras(model: Model, headers: Sequence[GgufHeader], argv: Sequence[s
             where = wanted.source.repo or wanted.source.path
             raise Refused(f"adapter {number} ({where}) {problem}.", next_step="Correct its source, or leave it out")
     if own.draft and model.draft:
+        _require_draft(base, own.draft)
         ours, its = vocabulary(base), vocabulary(own.draft)
         if ours is None or its is None or abs(ours - its) > _MOST_APART:
             shown = " and ".join("an unknown number of" if one is None else f"{one:,}" for one in (its, ours))
             why = f"its draft model and the model have {shown} tokens, and a draft needs the same vocabulary"
             raise Refused(f"{why}.", next_step="Choose a draft model of the same family, or leave draft out")
+
+
+def _require_draft(base: GgufHeader, draft: GgufHeader) -> None:
+    """Return when the two may have the same tokens, by all that the headers state of them but the tokens themselves."""
+    step = "Choose a draft model of the same family, or leave draft out"
+    try:
+        require_model(draft, step)
+    except NoModel as error:
+        raise NoModel(f"its draft: {error.message}", next_step=step) from None
+    for key, token in _SAME_TOKENS:
+        ours, its = (header.metadata.get(key) for header in (base, draft))
+        names = {key: (ours, its)}
+        if token and ours and its:
+            names[token] = (base.metadata.get(token), draft.metadata.get(token))
+        for name, (one, other) in names.items():
+            if one is not None and other is not None and one != other:
+                why = f"its draft model states {name} {other!r} and the model {one!r}"
+                raise Refused(f"{why}: a draft needs the same vocabulary.", next_step=step)
 
 
 def _no_adapter(adapter: GgufHeader, architecture: str, shapes: Mapping[str, tuple[int, ...]]) -> str:

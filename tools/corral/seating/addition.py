@@ -16,13 +16,13 @@ from corral.catalog import yaml_reader
 from corral.catalog.catalog import Catalog
 from corral.catalog.forms import FORMS, ID_PATTERN, RESERVED_IDS, is_id
 from corral.catalog.intent import Model, Source, Task
-from corral.errors import CatalogInvalid, Refused
+from corral.errors import CatalogInvalid, NoModel, Refused
 from corral.hub.resolved import Resolved
 from corral.hub.select import Offer
 from corral.lock.lock import Lock
 from corral.lock.predict import Predictor
 from corral.lock.relock import Relocked, relock, resolve_on_hub
-from corral.lock.task_fit import task_of
+from corral.lock.task_fit import require_model, task_of
 from corral.seating import chart as charts
 from corral.seating import contexts
 from corral.vram.gguf_header import parse_fixture
@@ -196,9 +196,10 @@ class _Adding:
 
         The engine predicts the smallest; the others take as much more as their files have.
         """
-        trial = self.locked(found[0])
+        trial, others = self._smallest(found)
         chart = charts.of(trial.relocked.lock)
         room = chart.room_mib(self.place.model_id)
+        found = [one for one in found if one not in others]
         beside = trial.relocked.lock.models[self.place.model_id].seat.bytes - found[0].size
         lines, fitting = [], ""
         for one in found:
@@ -206,11 +207,22 @@ class _Adding:
             fitting = one.value if needed <= room else fitting
             verdict = "fits" if needed <= room else "does not fit"
             lines.append(f"  {one.value}  {human(one.size)}  {verdict}: about {needed:,} of {room:,} MiB")
+        lines += [f"  {one.value}  {human(one.size)}  no model" for one in others]
         named = f"{self.wish.repo} has no {self.wish.quant}" if self.wish.quant else f"{self.wish.repo} has several"
         context = trial.catalog.models[self.place.model_id].context
         head = f"{named}; these are its models, on card {self.place.card} with context {context:,}:"
         step = f"Name one, for example: {self.wish.command(fitting or found[0].value, None)}"
         return Refused("\n".join([head, *lines]), next_step=step)
+
+    def _smallest(self, found: Sequence[Offer]) -> tuple[Addition, list[Offer]]:
+        """The smallest of *found* with its lock, and those before it that are no models by their headers."""
+        others: list[Offer] = []
+        for one in found:
+            try:
+                return self.locked(one), others
+            except NoModel:
+                others.append(one)
+        return self.locked(found[0]), others
 
     def locked(self, offer: Offer) -> Addition:
         """*offer* with its lock, whether its card has room or not."""
@@ -229,6 +241,11 @@ class _Adding:
 
         packed = read_headers(model_id, resolved, self.catalog.directory, say=self.info)
         ready = {resolved.files: packed}
+        try:
+            require_model(parse_fixture(packed[0]))
+        except NoModel as error:
+            error.message = error.message.replace("it is", f"{offer.files[0]} of {self.wish.repo} is", 1)
+            raise
         task = task_of([parse_fixture(packed[0])])
         is_vision = (
             task == "chat"
@@ -268,7 +285,7 @@ class _Adding:
             raise Refused(
                 f"--context is {wanted:,}, and the model was trained for {trained:,} tokens: beyond that answers fall "
                 "apart.",
-                next_step=f"Name {trained} or less: --context {trained}",
+                next_step=f"Name {trained} or less: {self.wish.command(self.wish.quant or '', trained)}",
             )
         return wanted or min(DEFAULT_CONTEXT, trained or DEFAULT_CONTEXT)
 

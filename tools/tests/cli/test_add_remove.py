@@ -18,6 +18,7 @@ from corral.demo.tour import write_tiny_repositories
 from corral.files import only_writer
 from corral.lock import lock as locks
 from tests.support import gguf_models
+from tests.support.adapters import write_answering
 from tests.support.engine_process import wait_for
 from tests.support.gguf_bytes import TEXT, gguf, pair, text
 from tests.support.terminal import on_a_terminal
@@ -47,6 +48,8 @@ def files(tmp_path_factory):
     for name in LARGE:
         found[name] = folder / f"{name}.gguf"
         gguf_models.write(name, found[name])
+    found["red"] = folder / "red.gguf"
+    write_answering(found["red"], "red")
     found["unknown"] = folder / "unknown.gguf"
     found["unknown"].write_bytes(gguf(pair("general.architecture", TEXT, text("wondermodel"))) + bytes(64))
     found["sound"] = folder / "mmproj-sound.gguf"
@@ -71,6 +74,8 @@ def hub(files, monkeypatch):
         "org/several-GGUF": content(**{"m-Q8_0": LARGE[0], "m-Q4_K_M": LARGE[1], "other": think}),
         "org/large-GGUF": content(**{"large-Q8_0": LARGE[0]}),
         "org/half-GGUF": content(**{"half-Q4_0-00001-of-00002": text}),
+        "org/adapter-GGUF": content(red="red"),
+        "org/both-GGUF": content(**{"red": "red", "both-F16": text}),
         "org/unknown-GGUF": content(**{"u-F16": "unknown"}),
         "org/gated-GGUF": content(token="hf_right", **{"g-F16": text}),
     }
@@ -227,13 +232,22 @@ def test_a_context_that_fits_is_a_command_that_works(refused, run, hub, catalog)
         (["org/gone-GGUF"], "There is no repository org/gone-GGUF"),
         (["org/half-GGUF"], "org/half-GGUF has no whole model as GGUF"),
         (["half"], "'half' is no repository of a hub: it must be like org/name."),
-        (["org/large-GGUF", "--context", "999999"], "Name 40960 or less: --context 40960"),
+        (
+            ["org/large-GGUF", "--context", "999999"],
+            "Name 40960 or less: corral add org/large-GGUF --context 40960 --catalog ",
+        ),
         (["org/large-GGUF", "--card", "h100"], "There is no card h100; there are: laptop."),
         (["org/large-GGUF", "--name", "Big One"], "'Big One' is no id of a model"),
         (["org/large-GGUF", "--group", "a b"], "'a b' is no name of a group"),
         (["org/large-GGUF", "--name", "tiny"], "tiny is an alias of tiny-text"),
         (["org/Tiny_Text-GGUF"], "There is a model tiny-text already"),
-        (["org/large-GGUF", "--name", "tiny-text"], "remove that one first: corral remove tiny-text"),
+        (["org/large-GGUF", "--name", "tiny-text"], "remove that one first: corral remove --catalog "),
+        (["org/adapter-GGUF"], "red.gguf of org/adapter-GGUF is a LoRA adapter, and no model."),
+        (["org/adapter-GGUF"], "Name it under adapters: in the file of the model that it is for"),
+        (["org/both-GGUF"], "  F16  655.7 kB  fits: about "),
+        (["org/both-GGUF"], "  red.gguf  5.1 kB  no model\n  → Name one, for example: corral add org/both-GGUF:F16 "),
+        (["https://hub.test/org/large-GGUF/tree/main"], "→ corral add org/large-GGUF --catalog "),
+        (["org/large-GGUF", "--mmproj", "p.gguf"], "Correct --mmproj"),
     ],
 )
 def test_a_refusal_leaves_the_catalog_as_it_was(refused, hub, words, message):

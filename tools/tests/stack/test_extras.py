@@ -152,6 +152,17 @@ def test_an_extra_that_is_damaged_is_blamed_and_the_weights_are_not(present, ext
         ({"adapters": [source("foreign")]}, "is for the architecture llama, and the model is of qwen3"),
         ({"adapters": [source("base")]}, "is no LoRA adapter"),
         ({"draft": {"source": {"repo": REPOS["draft"], "quant": "Q4_K_M"}}}, "no GGUF with quant Q4_K_M"),
+        ({"draft": {"source": {"repo": REPOS["draft"], "quant": "Q4_K_M"}}}, "→ Correct draft.source.quant, or name"),
+        ({"draft": source("red")}, "its draft: it is a LoRA adapter, and no model."),
+        (
+            {"adapters": [source("red"), {"source": {"repo": "corral/gone-GGUF", "file": "x.gguf"}}]},
+            "its adapter: There",
+        ),
+        (
+            {"adapters": [source("red"), {"source": {"repo": "corral/gone-GGUF", "file": "x.gguf"}}]},
+            "→ Correct adapters.1.source.repo",
+        ),
+        (source("red"), "it is a LoRA adapter, and no model."),
     ],
 )
 def test_an_extra_that_is_not_for_the_model_is_refused_at_the_lock(hub, tmp_path, monkeypatch, capsys, extras, why):

@@ -155,7 +155,32 @@ def test_an_adapter_that_does_not_fit_its_model_is_refused_with_the_reason(tiny,
 def test_a_draft_model_has_about_as_many_tokens_as_its_model(tiny, tokens, fits):
     model = Model.model_validate(EXTRA | {"draft": {"source": {"path": "d.gguf"}}})
     base = header_with(tiny, EXPERTS, **{"qwen3.vocab_size": 500})
-    draft = header_with(tiny, EXPERTS, **({} if tokens is None else {"qwen3.vocab_size": 500 + tokens}))
+    its = {} if tokens is None else {"qwen3.vocab_size": 500 + tokens}
+    draft = header_with(tiny, EXPERTS, **{"general.type": "model"} | its)
     argv = ["llama-server", "-m", "m.gguf", "-md", "d.gguf"]
     with nullcontext() if fits else pytest.raises(Refused, match="a draft needs the same vocabulary"):
+        require_extras(model, [base, draft], argv)
+
+
+OURS = {"qwen3.vocab_size": 500, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.add_bos_token": True}
+OURS |= {"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "general.type": "model"}
+
+
+@pytest.mark.parametrize(
+    ("its", "why"),
+    [
+        ({"tokenizer.ggml.model": "llama"}, "states tokenizer.ggml.model 'llama' and the model 'gpt2': a draft needs"),
+        ({"tokenizer.ggml.add_bos_token": False}, "states tokenizer.ggml.add_bos_token False and the model True"),
+        ({"tokenizer.ggml.bos_token_id": 7}, "states tokenizer.ggml.bos_token_id 7 and the model 1"),
+        ({"tokenizer.ggml.eos_token_id": 7}, None),  # neither adds it
+        ({"tokenizer.ggml.bos_token_id": None}, None),
+        ({"general.type": "adapter"}, "its draft: it is a LoRA adapter, and no model."),
+        ({"general.architecture": "clip"}, "its draft: it is a projector, and no model."),
+    ],
+)
+def test_a_draft_of_as_many_tokens_has_them_by_the_same_rules_as_its_model(tiny, its, why):
+    model = Model.model_validate(EXTRA | {"draft": {"source": {"path": "d.gguf"}}})
+    base, draft = header_with(tiny, EXPERTS, **OURS), header_with(tiny, EXPERTS, **OURS | its)
+    argv = ["llama-server", "-m", "m.gguf", "-md", "d.gguf"]
+    with pytest.raises(Refused, match=why) if why else nullcontext():
         require_extras(model, [base, draft], argv)
