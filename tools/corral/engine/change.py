@@ -74,7 +74,7 @@ def change(again: Again, wanted: Wanted, *, report: Report) -> Changed:
                 continue
             loaded = [one.model for one in client.residents()] if LLAMA_SWAP in parts else []
             report(f"Restarting {', '.join(PARTS[part].name for part in parts)} ...")
-            running = _restarted(folder, again, wanted, parts)
+            running = _restarted(folder, again, wanted, parts, loaded)
             return Changed(running, tuple(PARTS[part].name for part in parts), tuple(loaded))
 
 
@@ -100,7 +100,9 @@ def _wait_until_idle(client: LlamaSwap, report: Report, deadline: float) -> None
         time.sleep(_POLL_S)
 
 
-def _restarted(folder: StackFolder, again: Again, wanted: Wanted, parts: Collection[str]) -> Running:
+def _restarted(
+    folder: StackFolder, again: Again, wanted: Wanted, parts: Collection[str], loaded: Collection[str]
+) -> Running:
     present = again.present
     try:
         _end(present.leaders, parts, present.token)
@@ -121,7 +123,10 @@ def _restarted(folder: StackFolder, again: Again, wanted: Wanted, parts: Collect
     except BaseException as error:
         _restore(folder, again, parts, error)
         if isinstance(error, CannotRun):
-            error.message = f"{error.message}\nThe stack runs as before."
+            left = (
+                f"  {', '.join(loaded)}: unloaded by that; a request loads it again, or corral load." if loaded else ""
+            )
+            error.message = f"{error.message}\nThe stack runs as before.{left}"
         raise
     return running
 

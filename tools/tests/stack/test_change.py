@@ -218,7 +218,7 @@ def test_a_configuration_that_does_not_start_leaves_the_one_before_running(up, c
     monkeypatch.setattr("corral.terraform.local.render_stack", lambda *_, **__: broken)
     shown = up(code=3)
     assert "ended while starting" in shown
-    assert "The stack runs as before." in shown
+    assert "The stack runs as before.  one: unloaded by that; a request loads it again, or corral load." in shown
     after = running()
     assert after.config_sha256 == before.config_sha256
     assert StackFolder(paths.state_dir()).config.read_text() == text
