@@ -111,6 +111,21 @@ def test_a_model_with_a_draft_and_an_adapter_answers_as_adapted(lab):
     assert answer["timings"]["draft_n"] > 0
 
 
+def test_status_shows_the_seat_of_a_model_and_the_figures_of_its_last_request(lab):
+    asked = question("Go on.", model="tiny-slow", ignore_eos=True, max_tokens=20)
+    with reached(lab) as root:
+        assert post(f"{root}/v1/chat/completions", asked, api_key=lab.key())[0] == 200
+    status = json.loads(lab.corral("status", "--json", code=None).stdout)
+    (found,) = [one for one in status["models"] if one["model"] == "tiny-slow"]
+    last = found["requests"][0]
+    assert (last["status"], last["output_tokens"]) == (200, 20)
+    assert last["seconds"] > 0 < last["tokens_per_second"]
+    shown = lab.corral("status", code=None).stdout
+    (line,) = [line for line in shown.splitlines() if line.startswith("model") and "tiny-slow" in line]
+    assert f"seat {found['seat_mib']:,} MiB, last request " in line
+    assert f"{last['tokens_per_second']:,.1f} tokens/s" in line
+
+
 def test_the_commands_name_the_card_of_each_model(lab):
     status = json.loads(lab.corral("status", "--json", code=None).stdout)
     assert {one["model"]: one["card"] for one in status["models"]} == MODELS
