@@ -14,6 +14,7 @@ locals {
     })
     models              = merge([for id, model in var.models : { for name in concat([id], model.intent.aliases) : name => id }]...)
     groups              = var.groups
+    tasks               = { for id, model in var.models : id => model.intent.task if model.intent.task != "chat" }
     peers               = var.peers
     image_hosts         = var.image_hosts
     body_mib            = var.body_mib

@@ -148,7 +148,7 @@ variable "may_yield" {
 
 variable "models" {
   description = "The models of the lock, by id."
-  type        = map(object({ intent = object({ aliases = list(string) }) }))
+  type        = map(object({ intent = object({ aliases = list(string), task = optional(string, "chat") }) }))
   nullable    = false
 }
 

@@ -16,6 +16,7 @@ no other key is accepted::
       "clients": {"<name>": {"models": ["<id>"], "requests": 4, "role": "client"}},
       "models": {"<id or alias>": "<id>"},
       "groups": {"<id>": "<group>"},                      one that is not named is never unloaded for another
+      "tasks": {"<id>": "embedding"},                     or rerank; one that is not named is a chat
       "peers": {"<card>": {"host": "…", "port": 8080, "models": ["<id>"]}},   the doors of other cards
       "image_hosts": ["images.example:8443"],             hosts (https, or http) that an image's URL may name
       "body_mib": 64,                                     of one request; all bodies together: five times that

@@ -17,8 +17,9 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})(:[0-9]{1,5})?")
 _PEER = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})")
 _KEY = re.compile(r"[!-~]{16,512}")
 Role = Literal["client", "monitor", "steward", "operator"]
+Task = Literal["chat", "embedding", "rerank"]
 _KEYS = {
-    *("version", "listen", "upstream", "keys", "clients", "models", "groups", "peers", "image_hosts"),
+    *("version", "listen", "upstream", "keys", "clients", "models", "groups", "tasks", "peers", "image_hosts"),
     *("body_mib", "retry_after_seconds", "drain_seconds"),
 }
 _INTERNAL_KEY = {"internal_key_file", "internal_key_env"}
@@ -68,6 +69,7 @@ class Config:
     clients: dict[str, Client]
     models: dict[str, str]  # id or alias → id
     groups: dict[str, str]  # id → group
+    tasks: dict[str, Task]  # id → task, but of chats
     peers: dict[str, Peer]  # by card
     image_hosts: frozenset[str]
     body_bytes: int
@@ -115,7 +117,8 @@ def _config(root: _Reader) -> Config:
         keys=keys,
         clients=clients,
         models=models,
-        groups=_groups(root.at("groups"), ids),
+        groups=_of_models(root.at("groups"), ids),
+        tasks=_tasks(root.at("tasks"), ids),
         peers=_peers(root.at("peers"), ids),
         image_hosts=frozenset(root.texts("image_hosts", _HOST)),
         body_bytes=root.number("body_mib", least=1) << 20,
@@ -124,7 +127,16 @@ def _config(root: _Reader) -> Config:
     )
 
 
-def _groups(found: _Reader, ids: Collection[str]) -> dict[str, str]:
+def _tasks(found: _Reader, ids: Collection[str]) -> dict[str, Task]:
+    tasks: dict[str, Task] = {}
+    for model, named in _of_models(found, ids).items():
+        if (task := next((one for one in get_args(Task) if one == named), None)) is None:
+            raise ValueError(f"{found.where}{model} is {named!r}; it must be one of {', '.join(get_args(Task))}")
+        tasks[model] = task
+    return tasks
+
+
+def _of_models(found: _Reader, ids: Collection[str]) -> dict[str, str]:
     if unknown := sorted(found.names().difference(ids)):
         raise ValueError(f"{found.where}{unknown[0]} is not the id of a model")
     return {model: found.text(model) for model in found.names()}

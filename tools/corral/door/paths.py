@@ -9,7 +9,7 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import get_args
 
-from .config import Role
+from .config import Role, Task
 from .refusals import Refusal, malformed
 
 # No percent-encoding: the ids of models need none, and then a path has one reading.
@@ -49,15 +49,20 @@ class Route:
         methods: that it has.
         path: the whole path, or its beginning when it ends with ``/*``.
         access: who may use it.
-        is_inference: the body names a model, which may have to be loaded.
+        task: of the models that answer it, which the body names and which may have to be loaded; None: no model does.
         is_quick: llama-swap answers at once, or does not answer.
     """
 
     methods: tuple[str, ...]
     path: str
     access: Access
-    is_inference: bool = False
+    task: Task | None = None
     is_quick: bool = False
+
+    @property
+    def is_inference(self) -> bool:
+        """Whether the body names a model, which may have to be loaded."""
+        return self.task is not None
 
     def matches(self, path: str) -> bool:
         """Whether it is the line of *path*."""
@@ -65,10 +70,14 @@ class Route:
 
 
 # llama-swap has more: audio, image generation and `/v/…` are left out, because no model of a catalog answers them.
-_INFERENCE = (
-    *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
-    *("/v1/embeddings", "/v1/rerank", "/v1/reranking", "/rerank", "/reranking", "/completion", "/infill"),
-)
+_INFERENCE: dict[Task, tuple[str, ...]] = {  # of each, the first is the usual one
+    "chat": (
+        *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+        *("/completion", "/infill"),
+    ),
+    "embedding": ("/v1/embeddings",),
+    "rerank": ("/v1/rerank", "/v1/reranking", "/rerank", "/reranking"),
+}
 ENGINE_METRICS, ENGINE_PROBE = "/engine-metrics/", "/engine-probe/"
 """Before the id of a model: the guard asks the engine itself, because `/upstream/…` loads a model."""
 ENGINE_YIELD = "/engine-yield/"
@@ -80,7 +89,7 @@ MODEL_CHANGES = "/model-changes"
 """The guard's own: each load and each unload, as ``changes`` describes them."""
 # The first line that matches.
 ROUTES = (
-    *(Route(("POST",), path, Access.CLIENT, is_inference=True) for path in _INFERENCE),
+    *(Route(("POST",), path, Access.CLIENT, task) for task, paths in _INFERENCE.items() for path in paths),
     Route(("GET",), "/health", Access.EVERYBODY, is_quick=True),
     Route(("GET",), "/v1/models", Access.CLIENT, is_quick=True),
     Route(("GET",), "/metrics", Access.CLIENT, is_quick=True),
@@ -120,6 +129,17 @@ def model_in(path: str, models: Mapping[str, str]) -> str:
     prefix = next((one for one in _OF_A_MODEL if path.startswith(one)), "")
     place = f"{path.removeprefix(prefix)}/" if prefix else ""
     return next((model for name, model in models.items() if place.startswith(f"{name}/")), "")
+
+
+def check_task(route: Route, task: Task) -> None:
+    """Raise a Refusal when the models of *task* have no answer on *route*: for them it is not there (404, as OpenAI).
+
+    The engine may have one all the same: of weights for rankings it gives vectors with status 200, of an embedding
+    model a chat (docs/architecture/decisions/0022-task-draft-and-adapters.md).
+    """
+    if route.task != task:
+        rule = f"The task of this model is {task}; its path is {_INFERENCE[task][0]}."
+        raise Refusal(HTTPStatus.NOT_FOUND, "wrong-task", rule, fields={"task": task, "path": _INFERENCE[task][0]})
 
 
 def check_method(route: Route | None, method: str) -> Route:

@@ -156,6 +156,7 @@ class Exchange(asyncio.Protocol):
         if self._route.is_inference:
             assert self._client is not None
             self._model = bodies.model_of(document, config.models, self._client)
+            paths.check_task(self._route, config.tasks.get(self._model, "chat"))
 
     # The answer.
 

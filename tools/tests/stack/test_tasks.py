@@ -65,6 +65,33 @@ def test_smoke_checks_each_task_by_its_own_path(present, capsys):
     assert of_models["reranker", "ranking"] == of_models["reranker", "ranking-swapped"]
 
 
+@pytest.mark.parametrize(
+    ("model", "path"),
+    [
+        *((model, path) for model in ("embedding", "encoder", "reranker") for path in ("chat/completions", "messages")),
+        ("embedding", "rerank"),
+        ("reranker", "embeddings"),
+    ],
+)
+def test_a_request_on_the_path_of_another_task_is_refused_with_the_right_path_and_loads_nothing(present, model, path):
+    found, _ = present
+    found.client().unload(model)
+    body = {"model": model, "messages": [{"role": "user", "content": "Hello."}], "input": "a", "query": "a"}
+
+    status, text = post(f"{found.endpoint}/v1/{path}", body | {"documents": ["a"], "max_tokens": 4})
+
+    right = {"embedding": "/v1/embeddings", "rerank": "/v1/rerank"}[MODELS[model]]
+    assert status == 404
+    assert json.loads(text)["error"] == {
+        "message": f"The task of this model is {MODELS[model]}; its path is {right}.",
+        "type": "not_found_error",
+        "code": "wrong-task",
+        "task": MODELS[model],
+        "path": right,
+    }
+    assert model not in [one.model for one in found.client().residents()]
+
+
 def test_the_texts_of_the_catalog_are_what_smoke_compares(present, tmp_path, capsys):
     found, catalog = present
     texts = {"prompt": "abc", "near": "xyz", "far": "cab"}  # by letters, the far one is as near as can be

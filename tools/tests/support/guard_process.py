@@ -181,6 +181,7 @@ def settings(folder: Path, upstream: int, **changes: object) -> dict[str, Any]:
         "clients": CLIENTS,
         "models": MODELS,
         "groups": {},
+        "tasks": {},
         "peers": {},
         "image_hosts": [],
         "body_mib": 1,

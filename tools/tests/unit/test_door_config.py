@@ -25,6 +25,7 @@ def document(tmp_path):
         },
         "models": {"qwen3-8b": "qwen3-8b", "gpt-4o": "qwen3-8b", "other": "other"},
         "groups": {},
+        "tasks": {},
         "peers": {"p40": {"host": "llama-swap-p40", "port": 8080, "models": ["other"]}},
         "image_hosts": ["images.example:8443"],
         "body_mib": 64,
@@ -56,6 +57,16 @@ def test_the_groups_are_those_of_known_models(tmp_path, document):
     for groups, problem in (({"gpt-4o": "main"}, "groups.gpt-4o is not the id"), ({"qwen3-8b": ""}, "must be a text")):
         with pytest.raises(Misconfigured, match=problem):
             read(tmp_path, document | {"groups": groups})
+
+
+def test_the_tasks_are_known_ones_of_known_models(tmp_path, document):
+    assert read(tmp_path, document | {"tasks": {"qwen3-8b": "rerank"}}).tasks == {"qwen3-8b": "rerank"}
+    for tasks, problem in (
+        ({"gpt-4o": "rerank"}, "tasks.gpt-4o is not the id"),
+        ({"qwen3-8b": "poem"}, "tasks.qwen3-8b is 'poem'; it must be one of chat, embedding, rerank"),
+    ):
+        with pytest.raises(Misconfigured, match=problem):
+            read(tmp_path, document | {"tasks": tasks})
 
 
 def test_a_unix_socket_a_key_from_the_environment_and_no_keys_are_other_choices(tmp_path, document, monkeypatch):

@@ -25,6 +25,7 @@ run "without_keys_everyone_on_this_machine_is_the_operator" {
       clients             = { operator = { models = null, requests = null, role = "operator" } }
       models              = { chat = "chat", "v.1" = "v.1", eyes = "v.1", gpt-4o = "v.1" }
       groups              = {}
+      tasks               = {}
       peers               = {}
       image_hosts         = []
       body_mib            = 64
@@ -45,6 +46,23 @@ run "the_groups_of_models_reach_the_guard" {
   assert {
     condition     = jsondecode(output.guard).groups == { chat = "main", "v.1" = "eyes" }
     error_message = "The guard unloads models of the same group alone."
+  }
+}
+
+run "the_tasks_of_models_reach_the_guard" {
+  command = plan
+
+  variables {
+    models = {
+      chat     = { intent = { aliases = [], task = "chat" } }
+      vectors  = { intent = { aliases = [], task = "embedding" } }
+      rankings = { intent = { aliases = [], task = "rerank" } }
+    }
+  }
+
+  assert {
+    condition     = jsondecode(output.guard).tasks == { vectors = "embedding", rankings = "rerank" }
+    error_message = "The guard refuses a request on the path of another task."
   }
 }
 
