@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from corral import paths
 from corral.cli import endpoints, options
 from corral.engine import stack
 from corral.engine.llama_swap import LlamaSwap
@@ -48,13 +47,13 @@ def opened(args: argparse.Namespace) -> Iterator[OneModel]:
     running = None if target else endpoints.local_stack()
     target = target if target or running else options.applied()
     if running:
-        yield _found(args, running.client(), None)
+        yield OneModel(_found(args, running.client(), running), running.client(), None)
     elif target:
         from corral.cluster import client
         from corral.cluster.served import served
 
         with served(client.connect(target.kubeconfig, target.context), target) as llama_swap:
-            yield _found(args, llama_swap, target)
+            yield OneModel(_found(args, llama_swap, target), llama_swap, target)
     else:
         raise CannotRun(
             "No local stack is running, and nothing was applied to a cluster from this clone.",
@@ -62,16 +61,14 @@ def opened(args: argparse.Namespace) -> Iterator[OneModel]:
         )
 
 
-def _found(args: argparse.Namespace, client: LlamaSwap, target: ClusterTarget | None) -> OneModel:
+def _found(args: argparse.Namespace, client: LlamaSwap, of: stack.Running | ClusterTarget) -> str:
+    """The id of the model that *args* name, an id or an alias, among those that *client* of *of* serves."""
     ids = {}
     with suppress(Refused):  # without a catalog there are no aliases
-        ids = evidence.model_ids(options.catalog_dir(args, target or stack.recorded(paths.state_dir())))
+        ids = evidence.model_ids(options.catalog_dir(args, of))
     model, served = ids.get(args.model, args.model), client.models()
     if model not in served:
-        step = f"Name one of these; one of the catalog that was added since: {_serve(target)}"
+        serve = of.start_command() if isinstance(of, stack.Running) else "corral apply"
+        step = f"Name one of these; one of the catalog that was added since: {serve}"
         raise Refused(f"No model {args.model} is served here. There are: {', '.join(served)}.", next_step=step)
-    return OneModel(model, client, target)
-
-
-def _serve(target: ClusterTarget | None) -> str:
-    return "corral apply" if target else "corral up --detach"
+    return model

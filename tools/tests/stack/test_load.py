@@ -98,9 +98,11 @@ def test_its_state_is_shown_while_it_loads(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("command", ["load", "unload"])
-def test_a_model_that_is_not_served_is_refused_with_those_that_are(command, capsys):
+def test_a_model_that_is_not_served_is_refused_with_those_that_are(command, state, capsys):
     assert main([command, "gpt-5"]) == 2
-    assert "There are: tiny-text, tiny-think, tiny-vision." in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "There are: tiny-text, tiny-think, tiny-vision." in shown
+    assert f"one of the catalog that was added since: {stack.running(state).start_command()}\n" in shown
 
 
 def test_a_load_that_fails_has_the_class_that_why_gives(run, state, capsys):
