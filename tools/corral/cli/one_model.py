@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from corral.cli import endpoints, options
@@ -52,8 +53,16 @@ def opened(args: argparse.Namespace) -> Iterator[OneModel]:
         from corral.cluster import client
         from corral.cluster.served import served
 
-        with served(client.connect(target.kubeconfig, target.context), target) as llama_swap:
-            yield OneModel(_found(args, llama_swap, target), llama_swap, target)
+        cluster = client.connect(target.kubeconfig, target.context)
+        try:
+            with served(cluster, target) as llama_swap:
+                yield OneModel(_found(args, llama_swap, target), llama_swap, target)
+        except CannotRun as error:
+            logs = cluster.kubectl("logs", f"service/{target.service}", namespace=target.namespace)
+            status = shlex.join(["corral", "status", *options.target_words(replace(target, context=cluster.context))])
+            steps = {"corral logs": logs, "corral status": status}  # llama-swap's own are for the local stack
+            error.next_step = steps.get(error.next_step, error.next_step)
+            raise
     else:
         raise CannotRun(
             "No local stack is running, and nothing was applied to a cluster from this clone.",

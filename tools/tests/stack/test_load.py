@@ -8,18 +8,21 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from corral import paths
-from corral.cli import load
+from corral.cli import load, options
 from corral.cli.main import main
 from corral.cli.one_model import OneModel
+from corral.cluster.client import kubectl
 from corral.cluster.target import ClusterTarget
 from corral.demo import tiny_gguf
 from corral.engine import stack
 from corral.engine.llama_swap import Resident
+from corral.errors import CannotRun
 from tests.support.demo_stack import FULL, demo_stack
 from tests.support.engine_process import chat, get, unanswered, wait_for
 from tests.support.served import Served, served
@@ -209,6 +212,31 @@ def test_ctrl_c_in_a_cluster_names_the_context_in_the_command_that_ends_the_load
     monkeypatch.setattr(load, "wait", interrupted)
     assert main(["load", "m", "--context", "homelab"]) == 130
     assert "To end it: corral unload m --context homelab" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("step", "shown"),
+    [
+        ("corral logs", "→ kubectl --context homelab -n llama-cpp logs service/llama-swap\n"),
+        ("corral status", "→ corral status --context homelab --namespace llama-cpp\n"),
+    ],
+)
+def test_in_a_cluster_the_next_step_of_llama_swap_names_the_cluster(step, shown, monkeypatch, capsys):
+    """A stub: that the llama-swap of a pod does not answer while its port is forwarded cannot be brought about."""
+
+    @contextmanager
+    def silent(*_):
+        raise CannotRun("It does not answer.", next_step=step)
+        yield
+
+    cluster = SimpleNamespace(
+        context="homelab", kubectl=lambda *words, namespace: kubectl("homelab", None, *words, namespace=namespace)
+    )
+    monkeypatch.setattr("corral.cluster.client.connect", lambda *_: cluster)
+    monkeypatch.setattr("corral.cluster.served.served", silent)
+    monkeypatch.setattr(options, "cluster", lambda _: ClusterTarget(context="homelab", namespace="llama-cpp"))
+    assert main(["unload", "m", "--context", "homelab"]) == 3
+    assert shown in capsys.readouterr().err
 
 
 def interrupted(*_, **__):
