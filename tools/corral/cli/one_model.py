@@ -75,7 +75,8 @@ def _found(args: argparse.Namespace, client: LlamaSwap, of: stack.Running | Clus
     ids = {}
     with suppress(Refused):  # without a catalog there are no aliases
         ids = evidence.model_ids(options.catalog_dir(args, of))
-    model, served = ids.get(args.model, args.model), client.models()
+    model: str = ids.get(args.model, args.model)
+    served = client.models()
     if model not in served:
         serve = of.start_command() if isinstance(of, stack.Running) else "corral apply"
         step = f"Name one of these; one of the catalog that was added since: {serve}"
