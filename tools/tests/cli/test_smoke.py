@@ -182,9 +182,14 @@ def test_without_an_endpoint_the_local_stack_is_asked(catalog, monkeypatch, caps
     with serve("eyes", "text", acts={("text", "*"): fails_to_load}) as stub:
         client = partial(LlamaSwap, stub.root)
         local = SimpleNamespace(
-            endpoint=stub.root, client=client, door=Door(1, swap_port=2), folder=None, start_command=lambda: "corral up"
+            endpoint=stub.root,
+            client=client,
+            door=Door(1, swap_port=2),
+            folder=None,
+            is_alive=True,
+            start_command=lambda: "corral up",
         )
-        monkeypatch.setattr(endpoints.stack, "running", lambda _state: local)
+        monkeypatch.setattr(endpoints.stack, "recorded", lambda _state: local)
         assert main(["smoke", "--catalog", str(catalog)]) == 1
     assert "see: corral logs text" in capsys.readouterr().out
 
