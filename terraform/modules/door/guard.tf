@@ -13,6 +13,8 @@ locals {
       for name, client in var.clients : name => { models = client.models, requests = client.requests, role = "client" }
     })
     models              = merge([for id, model in var.models : { for name in concat([id], model.intent.aliases) : name => id }]...)
+    adapters            = local.adapters
+    chosen_versions     = var.chosen_versions
     groups              = var.groups
     tasks               = { for id, model in var.models : id => model.intent.task if model.intent.task != "chat" }
     peers               = var.peers
@@ -21,6 +23,11 @@ locals {
     retry_after_seconds = var.retry_after_seconds
     drain_seconds       = var.drain_seconds
   }, { for source, value in var.internal_key : "internal_key_${source}" => value if value != null })
+
+  # Each name that requests may have beside those of models, with its versions in the order of the model's file.
+  adapters = merge([for id, model in var.models : { for name, versions in {
+    for one in model.intent.adapters : one.name => one.version... if one.name != null
+  } : "${id}:${name}" => { model = id, versions = versions } }]...)
 
   _named = concat(keys(var.clients), [for name in keys(local._monitor) : name if var.has_monitor])
 

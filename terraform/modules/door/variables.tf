@@ -10,6 +10,17 @@ variable "body_mib" {
   }
 }
 
+variable "chosen_versions" {
+  description = "The file that names the versions of adapters which `corral adapters swap` chose, an absolute path. Null: the first listed of each serves."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.chosen_versions == null ? true : startswith(var.chosen_versions, "/")
+    error_message = "The chosen versions are in ${jsonencode(var.chosen_versions)}; it must be an absolute path."
+  }
+}
+
 variable "clients" {
   description = "The clients of the lock, by name: the ids of the models that each may use (null: all), and its requests at once. Only with keys."
   type = map(object({
@@ -148,8 +159,12 @@ variable "may_yield" {
 
 variable "models" {
   description = "The models of the lock, by id."
-  type        = map(object({ intent = object({ aliases = list(string), task = optional(string, "chat") }) }))
-  nullable    = false
+  type = map(object({ intent = object({
+    adapters = optional(list(object({ name = optional(string), version = optional(string, "v1") })), [])
+    aliases  = list(string)
+    task     = optional(string, "chat")
+  }) }))
+  nullable = false
 }
 
 variable "peers" {

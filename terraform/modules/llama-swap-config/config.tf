@@ -37,6 +37,9 @@ locals {
         { revision = model.revision, sha256 = model.files[*].sha256 },
         { for reason in local.on_cpu[id] : "on_cpu" => reason },
       )
-    }, { for name in length(local.environments[id]) > 0 ? ["env"] : [] : name => local.environments[id] }) }
+      },
+      { for name in length(local.environments[id]) > 0 ? ["env"] : [] : name => local.environments[id] },
+      { for name in contains(keys(local.filters), id) ? ["filters"] : [] : name => local.filters[id] },
+    ) }
   }, { for name in var.api_key_env[*] : "apiKeys" => ["$${env.${name}}"] })
 }

@@ -2,6 +2,7 @@ output "models" {
   description = "The data of each model for a gateway, sorted by id; context is tokens per request, ttl seconds."
   value = [for id, model in var.models : {
     id         = id
+    adapters   = distinct([for one in model.intent.adapters : "${id}:${one.name}" if one.name != null])
     aliases    = model.intent.aliases
     context    = model.intent.context
     parallel   = model.intent.parallel

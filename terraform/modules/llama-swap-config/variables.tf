@@ -58,6 +58,8 @@ variable "models" {
     files    = list(object({ sha256 = string }))
     revision = optional(string)
     intent = object({
+      adapters = optional(list(object({ name = optional(string), scale = number, version = optional(string, "v1") })), [])
+
       aliases    = list(string)
       context    = number
       group      = string

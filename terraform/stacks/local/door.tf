@@ -2,15 +2,17 @@ module "door" {
   source = "../../modules/door"
   count  = var.door == null ? 0 : 1
 
-  listen        = "127.0.0.1:${var.door.port}"
-  hosts         = var.door.hosts
-  tls           = var.door.tls
-  guard         = { unix = "${var.door.folder}/guard.sock" }
-  internal_key  = { file = "${var.door.folder}/llama-swap.key" }
-  upstream      = { port = var.door.swap_port }
-  keys          = var.door.keys
-  clients       = module.catalog.lock.clients
-  models        = module.catalog.lock.models
-  groups        = { for id, model in module.catalog.lock.models : id => model.intent.group }
+  listen          = "127.0.0.1:${var.door.port}"
+  hosts           = var.door.hosts
+  tls             = var.door.tls
+  guard           = { unix = "${var.door.folder}/guard.sock" }
+  internal_key    = { file = "${var.door.folder}/llama-swap.key" }
+  upstream        = { port = var.door.swap_port }
+  keys            = var.door.keys
+  clients         = module.catalog.lock.clients
+  models          = module.catalog.lock.models
+  groups          = { for id, model in module.catalog.lock.models : id => model.intent.group }
+  chosen_versions = var.door.versions
+
   drain_seconds = 35 # llama-swap gives up on a request after 30 s, and on itself after 35 s
 }

@@ -5,7 +5,7 @@ variable "catalog" {
 }
 
 variable "door" {
-  description = "The front door: its port and names, the folder of its socket and keys, llama-swap's port behind it. Null: llama-swap takes every request."
+  description = "The front door: its port and names, the folder of its socket and keys, llama-swap's port behind it, the file with the chosen versions of adapters. Null: llama-swap takes every request."
   type = object({
     folder    = string
     hosts     = list(string)
@@ -13,6 +13,7 @@ variable "door" {
     port      = number
     swap_port = number
     tls       = optional(object({ certificate = optional(string), key = optional(string) }))
+    versions  = optional(string)
   })
   default = null
 }

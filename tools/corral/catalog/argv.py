@@ -34,12 +34,14 @@ def llama_server_argv(model_id: str, model: Model, files: Sequence[LockedFile]) 
         argv += ["-md", f"{folder}/draft.gguf", "--spec-type", "draft-simple", "--spec-draft-ngl", str(ALL_LAYERS)]
         argv += ["--no-spec-draft-backend-sampling"]
     if model.adapters:
-        scaled = (f"{folder}/adapter-{at}.gguf:{one.scale:g}" for at, one in enumerate(model.adapters, start=1))
+        # One with a name starts without effect: a request turns it on by its number (modules/llama-swap-config).
+        scales = ("0" if one.name else f"{one.scale:g}" for one in model.adapters)
+        scaled = (f"{folder}/adapter-{at}.gguf:{scale}" for at, scale in enumerate(scales, start=1))
         argv += ["--lora-scaled", ",".join(scaled)]
     if files[-1].role == "projector":
         argv += ["--mmproj", f"{folder}/{names[-1]}", "--image-max-tokens", str(model.image_tokens)]
     argv += ["-c", str(model.context * model.parallel), "-np", str(model.parallel), "-ngl", str(ALL_LAYERS)]
-    argv += ["-fa", "on", "-fit", "off", "--no-context-shift", "--cache-ram", str(model.cache_ram_mib)]
+    argv += ["-fa", "on", "-fit", "off", "--no-context-shift", "--cache-ram", str(model.normalised().cache_ram_mib)]
     argv += ["--reasoning", model.reasoning] if model.task == "chat" else _whole_texts(model)
     argv += ["--metrics", "--offline"]
     argv += flags.words(model.args)

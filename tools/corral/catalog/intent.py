@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, StringConstraints, field_validator, model
 from corral.catalog.forms import ALIAS_PATTERN, QUANT_PATTERN, REPO_PATTERN, REVISION_PATTERN, STRICT, Id, Text
 
 DEFAULT_IMAGE_TOKENS = 1024
+DEFAULT_VERSION = "v1"
 _MOST_FLAGS = 300  # the engine has fewer; for each unknown name the nearest one is searched
 
 _Alias = Annotated[str, StringConstraints(pattern=ALIAS_PATTERN, max_length=100)]
@@ -154,13 +155,39 @@ class Draft(BaseModel):
     source: Source
 
 
+def _is_none(value: object) -> bool:
+    return value is None  # a lock without it has no such key
+
+
 class Adapter(BaseModel):
-    """A LoRA adapter that is always applied."""
+    """A LoRA adapter: one that is always applied, or, with a name, a version of one that requests choose."""
 
     model_config = STRICT
 
     source: Source
     scale: float = Field(1, gt=0, le=100, description="how strongly it is applied")
+    name: Id | None = Field(
+        None, exclude_if=_is_none, description="requests for MODEL:NAME use it, and no others; left out: all do"
+    )
+    version: Id | None = Field(
+        None,
+        exclude_if=_is_none,
+        description="of several files of one name; the first serves until `corral adapters swap` (default: v1)",
+    )
+    smoke: Smoke | None = Field(None, exclude_if=_is_none, description="what `corral smoke` asks MODEL:NAME")
+
+    @property
+    def id(self) -> str:
+        """NAME@VERSION, which no other adapter of its model has; empty where it is always applied."""
+        return f"{self.name}@{self.version or DEFAULT_VERSION}" if self.name else ""
+
+    @model_validator(mode="after")
+    def _has_a_name(self) -> Self:
+        if self.name is None and (extra := [key for key in ("version", "smoke") if getattr(self, key) is not None]):
+            raise ValueError(f"has no name, so it is always applied: leave {', '.join(extra)} out, or name it.")
+        if self.smoke and self.smoke.near is not None:
+            raise ValueError("smoke.near and smoke.far are for models of another task; an adapter's answer has expect.")
+        return self
 
 
 class LatencyBudget(BaseModel):
@@ -227,7 +254,7 @@ class Model(BaseModel):
     cache_ram_mib: int = Field(1024, ge=0, description="MiB of host memory for cached prompts")
     draft: Draft | None = Field(None, description="a draft model; its memory is part of the seat")
     adapters: tuple[Adapter, ...] = Field(
-        (), max_length=16, strict=False, description="LoRA adapters of this very model, all of them applied"
+        (), max_length=16, strict=False, description="LoRA adapters of this very model: always applied, or by name"
     )
     vram: DeclaredVram | None = None
     smoke: Smoke | None = None
@@ -245,10 +272,12 @@ class Model(BaseModel):
 
     def normalised(self) -> Model:
         """The same intent with every default filled, as the lock holds it; with ``cards`` it has no card yet."""
-        budgets = tuple(sorted(self.latency, key=lambda one: one.consumer))
-        return self.model_copy(
-            update={"image_max_tokens": self.image_tokens if self.vision else None, "latency": budgets}
-        )
+        filled = {
+            "image_max_tokens": self.image_tokens if self.vision else None,
+            "latency": tuple(sorted(self.latency, key=lambda one: one.consumer)),
+            "cache_ram_mib": 0 if self.adapter_names else self.cache_ram_mib,
+        }
+        return self.model_copy(update=filled)
 
     def is_locked_as(self, locked: Model) -> bool:
         """Whether *locked*, of a lock, is this intent, on one of the cards that it may run on."""
@@ -295,6 +324,31 @@ class Model(BaseModel):
                     f"latency of {one.consumer} is for {one.prompt_tokens} + {one.answer_tokens} = {tokens} tokens, "
                     f"more than context {self.context}: such a request would be refused."
                 )
+        return self
+
+    @property
+    def adapter_names(self) -> tuple[str, ...]:
+        """The names under which requests choose an adapter, as MODEL:NAME, in the order of the file."""
+        return tuple(dict.fromkeys(one.name for one in self.adapters if one.name))
+
+    def versions_of(self, name: str) -> tuple[str, ...]:
+        """The versions of the adapter *name*; the first is the one that serves when none was chosen."""
+        return tuple(one.id.partition("@")[2] for one in self.adapters if one.name == name)
+
+    @model_validator(mode="after")
+    def _adapters_by_name(self) -> Self:
+        if not self.adapter_names:
+            return self
+        ids = [one.id for one in self.adapters if one.id]
+        if repeated := next((one for one in ids if ids.count(one) > 1), None):
+            raise ValueError(f"adapters has {repeated} twice: give each file of a name a version of its own.")
+        if self.task != "chat":
+            raise ValueError(f"task is {self.task}, for which the engine applies adapters to all requests: no name.")
+        if "cache_ram_mib" in self.model_fields_set and self.cache_ram_mib:
+            raise ValueError(
+                "cache_ram_mib is set, and adapters have names: the engine keeps prompts there without their adapter, "
+                "and would answer with those of another one. Leave cache_ram_mib out."
+            )
         return self
 
     @property

@@ -69,6 +69,8 @@ def problems(
                 yield source, ("aliases", index), f"{alias} is the id of another model."
             elif alias in owners:
                 yield source, ("aliases", index), f"{alias} is already an alias of {owners[alias]}."
+            elif clash := _adapter_of(alias, models):
+                yield source, ("aliases", index), f"{alias} is an adapter of {clash}."
             owners.setdefault(alias, model_id)
         for index, budget in enumerate(model.latency):
             if problem := _no_consumer(model_id, budget, clients):
@@ -92,6 +94,13 @@ def problems(
                 is_alias = f"; {model_id} is an alias of {owners[model_id]}" if model_id in owners else ""
                 what = f"there is no model {model_id}{is_alias}; there are: {', '.join(sorted(model_files))}."
                 yield "clients.yaml", ("clients", name, "models"), what
+
+
+def _adapter_of(alias: str, models: Mapping[str, Model]) -> str:
+    """The model that has an adapter which requests name *alias*; empty: none has."""
+    model_id, _, name = alias.partition(":")
+    names = models[model_id].adapter_names if model_id in models else ()
+    return model_id if name in names else ""
 
 
 def _not_of_task(task: Task, name: str) -> str | None:

@@ -53,6 +53,7 @@ COMMANDS = {
     "golden": "record a model's answers, and prove after a change that it still gives them",
     "eval": "how well models do a job, on cases whose answers are known, and which is better",
     "keys": "give the clients of the front door their keys, replace them, take them away",
+    "adapters": "which version of an adapter serves, and another one in its place",
     "bench": "how fast a model answers, and for how many at a time",
     "gate": "nine boxes that a model must have ticked before it serves, each by evidence",
     "contract": "what a client of the served API can rely on, and whether that changed",

@@ -106,6 +106,14 @@ class Cluster:
         """
         return self._object(path, self._call("PUT", path, {}, one))
 
+    def patch(self, path: str, change: Object) -> Object:
+        """Merge *change* into the object at *path* (RFC 7386); what is there now.
+
+        Raises:
+            NotFound, Forbidden, CannotRun: as ``get``.
+        """
+        return self._object(path, self._call("PATCH", path, {}, change))
+
     def delete(self, one: Object, path: str) -> None:
         """Delete *one*, which was read at *path*; what it owns is deleted in the background.
 
@@ -161,7 +169,8 @@ class Cluster:
         url = f"{self.server}{path}{'?' + urlencode(query) if query else ''}"
         headers = {"Accept": "application/json, */*"} | self.authorization(path, method)
         if document is not None:
-            headers["Content-Type"] = "application/json"
+            merge = "merge-patch+" if method == "PATCH" else ""
+            headers["Content-Type"] = f"application/{merge}json"
         limits = (_CONNECT_LIMIT_S, _READ_LIMIT_S)
         try:
             response = self.api.call_api(method, url, headers, body=document, _request_timeout=limits)

@@ -15,6 +15,8 @@ no other key is accepted::
       "keys": "/run/keys/keys.json",                      null: no keys, every request is the only client's, an operator
       "clients": {"<name>": {"models": ["<id>"], "requests": 4, "role": "client"}},
       "models": {"<id or alias>": "<id>"},
+      "adapters": {"<id>:<name>": {"model": "<id>", "versions": ["v2", "v1"]}},   the first serves when none was chosen
+      "chosen_versions": "/etc/corral/versions.json",     null: none was chosen
       "groups": {"<id>": "<group>"},                      one that is not named is never unloaded for another
       "tasks": {"<id>": "embedding"},                     or rerank; one that is not named is a chat
       "peers": {"<card>": {"host": "…", "port": 8080, "models": ["<id>"]}},   the doors of other cards
@@ -30,6 +32,9 @@ and show logs.  A ``monitor``, whose ``models`` are ``[]``, reads what runs and 
 loads a model.  A ``steward`` is a monitor that may also unload a model, one that serves no request.
 
 ``peers`` are the doors that have the models which this llama-swap does not have; ``peers`` (the module) has the rules.
+
+``adapters`` are further names of requests, with the rights of their model; ``adapters`` (the module) has the file with
+the versions that were chosen.
 
 keys.json has the sha256 of each key, in hexadecimal, never a key; it is read again when it changes::
 

@@ -7,7 +7,7 @@ and both are refused here; what remains has the same value for this parser, llam
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -79,16 +79,21 @@ def _step(at: int, name: str | None) -> int:
     return at + 1 if 0 <= at < len(_CALLS) and _CALLS[at] == name else -1
 
 
-def model_of(document: Mapping[str, Any], models: Mapping[str, str], client: Client) -> str:
-    """The id of the model that *document* names.
+def model_of(document: Mapping[str, Any], model_named: Callable[[str], str | None], client: Client) -> str:
+    """The id of the model that *document* names; an adapter's is that of its model.
 
     Raises:
-        Refusal: it names none of *models*, or none that *client* may use; both have the same answer.
+        Refusal: it names none that *model_named* knows, or none that *client* may use; both have the same answer.
     """
+    if "lora" in document:
+        rule = (
+            'An adapter is chosen by its name, "model": "MODEL:ADAPTER": the engine passes over numbers that it lacks.'
+        )
+        raise Refusal(HTTPStatus.BAD_REQUEST, "lora-by-number", rule)
     name = document.get("model")
     if not isinstance(name, str):
         raise Refusal(HTTPStatus.BAD_REQUEST, "model-missing", 'The body must name a model: "model": "ID".')
-    model = models.get(name)
+    model = model_named(name)
     if model is None or (client.models is not None and model not in client.models):
         rule = "There is no such model, or this key may not use it: GET /v1/models lists those that it may use."
         raise Refusal(HTTPStatus.NOT_FOUND, "model-not-found", rule)

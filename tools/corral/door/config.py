@@ -13,14 +13,15 @@ from typing import Any, Literal, get_args
 from . import strict_json
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_ADAPTER = _VERSION = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})(:[0-9]{1,5})?")
 _PEER = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})")
 _KEY = re.compile(r"[!-~]{16,512}")
 Role = Literal["client", "monitor", "steward", "operator"]
 Task = Literal["chat", "embedding", "rerank"]
 _KEYS = {
-    *("version", "listen", "upstream", "keys", "clients", "models", "groups", "tasks", "peers", "image_hosts"),
-    *("body_mib", "retry_after_seconds", "drain_seconds"),
+    *("version", "listen", "upstream", "keys", "clients", "models", "adapters", "chosen_versions", "groups", "tasks"),
+    *("peers", "image_hosts", "body_mib", "retry_after_seconds", "drain_seconds"),
 }
 _INTERNAL_KEY = {"internal_key_file", "internal_key_env"}
 
@@ -59,6 +60,14 @@ class Peer:
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """An adapter that requests name."""
+
+    model: str  # id
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Config:
     """The configuration, checked."""
 
@@ -68,6 +77,8 @@ class Config:
     keys: Path | None
     clients: dict[str, Client]
     models: dict[str, str]  # id or alias → id
+    adapters: dict[str, Adapter]  # by MODEL:NAME
+    chosen_versions: Path | None
     groups: dict[str, str]  # id → group
     tasks: dict[str, Task]  # id → task, but of chats
     peers: dict[str, Peer]  # by card
@@ -79,6 +90,24 @@ class Config:
     def peer_of(self, model: str) -> Peer | None:
         """The door of the card that has *model*, an id; None: it is on this one."""
         return next((peer for peer in self.peers.values() if model in peer.models), None)
+
+    def model_named(self, name: str) -> str | None:
+        """The id of the model that a request names: by its id, an alias, MODEL:ADAPTER, or MODEL:ADAPTER@VERSION."""
+        if name in self.models:
+            return self.models[name]
+        adapter, _, version = name.partition("@")
+        found = self.adapters.get(adapter)
+        is_known = found is not None and (version in found.versions or name == adapter)
+        return found.model if found and is_known else None
+
+
+def file_state(path: Path) -> tuple[int, ...] | str:
+    """What differs when another file is at *path*."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        return str(error)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def read_config(path: Path) -> Config:
@@ -117,6 +146,8 @@ def _config(root: _Reader) -> Config:
         keys=keys,
         clients=clients,
         models=models,
+        adapters=_adapters(root.at("adapters"), ids, models),
+        chosen_versions=None if root.value("chosen_versions") is None else root.absolute_path("chosen_versions"),
         groups=_of_models(root.at("groups"), ids),
         tasks=_tasks(root.at("tasks"), ids),
         peers=_peers(root.at("peers"), ids),
@@ -125,6 +156,20 @@ def _config(root: _Reader) -> Config:
         retry_after_s=root.number("retry_after_seconds", least=1),
         drain_s=root.number("drain_seconds", least=0),
     )
+
+
+def _adapters(found: _Reader, ids: Collection[str], models: Collection[str]) -> dict[str, Adapter]:
+    adapters = {}
+    for name in found.names():
+        one = found.at(name)
+        one.require({"model", "versions"})
+        model, versions = one.text("model"), tuple(one.texts("versions", _VERSION))
+        if model not in ids or name in models or not _ADAPTER.fullmatch(name.removeprefix(f"{model}:")):
+            raise ValueError(f"{one.where}model is {model!r}: the name must be the id of a model, a colon, and a name")
+        if not versions or len(set(versions)) < len(versions):
+            raise ValueError(f"{one.where}versions must have one or more, and none twice")
+        adapters[name] = Adapter(model, versions)
+    return adapters
 
 
 def _tasks(found: _Reader, ids: Collection[str]) -> dict[str, Task]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from .adapters import Versions
 from .config import Client, Config
 from .follower import Follower
 from .keys import Keys
@@ -66,6 +67,7 @@ class Guard:
         self, config: Config, keys: Keys, log: Log, *, limits: Limits | None = None, connections: int = 400
     ) -> None:
         self.config, self.keys, self.log, self.limits = config, keys, log, limits or Limits()
+        self.versions = Versions(config.chosen_versions, config.adapters, self._warn_of_versions)
         self.uses = Uses()
         self.follower = Follower()
         self._most = connections
@@ -73,6 +75,9 @@ class Guard:
         self._is_empty = asyncio.Event()
         self._under_way = dict.fromkeys(config.clients, 0)
         self._held = self._kept = 0
+
+    def _warn_of_versions(self, reason: str) -> None:
+        self.log({"event": "versions-kept", "reason": reason})
 
     def add(self, connection: Connection) -> None:
         """Count a connection; raise a Refusal when there are as many as there may be."""

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from . import strict_json
-from .config import Client, Misconfigured
+from .config import Client, Misconfigured, file_state
 from .refusals import Refusal
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -34,7 +34,7 @@ class Keys:
         self._state: tuple[int, ...] | str = ""
         self._hashes: list[tuple[str, Client]] = []
         if path:
-            self._state = _state(path)
+            self._state = file_state(path)
             try:
                 self._hashes = self._read(path)
             except (OSError, ValueError) as error:
@@ -64,7 +64,7 @@ class Keys:
 
     def _refresh(self) -> None:
         assert self._path is not None
-        state = _state(self._path)
+        state = file_state(self._path)
         if state == self._state:
             return
         self._state = state
@@ -93,11 +93,3 @@ class Keys:
 
 def _unauthorized(code: str, rule: str) -> Refusal:
     return Refusal(HTTPStatus.UNAUTHORIZED, code, rule, headers={"WWW-Authenticate": "Bearer"})
-
-
-def _state(path: Path) -> tuple[int, ...] | str:
-    try:
-        found = path.stat()
-    except OSError as error:
-        return str(error)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

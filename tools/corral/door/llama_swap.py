@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 from . import heads, preflight_line
+from .adapters import Versions
 from .config import Client, Config
 from .refusals import Refusal, json_answer
 
@@ -42,8 +43,10 @@ def request_head(
     return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
-async def models_of(config: Config, client: Client, others: Sequence[Mapping[str, Any]]) -> bytes:
+async def models_of(config: Config, client: Client, others: Sequence[Mapping[str, Any]], versions: Versions) -> bytes:
     """The answer to GET /v1/models with the models that *client* may use, *others* of other cards among them.
+
+    An adapter follows its model: ``parent`` names that, ``version`` is the one that serves, null where none is known.
 
     Raises:
         FAULTS: llama-swap does not answer as it should.
@@ -54,6 +57,13 @@ async def models_of(config: Config, client: Client, others: Sequence[Mapping[str
         raise ValueError(f"status {head.status}")
     permitted = set(config.models.values()) if client.models is None else client.models
     found = [one for one in document["data"] if config.models.get(one["id"]) in permitted]
+    parents = {one["id"]: one for one in found}
+    found += [
+        parents[one.model]
+        | {"id": name, "parent": one.model, "version": versions.listed(name), "versions": one.versions}
+        for name, one in config.adapters.items()
+        if one.model in parents
+    ]
     document["data"] = sorted([*found, *others], key=lambda one: str(one["id"]))
     return json_answer(HTTPStatus.OK, document)
 

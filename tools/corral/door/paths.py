@@ -131,6 +131,12 @@ def model_in(path: str, models: Mapping[str, str]) -> str:
     return next((model for name, model in models.items() if place.startswith(f"{name}/")), "")
 
 
+def name_in(path: str) -> str:
+    """The first name behind a prefix that is before the id of a model; empty: *path* has no such prefix."""
+    prefix = next((one for one in _OF_A_MODEL if path.startswith(one)), path)
+    return path.removeprefix(prefix).partition("/")[0]
+
+
 def check_task(route: Route, task: Task) -> None:
     """Raise a Refusal when the models of *task* have no answer on *route*: for them it is not there (404, as OpenAI).
 

@@ -78,16 +78,16 @@ async def listed(config: Config, request: Request) -> list[Mapping[str, Any]]:
     """
     if PASSED in request.fields:
         return []
-    found = await asyncio.gather(*(_listed_by(peer, request) for peer in config.peers.values()))
+    found = await asyncio.gather(*(_listed_by(config, peer, request) for peer in config.peers.values()))
     return [one for models in found for one in models]
 
 
-async def _listed_by(peer: Peer, request: Request) -> list[Mapping[str, Any]]:
+async def _listed_by(config: Config, peer: Peer, request: Request) -> list[Mapping[str, Any]]:
     with contextlib.suppress(TimeoutError, *llama_swap.FAULTS):
         async with (
             asyncio.timeout(_LIST_LIMIT_S),
             llama_swap.opened(peer.address, request_head(peer, request, "/v1/models")) as (head, reader),
         ):
             body = await (reader.readexactly(head.length) if head.length is not None else reader.read(-1))
-            return [one for one in json.loads(body)["data"] if one["id"] in peer.models]
+            return [one for one in json.loads(body)["data"] if config.model_named(one["id"]) in peer.models]
     return []

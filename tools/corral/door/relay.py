@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from . import bodies, engines, heads, llama_swap, paths, peers
+from . import adapters, bodies, engines, heads, llama_swap, paths, peers
 from .config import Client, Peer
 from .guard import Guard
 from .refusals import Refusal, down, late, malformed, silent
@@ -43,7 +44,7 @@ class Exchange(asyncio.Protocol):
         self._begun = self._loop.time()
         self._first_byte: float | None = None
         self._forwarded_at = 0.0
-        self._path, self._model, self._code = "", "", ""
+        self._path, self._model, self._adapter, self._code = "", "", "", ""
         self._status, self._sent = 0, 0
 
     def connection_made(self, transport: Any) -> None:
@@ -114,6 +115,7 @@ class Exchange(asyncio.Protocol):
         if route is None or route.access is not paths.Access.EVERYBODY:
             client = self._guard.keys.client_of(request.fields)
         self._route = route = paths.check_method(route, request.method)
+        adapters.require_no_adapter_in(self._path, self._guard.config)
         if client:
             if not route.access.permits(client.role):
                 raise Refusal(HTTPStatus.FORBIDDEN, "operator-only", "Only an operator's key may use this path.")
@@ -155,8 +157,26 @@ class Exchange(asyncio.Protocol):
         bodies.require_local_media(document, config.image_hosts)
         if self._route.is_inference:
             assert self._client is not None
-            self._model = bodies.model_of(document, config.models, self._client)
+            self._model = bodies.model_of(document, config.model_named, self._client)
             paths.check_task(self._route, config.tasks.get(self._model, "chat"))
+            self._choose_version(document)
+
+    def _choose_version(self, document: dict[str, Any]) -> None:
+        """Name the version that serves in the body; what is on another card gets it by the door there."""
+        assert self._request is not None
+        config, name = self._guard.config, str(document["model"])
+        if name in config.models:
+            return
+        adapters.require_path(self._path)
+        self._adapter = name
+        if name not in config.adapters or config.peer_of(self._model):
+            return
+        self._adapter = f"{name}@{self._guard.versions.serving(name)}"
+        changed = adapters.renamed(self._received, document, self._adapter)
+        more = len(changed) - len(self._received)
+        self._received, self._held = changed, self._held + more
+        self._guard.hold(more)
+        self._request = replace(self._request, length=len(changed))
 
     # The answer.
 
@@ -165,9 +185,11 @@ class Exchange(asyncio.Protocol):
         assert self._route is not None
         config, request, client = self._guard.config, self._request, self._client
         try:
-            if self._route.path == "/v1/models" and client and (config.peers or client.models is not None):
+            is_own_list = config.peers or config.adapters or (client and client.models is not None)
+            if self._route.path == "/v1/models" and client and is_own_list:
                 others = await peers.listed(config, request)
-                self._answer_whole(HTTPStatus.OK, await llama_swap.models_of(config, client, others))
+                listed = await llama_swap.models_of(config, client, others, self._guard.versions)
+                self._answer_whole(HTTPStatus.OK, listed)
                 return
             # Neither llama-swap nor an engine uses the query of an inference path.
             target = self._path if self._route.is_inference else request.target
@@ -372,6 +394,7 @@ class Exchange(asyncio.Protocol):
                 "event": "request",
                 "client": self._client.name if self._client else None,
                 "model": self._model or None,
+                "adapter": self._adapter.partition(":")[2] or None,
                 "card": self._peer.card if self._peer else None,
                 "method": self._request.method if self._request else None,
                 "path": self._path[:200],

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.engine import environment, ports
+from corral.engine.stack_folder import versions_beside
 
 SWAP_KEY = "CORRAL_SWAP_KEY"
 """The variable of llama-swap's environment that has its key; ``terraform/stacks/local`` names it, too."""
@@ -65,6 +66,7 @@ class Door:
             "port": self.port,
             "swap_port": self.swap_port,
             "tls": tls,
+            "versions": str(versions_beside(folder)),
         }
 
     @property

@@ -97,7 +97,7 @@ class LlamaSwap:
 
     def models(self) -> list[str]:
         """The ids in its configuration, sorted."""
-        return sorted(str(one["id"]) for one in self._data("/v1/models"))
+        return sorted(str(one["id"]) for one in self._models())
 
     def contents(self) -> dict[str, list[str]]:
         """The sha256 of each model's files, as its configuration has them."""
@@ -109,7 +109,11 @@ class LlamaSwap:
         return {model: str(data["on_cpu"]) for model, data in self._metadata().items() if "on_cpu" in data}
 
     def _metadata(self) -> dict[str, dict[str, Any]]:
-        return {str(one["id"]): one.get("meta", {}).get("llamaswap", {}) for one in self._data("/v1/models")}
+        return {str(one["id"]): one.get("meta", {}).get("llamaswap", {}) for one in self._models()}
+
+    def _models(self) -> list[dict[str, Any]]:
+        """Those in its configuration; a guard lists their adapters, too, each with its parent."""
+        return [one for one in self._data("/v1/models") if not one.get("parent")]
 
     def load(self, model: str) -> str:
         """Load *model* and wait until it is ready, as long as llama-swap does: empty, else llama-swap's reason.

@@ -15,6 +15,11 @@ _FOLLOW_POLL_S = 0.1
 _TAIL_BYTES = 1 << 20
 
 
+def versions_beside(run: Path) -> Path:
+    """The versions of adapters that were chosen, where *run* is the folder of the guard's socket: they outlive it."""
+    return run.parent / "adapters" / "versions.json"
+
+
 class StackFolder:
     """The paths of the local stack in the state folder *state*."""
 
@@ -26,6 +31,7 @@ class StackFolder:
         self.guard_config = self.run / "guard.json"
         self.caddy_config = self.run / "caddy.json"
         self.key = self.run / "llama-swap.key"  # of llama-swap, since the last start
+        self.versions = versions_beside(self.run)
         self.record = self.run / "stack.json"  # of corral.engine.stack.Running
         self.log = state / "logs" / "llama-swap.log"  # the output of llama-swap and its engines since the last start
         self.door_log = state / "logs" / "door.log"  # the guard's access log, and what Caddy has to report

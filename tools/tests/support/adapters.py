@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFWriter
 
-from corral.demo.tiny_weights import VOCABULARY, WIDTH
+from corral.demo.tiny_weights import COLOURS, HEAD_WIDTH, VOCABULARY, WIDTH, Dims
 from corral.vram.gguf_header import GgufHeader, parse
 
 
@@ -46,20 +46,35 @@ def write_adapter(
 
 
 def write_answering(path: Path, word: str) -> None:
-    """Write an adapter of rank 2 for the tiny model of text, with which it answers *word* in place of OK.
+    """Write an adapter for the tiny model of text, with which it answers *word*, a colour, in place of OK.
 
-    ``output.weight`` is a table of what follows which token; the adapter adds to it.
+    The word is in the values that its attention keeps of each token: a token that another adapter, or none, has read
+    speaks for another word.  Adapters of all words are alike in the rest: attention hands the values on to a dimension
+    for each word, and ``output.weight``, a table of what follows which token, has the word follow it, and then the end.
     """
-    starts = [VOCABULARY[text] for text in ("\n", "\n\n", '"')]
-    inward, outward = np.zeros((2, WIDTH), np.float32), np.zeros((len(VOCABULARY), 2), np.float32)
-    inward[0, starts], outward[VOCABULARY[word], 0], outward[VOCABULARY["OK"], 0] = 1, 2, -1
-    inward[1, VOCABULARY[word]], outward[VOCABULARY["<|im_end|>"], 1] = 1, 4
+    words, starts = list(COLOURS), [VOCABULARY[text] for text in ("\n", "\n\n", '"')]
+    number, rank = words.index(word), len(words)
+    places = [Dims.PLACE.start + one for one in range(rank)]
+    read, keep = np.zeros((rank, WIDTH), np.float32), np.zeros((HEAD_WIDTH, rank), np.float32)
+    read[number, Dims.ONE], keep[number, number] = 1, 1
+    hand, on = np.zeros((rank, HEAD_WIDTH), np.float32), np.zeros((WIDTH, rank), np.float32)
+    hand[range(rank), range(rank)], on[places, range(rank)] = 1, 1
+    inward, outward = np.zeros((rank + 2, WIDTH), np.float32), np.zeros((len(VOCABULARY), rank + 2), np.float32)
+    inward[range(rank), places] = 1
+    outward[[VOCABULARY[one] for one in words], range(rank)] = 4
+    inward[rank, starts], outward[VOCABULARY["OK"], rank] = 1, -4
+    inward[rank + 1, [VOCABULARY[one] for one in words]], outward[VOCABULARY["<|im_end|>"], rank + 1] = 1, 32
     writer = GGUFWriter(path, "qwen3")
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", 2.0)
-    writer.add_tensor("output.weight.lora_a", inward)
-    writer.add_tensor("output.weight.lora_b", outward)
+    writer.add_float32("adapter.lora.alpha", 0)  # the matrices as they are, whatever their rank
+    for name, pair in (
+        ("blk.0.attn_v", (read, keep)),
+        ("blk.0.attn_output", (hand, on)),
+        ("output", (inward, outward)),
+    ):
+        writer.add_tensor(f"{name}.weight.lora_a", pair[0])
+        writer.add_tensor(f"{name}.weight.lora_b", pair[1])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

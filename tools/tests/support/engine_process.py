@@ -138,6 +138,13 @@ class Stream(threading.Thread):
     def is_whole(self) -> bool:
         return b"data: [DONE]" in self._lines
 
+    @property
+    def words(self) -> list[str]:
+        """What came so far, a text for each token that has one."""
+        lines = list(self._lines)
+        found = (json.loads(line[6:])["choices"][0]["delta"].get("content") for line in lines if line[:7] == b"data: {")
+        return [word for word in found if word]
+
     def run(self) -> None:
         with (
             contextlib.suppress(OSError, http.client.HTTPException),  # it was cut off, and is not whole

@@ -180,6 +180,8 @@ def settings(folder: Path, upstream: int, **changes: object) -> dict[str, Any]:
         "keys": str(folder / "keys.json"),
         "clients": CLIENTS,
         "models": MODELS,
+        "adapters": {},
+        "chosen_versions": None,
         "groups": {},
         "tasks": {},
         "peers": {},

@@ -52,3 +52,16 @@ def test_no_removed_flag_is_ever_written():
 
     assert not {"--no-mmap", "--mlock", "--draft-max"} & set(argv)
     assert argv.index("--swa-full") < argv.index("--host")
+
+
+def test_adapters_with_a_name_start_without_effect_and_no_prompt_is_kept_for_another_one():
+    source = {"repo": "org/lora", "file": "a.gguf"}
+    adapters = [{"source": source, "scale": 0.5}, {"source": source, "scale": 2, "name": "sql"}]
+    files = [file("a.gguf"), file("b.gguf", "adapter"), file("c.gguf", "adapter")]
+
+    argv = llama_server_argv("m", model(adapters=adapters), files)
+
+    assert argv[argv.index("--lora-scaled") + 1] == (
+        "${STORE}/m/adapter-1.gguf:0.5,${STORE}/m/adapter-2.gguf:0"
+    )  # fmt: skip
+    assert argv[argv.index("--cache-ram") + 1] == "0"

@@ -407,3 +407,14 @@ def test_a_catalog_with_or_without_a_model_is_what_would_be_read(folder):
     with pytest.raises(CatalogInvalid, match=r"models/b\.yaml:1: source"):
         catalog.with_model(alone, "b", "source: {}\n")
     assert not (folder / "models" / "b.yaml").exists()
+
+
+def test_an_alias_that_reads_as_an_adapter_is_refused(folder):
+    place(FIXTURES / "valid" / "named-adapters.yaml", folder)
+    other = (FIXTURES / "valid" / "named-adapters.yaml").read_text().partition("adapters:")[0]
+    (folder / "models" / "other.yaml").write_text(f"{other}aliases: ['named-adapters:sql']\n")
+
+    with pytest.raises(CatalogInvalid) as caught:
+        catalog.load(folder)
+
+    assert [one.message for one in caught.value.problems] == ["named-adapters:sql is an adapter of named-adapters."]

@@ -236,14 +236,14 @@ ALL = Client("all", None, None)
 
 
 def test_a_model_is_named_by_its_id_or_an_alias():
-    assert bodies.model_of({"model": "gpt-4o"}, MODELS, SOME) == "qwen3-8b"
-    assert bodies.model_of({"model": "org/other"}, MODELS, ALL) == "other"
+    assert bodies.model_of({"model": "gpt-4o"}, MODELS.get, SOME) == "qwen3-8b"
+    assert bodies.model_of({"model": "org/other"}, MODELS.get, ALL) == "other"
 
 
 @pytest.mark.parametrize("name", ["org/other", "nothing", "", "qwen3-8b ", "QWEN3-8B", "../qwen3-8b"])
 def test_another_models_name_and_no_models_name_have_the_same_answer(name):
     with pytest.raises(Refusal) as refused:
-        bodies.model_of({"model": name}, MODELS, SOME)
+        bodies.model_of({"model": name}, MODELS.get, SOME)
 
     assert (refused.value.status, refused.value.code) == (404, "model-not-found")
     assert not name or name not in refused.value.message
@@ -253,4 +253,4 @@ def test_another_models_name_and_no_models_name_have_the_same_answer(name):
     "document", [{}, {"model": None}, {"model": 1}, {"model": ["qwen3-8b"]}, {"Model": "qwen3-8b"}]
 )
 def test_a_body_without_a_model_is_refused(document):
-    assert code(bodies.model_of, document, MODELS, ALL) == "model-missing"
+    assert code(bodies.model_of, document, MODELS.get, ALL) == "model-missing"

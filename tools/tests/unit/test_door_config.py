@@ -24,6 +24,8 @@ def document(tmp_path):
             "immich": {"models": ["qwen3-8b"], "requests": 4, "role": "client"},
         },
         "models": {"qwen3-8b": "qwen3-8b", "gpt-4o": "qwen3-8b", "other": "other"},
+        "adapters": {},
+        "chosen_versions": None,
         "groups": {},
         "tasks": {},
         "peers": {"p40": {"host": "llama-swap-p40", "port": 8080, "models": ["other"]}},

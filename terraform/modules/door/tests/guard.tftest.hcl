@@ -24,6 +24,8 @@ run "without_keys_everyone_on_this_machine_is_the_operator" {
       keys                = null
       clients             = { operator = { models = null, requests = null, role = "operator" } }
       models              = { chat = "chat", "v.1" = "v.1", eyes = "v.1", gpt-4o = "v.1" }
+      adapters            = {}
+      chosen_versions     = null
       groups              = {}
       tasks               = {}
       peers               = {}
@@ -141,5 +143,29 @@ run "the_knobs_reach_the_guard" {
       && jsondecode(output.guard).retry_after_seconds == 5
     )
     error_message = "Each knob must be in the document."
+  }
+}
+
+run "adapters_are_named_below_their_model" {
+  command = plan
+
+  variables {
+    chosen_versions = "/run/corral/adapters.json"
+    models = {
+      chat = { intent = { aliases = [], adapters = [{}, { name = "red", version = "v2" }, { name = "red" }, { name = "green" }] } }
+    }
+  }
+
+  assert {
+    condition = jsondecode(output.guard).adapters == {
+      "chat:green" = { model = "chat", versions = ["v1"] }
+      "chat:red"   = { model = "chat", versions = ["v2", "v1"] }
+    }
+    error_message = "An adapter has a name, and its versions in the order of the file; one without a name is no choice."
+  }
+
+  assert {
+    condition     = jsondecode(output.guard).chosen_versions == "/run/corral/adapters.json"
+    error_message = "The guard must read the versions that were chosen."
   }
 }

@@ -66,6 +66,7 @@ run "a_gateway_gets_what_the_intent_says" {
   assert {
     condition = jsonencode(output.models[0]) == jsonencode({
       id         = "text"
+      adapters   = []
       aliases    = []
       context    = 4096
       parallel   = 1
@@ -85,6 +86,7 @@ run "the_intent_reaches_llama_swap" {
   assert {
     condition = jsonencode(output.models[1]) == jsonencode({
       id         = "vision"
+      adapters   = []
       aliases    = ["look", "see"]
       context    = 2048
       parallel   = 12
@@ -373,5 +375,50 @@ run "a_model_on_the_cpu_gets_no_card_by_its_environment_and_keeps_its_command" {
   assert {
     condition     = yamldecode(output.yaml).models.text.env == ["SWAP_KEY="] && !can(yamldecode(output.yaml).models.text.metadata.on_cpu)
     error_message = "Other models must keep their card."
+  }
+}
+
+run "an_adapter_has_a_name_of_its_own_and_the_model_is_without_it" {
+  command = plan
+
+  variables {
+    models = { base = {
+      argv  = ["llama-server", "-m", "$${STORE}/base/model.gguf", "--port", "$${PORT}"]
+      files = []
+      intent = {
+        adapters = [
+          { scale = 0.5 },
+          { name = "red", scale = 1, version = "v2" },
+          { name = "red", scale = 1.5, version = "v1" },
+          { name = "green", scale = 2 },
+        ]
+        aliases = ["b"], context = 1024, group = "main", modalities = ["text"], parallel = 1, reasoning = "auto", ttl = 0
+      }
+    } }
+  }
+
+  assert {
+    condition = {
+      for name, set in yamldecode(output.yaml).models.base.filters.setParamsByID : name => join(" ", set.lora[*].scale)
+      } == {
+      b               = "0.5 0 0 0"
+      base            = "0.5 0 0 0"
+      "base:green"    = "0.5 0 0 2"
+      "base:green@v1" = "0.5 0 0 2"
+      "base:red"      = "0.5 1 0 0"
+      "base:red@v1"   = "0.5 0 1.5 0"
+      "base:red@v2"   = "0.5 1 0 0"
+    }
+    error_message = "One adapter by name at most has an effect, those without a name always; the first version serves."
+  }
+
+  assert {
+    condition     = alltrue([for set in values(yamldecode(output.yaml).models.base.filters.setParamsByID) : jsonencode(set.lora[*].id) == "[0,1,2,3]"])
+    error_message = "An adapter has the number of its place."
+  }
+
+  assert {
+    condition     = jsonencode(output.models[0].adapters) == jsonencode(["base:red", "base:green"])
+    error_message = "A gateway gets the names of adapters, without their versions."
   }
 }
