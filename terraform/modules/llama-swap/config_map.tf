@@ -2,6 +2,7 @@ locals {
   folder      = "/etc/llama-swap"
   door_folder = "/etc/door"
   keys        = "/run/keys"
+  adapters    = "/run/adapters"
   store       = "/models"
 
   # Every file of the store that a command names: a word of its own, or several in one word, as `--lora-scaled` has them (FILE:SCALE,…).

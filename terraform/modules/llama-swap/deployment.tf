@@ -199,6 +199,16 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
             mount_path = local.keys
             read_only  = true
           }
+
+          dynamic "volume_mount" {
+            for_each = var.has_adapters ? [local.adapters] : []
+
+            content {
+              name       = "adapters"
+              mount_path = volume_mount.value
+              read_only  = true
+            }
+          }
         }
 
         init_container {
@@ -484,6 +494,20 @@ resource "kubernetes_deployment_v1" "llama_swap" { # failed? corral status, docs
                   path = items.value
                 }
               }
+            }
+          }
+        }
+
+        # Not by its content: a version that was chosen reaches the pod that serves.
+        dynamic "volume" {
+          for_each = var.has_adapters ? [local.chosen] : []
+
+          content {
+            name = "adapters"
+
+            config_map {
+              name     = volume.value
+              optional = true
             }
           }
         }

@@ -3,6 +3,7 @@ locals {
   name        = var.name
   copy        = "copy-llama-swap" # tools/corral/cluster/snapshot.py knows whose image it runs
   keys_secret = "corral-keys"     # tools/corral/cluster/keys.py writes it
+  chosen      = "corral-adapters" # tools/corral/cluster/versions.py writes it, and it need not exist
 
   # Only Caddy's is open to other pods.
   ports = { door = 8080, guard = 8081, llama_swap = 8082 }

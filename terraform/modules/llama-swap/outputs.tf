@@ -1,3 +1,8 @@
+output "chosen_versions" {
+  description = "The file in the guard's container with the versions of adapters that were chosen; without `has_adapters` there is none."
+  value       = "${local.adapters}/versions.json"
+}
+
 output "endpoint" {
   description = "The address of llama-swap inside the cluster."
   value       = "http://${kubernetes_service_v1.llama_swap.metadata[0].name}.${var.namespace}.svc.cluster.local:8080"

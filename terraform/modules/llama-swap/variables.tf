@@ -200,6 +200,13 @@ variable "guard_image" {
   }
 }
 
+variable "has_adapters" {
+  description = "Whether requests may name adapters, so that the guard reads which version of each was chosen."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
 variable "holders" {
   description = "The text of the holders.sh that preflight.sh reads when it refuses a load."
   type        = string

@@ -1,3 +1,7 @@
+locals {
+  has_adapters = anytrue([for model in values(module.catalog.lock.models) : anytrue([for one in try(model.intent.adapters, []) : try(one.name, null) != null])])
+}
+
 # Every request passes the door.  The keys are in a Secret that `corral apply` and `corral keys` write, so that none is in Terraform's state.
 module "door" {
   source   = "../../modules/door"
@@ -16,6 +20,8 @@ module "door" {
   groups       = { for id, model in module.catalog.lock.models : id => model.intent.group }
   peers        = local.peers_of[each.key]
   image_hosts  = keys(var.image_hosts)
+
+  chosen_versions = local.has_adapters ? module.llama_swap["first"].chosen_versions : null
 
   public_scheme = module.llama_swap["first"].public_scheme
 

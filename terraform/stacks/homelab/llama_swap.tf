@@ -38,6 +38,7 @@ module "llama_swap" {
   exporter_namespace = try(var.card_exporter.namespace, null)
   guard              = module.door[each.key].guard
   guard_image        = local.images.fetch
+  has_adapters       = local.has_adapters
   holders            = file("${path.module}/../../modules/llama-swap-config/holders.sh")
   image              = local.images["llama-swap"]
   image_hosts        = var.image_hosts

@@ -6,10 +6,10 @@ may be a minute later; a changed annotation of the pod has it do so at once.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 
-from corral.cluster.client import Cluster, Conflict, NotFound, Object
+from corral.cluster.client import Cluster, Conflict, Forbidden, NotFound, Object
 from corral.cluster.keys import LABELS
 from corral.cluster.snapshot import at
 from corral.door import adapters
@@ -23,7 +23,7 @@ CHANGED = "corral/adapters-changed"
 
 
 class ClusterVersions:
-    """The choices in the ConfigMap of *namespace*; a ``corral.versions.VersionStore``.  It raises as ``Cluster.get``."""
+    """The choices in the ConfigMap of *namespace*; a ``corral.versions.VersionStore``, raising as ``Cluster.get``."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster, self._namespace = cluster, namespace
@@ -65,7 +65,7 @@ class ClusterVersions:
                 self._cluster.create(f"{self._path}/configmaps", one)
             else:
                 metadata["resourceVersion"] = at(self._found, "metadata", "resourceVersion")
-                self._cluster.replace(f"{self._path}/configmaps/{CONFIG_MAP}", one)
+                self._cluster.patch(f"{self._path}/configmaps/{CONFIG_MAP}", one)
         except Conflict:
             message = (
                 f"The ConfigMap {CONFIG_MAP} in {self._namespace} was changed by another command at the same time."
@@ -76,5 +76,6 @@ class ClusterVersions:
     def _wake(self) -> None:
         """Have the kubelets of the pods look at once; where the user may not change a pod they look later."""
         patch = {"metadata": {"annotations": {CHANGED: datetime.now(UTC).isoformat()}}}
-        for pod in self._cluster.items(f"{self._path}/pods", labelSelector="app.kubernetes.io/name=llama-swap"):
-            self._cluster.patch(f"{self._path}/pods/{at(pod, 'metadata', 'name')}", patch)
+        with suppress(Forbidden, NotFound):
+            for pod in self._cluster.items(f"{self._path}/pods", labelSelector="app.kubernetes.io/name=llama-swap"):
+                self._cluster.patch(f"{self._path}/pods/{at(pod, 'metadata', 'name')}", patch)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model, Task
 from corral.catalog.tasks import PATHS
+from corral.errors import Refused
 from corral.smoke import images
 
 DEFAULT_PROMPT = "Reply with the single word OK."
@@ -41,7 +42,7 @@ class Subject:
     """A model as smoke checks it.
 
     Attributes:
-        model: its id.
+        model: its id; of an adapter MODEL:NAME, or MODEL:NAME@VERSION.
         sees: whether it takes images.
         thinks: whether it may reason before it answers.
         prompt: the question of the text checks.
@@ -61,6 +62,11 @@ class Subject:
     near: str = ""
     far: str = ""
     dimension: int | None = None
+
+    @property
+    def base(self) -> str:
+        """The id of the model, whose process and log it has."""
+        return self.model.partition(":")[0]
 
     @property
     def path(self) -> str:
@@ -103,13 +109,33 @@ class Subject:
 def subjects(
     catalog: Catalog, only: Sequence[str] = (), dimensions: Mapping[str, int] | None = None
 ) -> tuple[Subject, ...]:
-    """The models of *catalog*, or those named in *only*; *dimensions* of embeddings by model, where known.
+    """The models of *catalog* with their adapters, or those named in *only*; *dimensions* of embeddings, where known.
 
     Raises:
-        Refused: a name is not the id of a model.
+        Refused: a name is neither the id of a model nor an adapter.
     """
-    known = dimensions or {}
-    return tuple(_subject(name, catalog.models[name], known.get(name)) for name in catalog.select(list(only)))
+    known, found = dimensions or {}, list[Subject]()
+    for name in catalog.select(list(dict.fromkeys(name.partition(":")[0] for name in only))):
+        own = (_subject(name, catalog.models[name], known.get(name)), *_adapters(name, catalog.models[name]))
+        wanted = [each for each in only if each.partition(":")[0] == name]
+        names = [one.model for one in own]
+        if unknown := next((each for each in wanted if each not in names), None):
+            adapters = ", ".join(names[1:]) or "it has none with a name"
+            raise Refused(f"No adapter {unknown} in {catalog.directory}; of {name}: {adapters}.")
+        found += own if not wanted or name in wanted else [one for one in own if one.model in wanted]
+    return tuple(found)
+
+
+def _adapters(model_id: str, intent: Model) -> Iterator[Subject]:
+    """Each adapter as it serves, and of several versions each; which of them serves is not the catalog's to know."""
+    base = _subject(model_id, intent, None)
+    for name in intent.adapter_names:
+        versions = [one for one in intent.adapters if one.name == name]
+        common = versions[0].smoke if len(versions) == 1 else None
+        named = [(name, common), *((one.id, one.smoke) for one in versions if len(versions) > 1)]
+        for each, smoke in named:
+            prompt, expect = (smoke.prompt, smoke.expect) if smoke else (None, None)
+            yield replace(base, model=f"{model_id}:{each}", sees=False, prompt=prompt or base.prompt, expect=expect)
 
 
 def _subject(name: str, intent: Model, dimension: int | None) -> Subject:

@@ -23,12 +23,15 @@ class Residency:
     why_unknown: str = ""
 
     def holds(self, model: str) -> bool:
-        """Whether *model* is in memory or on its way there; False when that is not known."""
-        return self.states is not None and self.states.get(model) in {"starting", "ready"}
+        """Whether *model*, or that of the adapter MODEL:NAME, is in memory or on its way there; False: not known."""
+        return self._state(model) in {"starting", "ready"}
 
     def is_ready(self, model: str) -> bool:
-        """Whether *model* can answer now."""
-        return self.states is not None and self.states.get(model) == "ready"
+        """Whether *model*, or that of the adapter MODEL:NAME, can answer now."""
+        return self._state(model) == "ready"
+
+    def _state(self, model: str) -> str | None:
+        return (self.states or {}).get(model.partition(":")[0])
 
 
 async def read(api: Endpoint, limit_s: float) -> Residency:

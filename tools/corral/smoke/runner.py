@@ -76,6 +76,7 @@ class Runner:
     why_not_loaded: Callable[[str], str] = lambda _model: ""
     _is_llama_swap: bool = field(default=True, init=False)
     _results: list[CheckResult] = field(default_factory=list, init=False)
+    _over: dict[str, str] = field(default_factory=dict, init=False)  # why nothing more is asked, by model
 
     async def run(self, subjects: Sequence[Subject], catalog: Collection[str]) -> Report:
         """Check the endpoint, whose /v1/models has to list exactly *catalog*, then each of *subjects*.
@@ -122,7 +123,7 @@ class Runner:
         self._record(ENDPOINT, check, verdict, time.monotonic() - started)
 
     async def _check_model(self, subject: Subject) -> None:
-        over = ""
+        over = self._over.get(subject.base, "")
         for check in subject.checks:
             if obstacle := Verdict("skipped", over) if over else await self._obstacle(subject.model):
                 self._record(subject.model, check, obstacle)
@@ -131,7 +132,7 @@ class Runner:
             verdict = await self._verdict(subject, check)
             self._record(subject.model, check, verdict, time.monotonic() - started)
             if verdict.over:
-                over = (
+                over = self._over[subject.base] = (
                     f"not checked: the model is not there after the check {check}, and a question would load it again"
                 )
 
@@ -147,7 +148,7 @@ class Runner:
     async def _verdict(self, subject: Subject, check: str) -> Verdict:
         question = Question(
             subject.model,
-            self._logs(subject.model),
+            self._logs(subject.base),
             subject.expect,
             IMAGE_ORDERS.get(check),
             subject.dimension,
@@ -157,7 +158,7 @@ class Runner:
         attempt = _Attempt(question, self.limit_s)
         reply = self._unless_silent(self._reply(subject, check, attempt), attempt)
         verdict = await self._judged(lambda found: judge(found, question), reply, attempt)
-        if verdict.load_failed and (cause := await asyncio.to_thread(self.why_not_loaded, subject.model)):
+        if verdict.load_failed and (cause := await asyncio.to_thread(self.why_not_loaded, subject.base)):
             return replace(verdict, reason=f"{verdict.reason} (its engine: {cause})")
         if attempt.repeated:
             twice = " (requested twice: the first answer was a 502 while llama-swap called the model ready)"

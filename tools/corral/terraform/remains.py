@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from corral.cluster import contents, exporters, keys
+from corral.cluster import contents, exporters, keys, versions
 from corral.cluster.client import Cluster
 from corral.cluster.contents import Contents
 from corral.terraform import adoption
@@ -146,19 +146,21 @@ def _claims(
 
 
 def _secrets(cluster: Cluster, removed: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> Iterator[Remaining]:
-    """Secrets in namespaces that stay: Terraform has none, so that no key is in its state."""
+    """Secrets in namespaces that stay, and the versions of adapters that were chosen: Terraform knows neither."""
     why = {
         keys.SECRET: "corral made it, and no key is in Terraform's state",
         exporters.SECRET: "corral made it, and no key is in Terraform's state",
     }
+    chosen = f"configmap/{versions.CONFIG_MAP}", "`corral adapters` made it"
     jobs = [one["change"]["before"] for one in removed if one["type"] == _JOB]
     why |= {one["secret_name"]: "you made it" for job in jobs for one in _all(job, "secret") if one.get("secret_name")}
     for namespace in kept:
-        for name, reason in why.items():
-            path = f"/api/v1/namespaces/{namespace}/secrets/{name}"
+        for one, reason in (*((f"secret/{name}", reason) for name, reason in why.items()), chosen):
+            kind, _, name = one.partition("/")
+            path = f"/api/v1/namespaces/{namespace}/{kind}s/{name}"
             if contents.may_exist(cluster, path):
-                command = cluster.kubectl("delete", f"secret/{name}", namespace=namespace)
-                yield Remaining(f"secret/{name} of namespace {namespace}", reason, command, path)
+                command = cluster.kubectl("delete", one, namespace=namespace)
+                yield Remaining(f"{one} of namespace {namespace}", reason, command, path)
 
 
 def _all(value: Any, block: str) -> Iterator[Mapping[str, Any]]:

@@ -17,19 +17,32 @@ from kubernetes import client
 from corral.cluster.client import connect
 from corral.cluster.keys import SECRET
 from corral.cluster.port_forward import forwarded
+from corral.demo.hub import RepoContent
+from tests.support.adapters import write_answering
 from tests.support.cluster.homelab import homelab
+from tests.support.engine_process import chat as choice
 from tests.support.engine_process import question, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 NAMESPACE = "guarded"
 CLIENTS = {"clients": {"photos": {"models": ["tiny-text"], "requests": 2}}}
+WORDS = ("red", "green")
 TAKEN_OVER_S = 120.0  # the kubelet's cache and its period, generously
 
 
 @pytest.fixture(scope="module")
 def lab(cluster, tmp_path_factory):
-    with homelab(cluster, tmp_path_factory.mktemp("guarded"), NAMESPACE) as lab:
+    folder = tmp_path_factory.mktemp("guarded")
+    with homelab(cluster, folder, NAMESPACE) as lab:
         (lab.catalog / "clients.yaml").write_text(json.dumps(CLIENTS))
+        for word in WORDS:
+            write_answering(folder / f"{word}.gguf", word)
+        lab.hub.update("corral/colours", RepoContent({f"{word}.gguf": folder / f"{word}.gguf" for word in WORDS}))
+        adapters = [
+            {"name": "colour", "version": word, "source": {"repo": "corral/colours", "file": f"{word}.gguf"}}
+            for word in WORDS
+        ]
+        lab.model("tiny-text", modalities=["text"], group="text", adapters=adapters)
         lab.lock()
         lab.corral("apply", "--yes", "--no-smoke")
         yield lab
@@ -88,6 +101,29 @@ def test_a_request_without_a_key_is_refused(lab, endpoint):
 def test_a_client_gets_answers_of_its_models_and_none_of_others(lab, endpoint, photos):
     assert chat(endpoint, photos, "tiny-text")[0] == 200
     assert chat(endpoint, photos, "tiny-vision")[:2] == (404, "model-not-found")
+
+
+def answer_of(address, key, model):
+    return choice(address, "Are you there?", model=model, api_key=key)["message"]["content"]
+
+
+def test_an_adapter_answers_in_its_models_process_and_a_swap_reaches_the_pod_that_serves(lab, endpoint, photos):
+    where = ("--context", lab.cluster.context, "--namespace", NAMESPACE, "--catalog", lab.catalog)
+
+    def adapters(*words):
+        return json.loads(lab.corral("adapters", *words, "--json", *where).stdout)
+
+    pod = lab.server_pod()
+    names = ("tiny-text", "tiny-text:colour", "tiny-text:colour@green")
+    assert [answer_of(endpoint, photos, name) for name in names] == ["OK", "red", "green"]
+    assert chat(endpoint, photos, "tiny-text:none")[:2] == (404, "model-not-found")
+    assert [(one["adapter"], one["version"]) for one in adapters("list")["adapters"]] == [("tiny-text:colour", "red")]
+
+    assert adapters("swap", "tiny-text:colour", "green")["before"] == "red"
+    assert [answer_of(endpoint, photos, name) for name in names] == ["OK", "green", "green"]
+    assert adapters("rollback", "tiny-text:colour")["version"] == "red"
+    assert answer_of(endpoint, photos, "tiny-text:colour") == "red"
+    assert lab.server_pod().metadata.uid == pod.metadata.uid
 
 
 @pytest.mark.parametrize("path", ["/running", "/logs", "/upstream/tiny-text/props", "/api/events", "/ui", "/unload"])

@@ -732,3 +732,28 @@ run "a_name_of_another_app_is_refused" {
 
   expect_failures = [var.name]
 }
+
+run "where_requests_may_name_adapters_the_guard_alone_reads_the_chosen_versions" {
+  command = plan
+
+  variables {
+    has_adapters = true
+  }
+
+  assert {
+    condition = [
+      for volume in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].volume :
+      [volume.config_map[0].name, volume.config_map[0].optional] if volume.name == "adapters"
+    ] == [["corral-adapters", true]]
+    error_message = "The pod starts without the ConfigMap, which exists from the first swap on."
+  }
+
+  assert {
+    condition = {
+      for one in kubernetes_deployment_v1.llama_swap.spec[0].template[0].spec[0].init_container : one.name => [
+        for mount in one.volume_mount : mount.mount_path if mount.name == "adapters"
+      ]
+    } == { guard = ["/run/adapters"], door = [] } && output.chosen_versions == "/run/adapters/versions.json"
+    error_message = "The guard alone reads it."
+  }
+}
