@@ -20,24 +20,23 @@ examples:
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http import HTTPStatus
-from typing import Any, NamedTuple
-
-import httpx2
+from typing import TYPE_CHECKING, NamedTuple
 
 from corral import output, paths, versions
 from corral.cli import endpoints, options
-from corral.engine.stack import Running
+from corral.cli.endpoints import ServedEndpoint
 from corral.engine.stack_folder import StackFolder
-from corral.errors import CannotRun, Refused
+from corral.errors import Refused
 from corral.lock.lock import LockEntry
+from corral.smoke import adapters
+from corral.smoke.endpoint import Endpoint
 from corral.versions import LocalVersions, VersionStore
 
-_TAKES_OVER_S = 120.0  # a kubelet that was not woken looks after a minute or two
-_POLL_S = 0.1
+if TYPE_CHECKING:
+    from corral.cluster.target import ClusterTarget
 
 
 class _Adapter(NamedTuple):
@@ -71,28 +70,17 @@ def run(args: argparse.Namespace) -> None:
 
 
 class _Door(NamedTuple):
-    """The front door that serves, and how it is reached."""
+    """The front door that serves, and the command that restarts what is behind it."""
 
-    client: httpx2.Client
+    place: ServedEndpoint
     restart: str
 
-    def adapters(self) -> dict[str, Mapping[str, Any]]:
-        """What it reports of each adapter.
+    def api(self) -> Endpoint:
+        return Endpoint(self.place.root, api_key=self.place.api_key, trust=self.place.trust)
 
-        Raises:
-            CannotRun: it does not answer as the guard does.
-        """
-        try:
-            answer = self.client.get("/v1/models")
-            if answer.status_code == HTTPStatus.OK:
-                return {str(one["id"]): one for one in answer.json()["data"] if one.get("parent")}
-            problem = f"HTTP {answer.status_code}: {answer.text[:200].strip()}"
-        except httpx2.HTTPError as error:
-            problem = str(error) or type(error).__name__
-        except (ValueError, KeyError, TypeError, AttributeError):
-            problem = "its list of models has another form"
-        message = f"The front door at {self.client.base_url} does not report its adapters: {problem}"
-        raise CannotRun(message, next_step="corral status")
+    async def adapters(self) -> dict[str, adapters.Served]:
+        async with self.api() as api:
+            return await adapters.listed(api)
 
 
 @contextmanager
@@ -101,23 +89,20 @@ def _opened(args: argparse.Namespace) -> Iterator[tuple[VersionStore, _Door | No
     local, target = endpoints.named(args)
     _, lock = options.locked_catalog(options.catalog_dir(args, local or target))
     if local is None and target is None:
-        yield LocalVersions(StackFolder(paths.state_dir()).versions), None, lock.models
+        yield store_of(None), None, lock.models
         return
     with endpoints.opened(args, local, target, command="adapters") as place:
-        store: VersionStore = LocalVersions(StackFolder(paths.state_dir()).versions)
-        if target:
-            from corral.cluster import client
-            from corral.cluster.versions import ClusterVersions
-
-            store = ClusterVersions(client.connect(target.kubeconfig, target.context), target.namespace)
-        headers = {"Authorization": f"Bearer {place.api_key}"} if place.api_key else {}
-        trust = place.trust if place.trust is not None else True
-        with httpx2.Client(base_url=place.root, headers=headers, verify=trust, timeout=10.0, trust_env=False) as http:
-            yield store, _Door(http, _restart(local)), lock.models
+        yield store_of(target), _Door(place, local.start_command() if local else "corral apply"), lock.models
 
 
-def _restart(local: Running | None) -> str:
-    return local.start_command() if local else "corral apply"
+def store_of(target: ClusterTarget | None) -> VersionStore:
+    """Where the choices of *target* are; None: of the local stack."""
+    if target is None:
+        return LocalVersions(StackFolder(paths.state_dir()).versions)
+    from corral.cluster import client
+    from corral.cluster.versions import ClusterVersions
+
+    return ClusterVersions(client.connect(target.kubeconfig, target.context), target.namespace)
 
 
 def _adapters(locked: Mapping[str, LockEntry], door: _Door | None) -> dict[str, _Adapter]:
@@ -126,12 +111,11 @@ def _adapters(locked: Mapping[str, LockEntry], door: _Door | None) -> dict[str, 
         for model, entry in locked.items()
         for name in entry.intent.adapter_names
     }
-    served = door.adapters() if door else None
+    served = asyncio.run(door.adapters()) if door else None
     found = {}
     for name in sorted({*known, *(served or ())}):
-        one = (served or {}).get(name, {})
-        present = tuple(map(str, one.get("versions", ()))) if served is not None else None
-        found[name] = _Adapter(known.get(name, ()), present, one.get("version"))
+        one = (served or {}).get(name, adapters.Served(None, ()))
+        found[name] = _Adapter(known.get(name, ()), None if served is None else one.versions, one.version)
     return found
 
 
@@ -170,23 +154,30 @@ def _change(store: VersionStore, door: _Door | None, locked: Mapping[str, LockEn
     if not usable:
         message = f"{name} is in the lock, and the stack that runs does not have it: its file is not loaded."
         raise Refused(message, next_step=door.restart if door else "corral up --detach")
-    began = time.monotonic()
+    present = versions.serving(store.read(), name, usable)
+    version: str = args.version or (_other(name, usable, present) if args.action == "swap" else "")
+
+    def change() -> str:
+        if args.action == "rollback":
+            return versions.rollback(store, name, usable)[1]
+        versions.swap(store, name, usable, version)
+        return version
+
     if args.action == "swap":
-        present = versions.serving(store.read(), name, usable)
-        version = args.version or _other(name, usable, present)
         _require_loaded(name, version, one, usable, door)
-        before = versions.swap(store, name, usable, version)
-    else:
-        before, version = versions.rollback(store, name, usable)
-    if door:
-        _wait(door, name, version)
-    seconds = round(time.monotonic() - began, 3)
+    version, seconds = asyncio.run(_changed(door, name, change)) if door else (change(), None)
     if args.json:
-        output.data_json({"adapter": name, "version": version, "before": before, "seconds": seconds if door else None})
-    elif door:
-        output.info(f"{name} is served by {version}, after {before}; {seconds:.2f} s, and no model was loaded.")
+        shown = None if seconds is None else round(seconds, 3)
+        output.data_json({"adapter": name, "version": version, "before": present, "seconds": shown})
+    elif seconds is not None:
+        output.info(f"{name} is served by {version}, after {present}; {seconds:.2f} s, and no model was loaded.")
     else:
-        output.info(f"{name} is served by {version}, after {before}, when the stack runs: corral up --detach")
+        output.info(f"{name} is served by {version}, after {present}, when the stack runs: corral up --detach")
+
+
+async def _changed(door: _Door, name: str, change: Callable[[], str]) -> tuple[str, float]:
+    async with door.api() as api:
+        return await adapters.changed(api, name, change)
 
 
 def _other(name: str, usable: Sequence[str], present: str) -> str:
@@ -205,13 +196,3 @@ def _require_loaded(name: str, version: str, one: _Adapter, usable: Sequence[str
         raise Refused(message, next_step=f"Restart its model with: {door.restart if door else 'corral up --detach'}")
     message = f"{name} has no version {version}; it has {', '.join(usable)}."
     raise Refused(message, next_step="corral adapters list; to add one: the model's file, then corral lock")
-
-
-def _wait(door: _Door, name: str, version: str) -> None:
-    """Wait until the door reports *version*; raises CannotRun when it does not."""
-    deadline = time.monotonic() + _TAKES_OVER_S
-    while door.adapters().get(name, {}).get("version") != version:
-        if time.monotonic() > deadline:
-            message = f"{version} of {name} was chosen, and the front door does not serve it after {_TAKES_OVER_S:g} s."
-            raise CannotRun(message, next_step="corral adapters list")
-        time.sleep(_POLL_S)

@@ -7,7 +7,7 @@
   sdk         the promises of docs/api.md are kept, by OpenAI's and Anthropic's SDKs
   health      every check of `corral smoke` passes
   shutdown    10 of 10 streams are whole when the process that serves them is ended; needs --may-end
-  adapters    swapped and rolled back; "not used" where the locked command line has none
+  adapters    each with several versions is swapped and rolled back; needs --may-swap, and "not used" without one
   monitoring  the exporter is alive, and counts a request of the gate
 
 A box is passed, failed, unknown or not used; unknown is no tick.  What is measured is kept in the state folder.  With
@@ -45,6 +45,7 @@ from corral import output, paths
 from corral.agent.progress import positive_seconds, seconds_of
 from corral.catalog import tasks
 from corral.cli import endpoints, options
+from corral.cli.adapters import store_of
 from corral.cli.contract import DOCUMENT
 from corral.cli.exporter import PORT
 from corral.engine import stack as local_stack
@@ -59,6 +60,7 @@ from corral.gate.stack import Inputs
 from corral.golden.record import UNKNOWN
 from corral.smoke import report
 from corral.smoke.endpoint import root_of
+from corral.versions import VersionStore
 
 if TYPE_CHECKING:
     from corral.catalog.catalog import Catalog
@@ -85,6 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=positive_seconds, metavar="SECONDS", help=seconds)
     may_end = "end the service while ten streams are under way, and have it back"
     parser.add_argument("--may-end", action="store_true", help=may_end)
+    may_swap = "have another version of each adapter serve for a moment, and roll that back"
+    parser.add_argument("--may-swap", action="store_true", help=may_swap)
     even = "users from which on vLLM serves more than llama.cpp, as you measured it"
     parser.add_argument("--break-even", type=options.whole_number(1, 100_000), metavar="USERS", help=even)
     exporter = f"the exporter of the local stack (default: {_EXPORTER})"
@@ -144,7 +148,8 @@ def _gate(args: argparse.Namespace) -> Gate:
     tasks.require_chat(args.model, lock.models[args.model].intent, "gate")
     endpoints.allow_connections(4 * max(args.users))
     with _site(args, wanted, lock, local, target) as (site, place, words):
-        return _judged(args, site, place, _engine(site.require_locked(), lock, local), words)
+        store = store_of(target if local is None else None)
+        return _judged(args, site, store, place, _engine(site.require_locked(), lock, local), words)
 
 
 @contextmanager
@@ -193,9 +198,11 @@ def _site(
         )
 
 
-def _judged(args: argparse.Namespace, site: Site, place: str, engine: str, words: list[str]) -> Gate:
+def _judged(
+    args: argparse.Namespace, site: Site, store: VersionStore, place: str, engine: str, words: list[str]
+) -> Gate:
     """All boxes, those that are to be measured first, and kept one by one: a later one may be interrupted."""
-    kept, measures = Kept(paths.state_dir()), _measures(args, site)
+    kept, measures = Kept(paths.state_dir()), _measures(args, site, store)
     kept.of(place, site.model)  # a damaged file is refused before minutes of measuring
     commands = {name: _command(args, name, words) for name in BOXES}
     wanted = [name for name in BOXES if name in (args.only or BOXES) and (name != _LAST or args.may_end)]
@@ -244,7 +251,7 @@ def _engine(reported: str, lock: Lock, local: Running | None) -> str:
         raise CannotRun(message, next_step="corral engine") from None
 
 
-def _measures(args: argparse.Namespace, site: Site) -> dict[str, Callable[[], tuple[Line, ...]]]:
+def _measures(args: argparse.Namespace, site: Site, store: VersionStore) -> dict[str, Callable[[], tuple[Line, ...]]]:
     """What measures each box."""
     at_once, source = stack.most_at_once(site.entry)
 
@@ -260,7 +267,7 @@ def _measures(args: argparse.Namespace, site: Site) -> dict[str, Callable[[], tu
         "sdk": lambda: sdk.sdk(site, args.contract),
         "health": lambda: health.health(site),
         "shutdown": lambda: shutdown.shutdown(site),
-        "adapters": lambda: adapters.judge(site.entry),
+        "adapters": lambda: adapters.swap(site, store, may_swap=args.may_swap),
         "monitoring": lambda: monitoring.monitoring(site),
     }
 
@@ -273,6 +280,7 @@ def _command(args: argparse.Namespace, name: str, words: list[str]) -> str:
         + (["--seconds", f"{args.seconds:g}"] if args.seconds else []),
         "sdk": [] if args.contract == DOCUMENT else ["--contract", str(args.contract)],
         "shutdown": ["--may-end"],
+        "adapters": ["--may-swap"] if args.may_swap else [],
         "monitoring": [] if args.exporter == _EXPORTER else ["--exporter", args.exporter],
     }
     return shlex.join(["corral", "gate", args.model, "--only", name, *own.get(name, ()), *words])

@@ -20,7 +20,7 @@ def health(site: Site) -> tuple[Line, ...]:
     Raises:
         CannotRun: no server listens.
     """
-    (subject,) = questions.subjects(site.catalog, [site.model])
+    subject, *_ = questions.subjects(site.catalog, [site.model])
     return require_right(answers(site), subject)
 
 

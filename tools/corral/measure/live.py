@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -271,8 +272,9 @@ def is_command(words: Sequence[str], argv: Sequence[str], *, port: int | None) -
 
 
 def _is_word(word: str, locked: str) -> bool:
-    before, store, after = locked.partition("${STORE}")
-    return word.startswith(before) and word.endswith(after) if store else word == locked
+    first, *more = map(re.escape, locked.split("${STORE}"))
+    rest = "(?P=store)".join(more)
+    return re.fullmatch(f"{first}(?P<store>.*){rest}" if more else first, word, re.DOTALL) is not None
 
 
 def _best_source(report: Report | None) -> Source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import stack
+from corral.lock import lock as locks
+from corral.measure.comparison import LIMIT
 from tests.support.adapters import write_answering
 from tests.support.engine_process import Stream, chat, free_port, get, post, question, stop
 from tests.support.locked_catalog import write_sources
@@ -206,3 +209,102 @@ def test_no_answer_of_a_thousand_is_of_another_adapter_while_versions_are_swappe
     assert len(answers) == REQUESTS
     assert [(name, text) for name, text in answers if text not in names[name]] == []
     assert {text for name, text in answers if name == "m:colour"} == {"red", "green"}
+
+
+def test_smoke_asks_each_adapter_and_each_version_by_its_own_question(root, capsys):
+    assert main(["smoke", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["checks"]
+    assert [(one["model"], one["check"]) for one in found if one["check"] in ("catalog", "answer")] == [
+        ("*", "catalog"),
+        *((name, "answer") for name in ("m", "m:colour", "m:colour@v1", "m:colour@v2", "m:sky")),
+    ]
+    assert main(["smoke", "m:sky", "--json"]) == 0
+    assert {one["model"] for one in json.loads(capsys.readouterr().out)["checks"]} == {"*", "m:sky"}
+
+
+def test_smoke_fails_where_an_adapter_answers_as_another_one(root, running, tmp_path, capsys):
+    other = tmp_path / "catalog"
+    shutil.copytree(running[1], other)
+    model = json.loads((other / "models" / "m.yaml").read_text())
+    model["adapters"][2]["smoke"]["expect"] = "white"
+    (other / "models" / "m.yaml").write_text(json.dumps(model))
+    assert main(["smoke", "m:sky", "--json", "--catalog", str(other)]) == 1
+    (failed, *_) = [one for one in json.loads(capsys.readouterr().out)["checks"] if one["status"] == "failed"]
+    assert (failed["model"], failed["check"]) == ("m:sky", "answer")
+    assert "blue" in failed["reason"]
+
+
+def test_the_gate_swaps_and_rolls_back_where_it_may(root, capsys):
+    def adapters(*words):
+        main(["gate", "m", "--only", "adapters", "--json", *words])
+        (found,) = [one for one in json.loads(capsys.readouterr().out)["boxes"] if one["box"] == "adapters"]
+        return found["state"], found["lines"][0]["text"]
+
+    assert adapters()[0] == "unknown"
+    assert answer(root, "m:colour") == "red"
+    state, text = adapters("--may-swap")
+    assert state == "passed", text
+    assert text.startswith("m:colour: v2 after ")
+    assert answer(root, "m:colour") == "red"
+
+
+def test_the_seat_has_every_version_and_is_what_the_engine_reports_after_all_have_answered(root, running, capsys):
+    for name in ("m:colour@v1", "m:colour@v2", "m:sky"):
+        answer(root, name)
+    assert main(["measure", "--json", "--catalog", str(running[1])]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["measurements"]
+    assert abs(one["deviation"]) <= LIMIT
+    size = sum((running[1].parent / f"{word}.gguf").stat().st_size for word in ("red", "green", "blue"))
+    found = locks.require(running[1]).models["m"].predicted.gpu.adapters
+    assert 0.9 * size < found < size  # their matrices, without the headers of the files
+
+
+def test_a_version_that_is_locked_after_the_start_needs_a_restart(root, running, capsys):
+    path = running[1] / "models" / "m.yaml"
+    before, lock = path.read_text(), (running[1] / "lock.json").read_text()
+    model = json.loads(before)
+    model["adapters"].append(named(running[1].parent, "white", name="sky", version="v2"))
+    path.write_text(json.dumps(model))
+    try:
+        assert main(["lock", "--catalog", str(running[1])]) == 0
+        capsys.readouterr()
+        assert main(["adapters", "swap", "m:sky", "v2"]) == 2
+        assert "m:sky@v2 is locked, and its file is not loaded" in (err := capsys.readouterr().err)
+        assert "corral up --detach" in err
+        assert main(["adapters", "list", "--json"]) == 0
+        found = {one["adapter"]: one["needs_restart"] for one in json.loads(capsys.readouterr().out)["adapters"]}
+        assert found == {"m:colour": [], "m:sky": ["v2"]}
+    finally:
+        path.write_text(before)
+        (running[1] / "lock.json").write_text(lock)
+    assert answer(root, "m:sky") == "blue"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["swap", "m:none"], "There is no adapter m:none. There are: m:colour, m:sky."),
+        (["swap", "m:sky"], "Which version of m:sky? there is v1 alone."),
+        (["swap", "m:colour", "v7"], "m:colour has no version v7; it has v1, v2."),
+        (["swap", "m:colour", "v1"], "m:colour is served by v1 already."),
+        (["rollback", "m:colour", "v1"], "A version is for swap, not for rollback."),
+        (["swap"], "`corral adapters swap` needs the name of an adapter."),
+        (["list", "m:sky"], "`corral adapters list` lists every adapter."),
+    ],
+)
+def test_what_cannot_be_swapped_is_refused_by_name_and_nothing_changes(root, words, problem, capsys):
+    assert main(["adapters", *words]) == 2
+    assert problem in capsys.readouterr().err
+    assert answer(root, "m:colour") == "red"
+
+
+def test_a_choice_outlives_the_stack_and_can_be_made_without_one(running, root, capsys):
+    state = running[0].folder.parent
+    assert main(["adapters", "swap", "m:colour", "v2"]) == 0
+    stack.stop(state, drain_s=0)
+    assert main(["adapters", "list", "--json", "--catalog", str(running[1])]) == 0
+    assert json.loads(capsys.readouterr().out)["adapters"][0]["version"] == "v2"
+    assert main(running[0].start_command().split()[1:]) == 0
+    assert answer(root, "m:colour") == "green"
+    assert main(["adapters", "rollback", "m:colour"]) == 0
+    assert answer(root, "m:colour") == "red"

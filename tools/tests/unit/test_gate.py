@@ -16,12 +16,13 @@ from corral.bench import figures
 from corral.bench.exchange import Sample
 from corral.bench.load import Level, Run
 from corral.bench.verdict import Goal
-from corral.catalog.intent import LatencyBudget
+from corral.catalog.intent import Adapter, LatencyBudget, Source
 from corral.cli.main import main
 from corral.contract.check import Finding
 from corral.contract.check import State as Promise
 from corral.errors import Refused
 from corral.gate import adapters, answers, box, evidence, health, monitoring, sdk, shutdown, stack
+from corral.gate.adapters import Change
 from corral.gate.box import BOXES, Line, State
 from corral.gate.evidence import Evidence, Kept
 from corral.gate.page import Gate
@@ -281,12 +282,32 @@ def test_a_text_that_is_too_long_is_cut_and_can_be_read_again(tmp_path):
     assert len(Kept(tmp_path).of("local", "m")["users"].lines[0].text) == 2000
 
 
-def test_adapters_are_not_used_only_where_the_locked_command_line_has_none(entry):
-    assert only(adapters.judge(entry)).state is State.NOT_USED
-    for words in (("--lora", "x.gguf"), ("--lora-scaled", "x.gguf:0.5")):
-        line = only(adapters.judge(entry.model_copy(update={"argv": (*entry.argv, *words)})))
-        assert line.state is State.UNKNOWN
-        assert words[0] in line.text
+def with_adapters(entry, *named):
+    """*entry* with an adapter for each of *named*, a name and a version, or None for one that is always applied."""
+    source = Source(repo="org/lora", file="a.gguf")
+    loras = [Adapter(source=source, **({"name": one[0], "version": one[1]} if one else {})) for one in named]
+    intent = entry.intent.model_copy(update={"adapters": tuple(loras)})
+    return entry.model_copy(update={"intent": intent, "argv": (*entry.argv, "--lora-scaled", "x.gguf:0")})
+
+
+def test_adapters_are_not_used_where_none_has_another_version_to_swap(entry):
+    assert only(adapters.unused(entry)).state is State.NOT_USED
+    assert only(adapters.unused(with_adapters(entry, None))).state is State.NOT_USED
+    assert only(adapters.unused(with_adapters(entry, None, ("a", "v1"), ("b", "v1")))).state is State.NOT_USED
+    two = with_adapters(entry, ("a", "v1"), ("b", "v1"), ("b", "v2"))
+    assert adapters.unused(two) is None
+    assert adapters.swappable(two) == ["b"]
+
+
+def test_a_swap_passes_with_both_answers_in_time():
+    found = [Change("v2", 0.2), Change("v1", 3.0)]
+    line = only(adapters.judge("m:a", found, "why"))
+    assert (line.state, line.text) == (
+        State.PASSED,
+        "m:a: v2 after 0.20 s, then v1 after 3.00 s, each with a whole answer",
+    )
+    for wrong in (Change("v1", 30.1), Change("v1", 1.0, "no whole answer of v1: cut off")):
+        assert only(adapters.judge("m:a", [found[0], wrong], "why")).state is State.FAILED
 
 
 @pytest.mark.parametrize(

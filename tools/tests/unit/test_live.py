@@ -70,3 +70,10 @@ def test_as_many_images_are_sent_as_leave_room_for_a_word(context, tokens, count
     *images, text = message["content"]
     assert len(images) == count
     assert count * tokens + len(text["text"]) <= context
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_several_files_of_the_store_in_a_word_are_in_the_same_folder(same):
+    argv = ["llama-server", "--lora-scaled", "${STORE}/m/adapter-1.gguf:0,${STORE}/m/adapter-2.gguf:0"]
+    word = f"/a/m/adapter-1.gguf:0,{'/a' if same else '/b'}/m/adapter-2.gguf:0"
+    assert is_command(["/usr/bin/llama-server", "--lora-scaled", word], argv, port=1) is same

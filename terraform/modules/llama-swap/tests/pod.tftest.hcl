@@ -757,3 +757,21 @@ run "where_requests_may_name_adapters_the_guard_alone_reads_the_chosen_versions"
     error_message = "The guard alone reads it."
   }
 }
+
+run "adapters_are_among_the_files_that_must_be_there" {
+  command = plan
+
+  variables {
+    models = { chat = {
+      argv      = ["llama-server", "-m", "$${STORE}/chat/model.gguf", "--lora-scaled", "$${STORE}/chat/adapter-1.gguf:0.5,$${STORE}/chat/adapter-2.gguf:0"]
+      files     = [{ size = 1024 }]
+      intent    = { cache_ram_mib = 0, group = "main" }
+      predicted = {}
+    } }
+  }
+
+  assert {
+    condition     = module.config.data["models.txt"] == "/models/chat/model.gguf\n/models/chat/adapter-1.gguf\n/models/chat/adapter-2.gguf\n"
+    error_message = "Each adapter is a file of its own, without its scale."
+  }
+}
