@@ -87,18 +87,21 @@ def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
 
 
 def litellm(catalog: Catalog, api_base: str) -> str:
-    """LiteLLM's ``model_list``: every id and every alias, all at *api_base* (with ``/v1``)."""
+    """LiteLLM's ``model_list``: every id, alias and adapter (MODEL:NAME), all at *api_base* (with ``/v1``)."""
     entries = [
         {
             "name": name,
-            "id": model_id,
+            "id": served,
             "context": model.context,
             "vision": model.vision,
             "mode": model.task,
             "provider": "hosted_vllm" if model.task == "rerank" else "openai",  # LiteLLM's openai has no rerank
         }
         for model_id, model in catalog.models.items()
-        for name in (model_id, *model.aliases)
+        for name, served in (
+            *((name, model_id) for name in (model_id, *model.aliases)),
+            *((f"{model_id}:{name}", f"{model_id}:{name}") for name in model.adapter_names),
+        )
     ]
     return templates.render("litellm.yaml.j2", generated=GENERATED.replace("`", ""), entries=entries, api_base=api_base)
 

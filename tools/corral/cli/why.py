@@ -66,7 +66,9 @@ _SENTENCES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="an id or an alias (default: all of the catalog)")
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL", help="an id, an alias or MODEL:ADAPTER (default: all of the catalog)"
+    )
     options.add(parser, "--catalog", "--store", "--json")
     options.add_cluster(parser)
 

@@ -23,7 +23,7 @@ from corral.why.history import History
 
 
 def model_ids(catalog: Path) -> dict[str, str]:
-    """The id of each name, id or alias, of the models in *catalog*.
+    """The id of each name, id, alias or adapter (MODEL:NAME), of the models in *catalog*.
 
     Intents are not checked: one that is being edited is still the intent of a model that was started.
 
@@ -33,14 +33,15 @@ def model_ids(catalog: Path) -> dict[str, str]:
     found = {path.stem: path for path in sorted((catalog / "models").glob("[!.]*.yaml"))}
     if not found:
         raise Refused(f"The catalog {catalog} has no model.", next_step="Name another with: --catalog DIR")
-    aliases = {alias: model for model, path in found.items() for alias in _aliases(path)}
-    return aliases | {model: model for model in found}
+    others = {name: model for model, path in found.items() for name in _other_names(path)}
+    return others | {model: model for model in found}
 
 
-def _aliases(intent: Path) -> list[str]:
+def _other_names(intent: Path) -> list[str]:
     try:
         document = yaml.load(intent.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-        return [alias for alias in document.get("aliases", ()) if isinstance(alias, str)]
+        adapters = [f"{intent.stem}:{one['name']}" for one in document.get("adapters", ()) if "name" in one]
+        return [*adapters, *(alias for alias in document.get("aliases", ()) if isinstance(alias, str))]
     except (OSError, ValueError, yaml.YAMLError, AttributeError, TypeError):
         return []
 
