@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -83,6 +84,21 @@ def test_the_litellm_list_has_every_name_a_request_may_use(clone):
     assert [entry["model_name"] for entry in listed] == ["smollm2", "tiny-text", "tiny", "tiny-think", "tiny-vision"]
     assert listed[2]["litellm_params"]["model"] == "openai/tiny-text"
     assert [entry["model_info"]["supports_vision"] for entry in listed] == [False, False, False, False, True]
+
+
+def test_the_litellm_list_has_an_adapter_under_the_name_that_the_door_knows(clone):
+    model = clone / "terraform" / "catalog" / "models" / "tiny-text.yaml"
+    source = {"repo": "org/sql-lora", "file": "sql.gguf"}
+    adapters = [{"source": source}, *({"name": "sql", "version": one, "source": source} for one in ("v2", "v1"))]
+    model.write_text(f"{model.read_text()}adapters: {json.dumps(adapters)}\n")
+
+    (text,) = [one.text for one in rendered(clone) if one.path.name == "litellm.yaml"]
+
+    names = {one["model_name"]: one["litellm_params"]["model"] for one in yaml.safe_load(text)["model_list"]}
+    assert {name: to for name, to in names.items() if "text" in name} == {
+        "tiny-text": "openai/tiny-text",
+        "tiny-text:sql": "openai/tiny-text:sql",
+    }
 
 
 def test_the_repositorys_own_files_are_fresh(capsys):

@@ -81,6 +81,14 @@ def root(running, monkeypatch):
     return running[0].endpoint
 
 
+@pytest.fixture
+def present(root):
+    """The stack as it runs now: another test may have started it again."""
+    found = stack.running(paths.state_dir())
+    assert found is not None
+    return found
+
+
 def answer(root, model, prompt="Hello."):
     return chat(root, prompt, model=model)["message"]["content"]
 
@@ -120,9 +128,9 @@ def test_on_any_other_path_an_adapter_is_refused_and_the_model_is_not(root, path
     assert post(f"{root}{path}", body)[0] != 404
 
 
-def test_the_engine_itself_would_answer_on_the_path_for_messages_without_the_adapter(root, running):
+def test_the_engine_itself_would_answer_on_the_path_for_messages_without_the_adapter(present):
     """Why the door refuses it: an engine that takes it makes this test fail, and then the refusal can go."""
-    client = running[0].client()
+    client = present.client()
     body = {"model": "m:sky", "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 8}
     status, text = post(f"{client.endpoint}/v1/messages", body, api_key=client.api_key)
     assert (status, json.loads(text)["content"][0]["text"]) == (200, "OK")
@@ -143,9 +151,9 @@ def test_the_list_of_models_has_each_adapter_below_its_model_with_its_versions(r
     }
 
 
-def test_a_swap_changes_the_answer_without_a_load_and_a_rollback_changes_it_back(root, running, capsys):
+def test_a_swap_changes_the_answer_without_a_load_and_a_rollback_changes_it_back(root, present, capsys):
     assert answer(root, "m:colour") == "red"
-    (engine,) = running[0].engines()
+    (engine,) = present.engines()
     assert main(["adapters", "swap", "m:colour", "v2", "--json"]) == 0
     swapped = json.loads(capsys.readouterr().out)
     assert (swapped["version"], swapped["before"]) == ("v2", "v1")
@@ -153,14 +161,14 @@ def test_a_swap_changes_the_answer_without_a_load_and_a_rollback_changes_it_back
     assert main(["adapters", "rollback", "m:colour", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["version"] == "v1"
     assert answer(root, "m:colour") == "red"
-    assert running[0].engines() == [engine]
+    assert present.engines() == [engine]
     assert main(["adapters", "rollback", "m:colour"]) == 2
     assert "No other version of m:colour served before v1" in capsys.readouterr().err
 
 
-def test_a_stream_under_way_ends_with_the_version_that_it_began_with(root, running):
+def test_a_stream_under_way_ends_with_the_version_that_it_began_with(root, present):
     answer(root, "m")
-    (engine,) = running[0].engines()
+    (engine,) = present.engines()
     stream = Stream(root, "m:colour", TOKENS)
     stop(engine.pid)  # in the middle of the stream, where it stays until the version is another one
     try:
@@ -308,3 +316,12 @@ def test_a_choice_outlives_the_stack_and_can_be_made_without_one(running, root, 
     assert answer(root, "m:colour") == "green"
     assert main(["adapters", "rollback", "m:colour"]) == 0
     assert answer(root, "m:colour") == "red"
+
+
+@pytest.mark.parametrize("name", ["m:colour", "m:sky"])
+def test_why_and_load_take_an_adapter_for_its_model(root, name, capsys):
+    assert answer(root, "m") == "OK"
+    assert main(["why", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["class"] == "healthy"
+    assert main(["load", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == "m"

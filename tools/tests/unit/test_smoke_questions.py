@@ -64,3 +64,29 @@ def test_only_the_named_models_are_asked(tmp_path):
 def test_a_model_that_is_not_in_the_catalog_is_refused_with_the_list(tmp_path):
     with pytest.raises(Refused, match=r"No model nosuch .* It has: a, b"):
         subjects(load(tmp_path, a={}, b={}), ["nosuch"])
+
+
+ADAPTERS = [
+    {"source": {"repo": "org/l", "file": "a.gguf"}},
+    {"source": {"repo": "org/l", "file": "b.gguf"}, "name": "sql", "smoke": {"prompt": "rows?", "expect": "3"}},
+    {"source": {"repo": "org/l", "file": "c.gguf"}, "name": "art", "smoke": {"prompt": "colour?", "expect": "red"}},
+    {"source": {"repo": "org/l", "file": "d.gguf"}, "name": "art", "version": "v2"},
+]
+
+
+def test_an_adapter_is_asked_by_its_name_with_its_own_question_and_several_versions_each(tmp_path):
+    model = {"smoke": {"prompt": "1+1=?", "expect": "2"}, "adapters": ADAPTERS}
+    assert [(one.model, one.prompt, one.expect, one.base) for one in subjects(load(tmp_path, m=model))] == [
+        ("m", "1+1=?", "2", "m"),
+        ("m:sql", "rows?", "3", "m"),
+        ("m:art", "1+1=?", None, "m"),  # which of its versions serves is not in the catalog
+        ("m:art@v1", "colour?", "red", "m"),
+        ("m:art@v2", "1+1=?", None, "m"),
+    ]
+
+
+def test_adapters_are_named_alone_and_one_that_there_is_not_is_refused(tmp_path):
+    catalog = load(tmp_path, m={"adapters": ADAPTERS}, other={})
+    assert [one.model for one in subjects(catalog, ["other", "m:art@v2"])] == ["other", "m:art@v2"]
+    with pytest.raises(Refused, match=r"No adapter m:none .* of m: m:sql, m:art, m:art@v1, m:art@v2"):
+        subjects(catalog, ["m:none"])
