@@ -22,6 +22,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from corral import output, paths
+from corral import output, paths, versions
 from corral.agent.progress import duration
 from corral.cli import on_cpu, options
 from corral.engine import engine_process, host_services, log_lines, recent, stack
@@ -41,7 +42,7 @@ from corral.engine.llama_swap import Exchange, LlamaSwap, Resident
 from corral.engine.processes import Mark
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
-from corral.errors import CannotRun, ExitCode, Failed, Refused
+from corral.errors import CannotRun, CorralError, ExitCode, Failed, Refused
 from corral.exporter import driver
 from corral.lock import lock as locks
 from corral.lock import together
@@ -49,6 +50,7 @@ from corral.measure import engine_report, nvidia_smi
 from corral.parallel import Result, read_all
 from corral.seating import chart as charts
 from corral.seating.chart import Chart
+from corral.versions import LocalVersions
 from corral.vram.prediction import mib
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
     problem, step = _door_problem(running)
     code = ExitCode.FAILED if problem or any(one.state in FAILED for one in models) else ExitCode.OK
     certificate = running.door.certificate(running.folder)
-    engine, uptime = running.engine, time.time() - running.started_at
+    engine, uptime, serving = running.engine, time.time() - running.started_at, _adapters(state)
     document = {
         "running": True,
         "endpoint": running.endpoint,
@@ -129,6 +131,7 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
         },
         "on_cpu": without_card,
         "models": [asdict(one) for one in models],
+        "adapters": serving,
         "together": chart
         and {name: {group: found.sets for group, found in card.groups.items()} for name, card in chart.cards.items()},
     }
@@ -146,11 +149,28 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
             for name, group in card.groups.items():
                 if together.several(group.sets):
                     output.info(f"group {name} runs together: {together.words(group.sets)}")
+    if serving and not args.json:
+        shown = (f"{name} ({version or 'unknown version: corral adapters list'})" for name, version in serving.items())
+        output.info(f"adapters: {', '.join(shown)}")
     if problem and not args.json:
         output.info(f"{problem}\n  → {step}")
     elif code and not args.json:
         output.info("What is behind it, and what to do: corral why MODEL")
     return code
+
+
+def _adapters(state: Path) -> dict[str, str | None]:
+    """The version of each adapter that serves, by MODEL:NAME; None: which one is not known."""
+    folder = StackFolder(state)
+    try:
+        found = json.loads(folder.guard_config.read_text(encoding="utf-8"))["adapters"]
+    except (OSError, ValueError, KeyError):  # of an older corral
+        return {}
+    try:
+        chosen = LocalVersions(folder.versions).read()
+    except CorralError:
+        return dict.fromkeys(found)
+    return {name: versions.serving(chosen, name, one["versions"]) for name, one in found.items()}
 
 
 def _door_problem(running: Running) -> tuple[str, str]:

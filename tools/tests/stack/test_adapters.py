@@ -318,6 +318,14 @@ def test_a_choice_outlives_the_stack_and_can_be_made_without_one(running, root, 
     assert answer(root, "m:colour") == "red"
 
 
+def test_status_names_the_version_of_each_adapter(root, capsys):
+    assert main(["adapters", "swap", "m:colour", "v2"]) == 0
+    assert main(["status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["adapters"] == {"m:colour": "v2", "m:sky": "v1"}
+    assert main(["status"]) == 0
+    assert "adapters: m:colour (v2), m:sky (v1)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["m:colour", "m:sky"])
 def test_why_and_load_take_an_adapter_for_its_model(root, name, capsys):
     assert answer(root, "m") == "OK"
