@@ -342,6 +342,9 @@ class Model(BaseModel):
         ids = [one.id for one in self.adapters if one.id]
         if repeated := next((one for one in ids if ids.count(one) > 1), None):
             raise ValueError(f"adapters has {repeated} twice: give each file of a name a version of its own.")
+        named = [(one.name, one.source) for one in self.adapters if one.name]
+        if same := next((name for name, source in named if named.count((name, source)) > 1), None):
+            raise ValueError(f"adapters has versions of {same} with the same source: name a revision or file of each.")
         if self.task != "chat":
             raise ValueError(f"task is {self.task}, for which the engine applies adapters to all requests: no name.")
         if "cache_ram_mib" in self.model_fields_set and self.cache_ram_mib:

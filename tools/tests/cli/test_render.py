@@ -89,7 +89,10 @@ def test_the_litellm_list_has_every_name_a_request_may_use(clone):
 def test_the_litellm_list_has_an_adapter_under_the_name_that_the_door_knows(clone):
     model = clone / "terraform" / "catalog" / "models" / "tiny-text.yaml"
     source = {"repo": "org/sql-lora", "file": "sql.gguf"}
-    adapters = [{"source": source}, *({"name": "sql", "version": one, "source": source} for one in ("v2", "v1"))]
+    adapters = [
+        {"source": source},
+        *({"name": "sql", "version": one, "source": source | {"revision": one}} for one in ("v2", "v1")),
+    ]
     model.write_text(f"{model.read_text()}adapters: {json.dumps(adapters)}\n")
 
     (text,) = [one.text for one in rendered(clone) if one.path.name == "litellm.yaml"]

@@ -17,8 +17,7 @@ from kubernetes import client
 from corral.cluster.client import connect
 from corral.cluster.keys import SECRET
 from corral.cluster.port_forward import forwarded
-from corral.demo.hub import RepoContent
-from tests.support.adapters import write_answering
+from tests.support.adapters import colours_on
 from tests.support.cluster.homelab import homelab
 from tests.support.engine_process import chat as choice
 from tests.support.engine_process import question, wait_for
@@ -26,7 +25,6 @@ from tests.support.engine_process import question, wait_for
 pytestmark = pytest.mark.timeout(300)
 NAMESPACE = "guarded"
 CLIENTS = {"clients": {"photos": {"models": ["tiny-text"], "requests": 2}}}
-WORDS = ("red", "green")
 TAKEN_OVER_S = 120.0  # the kubelet's cache and its period, generously
 
 
@@ -35,13 +33,7 @@ def lab(cluster, tmp_path_factory):
     folder = tmp_path_factory.mktemp("guarded")
     with homelab(cluster, folder, NAMESPACE) as lab:
         (lab.catalog / "clients.yaml").write_text(json.dumps(CLIENTS))
-        for word in WORDS:
-            write_answering(folder / f"{word}.gguf", word)
-        lab.hub.update("corral/colours", RepoContent({f"{word}.gguf": folder / f"{word}.gguf" for word in WORDS}))
-        adapters = [
-            {"name": "colour", "version": word, "source": {"repo": "corral/colours", "file": f"{word}.gguf"}}
-            for word in WORDS
-        ]
+        adapters = colours_on(lab.hub, folder, ("red", "green"))
         lab.model("tiny-text", modalities=["text"], group="text", adapters=adapters)
         lab.lock()
         lab.corral("apply", "--yes", "--no-smoke")

@@ -14,6 +14,7 @@ import yaml
 from kubernetes import client
 
 from corral import paths
+from tests.support.adapters import colours_on
 from tests.support.cluster import images
 from tests.support.cluster.homelab import homelab
 from tests.support.cluster.parts import AUDITED, audit_log
@@ -155,19 +156,23 @@ def test_a_reader_gets_the_same_findings_and_no_key(lab):
     assert ("get", "secrets", "corral-keys") in lab.reader.refused()
 
 
-def test_an_operator_changes_mends_and_removes_it_with_each_of_these_rights(lab, cluster):
+def test_an_operator_changes_mends_and_removes_it_with_each_of_these_rights(lab, cluster, tmp_path):
     where = ("--context", lab.cluster.context)
     leave_a_failed_pod(cluster, lab.namespace)
     (lab.catalog / "clients.yaml").write_text("clients: {desk: {requests: 2}}\n")
-    lab.model("tiny-text", modalities=["text"], group="text", context=1024)
+    colours = colours_on(lab.hub, tmp_path, ("red", "green"))
+    lab.model("tiny-text", modalities=["text"], group="text", context=1024, adapters=colours)
     lab.lock()
     lab.set(labels={"team": "home"})
     lab.corral("apply", "--yes", "--no-smoke")
     lab.corral("keys", "add", "desk", *where)
     lab.corral("keys", "revoke", "desk", *where)
+    lab.corral("adapters", "swap", "tiny-text:colour", "green", *where)
+    lab.corral("adapters", "rollback", "tiny-text:colour", *where)
     lab.corral("prune", *where)
-    lab.corral("destroy", "--yes")
+    destroyed = lab.corral("destroy", "--yes")
 
+    assert "configmap/corral-adapters of namespace permitted" in destroyed.stdout + destroyed.stderr
     assert unused(lab.operator, "corral-operator", "corral-operator-volumes") == []
     assert lab.operator.refused() == {
         ("list", "namespaces", None),  # of exporters, which an operator of one namespace has none of

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFWriter
 
+from corral.demo.hub import Hub, RepoContent
 from corral.demo.tiny_weights import COLOURS, HEAD_WIDTH, VOCABULARY, WIDTH, Dims
 from corral.vram.gguf_header import GgufHeader, parse
 
@@ -79,3 +80,14 @@ def write_answering(path: Path, word: str) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def colours_on(hub: Hub, folder: Path, words: Sequence[str]) -> list[dict[str, object]]:
+    """The adapter ``colour`` of a model of text, as its file has it: a version for each of *words*, files on *hub*."""
+    for word in words:
+        write_answering(folder / f"{word}.gguf", word)
+    hub.update("corral/colours", RepoContent({f"{word}.gguf": folder / f"{word}.gguf" for word in words}))
+    return [
+        {"name": "colour", "version": word, "source": {"repo": "corral/colours", "file": f"{word}.gguf"}}
+        for word in words
+    ]

@@ -181,6 +181,11 @@ run "the_door_knows_the_clients_of_the_lock_and_no_key" {
   }
 
   assert {
+    condition     = jsondecode(module.door["first"].guard).chosen_versions == null
+    error_message = "Without an adapter that requests name, there is no version to choose."
+  }
+
+  assert {
     condition     = jsondecode(module.door["first"].guard).upstream == { host = "127.0.0.1", port = 8082 } && strcontains(module.llama_swap_config["first"].yaml, "$${env.CORRAL_SWAP_KEY}")
     error_message = "llama-swap must be reached by the guard only, and take its key from its environment."
   }
