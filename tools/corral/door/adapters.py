@@ -93,11 +93,26 @@ def text_of(chosen: Mapping[str, Sequence[str]]) -> str:
     return json.dumps({"version": 1, "chosen": kept}, indent=2) + "\n"
 
 
-def require_path(path: str) -> None:
-    """Raise a Refusal when a request at *path* would be answered without its adapter."""
+def in_request(
+    config: Config, versions: Versions, path: str, document: Mapping[str, Any], body: bytearray
+) -> tuple[str, bytearray]:
+    """The adapter that a request at *path* names, with its version, and the body for the engine; empty: it names none.
+
+    What is for another card is as it came: the door there has the version that serves.
+
+    Raises:
+        Refusal: it would be answered without the adapter, its name has escapes, or which version serves is not known.
+    """
+    name = str(document["model"])
+    if name in config.models:
+        return "", body
     if path not in _PATHS:
         rule = f"The engine uses no adapter on this path. Those that have them: {', '.join(sorted(_PATHS))}."
         raise Refusal(HTTPStatus.NOT_FOUND, "no-adapter-here", rule)
+    if name not in config.adapters or config.peer_of(config.adapters[name].model):
+        return name, body
+    version = f"{name}@{versions.serving(name)}"
+    return version, renamed(body, document, version)
 
 
 def require_no_adapter_in(path: str, config: Config) -> None:
@@ -105,6 +120,14 @@ def require_no_adapter_in(path: str, config: Config) -> None:
     name = paths.name_in(path)
     if name not in config.models and (model := config.model_named(name)):
         rule = f"An adapter has no path of its own. That of its model: {path.replace(name, model)}"
+        raise Refusal(HTTPStatus.NOT_FOUND, "no-adapter-here", rule)
+
+
+def require_no_adapter_named(document: Mapping[str, Any], config: Config) -> None:
+    """Raise a Refusal when the *document* of an operator's request to the engine itself names an adapter."""
+    name = document.get("model")
+    if isinstance(name, str) and name not in config.models and config.model_named(name):
+        rule = f"The engine would answer without the adapter {name}: ask for it at /v1/chat/completions."
         raise Refusal(HTTPStatus.NOT_FOUND, "no-adapter-here", rule)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -159,24 +158,12 @@ class Exchange(asyncio.Protocol):
             assert self._client is not None
             self._model = bodies.model_of(document, config.model_named, self._client)
             paths.check_task(self._route, config.tasks.get(self._model, "chat"))
-            self._choose_version(document)
-
-    def _choose_version(self, document: dict[str, Any]) -> None:
-        """Name the version that serves in the body; what is on another card gets it by the door there."""
-        assert self._request is not None
-        config, name = self._guard.config, str(document["model"])
-        if name in config.models:
-            return
-        adapters.require_path(self._path)
-        self._adapter = name
-        if name not in config.adapters or config.peer_of(self._model):
-            return
-        self._adapter = f"{name}@{self._guard.versions.serving(name)}"
-        changed = adapters.renamed(self._received, document, self._adapter)
-        more = len(changed) - len(self._received)
-        self._received, self._held = changed, self._held + more
-        self._guard.hold(more)
-        self._request = replace(self._request, length=len(changed))
+            received, versions = self._received, self._guard.versions
+            self._adapter, self._received = adapters.in_request(config, versions, self._path, document, received)
+            self._held = len(self._received)
+            self._guard.hold(len(self._received) - len(received))
+        else:
+            adapters.require_no_adapter_named(document, config)
 
     # The answer.
 
@@ -218,7 +205,7 @@ class Exchange(asyncio.Protocol):
                 self._used = wanted
             if self._route.is_quick:
                 self._limit(self._guard.limits.quick_answer, lambda: self._refuse(silent()))
-            head = llama_swap.request_head(config, request.method, target, length=request.length)
+            head = llama_swap.request_head(config, request.method, target, length=len(self._received))
             await self._loop.create_connection(lambda: Upstream(self, head, self._received), *config.upstream)
         except Refusal as refusal:
             self._refuse(refusal)

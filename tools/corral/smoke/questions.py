@@ -121,7 +121,8 @@ def subjects(
         names = [one.model for one in own]
         if unknown := next((each for each in wanted if each not in names), None):
             adapters = ", ".join(names[1:]) or "it has none with a name"
-            raise Refused(f"No adapter {unknown} in {catalog.directory}; of {name}: {adapters}.")
+            message = f"No adapter {unknown} in {catalog.directory}; of {name}: {adapters}."
+            raise Refused(message, next_step="corral adapters list")
         found += own if not wanted or name in wanted else [one for one in own if one.model in wanted]
     return tuple(found)
 

@@ -153,6 +153,9 @@ def test_the_list_of_models_has_each_adapter_below_its_model_with_its_versions(r
 
 def test_a_swap_changes_the_answer_without_a_load_and_a_rollback_changes_it_back(root, present, capsys):
     assert answer(root, "m:colour") == "red"
+    assert main(["adapters", "list"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["m:colour", "v1", "v1,", "v2"] in rows
     (engine,) = present.engines()
     assert main(["adapters", "swap", "m:colour", "v2", "--json"]) == 0
     swapped = json.loads(capsys.readouterr().out)

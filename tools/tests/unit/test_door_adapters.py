@@ -111,6 +111,14 @@ def test_an_adapter_is_no_model_on_the_paths_of_an_operator(guard, stub):
     assert "/upstream/tiny-text/v1/models" in answer.error["message"]
 
 
+def test_an_operators_request_to_the_engine_itself_gets_no_adapter(guard, stub):
+    path = "/upstream/tiny-text/v1/chat/completions"
+    for name in ("tiny-text:sql", "tiny-text:sql@v2"):
+        answer = guard.post(ASKED | {"model": name}, path=path, key="operator-key")
+        assert (answer.status, answer.error["code"], stub.requests) == (404, "no-adapter-here", [])
+    assert guard.post(ASKED | {"model": "tiny-text"}, path=path, key="operator-key").status == 200
+
+
 def test_an_adapter_on_another_card_gets_its_version_there(stub, tmp_path, versions):
     with stub_llama_swap() as other:
         peer = {"host": "127.0.0.1", "port": other.port, "models": ["tiny-text"]}
