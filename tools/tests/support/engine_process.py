@@ -157,15 +157,18 @@ class Stream(threading.Thread):
 def unanswered(running: Running, model: str, tokens: int) -> tuple[Stream, int]:
     """A streamed request for *tokens* tokens that the engine of *model* has, and the pid of that engine.
 
+    *model* may be an adapter, MODEL:NAME, which is in the engine of MODEL.
+
     The engine, loaded before, is stopped first: no answer ends before SIGCONT, however late this process goes on.
     """
     chat(running.endpoint, "Hello.", model=model)
-    (proxy,) = [one.proxy for one in running.client().residents() if one.model == model]
-    engine = engine_process.find(model, int(proxy.rpartition(":")[2]), running.engines())
+    base = model.partition(":")[0]
+    (proxy,) = [one.proxy for one in running.client().residents() if one.model == base]
+    engine = engine_process.find(base, int(proxy.rpartition(":")[2]), running.engines())
     assert engine
     stop(engine.pid)
     stream = Stream(running.endpoint, model, tokens, begins=False)
-    wait_for(lambda: model in [one.model for one in running.client().in_flight()], what="the request at llama-swap")
+    wait_for(lambda: base in [one.model for one in running.client().in_flight()], what="the request at llama-swap")
     return stream, engine.pid
 
 
