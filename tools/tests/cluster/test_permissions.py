@@ -129,6 +129,9 @@ def lab(cluster, rights, tmp_path_factory):
         lab.reader.bind("corral-reader", lab.namespace)
         lab.reader.bind("corral-reader-cluster")
         as_person(lab, lab.operator)
+        lab.colours = colours_on(lab.hub, folder, ("red", "green"))
+        lab.model("tiny-text", modalities=["text"], group="text", adapters=lab.colours)
+        lab.lock()
         yield lab
 
 
@@ -156,12 +159,11 @@ def test_a_reader_gets_the_same_findings_and_no_key(lab):
     assert ("get", "secrets", "corral-keys") in lab.reader.refused()
 
 
-def test_an_operator_changes_mends_and_removes_it_with_each_of_these_rights(lab, cluster, tmp_path):
+def test_an_operator_changes_mends_and_removes_it_with_each_of_these_rights(lab, cluster):
     where = ("--context", lab.cluster.context)
     leave_a_failed_pod(cluster, lab.namespace)
     (lab.catalog / "clients.yaml").write_text("clients: {desk: {requests: 2}}\n")
-    colours = colours_on(lab.hub, tmp_path, ("red", "green"))
-    lab.model("tiny-text", modalities=["text"], group="text", context=1024, adapters=colours)
+    lab.model("tiny-text", modalities=["text"], group="text", context=1024, adapters=lab.colours)
     lab.lock()
     lab.set(labels={"team": "home"})
     lab.corral("apply", "--yes", "--no-smoke")
