@@ -120,7 +120,7 @@ def test_an_adapter_answers_on_every_path_on_which_the_engine_takes_one(root, pa
     assert "OK" not in body
 
 
-@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings", "/v1/rerank"])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
 def test_on_any_other_path_an_adapter_is_refused_and_the_model_is_not(root, path):
     body = {"model": "m", "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 8}
     status, text = post(f"{root}{path}", body | {"model": "m:sky"})
