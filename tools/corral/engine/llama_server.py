@@ -36,19 +36,19 @@ def main() -> NoReturn:
         embedded.require_available()
         command_line = embedded.parse(sys.argv[1:])
     except ProgramMissing as error:
-        _fail(f"{error.message} {error.next_step}")
+        fail(f"{error.message} {error.next_step}")
     if command_line is None:
         sys.exit(1)  # the parser has printed why
     params = command_line.params
     if not (params.model.path or params.model.hf_repo or params.model.url):
-        _fail("no model given: pass -m FILE (the embedded engine has no router mode)")
+        fail("no model given: pass -m FILE (the embedded engine has no router mode)")
     try:
         import xllamacpp
 
         _server = xllamacpp.Server(params)  # returns when the model is loaded; answers 503 over HTTP meanwhile
     except Exception as error:  # noqa: BLE001 - the extension throws llama.cpp's reason as whatever type it likes
         embedded.flush_log()
-        _fail(str(error))
+        fail(str(error))
     _wait_for_signal()
     # The destructor would wait for every client to hang up.
     os._exit(0)
@@ -65,7 +65,7 @@ def _wait_for_signal() -> None:
     reader.recv(1)
 
 
-def _fail(reason: str) -> NoReturn:
+def fail(reason: str) -> NoReturn:
     """Print *reason* and exit 1, past the destructors of half-built C++ objects."""
     sys.stderr.write(f"error: {reason}\n")
     sys.stderr.flush()

@@ -22,8 +22,8 @@ PLACES = 199
 _APART = 100
 
 
-def require_free(port: int) -> None:
-    """Return when *port* can be listened on.
+def require_free(port: int, command: str = "corral up") -> None:
+    """Return when *port* can be listened on; *command* is what wants it.
 
     Raises:
         CannotRun: it is in use (the message names pid and command of the holder) or not allowed.
@@ -31,7 +31,7 @@ def require_free(port: int) -> None:
     if problem := _problem(port):
         held_by = holder(port)
         what = f"is in use by {held_by}" if held_by else f"cannot be listened on: {problem.strerror}"
-        raise CannotRun(f"Port {port} {what}.", next_step=f"Stop that, or choose another: corral up --port {port + 1}")
+        raise CannotRun(f"Port {port} {what}.", next_step=f"Stop that, or choose another: {command} --port {port + 1}")
 
 
 def other_door(among: Sequence[int] = OTHER_DOORS) -> int:
