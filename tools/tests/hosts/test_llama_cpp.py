@@ -67,7 +67,13 @@ def refused(hosts, archives):
     """The outcome of each case that a bare host refuses, in one run."""
     pinned = release(archives, 1) | {"llama_cpp_install_packages": False}
     profiles = {profile: pinned | {"llama_cpp_profile": profile} for profile in WITHOUT_THEIR_MACHINE}
-    return play_cases("llama_cpp", hosts[:1], {case: variables for case, (variables, _) in REFUSED.items()} | profiles)
+    llguidance = {"llguidance": pinned | {"llama_cpp_cmake_flags": {"LLAMA_LLGUIDANCE": "ON"}}}
+    refused = {case: variables for case, (variables, _) in REFUSED.items()}
+    return play_cases("llama_cpp", hosts[:1], refused | profiles | llguidance)
+
+
+def test_llguidance_is_refused_where_there_is_no_cargo_to_compile_it(refused):
+    refused["llguidance"].refused("LLAMA_LLGUIDANCE needs cargo")
 
 
 @pytest.mark.parametrize("case", REFUSED)
