@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,12 @@ def audit_log(folder: Path) -> Path:
     return folder / "log" / "audit.json"
 
 
-def apiserver(place: Place) -> list[str]:
+def _gates(features: Sequence[str]) -> list[str]:
+    """The flag of every part of Kubernetes that turns *features* on, alpha ones; none: as they are."""
+    return [f"--feature-gates={','.join(f'{one}=true' for one in features)}"] if features else []
+
+
+def apiserver(place: Place, features: Sequence[str] = ()) -> list[str]:
     keys = place.folder / "pki"
     audited = {"level": "Metadata", "userGroups": [f"system:serviceaccounts:{AUDITED}"]}
     policy = {
@@ -173,10 +179,11 @@ def apiserver(place: Place) -> list[str]:
         f"--audit-log-path={audit_log(place.folder)}",
         "--enable-priority-and-fairness=false",
         "--profiling=false",
+        *_gates(features),
     ]
 
 
-def controller_manager(place: Place) -> list[str]:
+def controller_manager(place: Place, features: Sequence[str] = ()) -> list[str]:
     keys = place.folder / "pki"
     return [
         str(KUBERNETES.folder / "kube-controller-manager"),
@@ -188,20 +195,27 @@ def controller_manager(place: Place) -> list[str]:
         f"--root-ca-file={keys}/ca.crt",
         "--pvclaimbinder-sync-period=1s",  # else a claim takes 12 s to bind
         "--profiling=false",
+        *_gates(features),
     ]
 
 
-def scheduler(place: Place) -> list[str]:
+def scheduler(place: Place, features: Sequence[str] = ()) -> list[str]:
     return [
         str(KUBERNETES.folder / "kube-scheduler"),
         f"--kubeconfig={place.folder}/pki/scheduler.kubeconfig",
         "--leader-elect=false",
         "--secure-port=0",
         "--profiling=false",
+        *_gates(features),
     ]
 
 
-def kubelet(place: Place, node: str = NODE) -> list[str]:
+def kubelet_folder(place: Place, node: str = NODE) -> Path:
+    """The root folder of *node*'s kubelet."""
+    return place.folder / f"kubelet{_of(node)}"
+
+
+def kubelet(place: Place, node: str = NODE, features: Sequence[str] = ()) -> list[str]:
     """The kubelet of *node*; start it with ``kubelet_environment``."""
     own, address = _of(node), place.address_of(node)
     folder, keys = place.folder, place.folder / "pki"
@@ -246,10 +260,11 @@ def kubelet(place: Place, node: str = NODE) -> list[str]:
         str(KUBERNETES.folder / "kubelet"),
         f"--config={_written(place, f'kubelet{own}.json', settings)}",
         f"--kubeconfig={keys}/kubelet{own}.kubeconfig",
-        f"--root-dir={folder}/kubelet{own}",
+        f"--root-dir={kubelet_folder(place, node)}",
         f"--cert-dir={keys}",
         f"--hostname-override={node}",
         f"--node-ip={address}",
+        *_gates(features),
     ]
 
 

@@ -30,3 +30,5 @@ KUBERNETES = Programs(
     minutes=7,
 )
 PAUSE = Programs(name="pause", pins=_HERE / "pause", packages=(".",), stamps={}, minutes=0.2)
+DRA = Programs(name="dra", pins=_HERE / "dra", packages=(".",), stamps={}, minutes=2)
+"""A spike: offers a card by the MiB to the claims of Dynamic Resource Allocation (``dra/main.go``)."""

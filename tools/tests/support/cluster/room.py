@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.cluster import parts, pki
@@ -103,7 +104,7 @@ def connect(place: Place, outside: list[str]) -> None:
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")
 
 
-def run(place: Place, outside: list[str], port: int, store: Path, pause: str) -> None:
+def run(place: Place, outside: list[str], port: int, store: Path, pause: str, features: Sequence[str]) -> None:
     """Make the room, start everything in it, print "ready", and keep it until a part ends."""
     furnish(place)
     connect(place, outside)
@@ -116,14 +117,14 @@ def run(place: Place, outside: list[str], port: int, store: Path, pause: str) ->
     room.start("registry", serve)
     room.start("etcd", parts.etcd())
     room.start("containerd", parts.containerd(place, pause))
-    room.start("kube-apiserver", parts.apiserver(place))
+    room.start("kube-apiserver", parts.apiserver(place, features))
     _wait_for_api(place, room)
-    room.start("kube-controller-manager", parts.controller_manager(place))
-    room.start("kube-scheduler", parts.scheduler(place))
+    room.start("kube-controller-manager", parts.controller_manager(place, features))
+    room.start("kube-scheduler", parts.scheduler(place, features))
     while not Path(parts.CONTAINERD).exists():
         room.check()
         time.sleep(0.02)
-    room.start("kubelet", parts.kubelet(place), parts.kubelet_environment(place))
+    room.start("kubelet", parts.kubelet(place, features=features), parts.kubelet_environment(place))
     room.start("kube-proxy", parts.proxy(place))
     room.start("names", [sys.executable, "-m", "tests.support.cluster.names", str(place.number)], _python())
     sys.stdout.write("ready\n")
@@ -165,9 +166,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True, help="of the registry")
     parser.add_argument("--store", type=Path, required=True, help="of the registry")
     parser.add_argument("--pause", required=True, help="the image that holds a pod together")
+    parser.add_argument("--features", nargs="*", default=[], help="feature gates of Kubernetes to turn on")
     words = parser.parse_args()
     outside = ["nsenter", f"--net=/proc/1/fd/{words.network}"]
-    run(Place(words.place), outside, words.port, words.store, words.pause)
+    run(Place(words.place), outside, words.port, words.store, words.pause, words.features)
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ def second_node(cluster: Cluster) -> Iterator[str]:
     address = f"{place.address_of(SECOND)}/24"
     subprocess.run([*_inside(place), "ip", "address", "replace", address, "dev", parts.BRIDGE], check=True)
     with contextlib.ExitStack() as running:
-        _start(running, place, "containerd", parts.containerd(place, f"{cluster.registry}/pause:1", SECOND), {})
+        start(running, place, "containerd", parts.containerd(place, f"{cluster.registry}/pause:1", SECOND), {})
         socket = Path(f"/proc/{_room(place)}/root{parts.containerd_socket(SECOND)}")
         pods.eventually(socket.exists, bool)
-        _start(running, place, "kubelet", parts.kubelet(place, SECOND), parts.kubelet_environment(place))
+        start(running, place, "kubelet", parts.kubelet(place, SECOND), parts.kubelet_environment(place))
         own = replace(cluster, node=SECOND)
         own.wait_until_ready()
         own.set_gpus(SLICES)
@@ -55,7 +55,8 @@ def _inside(place: Place) -> list[str]:
     return ["nsenter", "-t", str(_room(place)), "-m", "-n", "-p"]
 
 
-def _start(running: contextlib.ExitStack, place: Place, name: str, command: list[str], more: Mapping[str, str]) -> None:
+def start(running: contextlib.ExitStack, place: Place, name: str, command: list[str], more: Mapping[str, str]) -> None:
+    """Start *command* on the node, with *more* of its environment; it ends with *running*."""
     environment = os.environ | {"GOGC": COLLECT_LATE} | more
     with (place.folder / "log" / f"{name}-{SECOND}.log").open("wb") as log:
         outer = subprocess.Popen(

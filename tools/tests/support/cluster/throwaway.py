@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,8 +43,10 @@ def build() -> None:
         debian.result()
 
 
-def up(*, keep: bool) -> Cluster:
+def up(*, keep: bool, features: Sequence[str] = ()) -> Cluster:
     """A new cluster, ready for pods; *keep*: it outlives this process, else it ends with it, however that ends.
+
+    *features* are feature gates of Kubernetes that are on in all of its parts, beside those that are on by default.
 
     Raises:
         CannotRun: it cannot be made or does not get ready; the message names the logs.
@@ -56,7 +59,7 @@ def up(*, keep: bool) -> Cluster:
         port = probe.getsockname()[1]
     registry = f"localhost:{port}"
     try:
-        _start(place, descriptor, port, f"{registry}/pause:1", keep=keep)
+        _start(place, descriptor, port, f"{registry}/pause:1", features, keep=keep)
     finally:
         os.close(descriptor)
     try:
@@ -139,7 +142,7 @@ def sweep() -> None:
                 os.close(descriptor)
 
 
-def _start(place: Place, descriptor: int, port: int, pause: str, *, keep: bool) -> None:
+def _start(place: Place, descriptor: int, port: int, pause: str, features: Sequence[str], *, keep: bool) -> None:
     network = os.open("/proc/self/ns/net", os.O_RDONLY)
     command = [
         *([] if keep else ["setpriv", "--pdeathsig", "KILL"]),
@@ -147,6 +150,7 @@ def _start(place: Place, descriptor: int, port: int, pause: str, *, keep: bool) 
         *(sys.executable, "-m", "tests.support.cluster.room", "--place", str(place.number)),
         *("--folder", str(place.folder), "--network", str(network), "--port", str(port)),
         *("--store", str(images.store()), "--pause", pause),
+        *("--features", *features),
     ]
     log = place.folder / "room.log"
     with log.open("wb") as stderr:
