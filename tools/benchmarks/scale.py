@@ -11,23 +11,34 @@ corral bench --users does), simulates the same users, and prints both.  Then it 
 Nothing is measured for a model of a catalog that has its speeds (corral bench --speeds):
 
     python tools/benchmarks/scale.py --catalog terraform/catalog qwen3-8b
+
+The tables of docs/architecture/scale.md come from speeds that were measured once and kept (--save, on a quiet
+machine), so that they can be made again on any machine:
+
+    python tools/benchmarks/scale.py --save          measure the speeds alone, and keep them
+    python tools/benchmarks/scale.py --page          write them
+    python tools/benchmarks/scale.py --page --check  compare them: exit code 1 where they differ
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import platform
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
+from scale_support import page  # noqa: E402
 from scale_support.card import Model  # noqa: E402
 from scale_support.fleet import Load, Outcome, simulate  # noqa: E402
 from scale_support.table import TABLE_USERS, table  # noqa: E402
@@ -56,12 +67,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="up to ten users, as CI runs it")
     parser.add_argument("--catalog", type=Path, metavar="DIR", help="with a model: its speeds, and no measurement")
+    parser.add_argument(
+        "--save", action="store_true", help=f"measure the speeds alone, and keep them for --page: {page.SPEEDS.name}"
+    )
+    parser.add_argument("--page", action="store_true", help=f"make the tables of {page.PAGE.name} again")
+    parser.add_argument("--check", action="store_true", help="of --page: only compare")
     parser.add_argument("model", nargs="?", metavar="MODEL", help="of that catalog")
     args = parser.parse_args()
     if (args.catalog is None) != (args.model is None):
         parser.error("--catalog DIR and MODEL go together")
+    if args.check and not args.page:
+        parser.error("--check is for --page")
     try:
-        return of_catalog(args.catalog, args.model) if args.catalog else measured(small=args.small)
+        if args.page:
+            return page.compare() if args.check else page.write()
+        return (
+            of_catalog(args.catalog, args.model)
+            if args.catalog
+            else kept()
+            if args.save
+            else measured(small=args.small)
+        )
     except CorralError as error:
         sys.exit(f"scale: {error.message}  {error.next_step}")
 
@@ -76,16 +102,22 @@ def of_catalog(catalog: Path, model: str) -> int:
     return 0
 
 
+def kept() -> int:
+    """Measure the speeds and a load, and keep them for the page."""
+    before = f"{platform.machine()}, {os.cpu_count()} cores, {load()}"
+    with served(CONTEXT) as (root, load_seconds):
+        speed = asyncio.run(speeds_alone(root, CONTEXT))
+    text = f"measured {datetime.now(UTC):%Y-%m-%d} on {before}, at the end {load()}"
+    page.save(speed.model_copy(update={"load_seconds": round(load_seconds, 2)}), SLOTS, text)
+    return 0
+
+
 def measured(*, small: bool) -> int:
     """Measure, simulate and compare; the exit code."""
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {load()}")
-    weights = SMOLLM2.bring(print)
     levels, context = (SMALL_USERS, SMALL_CONTEXT) if small else (USERS, CONTEXT)
-    with tempfile.TemporaryDirectory() as folder:
-        flags = ("-m", weights, "--parallel", str(SLOTS), "-c", str(SLOTS * context), "-t", "2")
-        with engine(Path(folder), *flags) as running:
-            running.wait_until_ready()
-            speed, found = asyncio.run(run(running.root, levels, context))
+    with served(context) as (root, _):
+        speed, found = asyncio.run(run(root, levels, context))
     print(f"at the end {load()}")
     worst = max(max(abs(one["error_answers"]), abs(one["error_p50"])) for one in found)
     print(f"the largest error is {worst:.0%}; goal: {GOAL:.0%}")
@@ -94,19 +126,43 @@ def measured(*, small: bool) -> int:
     return 0 if worst <= GOAL else 1
 
 
+@contextlib.contextmanager
+def served(context: int) -> Iterator[tuple[str, float]]:
+    """The address of an engine of the real model, ready, and the seconds that its start took."""
+    weights = SMOLLM2.bring(print)
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ("-m", weights, "--parallel", str(SLOTS), "-c", str(SLOTS * context), "-t", "2")
+        began = time.monotonic()
+        with engine(Path(folder), *flags) as running:
+            running.wait_until_ready()
+            yield running.root, time.monotonic() - began
+
+
 def load() -> str:
     return f"load {os.getloadavg()[0]:.1f}"
 
 
-async def run(root: str, levels: Sequence[int], context: int) -> tuple[Speed, list[dict[str, Any]]]:
-    """The speeds of the engine, and of each level of users what was measured beside what is simulated."""
+async def speeds_alone(root: str, context: int) -> Speed:
+    """The speeds of the engine at *root*."""
+    async with Client(root, silence_s=600, timeout_s=1200) as client:
+        return await speeds_of(client, context)
+
+
+async def speeds_of(client: Client, context: int) -> Speed:
+    """The same of *client*'s engine."""
     plain = {"source": {"path": "model.gguf"}, "card": "none", "context": context, "modalities": ["text"]}
     intent = Intent.model_validate(plain | {"parallel": SLOTS})
+    answers = figures.least_samples(0.5)
+    found = await speeds.run(client, "m", intent, quiet, seconds=3600, answers=answers, next_step="")
+    return speeds.speed(found, date=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **NAMES)
+
+
+async def run(root: str, levels: Sequence[int], context: int) -> tuple[Speed, list[dict[str, Any]]]:
+    """The speeds of the engine, and of each level of users what was measured beside what is simulated."""
     least = figures.least_samples(0.5)
     found = []
     async with Client(root, silence_s=600, timeout_s=1200) as client:
-        found_speeds = await speeds.run(client, "m", intent, quiet, seconds=3600, answers=least, next_step="")
-        speed = speeds.speed(found_speeds, date="2026-01-01T00:00:00Z", **NAMES)
+        speed = await speeds_of(client, context)
         for users in levels:
             level = Level(users=users, seconds=3600, requests=least + 3 * users)
             result = await measure(client, "m", Question(PROMPT, ANSWER), [level], quiet, next_step="")

@@ -53,6 +53,7 @@ class Group:
         self.models = models
         self.loaded = ""
         self.loads = 0
+        self.under_way = 0  # requests that are here
         self._loading = 0.0
         self._elsewhere: deque[Request] = deque()
         self._queue: deque[Request] = deque()
@@ -62,17 +63,13 @@ class Group:
         self._token = 0.0
 
     @property
-    def under_way(self) -> int:
-        """Requests that are here."""
-        return len(self._elsewhere) + len(self._queue) + len(self._prompts) + len(self._writing)
-
-    @property
     def computes(self) -> bool:
         """Whether it takes a share of the card's compute."""
         return not self._loading and bool(self._prompts or self._writing)
 
     def arrive(self, request: Request) -> None:
         """Take *request*."""
+        self.under_way += 1
         request.left = max(0.0, request.answer_tokens - 1)
         (self._queue if request.model == self.loaded else self._elsewhere).append(request)
         self._fill_slots()
@@ -107,6 +104,7 @@ class Group:
         ended = [one for one in self._writing if one.left <= _DONE]
         if ended:
             self._writing = [one for one in self._writing if one.left > _DONE]
+            self.under_way -= len(ended)
         self._fill_slots()
         return ended
 

@@ -15,7 +15,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scale_support.card import Card, Model, Request
+from scale_support.card import Card, Group, Model, Request
 
 from corral.bench import figures
 from corral.bench.load import LEAST_PAUSE_S
@@ -69,6 +69,7 @@ def simulate(load: Load, models: Mapping[str, Model], *, cards: int, requests: i
     chance = random.Random(seed)  # noqa: S311 - no secret
     fleet = [Card(models) for _ in range(cards)]
     names, weights = list(load.shares), list(load.shares.values())
+    groups = {name: [card.groups[name] for card in fleet] for name in names}
     order = itertools.count()
     heap: list[tuple[float, int, Card | None, int]] = []
     latest = dict.fromkeys(fleet, 0)
@@ -102,7 +103,7 @@ def simulate(load: Load, models: Mapping[str, Model], *, cards: int, requests: i
             counted_from, ended, refused = now, [], 0
             loads_before, busy_before = sum(one.loads for one in fleet), sum(one.busy_seconds for one in fleet)
         (model,) = chance.choices(names, weights)
-        card = _balance(fleet, model)
+        card = fleet[_balance(groups[model], model)]
         if card.groups[model].under_way >= at_most:
             refused += 1
             think(user, now + LEAST_PAUSE_S)
@@ -125,15 +126,17 @@ def simulate(load: Load, models: Mapping[str, Model], *, cards: int, requests: i
     )
 
 
-def _balance(fleet: Sequence[Card], model: str) -> Card:
-    best, least = fleet[0], float("inf")
-    for card in fleet:
-        group = card.groups[model]
-        cost = group.under_way + (0 if group.loaded in {model, ""} else group.models[model].slots)
-        if not cost:
-            return card
+def _balance(groups: Sequence[Group], model: str) -> int:
+    """The number of the card for a request; *groups* are those of *model*, one a card."""
+    best, least, swap = 0, float("inf"), groups[0].models[model].slots
+    for number, group in enumerate(groups):
+        cost = group.under_way
+        if group.loaded not in (model, ""):
+            cost += swap
         if cost < least:
-            best, least = card, cost
+            if not cost:
+                return number
+            best, least = number, cost
     return best
 
 

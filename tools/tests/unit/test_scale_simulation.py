@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "tools" / "benchmarks"))
 
 import scale  # noqa: E402
+from scale_support import page  # noqa: E402
 from scale_support.card import Card, Model, Request  # noqa: E402
 from scale_support.fleet import Load, simulate  # noqa: E402
 from scale_support.table import least_cards, table  # noqa: E402
@@ -177,3 +178,37 @@ def test_a_model_that_is_not_locked_and_a_speed_of_another_command_line_are_refu
         scale.of_catalog(catalog, "absent")
     with pytest.raises(CannotRun, match="tiny-text has no speed of its locked command line"):
         scale.of_catalog(catalog, "tiny-text")
+
+
+def test_a_load_that_was_not_measured_gives_no_table_of_models_in_turns():
+    unknown = SPEED.model_copy(update={"load_seconds": None})
+    assert "| 1 | 1 |" in table(unknown, 4, (1,))
+    with pytest.raises(CannotRun, match="lacks the seconds of a load"):
+        table(unknown, 4, (1,), turns=2)
+
+
+def test_models_in_turns_are_loaded_and_one_that_stays_is_not():
+    columns = [table(SPEED, 4, (10,), turns=turns).splitlines()[-1].split(" | ")[6] for turns in (1, 2)]
+    assert columns[0] == "0"
+    assert int(columns[1]) > 10
+
+
+@pytest.mark.parametrize("users", [1, 10, 50, 100])
+def test_the_page_has_the_rows_that_its_speeds_give_now(users):
+    rows = [f"| {users:,} |" for _ in page.TURNS]
+    stated = page.of_page(page.PAGE.read_text(encoding="utf-8"))
+    for row, (turns, made) in zip(rows, page.tables((users,)), strict=True):
+        (found,) = [line for line in stated[turns].splitlines() if line.startswith(row)]
+        assert found == made.splitlines()[-1]
+
+
+def test_every_row_of_the_page_is_made_and_no_other_line():
+    stated = page.of_page(page.PAGE.read_text(encoding="utf-8"))
+    assert sorted(stated) == sorted(page.TURNS)
+    assert [len(one.splitlines()) for one in stated.values()] == [2 + len(page.TABLE_USERS)] * len(page.TURNS)
+
+
+def test_the_tables_of_a_page_are_replaced_and_its_other_lines_stay(monkeypatch):
+    monkeypatch.setattr(page, "tables", lambda: iter([(1, "NEW")]))
+    text = "a\n<!-- models: 1 -->\n\n{}\n\n<!-- end -->\nb\n"
+    assert page.made_again(text.format("old")) == text.format("NEW")
