@@ -5,7 +5,7 @@ variable "catalog" {
 }
 
 variable "door" {
-  description = "The front door: its port and names, the folder of its socket and keys, llama-swap's port behind it, the file with the chosen versions of adapters. Null: llama-swap takes every request."
+  description = "The front door: its port and names, its folder, llama-swap's port, and the file of adapters' versions. Null: llama-swap takes every request."
   type = object({
     folder    = string
     hosts     = list(string)
