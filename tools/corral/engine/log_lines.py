@@ -24,7 +24,7 @@ LLAMA_SWAP = "v0.1.6-0.20260708034905-fdda55e46644"
 # -- an engine's log ------------------------------------------------------------------------------------------
 
 _LEVEL = re.compile(r"^\d+\.\d+\.\d+\.\d+ ([A-Z]) ")  # minutes.seconds.milliseconds.microseconds
-_START = re.compile(r"^.*\binit: initializing|^build: ", re.MULTILINE)
+_START = re.compile(r"^.*\b(?:init|llama_server): initializing|^build: ", re.MULTILINE)  # embedded, and llama-server
 _SPANS_LINES = "chat template, example_format:"  # the only entry of a load whose text has line breaks
 _ABORT = re.compile(r"GGML_ASSERT|GGML_ABORT|terminate called")
 _ERROR_WORD = re.compile(r"error|failed", re.IGNORECASE)
@@ -137,7 +137,7 @@ def cause(log: str) -> str:
 
 # -- an engine's memory ---------------------------------------------------------------------------------------
 
-_LOADED = re.compile(r"\binit: model loaded|main: model loaded")
+_LOADED = re.compile(r"\b(?:init|llama_server|main): model loaded")
 _CONTEXT = re.compile(r"llama_context: constructing")
 _BUFFER = re.compile(r"(?P<by>\w+):\s+(?P<kind>\S+) +(?P<use>\S.*?) buffer size = *(?P<mib>\d+\.\d+) MiB")
 _PROJECTOR_DEVICE = re.compile(r"CLIP using (?P<device>\S+) backend")

@@ -28,23 +28,28 @@ VISION_ON_CPU = """\
 0.00.133.797 I srv          init: model loaded
 """
 
-# In the same form, as a CUDA build has it: there was no card to record this on.
+# Recorded: llama-server on an H200 at verbosity 4, with the shapes of Qwen3-VL-8B Q4_K_M; lines in between are left out.
 VISION_ON_CUDA = """\
-0.00.000.314 I srv          init: initializing ...
-0.00.000.330 I cmn  common_param:   - CUDA0   : Tesla T4 (14917 MiB, 14810 MiB free)
-0.00.000.330 I cmn  common_param:   - CPU     : Intel(R) Xeon(R) CPU (31800 MiB, 31800 MiB free)
-0.00.014.984 I load_tensors:   CPU_Mapped model buffer size =   333.84 MiB
-0.00.014.984 I load_tensors:        CUDA0 model buffer size =  4455.34 MiB
-0.00.015.175 I llama_context: constructing llama_context
-0.00.015.220 I llama_context:  CUDA_Host  output buffer size =     0.58 MiB
-0.00.015.368 I llama_kv_cache:      CUDA0 KV buffer size =   432.00 MiB
-0.00.017.021 I sched_reserve:      CUDA0 compute buffer size =   120.00 MiB
-0.00.017.021 I sched_reserve:  CUDA_Host compute buffer size =    15.01 MiB
-0.00.020.735 I clip_ctx: CLIP using CUDA0 backend
-0.00.021.198 I load_hparams: model size:         1105.34 MiB
-0.00.025.663 I reserve_compute_meta:      CUDA0 compute buffer size =   180.00 MiB
-0.00.025.663 I reserve_compute_meta:        CPU compute buffer size =    24.05 MiB
-0.00.133.797 I srv          init: model loaded
+0.00.011.148 I ggml_cuda_init: found 1 CUDA devices (Total VRAM: 143155 MiB):
+0.00.011.153 I   Device 0: NVIDIA H200, compute capability 9.0, VMM: yes, VRAM: 143155 MiB
+0.00.019.442 I srv  llama_server: initializing ...
+0.00.340.513 I cmn  common_param:   - CUDA0   : NVIDIA H200 (143155 MiB, 100426 MiB free)
+0.00.340.527 I cmn  common_param:   - CPU     : Intel(R) Xeon(R) Processor (128887 MiB, 128887 MiB free)
+0.00.540.441 I print_info: file size   = 4.68 GiB (4.90 BPW)
+0.01.994.152 I load_tensors:   CPU_Mapped model buffer size =   333.84 MiB
+0.01.994.153 I load_tensors:        CUDA0 model buffer size =  4455.34 MiB
+0.03.450.218 I llama_context: constructing llama_context
+0.03.451.225 I llama_context:  CUDA_Host  output buffer size =     0.58 MiB
+0.03.451.566 I llama_kv_cache:      CUDA0 KV buffer size =  1152.00 MiB
+0.03.485.638 I sched_reserve:      CUDA0 compute buffer size =   152.02 MiB
+0.03.485.670 I sched_reserve:  CUDA_Host compute buffer size =    88.02 MiB
+0.03.625.398 I clip_ctx: CLIP using CUDA0 backend
+0.03.625.911 I load_hparams: model size:         1105.32 MiB
+0.05.508.169 I reserve_compute_meta:      CUDA0 compute buffer size =   180.06 MiB
+0.05.508.174 I reserve_compute_meta:        CPU compute buffer size =    12.06 MiB
+0.05.562.678 I srv    load_model: initializing, n_slots = 1, n_ctx_slot = 8192, kv_unified = 'false'
+0.05.564.728 I srv  llama_server: model loaded
+0.18.112.023 W ~llama_context:      CUDA0 compute buffer size of 276.0820 MiB, does not match expectation of 152.0197 MiB
 """
 
 
@@ -62,8 +67,8 @@ def test_without_a_card_all_of_it_is_the_hosts():
 def test_card_and_host_are_apart_and_the_card_has_its_drivers_name():
     report = engine_report.parse(VISION_ON_CUDA)
     assert report is not None
-    assert report.cards == {"Tesla T4": pytest.approx(mib(4455.34 + 432 + 120 + 1105.34 + 180), abs=5)}
-    assert report.host == pytest.approx(mib(333.84 + 0.58 + 15.01 + 24.05), abs=5)
+    assert report.cards == {"NVIDIA H200": pytest.approx(mib(4455.34 + 1152 + 152.02 + 1105.32 + 180.06), abs=5)}
+    assert report.host == pytest.approx(mib(333.84 + 0.58 + 88.02 + 12.06), abs=5)
 
 
 def test_a_projector_on_the_cpu_takes_nothing_on_the_card():
@@ -72,7 +77,7 @@ def test_a_projector_on_the_cpu_takes_nothing_on_the_card():
     )
     report = engine_report.parse(log)
     assert report is not None
-    assert report.cards == {"Tesla T4": pytest.approx(mib(4455.34 + 432 + 120), abs=5)}
+    assert report.cards == {"NVIDIA H200": pytest.approx(mib(4455.34 + 1152 + 152.02), abs=5)}
 
 
 def test_several_caches_are_added_up():

@@ -36,6 +36,22 @@ def test_a_card_has_its_total_and_its_free_memory_in_bytes(smi):
     assert driver.cards()[0].used == 13150 * MIB
 
 
+def test_the_answers_of_a_real_driver_are_read(smi):
+    """Recorded of driver 580.159.04 and an H200: of the 143,771 MiB it reserves 616 for itself, which are not free."""
+    cards = f"{UUID}, 143771, 910, NVIDIA H200\n"
+    install(
+        smi,
+        f"{UUID}, NVIDIA H200, 1420, 692, /tmp/d/bin/llama-server\n{UUID}, NVIDIA H200, 1747, 141540, python3\n",
+        cards=cards,
+    )
+    assert driver.cards() == (Card(UUID, "NVIDIA H200", 143771 * MIB, 910 * MIB),)
+    assert [(one.pid, one.used, one.program) for one in driver.processes()] == [
+        (1420, 692 * MIB, "/tmp/d/bin/llama-server"),
+        (1747, 141540 * MIB, "python3"),
+    ]
+    driver.check(driver.cards(), driver.processes())
+
+
 def test_a_program_with_a_comma_in_its_name_is_one_process(smi):
     install(smi, f"{UUID}, Tesla T4, 42, 152, /opt/a, b/tool\n")
     (process,) = driver.processes()

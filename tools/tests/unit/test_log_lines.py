@@ -8,12 +8,32 @@ from corral.engine import embedded, log_lines
 from corral.engine.log_lines import EngineCode, EngineError
 from corral.paths import REPOSITORY
 
+# Recorded: llama-server on an H200 of which another program left too little, for the weights, the cache, and the rest.
 CUDA_OOM = """\
-0.00.413.100 I load_tensors: offloaded 37/37 layers to GPU
-0.00.513.412 E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4455.34 MiB on device 0: \
+0.01.587.955 E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 604.15 MiB on device 0: \
 cudaMalloc failed: out of memory
-0.00.513.415 E alloc_tensor_range: failed to allocate CUDA0 buffer of size 4671764480
-0.00.520.001 E srv          init: exiting due to model loading error
+0.01.587.962 E ggml_backend_buft_alloc_buffer_n_default: failed to allocate CUDA0 buffer of size 633495552
+0.01.609.918 E llama_model_load: error loading model: unable to allocate CUDA0 buffer
+0.01.609.927 E llama_model_load_from_file_impl: failed to load model
+0.01.609.933 E srv    load_model: failed to load model, '/m/qwen3-0.6b-q8.gguf'
+0.01.610.809 E srv  llama_server: exiting due to model loading error
+"""
+CUDA_OOM_WITHOUT_A_CONTEXT = (
+    "0.00.888.969 W ggml_backend_cuda_device_get_memory: cudaMemGetInfo failed (out of memory), returning 0/0\n" + CUDA_OOM
+)
+CUDA_OOM_OF_THE_CACHE = """\
+0.00.520.523 E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 448.00 MiB on device 0: \
+cudaMalloc failed: out of memory
+0.00.520.527 E ggml_backend_buft_alloc_buffer_n_default: failed to allocate CUDA0 buffer of size 469762048
+0.00.520.945 E llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache
+0.00.520.950 E cmn  common_init_: failed to create context with model '/m/qwen3-0.6b-q8.gguf'
+0.00.522.067 E srv  llama_server: exiting due to model loading error
+"""
+CUDA_OOM_AT_WARM_UP = """\
+0.00.436.768 I cmn  common_init_: warming up the model with an empty run - please wait ... (--no-warmup to disable)
+/src/llama.cpp/ggml/src/ggml-cuda/ggml-cuda.cu:109: CUDA error
+0.00.446.112 E CUDA error: out of memory
+0.00.446.117 E
 """
 NO_PROJECTOR = """\
 0.0.0.1 E gguf_init_from_reader: failed to read magic
@@ -47,6 +67,9 @@ CPU_OOM = """\
     ("log", "code", "fields"),
     [
         (CUDA_OOM, EngineCode.OUT_OF_MEMORY, {"on_host": False}),
+        (CUDA_OOM_WITHOUT_A_CONTEXT, EngineCode.OUT_OF_MEMORY, {"on_host": False}),
+        (CUDA_OOM_OF_THE_CACHE, EngineCode.OUT_OF_MEMORY, {"on_host": False}),
+        (CUDA_OOM_AT_WARM_UP, EngineCode.OUT_OF_MEMORY, {"on_host": False, "line": "CUDA error: out of memory"}),
         ("CUDA error: out of memory\n  current device: 0, in function alloc", EngineCode.OUT_OF_MEMORY, {}),
         (
             "0.1.2.3 E ggml_gallocr_reserve_n_impl: failed to allocate CUDA0 buffer of size 1",
@@ -167,3 +190,10 @@ def test_the_preflights_records_are_no_lines_of_the_engine():
 
 def test_an_empty_log_has_no_error():
     assert log_lines.classify_engine_error("") == EngineError(EngineCode.NO_ERROR)
+
+
+@pytest.mark.parametrize("starts", ["srv          init: initializing ...", "srv  llama_server: initializing ..."])
+def test_a_start_of_the_embedded_engine_and_of_llama_server_ends_what_came_before(starts):
+    log = f"{CUDA_OOM}0.00.268.284 I {starts}\n0.00.268.292 I build: 11549\n"
+
+    assert log_lines.classify_engine_error(log_lines.last_start(log)).code is EngineCode.NO_ERROR
