@@ -28,7 +28,7 @@ VISION_ON_CPU = """\
 0.00.133.797 I srv          init: model loaded
 """
 
-# Recorded: llama-server on an H200 at verbosity 4, with the shapes of Qwen3-VL-8B Q4_K_M; lines in between are left out.
+# Recorded: llama-server on an H200 at verbosity 4, with the shapes of Qwen3-VL-8B; lines in between are left out.
 VISION_ON_CUDA = """\
 0.00.011.148 I ggml_cuda_init: found 1 CUDA devices (Total VRAM: 143155 MiB):
 0.00.011.153 I   Device 0: NVIDIA H200, compute capability 9.0, VMM: yes, VRAM: 143155 MiB
@@ -49,7 +49,8 @@ VISION_ON_CUDA = """\
 0.05.508.174 I reserve_compute_meta:        CPU compute buffer size =    12.06 MiB
 0.05.562.678 I srv    load_model: initializing, n_slots = 1, n_ctx_slot = 8192, kv_unified = 'false'
 0.05.564.728 I srv  llama_server: model loaded
-0.18.112.023 W ~llama_context:      CUDA0 compute buffer size of 276.0820 MiB, does not match expectation of 152.0197 MiB
+0.18.112.023 W ~llama_context:      CUDA0 compute buffer size of 276.0820 MiB, \
+does not match expectation of 152.0197 MiB
 """
 
 

@@ -19,7 +19,8 @@ cudaMalloc failed: out of memory
 0.01.610.809 E srv  llama_server: exiting due to model loading error
 """
 CUDA_OOM_WITHOUT_A_CONTEXT = (
-    "0.00.888.969 W ggml_backend_cuda_device_get_memory: cudaMemGetInfo failed (out of memory), returning 0/0\n" + CUDA_OOM
+    "0.00.888.969 W ggml_backend_cuda_device_get_memory: cudaMemGetInfo failed (out of memory), returning 0/0\n"
+    + CUDA_OOM
 )
 CUDA_OOM_OF_THE_CACHE = """\
 0.00.520.523 E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 448.00 MiB on device 0: \
