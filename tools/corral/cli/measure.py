@@ -27,7 +27,7 @@ examples:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -101,7 +101,15 @@ def _measure(args: argparse.Namespace) -> int:
     output.result(document, _COLUMNS, rows, as_json=args.json)
     if not args.json:
         output.info(f"{path} is unchanged (--dry-run)" if args.dry_run else f"{path} and {wanted.lock_file} written")
+        if (grown := _grown(locked, found)) and not args.dry_run:
+            apply = options.again(args, "apply") if target else options.again(args, "up", "--detach")
+            output.info(f"The preflight has a smaller seat of {', '.join(grown)} until that is applied: {apply}")
     return ExitCode.OK
+
+
+def _grown(locked: Lock, found: Sequence[Measurement]) -> list[str]:
+    """The models that took more on a card than their seats in *locked*: such a load begins, and runs out of memory."""
+    return [one.model for one in found if one.gpu_bytes > locked.models[one.model].seat.bytes]
 
 
 @contextmanager

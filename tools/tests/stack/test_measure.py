@@ -131,6 +131,18 @@ def test_on_a_card_the_driver_is_asked_and_compared_with_the_whole_prediction(ca
     assert lock.require_fresh(catalogs.load(catalog)).models["tiny-vision"].measured.gpu_bytes == one["gpu_bytes"]
 
 
+def test_a_model_that_took_more_than_its_seat_has_the_command_that_applies_the_larger_one(
+    catalog, measured, nvidia_says, capsys
+):
+    measured("tiny-text", "--dry-run")
+    seat = lock.read(catalog / "lock.json").models["tiny-text"].seat
+    for used, grown in ((seat.mib - 1, False), (5000, True), (5000, False)):  # the third is in the lock already
+        nvidia_says("tiny-text", used)
+        assert main(["measure", "tiny-text", "--source", "nvidia-smi"]) == 0
+        step = "The preflight has a smaller seat of tiny-text until that is applied: corral up --detach\n"
+        assert (step in capsys.readouterr().err) is grown
+
+
 @pytest.mark.parametrize("used", ["[N/A]", "[Insufficient Permissions]"])
 def test_what_the_driver_does_not_report_is_never_written_down(catalog, measured, nvidia_says, capsys, used):
     measured("tiny-text", "--dry-run")
