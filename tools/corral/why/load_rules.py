@@ -94,7 +94,7 @@ def _out_of_memory(case: Case, evidence: list[str]) -> Verdict:
     if case.error.refusal:
         return _no_room(case, evidence)
     line = "The engine took more than its seat: the preflight found room, or could not read the card's memory."
-    steps = [*_card(case), *case.steps("lock", "seat")]
+    steps = [*_card(case), *case.steps("measure", "up", "seat")]  # a measured seat counts once it is applied
     return case.verdict(Reason.OUT_OF_MEMORY, "the card", [*evidence, line], steps)
 
 

@@ -13,7 +13,7 @@ from corral.why.facts import StackFacts
 
 Action = Literal[
     "up", "restart", "inspect", "smoke", "why", "status", "validate", "lock", "seat", "fetch", "verify", "repair",
-    "warm", "engine", "memory", "kills", "listeners", "unload", "card", "widen",
+    "warm", "engine", "memory", "kills", "listeners", "unload", "card", "widen", "measure",
 ]  # fmt: skip
 
 _UP = "corral up --detach{port}{catalog}{store}"
@@ -35,6 +35,7 @@ _COMMANDS: dict[Action, tuple[str, str]] = {  # a line each: in the local stack;
     "validate": ("corral validate{catalog}", "corral validate{catalog}"),
     "lock": ("corral lock{catalog}", "corral lock{catalog}"),
     "seat": ("corral seat{catalog}", "corral seat{catalog}"),
+    "measure": ("corral measure {model}{catalog}", "corral measure {model}{cluster}{catalog}"),
     "widen": ("corral seat --what-if parallel={parallel} {model}{catalog}",) * 2,
     "fetch": ("corral fetch {model}{catalog}{store}", _FETCH_AGAIN),
     "verify": ("corral verify {model}{catalog}{store}", f"{_EXEC}sh -c 'sha256sum /models/{{model}}/*.gguf'"),

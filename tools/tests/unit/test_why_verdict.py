@@ -324,6 +324,14 @@ def test_the_account_of_the_card_is_advised_where_there_is_a_driver():
     assert judge(replace(UP, has_nvidia_smi=True), facts, StepOptions()).next_steps[0] == "corral card"
 
 
+def test_a_model_that_took_more_than_its_seat_is_to_be_measured_and_the_larger_seat_applied():
+    error = EngineError(EngineCode.OUT_OF_MEMORY, line="CUDA error: out of memory")
+    facts = replace(UNLOADED, history=History("failed", NOW, End.EXITED, "exited prematurely", 1), error=error)
+
+    steps = judge(UP, facts, StepOptions()).next_steps
+    assert steps[:2] == ("corral measure a", "corral up --detach")
+
+
 BLOB = Path("/s/a/model.gguf")
 DAMAGED = replace(
     UNLOADED,
