@@ -235,6 +235,11 @@ class Model(BaseModel):
     ttl: int = Field(600, ge=0, description="seconds idle before its memory is given back; 0: never")
     group: Id = Field("main", description="one of its models can run at any time; more of them where they fit together")
     aliases: tuple[_Alias, ...] = Field((), strict=False, description="further names that requests may use")
+    fallback: Id | None = Field(
+        None,
+        exclude_if=lambda value: value is None,  # a lock without such a model has no such key
+        description="the model that a gateway asks where this one cannot be loaded or is busy; the same task",
+    )
     args: dict[str, Any] = Field(
         default_factory=dict,
         max_length=_MOST_FLAGS,

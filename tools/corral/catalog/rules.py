@@ -72,6 +72,8 @@ def problems(
             elif clash := _adapter_of(alias, models):
                 yield source, ("aliases", index), f"{alias} is an adapter of {clash}."
             owners.setdefault(alias, model_id)
+        if problem := _no_fallback(model_id, models, model_files):
+            yield source, ("fallback",), problem
         for index, budget in enumerate(model.latency):
             if problem := _no_consumer(model_id, budget, clients):
                 yield source, ("latency", index), problem
@@ -101,6 +103,29 @@ def _adapter_of(alias: str, models: Mapping[str, Model]) -> str:
     model_id, _, name = alias.partition(":")
     names = models[model_id].adapter_names if model_id in models else ()
     return model_id if name in names else ""
+
+
+def _no_fallback(model_id: str, models: Mapping[str, Model], model_files: Collection[str]) -> str | None:
+    """Why the fallback of *model_id* cannot answer in its place; None where it has none, or it can."""
+    model = models[model_id]
+    if (name := model.fallback) is None:
+        return None
+    if name not in model_files:
+        return f"there is no model {name}; there are: {', '.join(sorted(model_files))}. An alias is no id."
+    if (other := models.get(name)) is None:  # its own file is a problem
+        return None
+    if other.task != model.task:
+        return f"the task of {name} is {other.task}, and that of {model_id} {model.task}: it answers other requests."
+    if missing := [kind for kind in model.modalities if kind not in other.modalities]:
+        return f"{name} takes no {missing[0]}, and {model_id} does: such a request would fail there too."
+    path = [model_id]
+    while (name := models[path[-1]].fallback if path[-1] in models else None) is not None:
+        if name == model_id:
+            return f"{' → '.join([*path, name])} is a circle: a request would have no end."
+        if name in path:  # a circle without this model, which is a problem of those in it
+            return None
+        path.append(name)
+    return None
 
 
 def _not_of_task(task: Task, name: str) -> str | None:

@@ -1,8 +1,8 @@
 """Remove a model from the catalog: its file, and its part of the lock, shown before anything is written.
 
-It is refused while clients.yaml or golden.yaml names the model; the error names the line.  What was measured of it
-stays in measured.json, and its answers in golden.json: they are records.  Its files stay in the store until
-`corral prune`, and it is served until the next `corral up` or `corral apply`.
+It is refused while clients.yaml, golden.yaml or the fallback of another model names it; the error names the line.
+What was measured of it stays in measured.json, and its answers in golden.json: they are records.  Its files stay in the
+store until `corral prune`, and it is served until the next `corral up` or `corral apply`.
 
 Whatever fails, and with another answer than yes, the catalog stays exactly as it was.
 
@@ -81,6 +81,9 @@ def _named_by(wanted: Catalog, model_id: str) -> Iterator[str]:
         if document and model_id in (client.models or ()):
             line = document.line_of(("clients", name, "models"))
             yield f"{document.file}:{line}: the client {name} may use it"
+    for name, model in wanted.models.items():
+        if model.fallback == model_id:
+            yield f"{wanted.place(name, 'fallback')}: it is the fallback of {name}"
     for name, question in (wanted.golden.questions if wanted.golden else {}).items():
         if model_id in (question.models or ()):
             yield f"{wanted.directory / 'golden.yaml'}: the question {name} is for it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -390,7 +391,9 @@ def test_add_and_remove_are_each_others_reverse(run, catalog, hub):
     assert content_of(catalog) == before
 
 
-def test_a_model_that_clients_or_golden_questions_name_stays(refused, run, catalog):
+def test_a_model_that_clients_golden_questions_or_a_fallback_name_stays(refused, run, catalog):
+    with (catalog / "models" / "tiny-text.yaml").open("a") as intent:
+        intent.write("fallback: tiny-vision\n")
     (catalog / "clients.yaml").write_text("clients:\n  photos:\n    models: [tiny-vision]\n    requests: 1\n")
     question = "{messages: [{role: user, content: Hi}], models: [tiny-vision]}"
     (catalog / "golden.yaml").write_text(f"questions:\n  hello: {question}\n")
@@ -400,6 +403,7 @@ def test_a_model_that_clients_or_golden_questions_name_stays(refused, run, catal
 
     assert f"{catalog / 'clients.yaml'}:3: the client photos may use it" in shown
     assert f"{catalog / 'golden.yaml'}: the question hello is for it" in shown
+    assert re.search(r"tiny-text\.yaml:[0-9]+: it is the fallback of tiny-text", shown)
     assert "Take it out there, then: corral remove tiny-vision" in shown
 
 

@@ -71,6 +71,16 @@ def test_a_right_file_is_accepted(fixture, folder):
     assert fixture.stem in (loaded.cards if fixture.stem.startswith("card-") else loaded.models)
 
 
+def test_a_circle_of_fallbacks_is_named_at_each_model_in_it_and_at_no_other(folder):
+    for name, fallback in {"a-model": "b-model", "b-model": "c-model", "c-model": "b-model"}.items():
+        text = OTHER.replace("aliases: [big]", f"fallback: {fallback}")
+        (folder / "models" / f"{name}.yaml").write_text(text)
+    with pytest.raises(CatalogInvalid) as caught:
+        catalog.load(folder)
+    found = {problem.file.stem: problem.message.partition(" is a circle")[0] for problem in caught.value.problems}
+    assert found == {"b-model": "b-model → c-model → b-model", "c-model": "c-model → b-model → c-model"}
+
+
 @pytest.fixture
 def text(folder):
     """``files/chat.jinja`` of a catalog, whose model ``b-model`` has it as its template."""
