@@ -1,4 +1,4 @@
-"""Documents made from a catalog and its lock: the model tables, the LiteLLM list, the demo's seating chart."""
+"""Documents made from a catalog and its lock: the model tables, the page for clients, the demo's seating chart."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ from corral.lock.lock import Lock, LockEntry, require_fresh
 from corral.seating import chart, svg
 
 GENERATED = "Written by `corral render` from the catalog and its lock: do not edit."
-IN_CLUSTER = "http://llama-swap.llama-cpp.svc.cluster.local:8080/v1"
-"""The endpoint of the Service in the cluster."""
-
 _MIB = 1024 * 1024
 
 
@@ -44,7 +41,6 @@ def repository_documents(catalog: Catalog, lock: Lock | None, root: Path = paths
     return [
         Document(root / "docs" / "models.md", models_page(catalog, lock, root)),
         Document(root / "docs" / "clients.md", clients_page()),
-        Document(root / "docs" / "litellm.yaml", litellm(catalog, IN_CLUSTER)),
     ]
 
 
@@ -84,26 +80,6 @@ def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
         side_px=image_room.SIDE_PX,
         text_tokens=image_room.TEXT_TOKENS,
     )
-
-
-def litellm(catalog: Catalog, api_base: str) -> str:
-    """LiteLLM's ``model_list``: every id, alias and adapter (MODEL:NAME), all at *api_base* (with ``/v1``)."""
-    entries = [
-        {
-            "name": name,
-            "id": served,
-            "context": model.context,
-            "vision": model.vision,
-            "mode": model.task,
-            "provider": "hosted_vllm" if model.task == "rerank" else "openai",  # LiteLLM's openai has no rerank
-        }
-        for model_id, model in catalog.models.items()
-        for name, served in (
-            *((name, model_id) for name in (model_id, *model.aliases)),
-            *((f"{model_id}:{name}", f"{model_id}:{name}") for name in model.adapter_names),
-        )
-    ]
-    return templates.render("litellm.yaml.j2", generated=GENERATED.replace("`", ""), entries=entries, api_base=api_base)
 
 
 def clients_page(endpoint: str = "http://127.0.0.1:8080", model: str = "tiny-text") -> str:

@@ -19,8 +19,11 @@ if TYPE_CHECKING:  # `corral --help` imports this module: keep it light
     from corral.cluster.target import ClusterTarget
     from corral.engine.stack import Running
     from corral.lock.lock import Lock
+    from corral.terraform.gateway_list import GatewayList
 
 _T = TypeVar("_T", int, float)
+IN_CLUSTER = "http://llama-swap.llama-cpp.svc.cluster.local:8080/v1"
+"""The endpoint of the Service in the cluster, in the stack's usual namespace."""
 _SHARED: Mapping[str, Mapping[str, Any]] = {
     "models": {"nargs": "*", "metavar": "MODEL", "help": "ids of models (default: all)"},
     "--catalog": {"metavar": "DIR", "type": Path, "help": "the catalog (default: terraform/catalog, here or above)"},
@@ -51,6 +54,33 @@ def add_cluster(parser: argparse.ArgumentParser, *, namespace: str = _SERVED) ->
     group.add_argument("--namespace", metavar="NS", type=name, help=namespace)
     kubeconfig = "the kubeconfig (default: the applied stack's, else KUBECONFIG, else ~/.kube/config)"
     group.add_argument("--kubeconfig", metavar="FILE", type=Path, help=kubeconfig)
+
+
+def add_gateway(parser: argparse.ArgumentParser) -> None:
+    """``--api-base URL``, ``--load-seconds N``, ``--answer-seconds N``: what LiteLLM is given with the models."""
+    parser.add_argument(
+        "--api-base", metavar="URL", default=IN_CLUSTER, help="where LiteLLM reaches llama-swap (default: %(default)s)"
+    )
+    for what, meaning in (("load", "the cluster's timeouts.load_seconds, 300"), ("answer", "llama-server's, 3600")):
+        parser.add_argument(
+            f"--{what}-seconds",
+            metavar="N",
+            type=whole_number(1, 86400),
+            help=f"LiteLLM waits for a load and an answer (default: {meaning})",
+        )
+
+
+def gateway_list(args: argparse.Namespace, catalog: Path, *, api_key_env: str | None = None) -> GatewayList:
+    """The models of the lock of *catalog* for a LiteLLM, with the options of ``add_gateway``.
+
+    Raises:
+        CorralError: the lock is missing or stale, or Terraform does not render it.
+    """
+    from corral.terraform import gateway_list as lists
+
+    locked_catalog(catalog)
+    limits = {"load_seconds": args.load_seconds, "answer_seconds": args.answer_seconds}
+    return lists.render(catalog, args.api_base, api_key_env=api_key_env, **limits)
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:

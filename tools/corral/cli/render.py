@@ -1,8 +1,8 @@
-"""Write what is made from the catalogs: docs/models.md, docs/litellm.yaml, docs/seating-demo.svg, the README's table.
+"""Write what is made from the catalogs: docs/models.md, docs/clients.md, docs/seating-demo.svg, the README's table.
 
-With --print, nothing is written: one of them is printed to stdout, for any catalog; so is the llama-swap configuration
-of another machine, whose store and engine are named by their paths there, and what the lock promises on each card, as
-JSON in bytes for the exporter of another machine.
+With --print, nothing is written: one of them is printed to stdout, for any catalog; so is the configuration of a
+LiteLLM (docs/clients.md), and that of the llama-swap of another machine, whose store and engine are named by their
+paths there, and what the lock promises on each card, as JSON in bytes for the exporter of another machine.
 
 With --manifests, DIR gets what `corral apply` would make in a cluster as plain Kubernetes manifests with a
 kustomization, for `kubectl apply --server-side -k DIR`, Argo CD or Flux: from Terraform's own plan, with the variables
@@ -34,7 +34,8 @@ from corral.terraform import local
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "--catalog", "--store")
-    parser.add_argument("--api-base", metavar="URL", default=documents.IN_CLUSTER, help="endpoint in the LiteLLM list")
+    options.add_gateway(parser)
+    parser.add_argument("--api-key-env", metavar="NAME", help="litellm: the variable of its environment with the key")
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--check", action="store_true", help="only list which files are stale; exit 1 when one is")
     way.add_argument(
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.show:
         shown = {
             "models": lambda: documents.models_table(wanted, present),
-            "litellm": lambda: documents.litellm(wanted, args.api_base),
+            "litellm": lambda: _litellm(args, wanted),
             "llama-swap": lambda: _llama_swap(args, wanted),
             "promises": lambda: _promises(wanted),
         }
@@ -130,6 +131,10 @@ def _llama_swap(args: argparse.Namespace, wanted: catalog.Catalog) -> str:
             start_port=args.first_engine_port,
             preflight=args.preflight,
         ).rstrip()
+
+
+def _litellm(args: argparse.Namespace, wanted: catalog.Catalog) -> str:
+    return options.gateway_list(args, wanted.directory, api_key_env=args.api_key_env).yaml.rstrip()
 
 
 def _promises(wanted: catalog.Catalog) -> str:

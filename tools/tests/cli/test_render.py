@@ -61,7 +61,7 @@ def test_what_was_rendered_is_fresh_until_the_catalog_changes(clone):
     model = clone / "terraform" / "catalog" / "models" / "tiny-text.yaml"
     model.write_text(model.read_text().replace("context: 2048", "context: 1024"))
 
-    assert [item.path.name for item in rendered(clone) if item.stale] == ["models.md", "litellm.yaml"]
+    assert [item.path.name for item in rendered(clone) if item.stale] == ["models.md"]
     assert "| 1,024 | none | not locked | not locked | not locked |" in rendered(clone)[0].text
 
 
@@ -76,34 +76,6 @@ def test_a_seat_that_is_not_predicted_is_marked(clone):
     assert "| 9,000 MiB *declared* |" in rendered(clone)[0].text
 
 
-def test_the_litellm_list_has_every_name_a_request_may_use(clone):
-    write(clone)
-
-    listed = yaml.safe_load((clone / "docs" / "litellm.yaml").read_text())["model_list"]
-
-    assert [entry["model_name"] for entry in listed] == ["smollm2", "tiny-text", "tiny", "tiny-think", "tiny-vision"]
-    assert listed[2]["litellm_params"]["model"] == "openai/tiny-text"
-    assert [entry["model_info"]["supports_vision"] for entry in listed] == [False, False, False, False, True]
-
-
-def test_the_litellm_list_has_an_adapter_under_the_name_that_the_door_knows(clone):
-    model = clone / "terraform" / "catalog" / "models" / "tiny-text.yaml"
-    source = {"repo": "org/sql-lora", "file": "sql.gguf"}
-    adapters = [
-        {"source": source},
-        *({"name": "sql", "version": one, "source": source | {"revision": one}} for one in ("v2", "v1")),
-    ]
-    model.write_text(f"{model.read_text()}adapters: {json.dumps(adapters)}\n")
-
-    (text,) = [one.text for one in rendered(clone) if one.path.name == "litellm.yaml"]
-
-    names = {one["model_name"]: one["litellm_params"]["model"] for one in yaml.safe_load(text)["model_list"]}
-    assert {name: to for name, to in names.items() if "text" in name} == {
-        "tiny-text": "openai/tiny-text",
-        "tiny-text:sql": "openai/tiny-text:sql",
-    }
-
-
 def test_the_repositorys_own_files_are_fresh(capsys):
     assert main(["render", "--check", "--catalog", str(paths.REPOSITORY / "terraform" / "catalog")]) == 0
 
@@ -113,9 +85,37 @@ def test_another_catalog_does_not_overwrite_the_repositorys_documents(capsys):
     assert "corral render --print models" in capsys.readouterr().err
 
 
-def test_print_writes_nothing_but_stdout(capsys):
+def test_the_litellm_list_has_every_name_a_request_may_use(capsys):
     assert main(["render", "--catalog", str(DEMO), "--print", "litellm", "--api-base", "http://h:1/v1"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["model_list"][0]["litellm_params"]["api_base"] == "http://h:1/v1"
+
+    listed = yaml.safe_load(capsys.readouterr().out)["model_list"]
+
+    assert [entry["model_name"] for entry in listed] == ["smollm2", "tiny-text", "tiny", "tiny-think", "tiny-vision"]
+    assert listed[2]["litellm_params"]["model"] == "openai/tiny-text"
+    assert [entry["model_info"]["supports_vision"] for entry in listed] == [False, False, False, False, True]
+    assert {entry["litellm_params"]["api_base"] for entry in listed} == {"http://h:1/v1"}
+
+
+def test_what_litellm_waits_for_and_its_key_are_those_of_the_options(capsys):
+    more = ["--load-seconds", "600", "--answer-seconds", "60", "--api-key-env", "DOOR_KEY"]
+    assert main(["render", "--catalog", str(DEMO), "--print", "litellm", *more]) == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
+    found = {(one["litellm_params"]["timeout"], one["litellm_params"]["api_key"]) for one in printed["model_list"]}
+    assert found == {(660, "os.environ/DOOR_KEY")}
+
+
+def test_a_litellm_list_needs_a_fresh_lock(clone, capsys):
+    catalog = clone / "terraform" / "catalog"
+    (catalog / "lock.json").unlink()
+    assert main(["render", "--catalog", str(catalog), "--print", "litellm"]) == 2
+    assert "corral lock" in capsys.readouterr().err
+
+
+def test_print_writes_nothing_but_stdout(clone, capsys):
+    before = sorted(clone.rglob("*"))
+    assert main(["render", "--catalog", str(clone / "terraform" / "catalog"), "--print", "litellm"]) == 0
+    assert capsys.readouterr().out
+    assert sorted(clone.rglob("*")) == before
 
 
 @pytest.mark.parametrize("is_file", [False, True], ids=["empty", "a-file"])

@@ -1,4 +1,4 @@
-"""The golden file's tool prints a difference, and writes only with --write."""
+"""The golden files' tool prints a difference, and writes only with --write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "dev" / "golden_
 @pytest.fixture
 def options(tmp_path):
     catalog = write_catalog(tmp_path / "catalog", {"text": SMALLEST_INTENT})
-    return ["--catalog", str(catalog), "--golden", str(tmp_path / "golden" / "llama-swap.yaml")]
+    golden = tmp_path / "golden"
+    files = ["--golden", str(golden / "llama-swap.yaml"), "--gateway", str(golden / "litellm.yaml")]
+    return ["--catalog", str(catalog), *files]
 
 
 def test_what_was_written_is_what_is_rendered(options):
@@ -24,17 +26,22 @@ def test_what_was_written_is_what_is_rendered(options):
     assert main(options) == 0
 
 
-def test_a_difference_is_shown_and_nothing_is_written(options, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("name", "key", "right", "wrong"), [("llama-swap", "startPort", 5800, 5900), ("litellm", "num_retries", 0, 2)]
+)
+def test_a_difference_is_shown_and_nothing_is_written(options, tmp_path, capsys, name, key, right, wrong):
     main([*options, "--write"])
-    golden = tmp_path / "golden" / "llama-swap.yaml"
-    golden.write_text(golden.read_text().replace("5800", "5900"))
+    golden = tmp_path / "golden" / f"{name}.yaml"
+    edited = golden.read_text().replace(f'"{key}": {right}', f'"{key}": {wrong}', 1)
+    golden.write_text(edited)
 
     assert main(options) == 1
 
     printed = capsys.readouterr()
-    assert '-"startPort": 5900\n+"startPort": 5800\n' in printed.out
+    lines = [line.replace(" ", "") for line in printed.out.splitlines()]
+    assert (f'-"{key}":{wrong}' in lines, f'+"{key}":{right}' in lines) == (True, True)
     assert "make fix" in printed.err
-    assert "5900" in golden.read_text()
+    assert golden.read_text() == edited
 
 
 def test_a_missing_golden_file_is_a_difference(options, tmp_path):

@@ -25,7 +25,7 @@ from corral.exporter.config import read_config
 from corral.files import OwnFolder
 from corral.keys import LocalKeys
 from corral.lock import lock
-from corral.terraform import local, runner
+from corral.terraform import local, runner, without_provider
 from corral.terraform.program import find_terraform
 from tests.support.kernel import modes, small_disk, umask
 from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog, write_lock, write_sources
@@ -201,7 +201,7 @@ def test_renderings_in_one_state_folder_wait_for_each_other(catalog, tmp_path):
 
 
 def test_a_state_folder_that_stays_busy_is_reported(catalog, tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "_BUSY_LIMIT_S", 0.1)
+    monkeypatch.setattr(without_provider, "_BUSY_LIMIT_S", 0.1)
     with (
         OwnFolder(tmp_path / "state", "").exclusive_lock(tmp_path / "state" / "terraform", timeout_s=1),
         pytest.raises(CannotRun, match=r"Another corral .* has been at work in .*/state/terraform"),

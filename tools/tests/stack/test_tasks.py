@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from corral import paths
 from corral.cli.main import main
@@ -175,12 +176,8 @@ def test_an_added_model_gets_the_task_that_its_header_states(present, tmp_path, 
 def test_what_a_catalog_is_rendered_to_has_the_task(present, capsys):
     _, catalog = present
     assert main(["render", "--print", "litellm", "--catalog", str(catalog)]) == 0
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert [line for line in lines if line.startswith("mode:")] == [
-        "mode: embedding",
-        "mode: embedding",
-        "mode: rerank",
-    ]
-    assert 'model: "hosted_vllm/reranker"' in lines
+    listed = yaml.safe_load(capsys.readouterr().out)["model_list"]
+    assert [one["model_info"]["mode"] for one in listed] == ["embedding", "embedding", "rerank"]
+    assert listed[2]["litellm_params"]["model"] == "hosted_vllm/reranker"
     lock = locks.require(catalog)
     assert {name: entry.intent.task for name, entry in lock.models.items()} == MODELS

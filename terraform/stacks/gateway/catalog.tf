@@ -1,0 +1,5 @@
+module "catalog" {
+  source = "../../modules/catalog"
+
+  path = var.catalog
+}
