@@ -11,7 +11,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from . import adapters, bodies, engines, heads, llama_swap, paths, peers
+from . import adapters, bodies, engines, heads, llama_swap, paths, peers, streams
 from .config import Client, Peer
 from .guard import Guard
 from .refusals import Refusal, down, late, malformed, silent
@@ -38,6 +38,7 @@ class Exchange(asyncio.Protocol):
         self._client: Client | None = None
         self._used = ""  # the model that the request is counted for
         self._peer: Peer | None = None  # that the request is passed on to
+        self._end: streams.StreamEnd | None = None
         self._is_over = self._makes_room = False
         # For the access log.
         self._begun = self._loop.time()
@@ -248,6 +249,7 @@ class Exchange(asyncio.Protocol):
             return False
         self._release_body()
         self._begin_answer(response.status, response.relayed())
+        self._end = streams.end_of(self._path, response)
         return True
 
     def failed(self, response: heads.Response, body: bytes) -> None:
@@ -303,6 +305,8 @@ class Exchange(asyncio.Protocol):
 
     def relay(self, data: bytes) -> None:
         """The next bytes of the answer."""
+        if self._end:
+            data = self._end.passed(data)
         self._sent += len(data)
         self._transport.write(data)
 
@@ -314,6 +318,8 @@ class Exchange(asyncio.Protocol):
             lost = self._peer and peers.unreachable(self._guard.config, self._peer, self._model or self._path)
             self._refuse(lost or down())
         else:
+            if self._end and self._end.is_cut:
+                self._code = "engine-ended"
             self._finish()
             self._transport.close()
             self._limit(self._guard.limits.stall, self._transport.abort)

@@ -36,7 +36,7 @@ from tests.support.hostile import limited
 CHAT = "/v1/chat/completions"
 QUESTION = {"model": "gpt-4o", "messages": [{"role": "user", "content": "the secret prompt"}]}
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-FIRST, LAST = b"6\r\nfirst\n\r\n", b"5\r\nlast\n\r\n0\r\n\r\n"
+FIRST, LAST = b"6\r\nfirst\n\r\n", b"c\r\nlast [DONE]\n\r\n0\r\n\r\n"
 FAILED_LOAD = {"src": "llama-swap", "error": "unspecific error: upstream command exited prematurely"}
 REFUSAL = """\
 preflight: room model=tiny-text need_mib=100 free_mib=900 total_mib=1000: room
