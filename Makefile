@@ -56,6 +56,9 @@ test-hosts: ## Every Ansible role on real hosts, booted for it (root; INSTALL=1;
 test-cluster: ## The deployment on a real throwaway Kubernetes (root; INSTALL=1; CLUSTER=current uses yours; ARGS="-k apply" for some)
 	@tools/dev/test_cluster.sh $(ARGS)
 
+test-gateway: ## LiteLLM's real proxy in front of a real stack, and the clients of docs/clients.md (640 MB in the cache; ARGS="-k stream" for some)
+	@tools/dev/test_gateway.sh $(ARGS)
+
 ##@ Development
 
 check: setup ## Format, lint, types, schemas, generated files; writes nothing

@@ -82,16 +82,27 @@ def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
     )
 
 
-def clients_page(endpoint: str = "http://127.0.0.1:8080", model: str = "tiny-text") -> str:
-    """``docs/clients.md``: how to send a request to *endpoint*; `make demo` runs the same snippets."""
-    snippets = [
-        (kind, templates.render(name, endpoint=endpoint, model=model).rstrip())
-        for kind, name, model in (
+def client_snippets(endpoint: str, model: str, streaming: str) -> list[tuple[str, str]]:
+    """How each client sends a request to *endpoint*: the language of each snippet, and its text."""
+    return [
+        (kind, templates.render(name, endpoint=endpoint, model=asked).rstrip())
+        for kind, name, asked in (
             ("bash", "try_curl.sh.j2", model),
             ("python", "try_openai.py.j2", model),
-            ("python", "try_stream.py.j2", "smollm2"),
+            ("python", "try_stream.py.j2", streaming),
+            ("js", "try_openai.mjs.j2", model),
+            ("go", "try_openai.go.j2", model),
+            ("python", "try_langchain.py.j2", model),
+            ("yaml", "try_programs.yaml.j2", model),
         )
     ]
+
+
+def clients_page(endpoint: str = "http://127.0.0.1:8080", model: str = "tiny-text") -> str:
+    """``docs/clients.md``: how to send a request to *endpoint*; `make test-gateway` runs the snippets."""
+    texts = client_snippets(endpoint, model, "smollm2")
+    heads = ("curl", "OpenAI for Python", "The same as a stream", "OpenAI for Node", "OpenAI for Go", "LangChain")
+    snippets = [(head, *one) for head, one in zip((*heads, "Open WebUI and Home Assistant"), texts, strict=True)]
     return templates.render("clients.md.j2", generated=GENERATED, endpoint=endpoint, snippets=snippets)
 
 

@@ -28,6 +28,8 @@ OPERATOR = "operator"
 """The name of the operator's own key."""
 MONITOR = "monitor"
 """The name of the key with which an exporter reads what llama-swap runs."""
+GATEWAY = "gateway"
+"""The name of the key with which a gateway of the stack asks the models."""
 
 _VERSION = 1
 _BYTES = 32  # of randomness in a key

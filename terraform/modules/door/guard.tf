@@ -2,6 +2,7 @@
 
 locals {
   _operator = { models = null, requests = null, role = "operator" }
+  _gateway  = { gateway = { models = null, requests = null, role = "client" } }
   _monitor  = { monitor = { models = [], requests = 4, role = var.may_yield ? "steward" : "monitor" } }
 
   guard = merge({
@@ -10,6 +11,8 @@ locals {
     upstream = var.upstream
     keys     = var.keys
     clients = merge({ operator = local._operator }, { for name, client in local._monitor : name => client if var.has_monitor }, {
+      for name, client in local._gateway : name => client if var.has_gateway
+      }, {
       for name, client in var.clients : name => { models = client.models, requests = client.requests, role = "client" }
     })
     models              = merge([for id, model in var.models : { for name in concat([id], model.intent.aliases) : name => id }]...)
@@ -35,6 +38,6 @@ locals {
     for name, client in var.clients : [for id in coalesce(client.models, []) : "${name} names ${id}" if !contains(keys(var.models), id)]
   ])
 
-  clients_have_keys         = var.keys != null || (length(var.clients) == 0 && !var.has_monitor)
+  clients_have_keys         = var.keys != null || (length(var.clients) == 0 && !var.has_monitor && !var.has_gateway)
   clients_name_known_models = length(local._unknown_models) == 0
 }

@@ -31,8 +31,8 @@ variable "clients" {
   nullable = false
 
   validation {
-    condition     = length(setintersection(keys(var.clients), ["operator", "monitor"])) == 0
-    error_message = "A client is called \"operator\" or \"monitor\"; these names are for corral's own keys. Give the client another one."
+    condition     = length(setintersection(keys(var.clients), ["operator", "monitor", "gateway"])) == 0
+    error_message = "A client is called \"operator\", \"monitor\" or \"gateway\"; these names are for corral's own keys. Give the client another one."
   }
 }
 
@@ -72,6 +72,13 @@ variable "guard" {
     )
     error_message = "The guard must have either unix, an absolute path without { and }, or host, an address that begins with 127., and port."
   }
+}
+
+variable "has_gateway" {
+  description = "Whether the key of a gateway may ask every model, any number of times at once: its own clients are the gateway's. Only with keys."
+  type        = bool
+  default     = false
+  nullable    = false
 }
 
 variable "has_monitor" {

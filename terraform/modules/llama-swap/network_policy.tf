@@ -1,4 +1,4 @@
-# In: the door's port, from the named namespaces, and from the exporter of the card.  Out: nothing, not even DNS, except to the image
+# In: the door's port, from the named namespaces, from the exporter of the card, and from a gateway.  Out: nothing, not even DNS, except to the image
 # hosts where there are any.  The engine fetches an image whose address a request names; the guard compares the host's name, and this the
 # address behind it.  Of several cards the pods reach each other's door, and the resolver that knows its name.
 
@@ -63,6 +63,23 @@ resource "kubernetes_network_policy_v1" "llama_swap" {
 
           pod_selector {
             match_labels = { "app.kubernetes.io/name" = "card-exporter" }
+          }
+        }
+      }
+    }
+
+    dynamic "ingress" {
+      for_each = var.gateway ? ["gateway"] : []
+
+      content {
+        ports {
+          port     = tostring(local.ports.door)
+          protocol = "TCP"
+        }
+
+        from {
+          pod_selector {
+            match_labels = { "app.kubernetes.io/name" = ingress.value }
           }
         }
       }

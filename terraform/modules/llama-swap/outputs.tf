@@ -3,6 +3,11 @@ output "chosen_versions" {
   value       = "${local.adapters}/versions.json"
 }
 
+output "deployment" {
+  description = "The name of the Deployment, when its pod is ready."
+  value       = kubernetes_deployment_v1.llama_swap.metadata[0].name
+}
+
 output "endpoint" {
   description = "The address of llama-swap inside the cluster."
   value       = "http://${kubernetes_service_v1.llama_swap.metadata[0].name}.${var.namespace}.svc.cluster.local:8080"

@@ -172,6 +172,13 @@ variable "expose" {
   }
 }
 
+variable "gateway" {
+  description = "Whether the pod of the module gateway, in the same namespace, may connect to the door."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
 variable "guard" {
   description = "The configuration of the guard: output `guard` of the module door, rendered with this module's `ports` and `keys`."
   type        = string

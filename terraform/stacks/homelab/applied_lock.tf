@@ -4,5 +4,5 @@
 resource "terraform_data" "applied_lock" {
   input = module.catalog.lock
 
-  depends_on = [module.llama_swap]
+  depends_on = [module.llama_swap, module.gateway]
 }

@@ -14,6 +14,7 @@ module "door" {
   internal_key = { file = module.llama_swap["first"].keys.internal }
   keys         = module.llama_swap["first"].keys.clients
   clients      = module.catalog.lock.clients
+  has_gateway  = var.gateway != null
   has_monitor  = var.card_exporter != null
   may_yield    = var.card_exporter != null && contains(local._yields, each.value)
   models       = module.catalog.lock.models

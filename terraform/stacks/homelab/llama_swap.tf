@@ -36,6 +36,7 @@ module "llama_swap" {
   engine_image       = local.images["llama-server"]
   expose             = each.key == "first" ? var.expose : null
   exporter_namespace = try(var.card_exporter.namespace, null)
+  gateway            = var.gateway != null
   guard              = module.door[each.key].guard
   guard_image        = local.images.fetch
   has_adapters       = local.has_adapters

@@ -18,6 +18,11 @@ output "endpoint" {
   value       = module.llama_swap["first"].endpoint
 }
 
+output "gateway" {
+  description = "LiteLLM's address inside the cluster, and the Secret whose entry `master` is its master key. Null without a gateway."
+  value       = one([for one in module.gateway : { endpoint = one.endpoint, secret = one.secret }])
+}
+
 output "grafana_dashboards" {
   description = "Dashboards as ConfigMaps for Grafana's sidecar: terraform output -raw grafana_dashboards | kubectl apply -f -. Null without an exporter."
   value       = one(module.alerts[*].dashboards)

@@ -89,6 +89,21 @@ variable "expose" {
   default = null
 }
 
+variable "gateway" {
+  description = "LiteLLM in front of llama-swap, `gateway` in images.yaml: who may connect, its PostgreSQL, see module gateway. {} is enough. Null: none."
+  type = object({
+    allowed_namespaces = optional(list(string), [])
+    answer_seconds     = optional(number, 3600)
+    database = optional(object({
+      secret = string
+      key    = optional(string, "url")
+      cidrs  = list(string)
+      port   = optional(number, 5432)
+    }))
+  })
+  default = null
+}
+
 variable "gpu_resource" {
   description = "The resource by which a pod asks for the card, e.g. \"nvidia.com/gpu.shared\"; its name is a taint that pods tolerate, too."
   type        = string

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field, field_validator
 
 from corral.catalog.forms import STRICT, Id, Text
-from corral.keys import MONITOR, OPERATOR
+from corral.keys import GATEWAY, MONITOR, OPERATOR
 
 
 class Client(BaseModel):
@@ -41,4 +41,6 @@ class Clients(BaseModel):
             raise ValueError(f"must not name {OPERATOR}: that is the operator's own key, which may do everything.")
         if MONITOR in value:
             raise ValueError(f"must not name {MONITOR}: that is the key of the exporters of cards.")
+        if GATEWAY in value:
+            raise ValueError(f"must not name {GATEWAY}: that is the key of the stack's own gateway.")
         return value

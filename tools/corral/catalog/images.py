@@ -44,6 +44,10 @@ class Images(BaseModel):
     fetch: _Image = Field(
         description="Python 3.11 or newer for the download Job and the guard of the door, e.g. python:3.13-slim"
     )
+    gateway: _Image | None = Field(
+        None,
+        description="LiteLLM's proxy, e.g. ghcr.io/berriai/litellm-non_root:1.106.2; where the stack has a gateway",
+    )
     llama_cpp_build: Annotated[str, StringConstraints(pattern=BUILD_PATTERN)] | None = Field(
         None,
         alias="llama-cpp-build",

@@ -4,7 +4,7 @@ This is `terraform apply` of terraform/stacks/homelab, with the same terraform.t
 Terraform waits, the cluster is watched: what cannot heal by itself (no free GPU, an image that is not there) ends the
 apply within seconds, with the reason and the next command.  Terraform writes its state first.  Where the front door has
 no keys yet, its Secret is made, with the operator's key: Terraform never has one.  The exporter's page needs the same
-key, whose hash is brought to it.
+key, whose hash is brought to it.  A gateway (LiteLLM) gets its keys in a Secret of their own.
 
 Without a terminal for the question, --yes is needed.
 
@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
             output.info("Applied.")
         guard.give_keys()
         guard.give_monitor_keys()
+        guard.give_gateway_keys()
     if args.no_smoke:
         return ExitCode.OK
     from corral.cli.main import build_parser

@@ -9,7 +9,8 @@ corral sends it with its own requests: `corral up` makes it where keys are requi
 can only be replaced.  The keys of the local stack are in keys/ of CORRAL_STATE; with --context those in that cluster
 are meant, in the Secret corral-keys.  A change of that reaches the pods within two minutes.  `monitor` is the key of a
 card's exporter in the cluster, which reads what runs and gets no answer of a model: `corral apply` makes it where there
-is none that is valid, and so does `corral keys add operator --context`.
+is none that is valid, and so does `corral keys add operator --context`.  `gateway` is the key with which the stack's
+LiteLLM asks the models; the same two commands make it, and its pod reads it at its start.
 
 examples:
   corral keys add photos                    prints the key: put it where that program reads its secrets
@@ -35,10 +36,12 @@ from corral.cli import options
 from corral.engine import stack
 from corral.engine.stack import Running
 from corral.errors import CannotRun, CorralError, Refused
-from corral.keys import MONITOR, OPERATOR, KeyStore, LocalKeys
+from corral.keys import GATEWAY, MONITOR, OPERATOR, KeyStore, LocalKeys
 
 if TYPE_CHECKING:
     from corral.cluster.target import ClusterTarget
+
+_OF_PODS = {MONITOR: "an exporter's", GATEWAY: "the gateway's"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,11 +81,10 @@ def _store(args: argparse.Namespace) -> KeyStore:
 
 
 def _make(store: KeyStore, args: argparse.Namespace) -> None:
-    if args.name == MONITOR:
-        message = f"The key of {MONITOR} is an exporter's: it is made where that reads it."
-        raise Refused(
-            message, next_step=f"A new one: {options.for_cluster('corral keys revoke monitor', args)} && corral apply"
-        )
+    if args.name in _OF_PODS:
+        message = f"The key of {args.name} is {_OF_PODS[args.name]}: it is made where that reads it."
+        revoke = options.for_cluster(f"corral keys revoke {args.name}", args)
+        raise Refused(message, next_step=f"A new one: {revoke} && corral apply")
     clients = _clients(args)
     if args.name not in (OPERATOR, *clients):
         known = f"it has: {', '.join(clients)}" if clients else "it has none"
@@ -128,12 +130,14 @@ def _share(args: argparse.Namespace) -> None:
     target = options.cluster(args)
     if args.name != OPERATOR or target is None:
         return
-    from corral.cluster import client, exporters
+    from corral.cluster import client, exporters, gateway
 
     try:
-        exporters.share_operator(client.connect(target.kubeconfig, target.context), target.namespace)
+        cluster = client.connect(target.kubeconfig, target.context)
+        exporters.share_operator(cluster, target.namespace)
+        gateway.give_keys(cluster, target.namespace)
     except CorralError as error:
-        message = f"The front door has the change; the page of an exporter may not have it. {error.message}"
+        message = f"The front door has the change; an exporter's page or the gateway may not have it. {error.message}"
         raise type(error)(message, next_step="corral apply") from None
 
 
@@ -142,13 +146,14 @@ def _list(store: KeyStore, args: argparse.Namespace) -> None:
     present = {name: len(hashes) for name, hashes in store.read().of.items()}
     found = [
         _Row(name, present.get(name, 0), clients.get(name))
-        for name in sorted({*clients, *present} - {OPERATOR, MONITOR})
+        for name in sorted({*clients, *present} - {OPERATOR, *_OF_PODS})
     ]
-    own = {name: present.get(name, 0) for name in (OPERATOR, MONITOR)}
+    own = {name: present.get(name, 0) for name in (OPERATOR, *_OF_PODS)}
     document = {name: {"keys": number} for name, number in own.items()} | {"clients": [one.as_json() for one in found]}
     rows = [(OPERATOR, str(own[OPERATOR]), "all", "any number", ""), *(one.cells(args) for one in found)]
-    if own[MONITOR]:
-        rows.insert(1, (MONITOR, str(own[MONITOR]), "none", "any number", ""))
+    for name in (GATEWAY, MONITOR):
+        if own[name]:
+            rows.insert(1, (name, str(own[name]), "all" if name == GATEWAY else "none", "any number", ""))
     output.result(document, ("client", "keys", "models", "requests", "next"), rows, as_json=args.json)
 
 

@@ -6,15 +6,13 @@ has, as of any key, and the hashes of the operator's.  A changed one reaches the
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
 from corral import keys
-from corral.cluster.client import Cluster, Forbidden, NotFound, Object
-from corral.cluster.keys import LABELS, ClusterKeys
-from corral.cluster.snapshot import NAME, at, labels, name_of
+from corral.cluster import secrets
+from corral.cluster.client import Cluster, Forbidden
+from corral.cluster.keys import ClusterKeys
+from corral.cluster.snapshot import NAME, labels, name_of
 from corral.errors import CannotRun
 from corral.keys import OPERATOR
 
@@ -83,41 +81,12 @@ def _give(cluster: Cluster, namespace: str, places: Sequence[str]) -> None:
     store = ClusterKeys(cluster, namespace)
     with store.exclusive_lock():
         found = store.read()
-        secrets = {place: _secret(cluster, place) for place in places}
-        present = {place: _key_in(secret) for place, secret in secrets.items()}
+        found_secrets = {place: secrets.read(cluster, place, SECRET) for place in places}
+        present = {place: secrets.entry(secret, _KEY) for place, secret in found_secrets.items()}
         valid = {place: key for place, key in present.items() if found.has(keys.MONITOR, key)}
         new = {place: keys.generate() for place in places if place not in valid}
         if new:
             store.write(found.replaced(keys.MONITOR, [*valid.values(), *new.values()]))
     hashes = keys.text_of(found.of_only(OPERATOR))
     for place, key in {**valid, **new}.items():
-        _write(cluster, place, {_KEY: key, _HASHES: hashes}, before=secrets[place])
-
-
-def _secret(cluster: Cluster, place: str) -> Object | None:
-    with suppress(NotFound):
-        return cluster.get(f"/api/v1/namespaces/{place}/secrets/{SECRET}")
-    return None
-
-
-def _key_in(secret: Object | None) -> str:
-    """The key in *secret*; empty without one that can be read."""
-    try:
-        return base64.b64decode(at(secret, "data", _KEY) or "", validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return ""
-
-
-def _write(cluster: Cluster, place: str, entries: Mapping[str, str], *, before: Object | None) -> None:
-    """Put *entries* into the Secret of *place*, where *before* is another."""
-    metadata = {"name": SECRET, "namespace": place, "labels": LABELS}
-    data = {name: base64.b64encode(text.encode()).decode() for name, text in entries.items()}
-    if at(before, "data") == data:
-        return
-    secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
-    path = f"/api/v1/namespaces/{place}/secrets"
-    if before is None:
-        cluster.create(path, secret)
-    else:
-        metadata["resourceVersion"] = at(before, "metadata", "resourceVersion")
-        cluster.replace(f"{path}/{SECRET}", secret)
+        secrets.write(cluster, place, SECRET, {_KEY: key, _HASHES: hashes}, before=found_secrets[place])

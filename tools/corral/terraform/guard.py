@@ -57,6 +57,12 @@ class ClusterGuard:
 
         exporters.give_keys(self._connected(), self._target.namespace)
 
+    def give_gateway_keys(self) -> None:
+        """Make what the stack's gateway lacks of its keys, where there is a gateway."""
+        from corral.cluster import gateway
+
+        gateway.give_keys(self._connected(), self._target.namespace)
+
     def begin(self, kinds: Collection[str]) -> None:
         """Make Kubernetes forget what was wrong before with a Deployment of *kinds*, which are changed in place now.
 
@@ -90,6 +96,7 @@ class ClusterGuard:
         with suppress(CorralError):  # the pod that waits for them is a finding
             self.give_keys()
             self.give_monitor_keys()
+            self.give_gateway_keys()
         from corral.cluster import collect, diagnosis
 
         others = tuple(prefix for kind, prefixes in _SUBJECTS.items() if kind not in kinds for prefix in prefixes)

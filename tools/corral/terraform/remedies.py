@@ -44,6 +44,7 @@ _VARIABLES: dict[str, tuple[str, ...]] = {"image": _LOCK}
 RESOURCES: dict[str, str] = {
     "kubernetes_job_v1.download_models": "corral status, docs/runbooks/download-job-failed.md",
     "kubernetes_deployment_v1.llama_swap": "corral status, docs/runbooks/pod-not-ready.md",
+    "kubernetes_deployment_v1.gateway": "corral status, docs/runbooks/pod-not-ready.md",
     "kubernetes_deployment_v1.store_exporter": "corral status, docs/runbooks/store-silent.md",
 }
 """The next steps for a workload that was not ready in time, by its address."""

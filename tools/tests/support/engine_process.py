@@ -145,6 +145,11 @@ class Stream(threading.Thread):
         found = (json.loads(line[6:])["choices"][0]["delta"].get("content") for line in lines if line[:7] == b"data: {")
         return [word for word in found if word]
 
+    @property
+    def lines(self) -> list[bytes]:
+        """What has arrived so far, without white space at the ends."""
+        return list(self._lines)
+
     def run(self) -> None:
         with (
             contextlib.suppress(OSError, http.client.HTTPException),  # it was cut off, and is not whole

@@ -35,7 +35,7 @@ def scripted(answer: Callable[[str, Any], Answer]) -> Iterator[tuple[str, list[d
             with contextlib.suppress(OSError):  # the client may have gone
                 self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
 
-        do_POST = do_GET  # noqa: N815 - the name is http.server's
+        do_POST = do_PATCH = do_GET  # noqa: N815 - the names are http.server's
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             """Write no log."""

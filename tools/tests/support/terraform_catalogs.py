@@ -55,6 +55,7 @@ LOCKS: dict[str, Callable[[Path], str]] = {
     "modules/catalog/tests/catalogs/version-1": lambda _: '{"version": 1, "models": {}}\n',
     "stacks/homelab/tests/catalogs/dotted-card": good,
     "stacks/homelab/tests/catalogs/engine-image": good,
+    "stacks/homelab/tests/catalogs/gateway": good,
     "stacks/homelab/tests/catalogs/good": good,
     "stacks/homelab/tests/catalogs/no-door": good,
     "stacks/homelab/tests/catalogs/no-node": good,

@@ -105,6 +105,20 @@ run "a_monitor_gets_no_answer_of_a_model" {
   }
 }
 
+run "a_gateway_asks_every_model_and_may_nothing_else" {
+  command = plan
+
+  variables {
+    keys        = "/run/corral/keys.json"
+    has_gateway = true
+  }
+
+  assert {
+    condition     = jsondecode(output.guard).clients.gateway == { models = null, requests = null, role = "client" }
+    error_message = "It has all models, and the rights of a client."
+  }
+}
+
 run "a_monitor_of_a_card_that_yields_may_have_an_idle_model_unloaded" {
   command = plan
 

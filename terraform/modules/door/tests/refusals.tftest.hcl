@@ -39,6 +39,21 @@ run "a_monitor_without_keys_is_refused" {
   }
 }
 
+run "a_gateway_without_keys_is_refused" {
+  command = plan
+
+  variables {
+    has_gateway = true
+  }
+
+  expect_failures = [output.guard]
+
+  assert {
+    condition     = !local.clients_have_keys
+    error_message = "not by the rule clients_have_keys"
+  }
+}
+
 run "a_right_to_unload_without_an_exporter_is_refused" {
   command = plan
 

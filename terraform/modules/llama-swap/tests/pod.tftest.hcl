@@ -298,6 +298,22 @@ run "the_exporter_of_the_card_gets_in_and_no_other_pod_of_its_namespace" {
   }
 }
 
+run "the_gateway_gets_in_and_no_other_pod_of_the_namespace" {
+  command = plan
+
+  variables {
+    allowed_namespaces = []
+    gateway            = true
+  }
+
+  assert {
+    condition = [for rule in kubernetes_network_policy_v1.llama_swap.spec[0].ingress : [
+      rule.ports[0].port, length(rule.from[0].namespace_selector), rule.from[0].pod_selector[0].match_labels["app.kubernetes.io/name"]
+    ]] == [["8080", 0, "gateway"]]
+    error_message = "Only the gateway's pods of this namespace may connect, and only to the door."
+  }
+}
+
 run "an_empty_list_of_namespaces_permits_none" {
   command = plan
 

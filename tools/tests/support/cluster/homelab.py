@@ -105,9 +105,9 @@ class Homelab:
         options = {"cwd": self.clone, "env": self.environment, "timeout": 300} | options
         return subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, **options)
 
-    def corral(self, *words: str | Path, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        """Run the clone's corral; its exit code is *code*, unless that is None."""
-        done = self.run(Path(sys.executable).with_name("corral"), *words)
+    def corral(self, *words: str | Path, code: int | None = 0, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run the clone's corral; its exit code is *code*, unless that is None; *options* are those of ``run``."""
+        done = self.run(Path(sys.executable).with_name("corral"), *words, **options)
         assert code is None or done.returncode == code, (
             f"corral {words[0]}: {done.returncode}\n{done.stdout}{done.stderr}"
         )

@@ -7,6 +7,8 @@
 * ``llama-server`` stands in for the image of llama.cpp's server: the same engine and no llama-swap, and like there
   /app is not on PATH, the user is root, and the environment has the engine listen on every address.
 * ``door`` stands in for caddy:2.11-alpine: the real Caddy, at that image's path and with its file capability.
+* ``gateway`` stands in for ghcr.io/berriai/litellm-non_root: LiteLLM's real proxy, on Debian's Python 3.13.  It is
+  large, and pushed where a test needs it.
 * ``pause`` holds a pod's name spaces.
 """
 
@@ -15,6 +17,8 @@ from __future__ import annotations
 import functools
 import struct
 import subprocess
+import sys
+import tempfile
 from importlib import metadata
 from pathlib import Path
 
@@ -31,6 +35,7 @@ LLAMA_SWAP_ALONE = "llama-swap-alone"
 LLAMA_SERVER = "llama-server"
 FETCH = "fetch"
 DOOR = "door"
+GATEWAY = "gateway"
 USER = "10001:10001"
 
 _SUITE = "trixie"
@@ -105,6 +110,26 @@ def all_images() -> dict[str, Image]:
     }
 
 
+def gateway() -> Image:
+    """LiteLLM's proxy, whose options are the container's arguments."""
+    settings = {
+        "User": "65534",
+        "WorkingDir": "/app",
+        "Env": [f"PATH={_PATH}", "PYTHONPATH=/usr/lib/litellm"],
+        "Entrypoint": ["/usr/bin/python3", "-c", "import litellm; litellm.run_server()"],
+    }
+    return Image("litellm-non_root", "1.106.2", (base(), _litellm()), settings)
+
+
+def push_gateway(registry: str, *, timeout_s: float = _PUSH_LIMIT_S) -> str:
+    """Push LiteLLM's image to *registry*, as ``push_all`` does; its reference."""
+    image = gateway()
+    for layer in image.layers:
+        layer.make()
+    with OwnFolder(paths.cache_dir(), "XDG_CACHE_HOME").exclusive_lock(store(), timeout_s=timeout_s):
+        return oci.push(image, registry)
+
+
 def pause() -> Image:
     """The image that holds a pod together."""
     program = PAUSE.build(output.info) / "pause"
@@ -166,6 +191,23 @@ def _wheel() -> Layer:
         if path.is_file() and path.suffix != ".pyc" and not name.startswith("..")
     ]
     return Layer("engine", record, written(entries))
+
+
+def _litellm() -> Layer:
+    lock = paths.REPOSITORY / "tools" / "dev" / "gateway" / "requirements.lock"
+
+    def write(target: Path) -> None:
+        output.info("installing LiteLLM's proxy for the images' Python 3.13: a few minutes, once ...")
+        with tempfile.TemporaryDirectory(prefix="corral-litellm-") as place:
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+            command += ["--only-binary", ":all:", "--python-version", "3.13", "--target", place]
+            subprocess.run([*command, "--require-hashes", "-r", str(lock)], check=True, stdin=subprocess.DEVNULL)
+            found = sorted(path for path in Path(place).rglob("*") if path.is_file() and not path.is_symlink())
+            modes = {path: 0o755 if path.suffix == ".so" else 0o644 for path in found}
+            entries = [File(f"/usr/lib/litellm/{path.relative_to(place)}", path, modes[path]) for path in found]
+            written(entries)(target)
+
+    return Layer("litellm", lock.read_text(), write)
 
 
 def _supervisor() -> Layer:
