@@ -155,7 +155,7 @@ def test_a_change_that_does_not_reach_the_page_is_an_error_with_the_command_that
     fake.refuse[where] = 403
     assert run(fake, "rotate", "operator") == 2
     error = capsys.readouterr().err
-    assert "The front door has the change; the page of an exporter may not have it." in error
+    assert "The front door has the change; an exporter's page or the gateway may not have it." in error
     assert "→ corral apply" in error
     fake.refuse.clear()
     give(fake)
