@@ -41,12 +41,12 @@ run "it_has_the_models_of_the_lock_and_its_key_for_the_door" {
   }
 
   assert {
-    condition     = yamldecode(module.gateway_config[0].yaml).model_list[*].model_name == [for name in ["chat", "look.1"] : name]
+    condition     = yamldecode(module.gateway_config[0].yaml).model_list[*].model_name == ["chat", "triage", "look.1"]
     error_message = "Its models must be those of the lock."
   }
 
   assert {
-    condition     = distinct(module.gateway_config[0].model_list[*].litellm_params.timeout) == [700] && module.gateway_config[0].model_list[0].litellm_params.api_key == "os.environ/CORRAL_DOOR_KEY"
+    condition     = alltrue([for one in module.gateway_config[0].model_list : one.litellm_params.timeout == 700]) && module.gateway_config[0].model_list[0].litellm_params.api_key == "os.environ/CORRAL_DOOR_KEY"
     error_message = "It must wait for a load of this cluster, with its own key."
   }
 
