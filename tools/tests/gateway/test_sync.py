@@ -11,6 +11,7 @@ import pytest
 from corral import paths
 from corral.cli.main import main
 from tests.support.gateway import KEY, WRONG_KEY
+from tests.support.locked_catalog import SMALLEST_INTENT, write_catalog
 
 DEMO = paths.REPOSITORY / "terraform" / "catalog-demo"
 
@@ -34,9 +35,10 @@ def test_without_a_database_it_is_refused_with_the_way_that_works(sync, capsys):
     assert "corral render --print litellm" in shown.err
 
 
-def test_a_name_in_litellms_own_file_is_refused(sync, stack, capsys):
-    assert sync("--json", catalog=stack.catalog) == 2
-    assert "LiteLLM has other entries called" in capsys.readouterr().err
+def test_a_name_in_litellms_own_file_is_refused(sync, tmp_path, capsys):
+    catalog = write_catalog(tmp_path / "catalog", {"text": SMALLEST_INTENT})
+    assert sync("--json", catalog=catalog) == 2
+    assert "LiteLLM has other entries called text, without the mark corral" in capsys.readouterr().err
 
 
 def test_another_key_is_refused(sync, monkeypatch, capsys):
