@@ -33,6 +33,13 @@ def test_it_is_tried_again_with_the_next_request(litellm, stack):
     assert stack.starts("lame") - before == 6
 
 
+def test_a_client_that_asks_for_repetitions_gets_them(litellm, stack):
+    """docs/clients.md states it: it is the client's own decision, and none of corral's settings."""
+    before = stack.starts("lame")
+    status, _ = ask(litellm, "lame", num_retries=1)
+    assert (status, stack.starts("lame") - before) == (503, 2)
+
+
 def test_with_the_defaults_of_litellm_the_same_load_is_started_three_times(stack, tmp_path):
     """The reason for the settings, and proof that the counter counts."""
     config = rendered(stack)
