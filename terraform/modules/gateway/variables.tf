@@ -1,5 +1,5 @@
 variable "after" {
-  description = "What the pod waits for, e.g. output `deployment` of the module llama-swap. The ConfigMap must not (decision 0017): no depends_on of the module."
+  description = "What the pod waits for, e.g. output `deployment` of the module llama-swap. The ConfigMap must not (decision 0017): no depends_on."
   type        = string
   default     = null
 }
@@ -52,7 +52,7 @@ variable "database" {
 
   validation {
     condition     = var.database == null ? true : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", var.database.secret))
-    error_message = "The database's Secret is ${jsonencode(try(var.database.secret, null))}; it must be the name of one, of a-z, 0-9, . and -, never an address."
+    error_message = "The database's Secret is ${jsonencode(try(var.database.secret, null))}; it must be a name of a-z, 0-9, . and -, never an address."
   }
 
   validation {
