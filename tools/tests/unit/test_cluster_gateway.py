@@ -83,7 +83,7 @@ def test_a_catalogs_client_may_not_have_its_name():
         Clients.model_validate({"clients": {"gateway": {"requests": 1}}})
 
 
-def test_its_key_is_not_given_to_anybody_else(fake, monkeypatch, capsys):
+def test_its_key_is_given_to_no_other(fake, capsys):
     from corral.cli.main import main
 
     words = ["keys", "add", "gateway", "--context", "lab", "--kubeconfig", str(fake.kubeconfig)]
