@@ -27,11 +27,11 @@ class StreamEnd:
 
     def passed(self, data: bytes) -> bytes:
         """What of the next bytes the client gets."""
-        passed = self._tail + data
-        self._tail = passed[1 - len(_MARK) :]
-        self._is_whole = self._is_whole or _MARK in passed
+        received = self._tail + data
+        self._tail = received[1 - len(_MARK) :]
+        self._is_whole = self._is_whole or _MARK in received
         before = data[: -len(_LAST_CHUNK)]
-        ends_a_chunk = not before or passed[: -len(_LAST_CHUNK)].endswith(b"\r\n")
+        ends_a_chunk = not before or received[: -len(_LAST_CHUNK)].endswith(b"\r\n")
         self.is_cut = not self._is_whole and data.endswith(_LAST_CHUNK) and ends_a_chunk
         return before if self.is_cut else data
 
