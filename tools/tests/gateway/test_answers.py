@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 
-from tests.support.engine_process import Stream, question, wait_for
+from corral.engine import engine_process
+from tests.support.engine_process import Stream, question, stop, wait_for
 from tests.support.gateway import CALL, KEY, WRONG_KEY
 
 WEATHER = {
@@ -126,10 +129,18 @@ def test_without_the_master_key_nothing_is_answered_and_nothing_loaded(litellm, 
 
 def test_one_request_too_many_gets_429_and_the_others_their_answers(litellm, stack):
     chat(litellm, "Hello.", model="slow", max_tokens=1)
-    streams = [Stream(litellm.endpoint, "slow", 30, api_key=KEY, begins=False) for _ in range(10)]
     waiting = stack.running.client()
-    wait_for(lambda: [one.model for one in waiting.in_flight()].count("slow") == 10, what="ten requests under way")
-    status, body = litellm.post("/v1/chat/completions", question("Hello.", model="slow"))
+    (proxied,) = [one.proxy for one in waiting.residents() if one.model == "slow"]
+    engine = engine_process.find("slow", int(proxied.rpartition(":")[2]), stack.running.engines())
+    stop(engine.pid)  # none of the ten ends before the eleventh is answered
+    try:
+        streams = [Stream(litellm.endpoint, "slow", 5, api_key=KEY, begins=False) for _ in range(10)]
+        wait_for(
+            lambda: [one.model for one in waiting.in_flight()].count("slow") == 10, limit_s=180, what="ten requests"
+        )
+        status, body = litellm.post("/v1/chat/completions", question("Hello.", model="slow"))
+    finally:
+        os.kill(engine.pid, signal.SIGCONT)
     for stream in streams:
         stream.join()
     assert status == 429, body

@@ -155,7 +155,7 @@ def caller() -> Iterator[dict[str, Any]]:
     def answer(_path: str, body: Any) -> Answer:
         head = {"id": "c", "created": 1, "model": "caller"}
         message = {"role": "assistant", "content": None}
-        if not body.get("stream"):
+        if not (body or {}).get("stream"):
             choice = {"index": 0, "finish_reason": "tool_calls", "message": message | {"tool_calls": [CALL]}}
             return 200, head | {"object": "chat.completion", "choices": [choice]}
         deltas = [message | {"tool_calls": [CALL | {"index": 0}]}, {}]
