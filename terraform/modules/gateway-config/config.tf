@@ -7,12 +7,13 @@ locals {
 
   _provider = { rerank = "hosted_vllm" } # LiteLLM's openai has no rerank
 
-  _names = { for id, model in var.models : id => concat([id], model.intent.aliases) }
+  _names    = { for id, model in var.models : id => concat([id], model.intent.aliases) }
+  _adapters = { for id, model in var.models : id => distinct([for one in model.intent.adapters : "${id}:${one.name}" if one.name != null]) }
 
-  model_list = flatten([for id, model in var.models : [for name in local._names[id] : {
+  model_list = flatten([for id, model in var.models : [for name in concat(local._names[id], local._adapters[id]) : {
     model_name = name
     litellm_params = {
-      model          = "${lookup(local._provider, model.intent.task, "openai")}/${id}"
+      model          = "${lookup(local._provider, model.intent.task, "openai")}/${contains(local._adapters[id], name) ? name : id}"
       api_base       = var.api_base
       api_key        = var.api_key_env == null ? "none" : "os.environ/${var.api_key_env}"
       timeout        = local._timeout
@@ -28,7 +29,7 @@ locals {
     }
   }]])
 
-  # A circle, or one that is not there, was refused by `corral lock`.
+  # A request for an adapter has none: another model's answer is no answer of the adapter.  A circle, or one that is not there, was refused by `corral lock`.
   fallbacks = flatten([for id, model in var.models : [
     for name in local._names[id] : { (name) = [model.intent.fallback] } if model.intent.fallback != null
   ]])

@@ -59,6 +59,7 @@ variable "models" {
   description = "The models of the lock, by id."
   type = map(object({
     intent = object({
+      adapters   = optional(list(object({ name = optional(string) })), [])
       aliases    = list(string)
       context    = number
       fallback   = optional(string)

@@ -4,7 +4,7 @@ output "fallbacks" {
 }
 
 output "model_list" {
-  description = "LiteLLM's `model_list`: every id and every alias."
+  description = "LiteLLM's `model_list`: every id, every alias and every adapter."
   value       = module.gateway_config.model_list
 }
 

@@ -19,7 +19,7 @@ class GatewayList:
     """What a gateway is configured with.
 
     Attributes:
-        models: LiteLLM's ``model_list``: every id and every alias.
+        models: LiteLLM's ``model_list``: every id, every alias and every adapter (MODEL:NAME).
         fallbacks: those of its router, each from a name to a list of one id.
         yaml: the complete configuration of its proxy.
     """

@@ -39,6 +39,30 @@ run "every_name_that_a_request_may_use_is_listed" {
   }
 }
 
+run "an_adapter_is_listed_under_the_name_that_the_door_knows_and_has_no_fallback" {
+  command = plan
+
+  variables {
+    models = {
+      text = { intent = {
+        aliases  = ["chat"], context = 4096, modalities = ["text"], fallback = "other"
+        adapters = [{ name = null }, { name = "sql" }, { name = "sql" }]
+      } }
+      other = { intent = { aliases = [], context = 4096, modalities = ["text"] } }
+    }
+  }
+
+  assert {
+    condition     = { for one in output.model_list : one.model_name => one.litellm_params.model } == { chat = "openai/text", other = "openai/other", text = "openai/text", "text:sql" = "openai/text:sql" }
+    error_message = "Each name must be there once, whatever its versions, and lead to the adapter."
+  }
+
+  assert {
+    condition     = output.fallbacks == [{ text = ["other"] }, { chat = ["other"] }]
+    error_message = "No other model has the adapter."
+  }
+}
+
 run "nothing_is_repeated_and_no_health_check_asks_a_model" {
   command = plan
 
