@@ -13,6 +13,7 @@ import pytest
 
 from corral.demo import tiny_gguf
 from corral.engine.engine_process import is_stopped
+from corral.why import local
 from corral.why.facts import StackFacts
 from corral.why.next_steps import StepOptions, commands
 from tests.support.engine_process import Stream, chat, stop, unanswered, wait_for
@@ -64,6 +65,21 @@ def why(stack, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)  # no catalog here: the one that the stack was started with counts
     wait_for_evidence(monkeypatch)
     return lambda *words: diagnose(capsys, *words)
+
+
+def test_on_an_overloaded_machine_the_evidence_may_take_longer(stack, why, monkeypatch):
+    chat(stack.endpoint, "Hello.", model="good")
+    monkeypatch.setattr(local, "_FIRST_ROUND_S", 0.001)
+    assert why("good")["class"] != "healthy"
+    monkeypatch.setattr(local, "_patience", lambda: 20_000.0)
+    assert why("good")["class"] == "healthy"
+
+
+@pytest.mark.parametrize(("load", "patience"), [(0.5, 1.0), (6.0, 1.0), (10.0, 5.0), (90.0, 8.0)])
+def test_how_much_longer_follows_from_the_load_of_each_core(monkeypatch, load, patience):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert local._patience() == patience
 
 
 class OtherServer(BaseHTTPRequestHandler):
