@@ -41,7 +41,7 @@ _BOTH_ROUNDS_S = 1.3
 _SECOND_ROUND_S = 0.4  # at least, however long the first took
 _IN_TIME_S = 0.1  # for a result to be there before its round ends
 _OVERLOAD = 3.0  # runnable processes for each core
-_MOST_PATIENCE = 8.0
+_MOST_SLOWDOWN = 8.0
 _LOG_BYTES = 8 << 20
 _VRAM_SOURCE = "CORRAL_VRAM_SOURCE"  # a command that the preflight runs instead of nvidia-smi
 _LAST_LINES = 5
@@ -77,8 +77,8 @@ class _Investigation:
         self._recorded = stack.recorded(scope.state)
         self._alive = self._recorded if self._recorded and self._recorded.is_alive else None
         worked = self._cpu_seconds()
-        self._patience = _patience()
-        self._found = read_all(self._sources(), limit_s=_FIRST_ROUND_S * self._patience)
+        self._slowdown = _slowdown()
+        self._found = read_all(self._sources(), limit_s=_FIRST_ROUND_S * self._slowdown)
         self._ids = evidence.model_ids(scope.catalog)
         self._stack = self._with_lock(self._stack_facts(used_cpu=self._cpu_seconds() != worked))
 
@@ -97,7 +97,7 @@ class _Investigation:
         if not self._alive:
             sources["the stale parts"] = lambda: tuple(locks.stale(catalogs.load(self._scope.catalog)))
             return {**sources, "the engine": binaries.find_llama_server}
-        client = self._alive.client(limit_s=_FIRST_ROUND_S * self._patience)
+        client = self._alive.client(limit_s=_FIRST_ROUND_S * self._slowdown)
         if driver.is_installed():
             sources[_CARD] = _card
         return {**sources, **evidence.sources(client), "the ports": engine_process.listeners}
@@ -165,8 +165,8 @@ class _Investigation:
         served = commands if self._alive else {}
         names = self._stack.catalog_ids if name is None else (name,)
         models = [self._model_facts(one, served, histories) for one in names]
-        left_s = _BOTH_ROUNDS_S * self._patience - (time.monotonic() - self._began)
-        limit_s = max(_SECOND_ROUND_S * self._patience, left_s)
+        left_s = _BOTH_ROUNDS_S * self._slowdown - (time.monotonic() - self._began)
+        limit_s = max(_SECOND_ROUND_S * self._slowdown, left_s)
         found = read_all(
             {(one.name, kind): source for one in models for kind, source in self._open(one, limit_s).items()},
             limit_s=limit_s,
@@ -271,10 +271,10 @@ def _overload() -> str:
     return f"The machine is overloaded (load {load:.0f} on {cores} cores)." if load > _OVERLOAD * cores else ""
 
 
-def _patience() -> float:
+def _slowdown() -> float:
     """How many times longer a round may take: on an overloaded machine each process waits for its turn."""
     for_each_core = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return min(for_each_core, _MOST_PATIENCE) if for_each_core > _OVERLOAD else 1.0
+    return min(for_each_core, _MOST_SLOWDOWN) if for_each_core > _OVERLOAD else 1.0
 
 
 def _log_tail(log: Path) -> str:

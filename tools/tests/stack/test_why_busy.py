@@ -71,15 +71,15 @@ def test_on_an_overloaded_machine_the_evidence_may_take_longer(stack, why, monke
     chat(stack.endpoint, "Hello.", model="good")
     monkeypatch.setattr(local, "_FIRST_ROUND_S", 0.001)
     assert why("good")["class"] != "healthy"
-    monkeypatch.setattr(local, "_patience", lambda: 20_000.0)
+    monkeypatch.setattr(local, "_slowdown", lambda: 20_000.0)
     assert why("good")["class"] == "healthy"
 
 
-@pytest.mark.parametrize(("load", "patience"), [(0.5, 1.0), (6.0, 1.0), (10.0, 5.0), (90.0, 8.0)])
-def test_how_much_longer_follows_from_the_load_of_each_core(monkeypatch, load, patience):
+@pytest.mark.parametrize(("load", "slowdown"), [(0.5, 1.0), (6.0, 1.0), (10.0, 5.0), (90.0, 8.0)])
+def test_how_much_longer_follows_from_the_load_of_each_core(monkeypatch, load, slowdown):
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert local._patience() == patience
+    assert local._slowdown() == slowdown
 
 
 class OtherServer(BaseHTTPRequestHandler):

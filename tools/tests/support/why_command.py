@@ -41,7 +41,7 @@ def wait_for_evidence(monkeypatch, first_round_s: float = 20.0) -> None:
     for name, limit_s in {"_FIRST_ROUND_S": first_round_s, "_SECOND_ROUND_S": 6.0, "_IN_TIME_S": 3.0}.items():
         monkeypatch.setattr(local, name, limit_s)
     monkeypatch.setattr(local, "_overload", lambda: "")
-    monkeypatch.setattr(local, "_patience", lambda: 1.0)
+    monkeypatch.setattr(local, "_slowdown", lambda: 1.0)
 
 
 def send(stack, model: str) -> tuple[int, str]:
