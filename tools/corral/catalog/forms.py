@@ -10,6 +10,7 @@ from pydantic import ConfigDict, StringConstraints
 from corral.exporter import expectations
 
 ID_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+LONGEST_ID = 63
 ALIAS_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$"
 REPO_PATTERN = r"^[\w.-]+/[\w.-]+$"
 REVISION_PATTERN = r"^[\w./-]+$"
@@ -39,7 +40,7 @@ RESERVED_IDS = ("blobs", "sets")
 
 STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 Text = Annotated[str, StringConstraints(min_length=1)]
-Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=63)]
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=LONGEST_ID)]
 
 
 def is_id(text: str) -> bool:

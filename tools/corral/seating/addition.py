@@ -14,8 +14,9 @@ from corral.agent.progress import human
 from corral.catalog import catalog as catalogs
 from corral.catalog import yaml_reader
 from corral.catalog.catalog import Catalog
-from corral.catalog.forms import FORMS, ID_PATTERN, RESERVED_IDS, is_id
+from corral.catalog.forms import FORMS, ID_PATTERN, LONGEST_ID, RESERVED_IDS, is_id
 from corral.catalog.intent import Model, Source, Task
+from corral.catalog.invalid_values import first_problem
 from corral.errors import CatalogInvalid, NoModel, Refused
 from corral.hub.resolved import Resolved
 from corral.hub.select import Offer
@@ -32,6 +33,7 @@ from corral.vram.prediction import mib
 DEFAULT_CONTEXT = 8192
 """Tokens per request slot, where the model was trained for as many."""
 
+_NAME_PROJECTOR = "Name one, or none: --mmproj FILE.gguf, --mmproj none"
 _SCHEMA = "schemas/model.schema.json"
 _SUFFIX = re.compile(r"[-_.]gguf$")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
@@ -90,7 +92,7 @@ def find(wish: Wish, catalog: Catalog, lock: Lock | None, info: Callable[[str], 
     from corral.hub import resolve, select
 
     place = _place(wish, catalog)
-    source = _source(wish.repo)
+    source = _source(wish)
     info(f"{wish.repo}: reading what it has")
     listing = resolve.sizes(source)
     found = list(select.offers(listing))
@@ -112,19 +114,22 @@ def id_of(repo: str) -> str:
     return re.sub(r"[^a-z0-9.-]+", "-", name).strip("-.")
 
 
-def _source(repo: str) -> Source:
+def _source(wish: Wish) -> Source:
+    named = {"mmproj": wish.mmproj} if wish.mmproj else {}
     try:
-        return Source.model_validate({"repo": repo, "quant": "any"})
-    except ValidationError:
+        return Source.model_validate({"repo": wish.repo, "quant": "any", **named})
+    except ValidationError as error:
+        if error.errors()[0]["loc"] == ("mmproj",):
+            raise Refused(f"--{first_problem(error, Source)}.", next_step=_NAME_PROJECTOR) from None
         step = "corral add ORG/NAME-GGUF, or one of its quantisations: corral add ORG/NAME-GGUF:Q4_K_M"
-        raise Refused(f"{repo!r} is no repository of a hub: it must be like org/name.", next_step=step) from None
+        raise Refused(f"{wish.repo!r} is no repository of a hub: it must be like org/name.", next_step=step) from None
 
 
 def _place(wish: Wish, catalog: Catalog) -> _Place:
     model_id = wish.name or id_of(wish.repo)
     for what, name, option in (("id of a model", model_id, "--name"), ("name of a group", wish.group, "--group")):
-        if name is not None and not is_id(name):
-            rule = f"{FORMS[ID_PATTERN]}, and not {' or '.join(RESERVED_IDS)}"
+        if name is not None and not (is_id(name) and len(name) <= LONGEST_ID):
+            rule = f"{FORMS[ID_PATTERN]}, {LONGEST_ID} at most, and not {' or '.join(RESERVED_IDS)}"
             raise Refused(f"{name!r} is no {what}: {rule}.", next_step=f"Name another: {option} NAME")
     file = catalog.directory / "models" / f"{model_id}.yaml"
     if model_id in catalog.models or file.exists() or file.is_symlink():
@@ -257,7 +262,12 @@ class _Adding:
             ready = {resolved.files: packed[:-1]}
         context = self._context(trained_context(parse_fixture(packed[0])))
         text = self._text(offer, task=task, is_vision=is_vision, context=context)
-        catalog = catalogs.with_model(self.catalog, model_id, text)
+        try:
+            catalog = catalogs.with_model(self.catalog, model_id, text)
+        except CatalogInvalid as error:  # no file has these lines: each is of an option, or of what the others leave
+            lines = (": ".join(filter(None, (one.where, one.message))) for one in error.problems)
+            message = "\n".join([f"No file of a model can be made of that for {self.wish.repo}:", *lines])
+            raise Refused(message, next_step="Give other options: corral add --help") from None
 
         def resolver(model: Model, directory: Path, commit: str | None) -> Resolved:
             return resolved if model is catalog.models[model_id] else resolve_on_hub(model, directory, commit)
@@ -276,7 +286,7 @@ class _Adding:
             select.projector(self.listing, offer.files[0], "auto")
         except Refused as error:
             message = f"{self.wish.repo}: {error.message}"
-            raise Refused(message, next_step="Name one, or none: --mmproj FILE.gguf, --mmproj none") from None
+            raise Refused(message, next_step=_NAME_PROJECTOR) from None
         return "auto"
 
     def _context(self, trained: int | None) -> int:

@@ -246,9 +246,20 @@ def test_a_context_that_fits_is_a_command_that_works(refused, run, hub, catalog)
         (["org/adapter-GGUF"], "red.gguf of org/adapter-GGUF is a LoRA adapter, and no model."),
         (["org/adapter-GGUF"], "Name it under adapters: in the file of the model that it is for"),
         (["org/both-GGUF"], "  F16  655.7 kB  fits: about "),
-        (["org/both-GGUF"], "  red.gguf  5.1 kB  no model\n  → Name one, for example: corral add org/both-GGUF:F16 "),
+        (["org/both-GGUF"], " kB  no model\n  → Name one, for example: corral add org/both-GGUF:F16 "),
         (["https://hub.test/org/large-GGUF/tree/main"], "→ corral add org/large-GGUF --catalog "),
         (["org/large-GGUF", "--mmproj", "p.gguf"], "Correct --mmproj"),
+        (
+            ["org/large-GGUF", "--mmproj", "nofile"],
+            "--mmproj: must name a .gguf file, not 'nofile'.\n  → Name one, or none: --mmproj FILE.gguf, --mmproj none",
+        ),
+        (["org/large-GGUF", "--group", "g" * 64], "with a letter or digit at both ends, 63 at most, and not blobs"),
+        (["org/large-GGUF", "--name", "n" * 300], "Name another: --name NAME"),
+        (
+            ["org/vision-GGUF", "--context", "1"],
+            "image_max_tokens is 1: an image would not fit into context 1.\n  → Give other options: corral add --help",
+        ),
+        (["org/sound-GGUF", "--mmproj", "mmproj-F16.gguf"], "source.mmproj names mmproj-F16.gguf, but modalities has"),
     ],
 )
 def test_a_refusal_leaves_the_catalog_as_it_was(refused, hub, words, message):
