@@ -16,7 +16,7 @@ from corral.catalog import catalog
 from corral.catalog.catalog import Catalog
 from corral.cli import image_table, latency_table, options, vram_table
 from corral.cli.plan import agreed
-from corral.errors import ExitCode, Refused
+from corral.errors import CorralError, ExitCode, Refused
 from corral.files import only_writer, refuse_unwritable, write_atomically
 from corral.lock import headers, image_room, lock
 from corral.lock.lock import Lock
@@ -185,16 +185,40 @@ class Edit:
                 else:
                     write_atomically(self.file, self.text)
             self.after.write()
-        except BaseException:
-            if (
-                lock.read(self.before.lock_file) == self.present
-            ):  # else all is written, but for headers that nothing needs
-                if kept is not None:
-                    write_atomically(self.file, kept)
-                else:
-                    self.file.unlink(missing_ok=True)
+        except BaseException as error:
+            if lock.read(self.before.lock_file) != self.present:
+                raise  # all is written, but for headers that nothing needs
+            with suppress(OSError):  # `corral lock` removes what is left of them
                 headers.remove(directory, self.after.relocked.headers.keys() - old_headers)
+            try:
+                self._bring_back(kept)
+            except OSError as second:
+                raise self._halfway(error, second) from error
             raise
+
+    def _bring_back(self, kept: bytes | None) -> None:
+        """Make the model's file what it was: *kept*, None: missing.  A file that is so already needs no write.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if kept is None and self.file.exists():
+            self.file.unlink()
+        elif kept is not None and not self.file.exists():
+            write_atomically(self.file, kept)
+
+    def _halfway(self, first: BaseException, second: OSError) -> Refused:
+        """The error where the model's file could not become what it was, with what is left and the way out."""
+        before = first.message if isinstance(first, CorralError) else "The command was interrupted."
+        if self.text is None:
+            left, undo = "removed", ["git", "-C", str(self.before.directory), "restore", self._name]
+        else:
+            left, undo = "written", ["rm", str(self.file)]
+        return Refused(
+            f"{before}\n{self.file} is {left}, lock.json is as it was, and the file cannot be brought back to what it "
+            f"was: {second.strerror}.",
+            next_step=f"Make {self.file.parent} writable, then: {shlex.join(undo)}",
+        )
 
 
 def lock_text(wanted: Catalog) -> bytes | None:

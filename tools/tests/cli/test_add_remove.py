@@ -22,6 +22,7 @@ from tests.support import gguf_models
 from tests.support.adapters import write_answering
 from tests.support.engine_process import wait_for
 from tests.support.gguf_bytes import TEXT, gguf, pair, text
+from tests.support.kernel import require_namespaces
 from tests.support.terminal import on_a_terminal
 from tests.support.tiny_catalog import write_tiny_catalog
 
@@ -441,3 +442,50 @@ def test_a_lock_that_cannot_be_written_brings_the_file_back(refused, monkeypatch
 
     monkeypatch.setattr(locks, "write", full)
     assert "cannot be written" in refused("remove", "tiny-vision", "--yes")
+
+
+# -- a file system that is, or becomes, read-only ------------------------------------------------------------
+
+EDITS = {"add": ("org/vision-GGUF",), "remove": ("tiny-vision",)}
+
+
+@pytest.mark.parametrize("command", EDITS)
+def test_on_a_read_only_file_system_nothing_is_changed_and_one_error_says_why(catalog, hub, command):
+    before = content_of(catalog)
+    require_namespaces("-rm")
+    mounted = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@" --catalog "$0"'
+    words = ["unshare", "-rm", "sh", "-c", mounted, catalog, *CORRAL, command, *EDITS[command], "--yes"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    file = catalog / "models" / f"{'vision' if command == 'add' else 'tiny-vision'}.yaml"
+    assert f"corral {command}: {file} cannot be written: Read-only file system.\n  → Check who owns" in done.stderr
+    assert content_of(catalog) == before
+
+
+@pytest.mark.parametrize("command", EDITS)
+def test_where_the_file_cannot_be_brought_back_the_error_has_what_is_left_and_the_way_out(
+    run, catalog, hub, monkeypatch, capsys, command
+):
+    """Stands in for a disk that becomes read-only after the model's file: a mount at that instant is no real part."""
+    error = OSError(30, os.strerror(30))
+
+    def read_only(*_, **__):
+        raise error
+
+    def lock_fails(*_):
+        patched.setattr("corral.cli.relocking.write_atomically", read_only)
+        patched.setattr(Path, "unlink", read_only)
+        raise error
+
+    file = catalog / "models" / f"{'vision' if command == 'add' else 'tiny-vision'}.yaml"
+    with monkeypatch.context() as patched:
+        patched.setattr(locks, "write", lock_fails)
+        assert run(command, *EDITS[command], "--yes") == 2
+    shown = capsys.readouterr().err
+
+    assert f"{catalog} cannot be written: Read-only file system.\n{file} is " in shown
+    assert "lock.json is as it was, and the file cannot be brought back to what it was: Read-only file system." in shown
+    way_out = f"rm {file}" if command == "add" else f"git -C {catalog} restore models/tiny-vision.yaml"
+    assert shown.endswith(f"  → Make {file.parent} writable, then: {way_out}\n")
+    assert file.exists() == (command == "add")

@@ -33,6 +33,13 @@ def not_permitted(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+def require_namespaces(*kinds: str) -> None:
+    """End the test where unshare(1) may not make name spaces of *kinds*, which are its options."""
+    permitted = subprocess.run(["unshare", *kinds, "true"], capture_output=True, text=True, check=False)
+    if permitted.returncode:
+        not_permitted(f"no name space can be made here: {permitted.stderr}")
+
+
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
     """A disk of the drills; the test is skipped where none can be mounted."""

@@ -70,12 +70,6 @@ def read(data):
         return reader.feed(data)
 
 
-def require_namespaces(*kinds):
-    permitted = subprocess.run(["unshare", *kinds, "true"], capture_output=True, text=True, check=False)
-    if permitted.returncode:
-        kernel.not_permitted(f"no network name space can be made here: {permitted.stderr}")
-
-
 def read_a_header():
     assert read(gguf(KEY)) == gguf(KEY)
 
@@ -137,7 +131,7 @@ def test_it_has_limits_of_memory_time_and_files_and_writes_no_core(report):
 
 def test_it_has_no_network_where_the_kernel_allows_that(report, listener):
     found = report[0]
-    require_namespaces("--net", *([] if os.geteuid() == 0 else ["--user"]))
+    kernel.require_namespaces("--net", *([] if os.geteuid() == 0 else ["--user"]))
 
     assert found["network"] in ("Network is unreachable", "Connection refused")
     assert found["own_network"] != str(Path("/proc/self/ns/net").readlink())
@@ -146,7 +140,7 @@ def test_it_has_no_network_where_the_kernel_allows_that(report, listener):
 
 
 def test_a_user_without_rights_has_none_either():
-    require_namespaces("--net", "--user")
+    kernel.require_namespaces("--net", "--user")
     program = """
         import os
         from corral.vram.confined import Confined, Limits
