@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    relocking.require_answer(args, _again(args, args.repo, args.tokens))
+    relocking.require_answer(args, _again(args, args.repo, args.tokens, args.group))
     directory = options.catalog_dir(args)
     before = catalog.load(directory, may_be_empty=True)
     text = relocking.lock_text(before)
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from corral.seating import addition
 
     if found_in := _ADDRESS.match(args.repo):
-        step = _again(args, found_in["repo"], args.tokens)
+        step = _again(args, found_in["repo"], args.tokens, args.group)
         raise Refused(f"{args.repo} is an address, and REPO is the name of a repository.", next_step=step)
     repo, _, quant = args.repo.partition(":")
     wish = addition.Wish(
@@ -64,7 +64,9 @@ def run(args: argparse.Namespace) -> int:
         group=args.group,
         context=args.tokens,
         mmproj=args.mmproj,
-        command=lambda chosen, context: _again(args, f"{repo}:{chosen}" if chosen else repo, context or args.tokens),
+        command=lambda chosen, context, group: _again(
+            args, f"{repo}:{chosen}" if chosen else repo, context or args.tokens, group or args.group
+        ),
     )
     try:
         found = addition.find(wish, before, present, output.info)
@@ -73,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         error.next_step = _next_step(error, args)
         raise
     steps = [*relocking.served_steps(directory, args), f"then: corral smoke {found.model_id}"]
-    again = _again(args, args.repo, args.tokens)
+    again = _again(args, args.repo, args.tokens, args.group)
     edit = relocking.Edit(before, text, present, after, found.model_id, found.text, again)
     return edit.run(args, f"Add {found.model_id}? Only yes adds it.", steps)
 
@@ -83,12 +85,12 @@ def _next_step(error: CorralError, args: argparse.Namespace) -> str:
     if DECLARE in error.next_step:
         return f"Choose another model; or write the file yourself (docs/models.md) and {DECLARE.removeprefix('or ')}"
     step = error.next_step.replace("Correct source.repo", "Correct REPO").replace("source.mmproj", "--mmproj")
-    return step.replace("corral lock", _again(args, args.repo, args.tokens))
+    return step.replace("corral lock", _again(args, args.repo, args.tokens, args.group))
 
 
-def _again(args: argparse.Namespace, repo: str, context: int | None) -> str:
-    """The command line of *args* with another *repo* and *context*."""
-    named = {"--name": args.name, "--card": args.card, "--group": args.group, "--context": context}
+def _again(args: argparse.Namespace, repo: str, context: int | None, group: str | None) -> str:
+    """The command line of *args* with another *repo*, *context* and *group*."""
+    named = {"--name": args.name, "--card": args.card, "--group": group, "--context": context}
     words = [
         word for option, value in {**named, "--mmproj": args.mmproj}.items() if value for word in (option, str(value))
     ]

@@ -51,7 +51,8 @@ class Wish:
         group: its group.
         context: tokens per request slot.
         mmproj: the projector: a file, or none.
-        command: the command as it was typed, without quantisation and context, for next steps.
+        command: the command as it was typed, for next steps: with a quantisation, none where it is empty, and with
+            another context and group, None: the typed ones.
     """
 
     repo: str
@@ -61,7 +62,7 @@ class Wish:
     group: str | None
     context: int | None
     mmproj: str | None
-    command: Callable[[str, int | None], str]
+    command: Callable[[str, int | None, str | None], str]
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def find(wish: Wish, catalog: Catalog, lock: Lock | None, info: Callable[[str], 
     adding = _Adding(wish, place, catalog, lock, listing, info)
     if chosen is None:
         raise adding.which(found)
-    return adding.fitting(chosen)
+    return adding.fitting(chosen, found)
 
 
 def id_of(repo: str) -> str:
@@ -175,26 +176,59 @@ class _Adding:
     listing: Mapping[str, int]
     info: Callable[[str], None]
 
-    def fitting(self, offer: Offer) -> Addition:
-        """*offer* with its lock; refused where its card has no room."""
+    def fitting(self, offer: Offer, found: Sequence[Offer]) -> Addition:
+        """*offer*, one of *found*, with its lock; refused where its card has no room."""
         addition = self.locked(offer)
         chart = charts.of(addition.relocked.lock)
         card = chart.cards[self.place.card]
         if card.fits:
             return addition
-        model_id = self.place.model_id
-        largest = contexts.largest(addition.catalog, addition.relocked.lock, chart, [model_id])[model_id].tokens
-        message = (
-            f"{self.wish.repo}:{offer.value} does not fit on card {self.place.card}: with its "
-            f"{chart.models[model_id].mib:,} MiB the card is short of {card.short_mib:,} MiB."
-        )
-        if largest:
-            raise Refused(message, next_step=self.wish.command(offer.value, largest))
         raise Refused(
-            message,
-            next_step=f"Choose a smaller one: {self.wish.command('', None)}; or make room: corral seat shows what is "
-            "on the card",
+            f"{self.wish.repo}:{offer.value} does not fit on card {self.place.card}: with its "
+            f"{chart.models[self.place.model_id].mib:,} MiB the card is short of {card.short_mib:,} MiB.",
+            next_step=self._remedy(addition, offer) or self._smaller([one for one in found if one.size < offer.size]),
         )
+
+    def _remedy(self, addition: Addition, offer: Offer) -> str:
+        """The command with which *offer*, which does not fit as *addition*, does; empty: there is none.
+
+        A lower context in its group, or the largest other group of the card, which has most room for one more model.
+        """
+        lock, model_id = addition.relocked.lock, self.place.model_id
+        chart = charts.of(lock)
+        if tokens := contexts.largest(addition.catalog, lock, chart, [model_id])[model_id].tokens:
+            return self.wish.command(offer.value, tokens, None)
+        groups = chart.cards[self.place.card].groups
+        group = max(groups.keys() - {self.place.group}, key=lambda name: (groups[name].mib, name), default=None)
+        if group is None:
+            return ""
+        entry = lock.models[model_id]
+        moved = entry.model_copy(update={"intent": entry.intent.model_copy(update={"group": group})})
+        lock = lock.model_copy(update={"models": {**lock.models, model_id: moved}})
+        chart = charts.of(lock)
+        if chart.cards[self.place.card].fits:
+            return self.wish.command(offer.value, None, group)
+        tokens = contexts.largest(addition.catalog, lock, chart, [model_id])[model_id].tokens
+        return self.wish.command(offer.value, tokens, group) if tokens else ""
+
+    def _smaller(self, smaller: Sequence[Offer]) -> str:
+        """What to do where a model has no room at all and *smaller* are the smaller ones of its repository."""
+        try:
+            trial, others = self._smallest(smaller) if smaller else (None, [])
+        except Refused:  # none of them is a model that the engine knows
+            trial, others = None, []
+        if trial:
+            smallest = next(one for one in smaller if one not in others)
+            if charts.of(trial.relocked.lock).cards[self.place.card].fits:
+                return f"Choose a smaller one: {self.wish.command('', None, None)}"
+            if step := self._remedy(trial, smallest):
+                return f"Choose a smaller one: {step}"
+        return self._nothing_fits
+
+    @property
+    def _nothing_fits(self) -> str:
+        other = "; or name another card: --card CARD" if len(self.catalog.cards) > 1 else ""
+        return f"No model of {self.wish.repo} fits there; make room, by what is on the card: corral seat{other}"
 
     def which(self, found: Sequence[Offer]) -> Refused:
         """The error that lists *found*, each with its size and whether it fits.
@@ -216,7 +250,8 @@ class _Adding:
         named = f"{self.wish.repo} has no {self.wish.quant}" if self.wish.quant else f"{self.wish.repo} has several"
         context = trial.catalog.models[self.place.model_id].context
         head = f"{named}; these are its models, on card {self.place.card} with context {context:,}:"
-        step = f"Name one, for example: {self.wish.command(fitting or found[0].value, None)}"
+        example = self.wish.command(fitting, None, None) if fitting else self._remedy(trial, found[0])
+        step = f"Name one, for example: {example}" if example else self._nothing_fits
         return Refused("\n".join([head, *lines]), next_step=step)
 
     def _smallest(self, found: Sequence[Offer]) -> tuple[Addition, list[Offer]]:
@@ -295,7 +330,7 @@ class _Adding:
             raise Refused(
                 f"--context is {wanted:,}, and the model was trained for {trained:,} tokens: beyond that answers fall "
                 "apart.",
-                next_step=f"Name {trained} or less: {self.wish.command(self.wish.quant or '', trained)}",
+                next_step=f"Name {trained} or less: {self.wish.command(self.wish.quant or '', trained, None)}",
             )
         return wanted or min(DEFAULT_CONTEXT, trained or DEFAULT_CONTEXT)
 

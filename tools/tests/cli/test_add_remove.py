@@ -74,6 +74,8 @@ def hub(files, monkeypatch):
         "org/sound-GGUF": content(**{"s-F16": text, "mmproj-F16": "sound"}),
         "org/two-projectors-GGUF": content(**{"t-F16": text, "mmproj-a-F16": "sound", "mmproj-b-F16": "sound"}),
         "org/several-GGUF": content(**{"m-Q8_0": LARGE[0], "m-Q4_K_M": LARGE[1], "other": think}),
+        "org/larger-GGUF": content(**{"l-Q4_K_M": LARGE[1]}),
+        "org/both-too-large-GGUF": content(**{"l-Q8_0": LARGE[0], "l-Q4_K_M": LARGE[1]}),
         "org/large-GGUF": content(**{"large-Q8_0": LARGE[0]}),
         "org/half-GGUF": content(**{"half-Q4_0-00001-of-00002": text}),
         "org/adapter-GGUF": content(red="red"),
@@ -225,6 +227,32 @@ def test_a_context_that_fits_is_a_command_that_works(refused, run, hub, catalog)
     shown = refused("add", "org/large-GGUF", "--yes", "--context", "40960")
     step = shown.splitlines()[-1].split("corral ", 1)[1]
     assert main([*step.split(), "--yes"]) == 0
+
+
+def test_where_no_model_of_a_repository_fits_the_next_step_is_what_is_on_the_card(refused, run, hub, catalog):
+    shown = refused("add", "org/larger-GGUF", "--yes")
+    step = f"No model of org/larger-GGUF fits there; make room, by what is on the card: corral seat --catalog {catalog}"
+    assert shown.endswith(f"  → {step}\n")
+    assert run("seat") == 0
+
+
+@pytest.fixture
+def crowded(run, catalog):
+    """200 MiB are free beside the groups, and one of them keeps 1,150: a second model of it takes nothing more."""
+    with (catalog / "models" / "tiny-text.yaml").open("a") as intent:
+        intent.write("vram: {declared_mib: 1150, why: for a test}\n")
+    assert run("lock") == 0
+
+
+@pytest.mark.parametrize("repo", ["org/large-GGUF", "org/both-too-large-GGUF", "org/both-too-large-GGUF:Q4_K_M"])
+def test_a_model_that_fits_in_another_group_alone_gets_that_as_a_command_that_works(
+    crowded, refused, run, hub, catalog, repo
+):
+    shown = refused("add", repo, "--yes")
+    step = shown.splitlines()[-1].split("corral ", 1)[1]
+    assert "--group text" in step
+    assert main([*step.split(), "--yes"]) == 0
+    assert run("seat") == 0
 
 
 @pytest.mark.parametrize(
