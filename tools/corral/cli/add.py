@@ -29,7 +29,7 @@ from corral.errors import CorralError, Refused
 from corral.lock import lock
 from corral.vram.oracle import DECLARE
 
-_ADDRESS = re.compile(r"[a-z]+://[^/]+/(?P<repo>[^/]+/[^/?#:]+)")
+_ADDRESS = re.compile(r"[a-z]+://[^/]+/(?P<repo>[^/]+/[^/?#:]+(:[^/?#]+)?)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     except CorralError as error:
         error.next_step = _next_step(error, args)
         raise
-    steps = [*relocking.served_steps(directory, args), f"then: corral smoke {found.model_id}"]
+    steps = [*relocking.served_steps(args, directory, after.lock), f"then: corral smoke {found.model_id}"]
     again = _again(args, args.repo, args.tokens, args.group)
     edit = relocking.Edit(before, text, present, after, found.model_id, found.text, again)
     return edit.run(args, f"Add {found.model_id}? Only yes adds it.", steps)
@@ -85,6 +85,7 @@ def _next_step(error: CorralError, args: argparse.Namespace) -> str:
     if DECLARE in error.next_step:
         return f"Choose another model; or write the file yourself (docs/models.md) and {DECLARE.removeprefix('or ')}"
     step = error.next_step.replace("Correct source.repo", "Correct REPO").replace("source.mmproj", "--mmproj")
+    step = step.replace("the catalog names", "REPO names")
     return step.replace("corral lock", _again(args, args.repo, args.tokens, args.group))
 
 

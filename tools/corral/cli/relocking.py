@@ -255,7 +255,12 @@ def require_answer(args: argparse.Namespace, again: str) -> None:
         )
 
 
-def served_steps(directory: Path, args: argparse.Namespace) -> list[str]:
-    """The commands that bring the catalog in *directory* to what serves it."""
+def served_steps(args: argparse.Namespace, directory: Path, locked: Lock) -> list[str]:
+    """The commands that bring the catalog in *directory* and its new lock *locked* to what serves it.
+
+    The stack of a machine serves one card.
+    """
     named = f" --catalog {shlex.quote(str(directory))}" if args.catalog else ""
-    return [f"on this machine: {options.again(args, 'up', '--detach')}; in the homelab: corral apply{named}"]
+    here = f"on this machine: {options.again(args, 'up', '--detach')}; "
+    several = len({entry.intent.card for entry in locked.models.values()}) > 1
+    return [f"{'' if several else here}in the homelab: corral apply{named}"]

@@ -55,10 +55,11 @@ def run(args: argparse.Namespace) -> int:
 
     wanted = catalog.with_model(before, model_id, None)
     relocked = relock(wanted, present, resolve_on_hub, Predictor(wanted, output.info), info=output.info)
-    edit = relocking.Edit(before, text, present, relocking.checked(wanted, relocked), model_id, None, again)
+    after = relocking.checked(wanted, relocked)
+    edit = relocking.Edit(before, text, present, after, model_id, None, again)
     files = f" --catalog {shlex.quote(str(directory))}" if args.catalog else ""
     prune = f"its files in the store: corral prune{files}; in the homelab's: corral prune --context NAME"
-    steps = [*relocking.served_steps(directory, args), prune]
+    steps = [*relocking.served_steps(args, directory, after.lock), prune]
     return edit.run(args, f"Remove {model_id}? Only yes removes it.", steps)
 
 

@@ -148,8 +148,9 @@ def _place(wish: Wish, catalog: Catalog) -> _Place:
     cards = [wish.card] if wish.card else list(catalog.cards)
     if len(cards) != 1:
         rule = f"the catalog has {len(cards)}: {', '.join(cards)}" if cards else "cards/ has none"
-        step = "Name one: --card CARD" if cards else f"Write {catalog.directory / 'cards'}/NAME.yaml first"
-        raise Refused(f"A model runs on one card, and {rule}.", next_step=step)
+        several = "Name one: --card CARD; in its file cards: [A, B] may take the place of card afterwards"
+        step = several if cards else f"Write {catalog.directory / 'cards'}/NAME.yaml first"
+        raise Refused(f"A new model gets one card, and {rule}.", next_step=step)
     (card,) = cards
     groups = {model.group for model in catalog.models.values() if card in (model.card, *model.cards)}
     default = groups.pop() if len(groups) == 1 else Model.model_fields["group"].default

@@ -54,6 +54,8 @@ def files(tmp_path_factory):
     write_answering(found["red"], "red")
     found["unknown"] = folder / "unknown.gguf"
     found["unknown"].write_bytes(gguf(pair("general.architecture", TEXT, text("wondermodel"))) + bytes(64))
+    found["garbage"] = folder / "garbage.gguf"
+    found["garbage"].write_bytes(b"no GGUF at all" * 100)
     found["sound"] = folder / "mmproj-sound.gguf"
     found["sound"].write_bytes(gguf(pair("general.architecture", TEXT, text("clip"))) + bytes(64))
     return found
@@ -80,6 +82,7 @@ def hub(files, monkeypatch):
         "org/half-GGUF": content(**{"half-Q4_0-00001-of-00002": text}),
         "org/adapter-GGUF": content(red="red"),
         "org/both-GGUF": content(**{"red": "red", "both-F16": text}),
+        "org/garbage-GGUF": content(**{"g-F16": "garbage"}),
         "org/unknown-GGUF": content(**{"u-F16": "unknown"}),
         "org/gated-GGUF": content(token="hf_right", **{"g-F16": text}),
     }
@@ -236,6 +239,19 @@ def test_where_no_model_of_a_repository_fits_the_next_step_is_what_is_on_the_car
     assert run("seat") == 0
 
 
+def test_of_several_cards_one_is_named_and_the_next_step_is_the_cluster_alone(refused, run, catalog, hub, capsys):
+    (catalog / "cards" / "other.yaml").write_text((catalog / "cards" / "laptop.yaml").read_text())
+    assert run("lock") == 0
+    shown = refused("add", "org/vision-GGUF", "--yes")
+    assert "A new model gets one card, and the catalog has 2: laptop, other." in shown
+    assert "Name one: --card CARD; in its file cards: [A, B] may take the place of card afterwards" in shown
+
+    assert run("add", "org/vision-GGUF", "--card", "other", "--yes") == 0
+    shown = capsys.readouterr().err
+    assert f"  → in the homelab: corral apply --catalog {catalog}\n" in shown
+    assert "corral up" not in shown
+
+
 @pytest.fixture
 def crowded(run, catalog):
     """200 MiB are free beside the groups, and one of them keeps 1,150: a second model of it takes nothing more."""
@@ -277,6 +293,9 @@ def test_a_model_that_fits_in_another_group_alone_gets_that_as_a_command_that_wo
         (["org/both-GGUF"], "  F16  655.7 kB  fits: about "),
         (["org/both-GGUF"], " kB  no model\n  → Name one, for example: corral add org/both-GGUF:F16 "),
         (["https://hub.test/org/large-GGUF/tree/main"], "→ corral add org/large-GGUF --catalog "),
+        (["https://hub.test/org/large-GGUF:Q8_0"], "→ corral add org/large-GGUF:Q8_0 --catalog "),
+        (["half"], "→ corral add --catalog "),
+        (["org/garbage-GGUF"], "  → Check that REPO names a GGUF file of llama.cpp, and that it is whole; else choose"),
         (["org/large-GGUF", "--mmproj", "p.gguf"], "Correct --mmproj"),
         (
             ["org/large-GGUF", "--mmproj", "nofile"],
@@ -461,7 +480,9 @@ def test_what_is_no_id_of_a_model_is_refused(refused, name, message):
 def test_the_last_model_stays(refused, run, catalog):
     for name in ("tiny-text", "tiny-think"):
         assert run("remove", name, "--yes") == 0
-    assert "is the only model of" in refused("remove", "tiny-vision", "--yes")
+    shown = refused("remove", "tiny-vision", "--yes")
+    assert "is the only model of" in shown
+    assert re.search(r"corral add (ORG/NAME-GGUF )?--catalog ", shown)
 
 
 def test_a_lock_that_cannot_be_written_brings_the_file_back(refused, monkeypatch):
