@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,13 @@ from corral.cli import image_table, latency_table, options, vram_table
 from corral.cli.plan import agreed
 from corral.errors import CorralError, ExitCode, Refused
 from corral.files import only_writer, refuse_unwritable, write_atomically
+from corral.golden import record
 from corral.lock import headers, image_room, lock
 from corral.lock.lock import Lock
 from corral.seating import chart
 
 if TYPE_CHECKING:
+    from corral.golden.record import Golden
     from corral.latency.budgets import Forecast
     from corral.lock.image_room import Room
     from corral.lock.relock import Relocked
@@ -99,7 +101,7 @@ class Edit:
         present: its lock; None when there is none.
         after: the lock of the catalog with the edit.
         model_id: the model.
-        text: of its file; None: the file is removed.
+        text: of its file; None: the file is removed, and its answers in golden.json.
         again: the command as it was typed.
     """
 
@@ -141,6 +143,8 @@ class Edit:
     def _show(self) -> None:
         sign, text = ("-", self.file.read_text("utf-8")) if self.text is None else ("+", self.text)
         output.data("\n".join([f"{sign} {self._name}", *(f"    {line}" for line in text.splitlines())]))
+        if self._answers() is not None:
+            output.data(f"~ {record.FILE_NAME}: without the answers of {self.model_id}")
         output.data("~ lock.json")
         self.after.show_changes(unchanged=False)
         for name, before, after, total in self._cards():
@@ -170,13 +174,23 @@ class Edit:
     def _name(self) -> str:
         return self.file.relative_to(self.before.directory).as_posix()
 
+    def _answers(self) -> Golden | None:
+        """The golden answers without those of the removed model; None where there are none of it."""
+        golden = record.read(self.before.directory) if self.text is None else record.Golden()
+        if self.model_id not in golden.models:
+            return None
+        others = {name: one for name, one in golden.models.items() if name != self.model_id}
+        return golden.model_copy(update={"models": others})
+
     def _write(self) -> None:
         with unchanged(self.before, self.lock_text, again=self.again):
             self._write_files()
 
     def _write_files(self) -> None:
         directory = self.before.directory
-        kept = self.file.read_bytes() if self.text is None else None
+        answers = self._answers()
+        written = [self.file, *([] if answers is None else [record.path_of(directory)])]
+        kept = {file: _content(file) for file in written}
         old_headers = {sha256 for sha256 in self.after.relocked.headers if headers.read(directory, sha256) is not None}
         try:
             with refuse_unwritable(self.file, next_step=f"Check who owns {self.file.parent}"):
@@ -184,6 +198,8 @@ class Edit:
                     self.file.unlink()
                 else:
                     write_atomically(self.file, self.text)
+            if answers is not None:
+                record.write(directory, answers)
             self.after.write()
         except BaseException as error:
             if lock.read(self.before.lock_file) != self.present:
@@ -191,21 +207,10 @@ class Edit:
             with suppress(OSError):  # `corral lock` removes what is left of them
                 headers.remove(directory, self.after.relocked.headers.keys() - old_headers)
             try:
-                self._bring_back(kept)
+                _bring_back(kept)
             except OSError as second:
                 raise self._halfway(error, second) from error
             raise
-
-    def _bring_back(self, kept: bytes | None) -> None:
-        """Make the model's file what it was: *kept*, None: missing.  A file that is so already needs no write.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        if kept is None and self.file.exists():
-            self.file.unlink()
-        elif kept is not None and not self.file.exists():
-            write_atomically(self.file, kept)
 
     def _halfway(self, first: BaseException, second: OSError) -> Refused:
         """The error where the model's file could not become what it was, with what is left and the way out."""
@@ -219,6 +224,25 @@ class Edit:
             f"was: {second.strerror}.",
             next_step=f"Make {self.file.parent} writable, then: {shlex.join(undo)}",
         )
+
+
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.exists() else None
+
+
+def _bring_back(kept: Mapping[Path, bytes | None]) -> None:
+    """Make each file what it was, None: missing.  One that is so already needs no write.
+
+    Raises:
+        OSError: one cannot be written.
+    """
+    for file, content in kept.items():
+        if _content(file) == content:
+            continue
+        if content is None:
+            file.unlink()
+        else:
+            write_atomically(file, content)
 
 
 def lock_text(wanted: Catalog) -> bytes | None:

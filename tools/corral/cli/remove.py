@@ -1,8 +1,9 @@
 """Remove a model from the catalog: its file, and its part of the lock, shown before anything is written.
 
 It is refused while clients.yaml, golden.yaml or the fallback of another model names it; the error names the line.
-What was measured of it stays in measured.json, and its answers in golden.json: they are records.  Its files stay in the
-store until `corral prune`, and it is served until the next `corral up` or `corral apply`.
+Its answers in golden.json go with it: another model of that id would be compared with them.  What was measured of it
+stays in measured.json, by its command line.  Its files stay in the store until `corral prune`, and it is served until
+the next `corral up` or `corral apply`.
 
 Whatever fails, and with another answer than yes, the catalog stays exactly as it was.
 

@@ -17,6 +17,7 @@ from corral.cli.main import main
 from corral.demo.hub import Hub, RepoContent
 from corral.demo.tour import write_tiny_repositories
 from corral.files import only_writer
+from corral.golden import record
 from corral.lock import lock as locks
 from tests.support import gguf_models
 from tests.support.adapters import write_answering
@@ -442,6 +443,29 @@ def test_a_model_is_removed_with_its_part_of_the_lock_offline(run, catalog, monk
     assert run("lock", "--check") == 0
 
 
+@pytest.fixture
+def answered(catalog):
+    """Golden answers of two models."""
+    answer = record.Answer(
+        question_sha256="0" * 64,
+        prompt_tokens=1,
+        text="OK",
+        fields=None,
+        tokens=[record.Place(token="OK", top={"OK": 0})],
+    )
+    serving = record.Serving(engine="b1", machine="cpu", argv_sha256=None, files=None)
+    one = record.ModelRecord(
+        date="2026-01-01T00:00:00Z", serving=serving, tokens_per_second=None, answers={"hello": answer}
+    )
+    record.write(catalog, record.Golden(models={"tiny-text": one, "tiny-vision": one}))
+
+
+def test_the_golden_answers_of_a_removed_model_go_with_it(run, catalog, answered, capsys):
+    assert run("remove", "tiny-vision", "--yes") == 0
+    assert "~ golden.json: without the answers of tiny-vision\n" in capsys.readouterr().out
+    assert list(record.read(catalog).models) == ["tiny-text"]
+
+
 def test_add_and_remove_are_each_others_reverse(run, catalog, hub):
     before = content_of(catalog)
     assert run("add", "org/vision-GGUF", "--yes") == 0
@@ -485,7 +509,7 @@ def test_the_last_model_stays(refused, run, catalog):
     assert re.search(r"corral add (ORG/NAME-GGUF )?--catalog ", shown)
 
 
-def test_a_lock_that_cannot_be_written_brings_the_file_back(refused, monkeypatch):
+def test_a_lock_that_cannot_be_written_brings_the_file_and_its_answers_back(refused, answered, monkeypatch):
     def full(path, lock):
         raise OSError(28, os.strerror(28))
 
