@@ -80,7 +80,9 @@ def run(args: argparse.Namespace) -> int:
         require_writable(args.document, next_step=_ANOTHER)
     committed = None if args.write else _read(args, again)
     if local is None:
-        raise CannotRun("No local stack is running.", next_step="make demo KEEP=1, or: corral up --detach")
+        raise CannotRun(
+            "No local stack is running.", next_step=f"make demo KEEP=1, or: {stack.start_command(paths.state_dir())}"
+        )
     if args.subject == "vision":
         return contract_vision.run(args, local, committed, again)
     return _api(args, local, committed, again)

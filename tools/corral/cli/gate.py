@@ -290,7 +290,7 @@ def _local_llama_swap() -> LlamaSwap:
     """That of the local stack as it runs now: each start gives it another key."""
     present = local_stack.running(paths.state_dir())
     if present is None:
-        raise CannotRun("No local stack is running any more.", next_step="corral up --detach")
+        raise CannotRun("No local stack is running any more.", next_step=local_stack.start_command(paths.state_dir()))
     return present.client()
 
 

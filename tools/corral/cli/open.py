@@ -72,7 +72,7 @@ def _llama_swaps() -> _Page:
     name, instead = "llama-swap's pages", "corral status, corral logs"
     running = stack.running(paths.state_dir())
     if running is None:
-        return _Page(name, problem="no local stack is running.", next_step="corral up --detach")
+        return _Page(name, problem="no local stack is running.", next_step=stack.start_command(paths.state_dir()))
     if running.door.keys:
         problem = "the door requires a key with every request, and a browser sends none."
         return _Page(name, problem=problem, next_step=instead)

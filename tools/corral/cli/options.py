@@ -35,7 +35,9 @@ _OF_A_CLUSTER = re.compile(
     r"(?=[;,.]?(?:\s(?!--)|$))"
 )
 _CLUSTER = ("context", "namespace", "kubeconfig")
-_OF_A_CATALOG = re.compile(r"\bcorral (add|lock|remove|seat|validate)\b(?! --(?:what-if|help))(?![^\n;&]*--catalog)")
+_OF_A_CATALOG = re.compile(
+    r"\bcorral (add|lock|remove|seat|up --detach|validate)\b(?! --(?:what-if|help))(?![^\n;&]*--catalog)"
+)
 
 
 def add(parser: argparse.ArgumentParser, *names: str) -> None:

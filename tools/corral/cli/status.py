@@ -233,10 +233,11 @@ def _require_running(state: Path) -> Running:
         )
     if not recorded.is_alive:
         left = len(recorded.engines())
-        holding = f" {left} of its engines live on and hold memory." if left else ""
+        holding = f" {stack.left_engines(left)}" if left else ""
         raise Failed(
             f"llama-swap (pid {recorded.pid}) has died without being stopped.{holding}",
-            next_step="corral logs shows its last lines; corral up starts anew, corral down only cleans up",
+            next_step=f"corral logs shows its last lines; {recorded.start_command()} starts anew, "
+            "corral down only cleans up",
         )
     return recorded
 

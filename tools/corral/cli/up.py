@@ -89,14 +89,15 @@ def _brought(args: argparse.Namespace, state: Path) -> tuple[Running, int, bool]
     engine = binaries.llama_server()
     programs = Programs(engine, binaries.llama_swap(output.info), binaries.caddy().path)
     stack.clear_leftovers(state, report=output.info)
+    again_as = _again(args, port=args.port)
     if present := stack.running(state):
-        _require_catalog(present, wanted.directory, again=_again(args))
+        _require_catalog(present, wanted.directory, again=again_as)
     with ExitStack() as reservation:
         door, first_engine_port = local_door.wanted(
             state, locked, present, port=args.port, keys=args.keys, tls=args.tls, names=args.names, scope=reservation
         )
         if present is None:
-            ports.require_free(door.port)  # before anything takes long
+            ports.require_free(door.port, _again(args, port=None))  # before anything takes long
         without_card = on_cpu.here(locked)
         on_cpu.show(without_card)
         with seating_help(wanted, locked):
@@ -112,7 +113,7 @@ def _brought(args: argparse.Namespace, state: Path) -> tuple[Running, int, bool]
         again = None
         if present:
             if present.door.port != door.port:
-                stack.require_same(present, configuration, door, restart=f"corral down && {_again(args)}")
+                stack.require_same(present, configuration, door, restart=f"corral down && {again_as}")
             if (stopped := present.stopped()) and stopped.process != present.process:  # llama-swap is started anew
                 message = f"{stopped} of the running stack is stopped (SIGSTOP): no request reaches llama-swap."
                 raise CannotRun(message, next_step=f"kill -CONT {stopped.process.pid}")
@@ -171,9 +172,9 @@ def _require_catalog(present: Running, catalog: Path, *, again: str) -> None:
         )
 
 
-def _again(args: argparse.Namespace) -> str:
-    """The command line of *args*."""
-    words = ["--port", str(args.port)] if args.port else []
+def _again(args: argparse.Namespace, *, port: int | None) -> str:
+    """The command line of *args*, with another *port*; None: without one."""
+    words = ["--port", str(port)] if port else []
     words += ["--keys"] * args.keys + (["--tls", *map(str, args.tls)] if args.tls is not None else [])
     words += [word for name in args.names for word in ("--name", name)] + ["--detach"] * args.detach
     return options.again(args, "up", *words)

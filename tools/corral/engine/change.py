@@ -59,13 +59,14 @@ def change(again: Again, wanted: Wanted, *, report: Report) -> Changed:
         CannotRun: requests never paused for ``IDLE_LIMIT_S``, or a program did not start; the stack runs as before.
     """
     present, folder = again.present, StackFolder(again.state)
+    up = replace(present, door=wanted.door, catalog=wanted.catalog).start_command()
     if wanted.door.port != present.door.port:
-        raise Refused(f"The stack listens on port {present.door.port}.", next_step="corral down, then: corral up")
+        raise Refused(f"The stack listens on port {present.door.port}.", next_step=f"corral down && {up}")
     parts = _parts(again, wanted)
     client = present.client()
     deadline = time.monotonic() + IDLE_LIMIT_S
     while True:
-        _wait_until_idle(client, report, deadline)
+        _wait_until_idle(client, report, deadline, up)
         with folder.exclusive_lock():
             if stack.recorded(again.state) != present:
                 message = "Another corral has changed the stack meanwhile."
@@ -85,14 +86,15 @@ def _parts(again: Again, wanted: Wanted) -> list[str]:
     return [part for part in PARTS if part in changed or not processes.is_alive(again.present.leaders[part])]
 
 
-def _wait_until_idle(client: LlamaSwap, report: Report, deadline: float) -> None:
+def _wait_until_idle(client: LlamaSwap, report: Report, deadline: float, up: str) -> None:
+    """Return in a moment without requests; *up* is the command that makes the change."""
     reported = time.monotonic() + _REPORT_S / 2
     while requests := client.in_flight():
         now, models = time.monotonic(), ", ".join(sorted({one.model for one in requests}))
         if now >= deadline:
             raise CannotRun(
                 f"Requests never paused ({models}): nothing was changed.",
-                next_step="Try again; or cut off what takes longer than 30 s: corral down, then corral up",
+                next_step=f"Try again: {up}; or cut off what takes longer than 30 s: corral down && {up}",
             )
         if now >= reported:
             report(f"Waiting for {count(len(requests), 'request')} under way ({models}) ...")

@@ -35,6 +35,7 @@ _SILENT_S = 1.0  # a longer wait is reported
 ENGINE_GRACE_S = 3.0  # an engine without llama-swap has no client
 _ROUNDS = 3  # a process may start another one while the first list of them is being ended
 _POLL_S = 0.02
+_START = ("corral", "up", "--detach")
 _DOWN_FIRST = "corral down, then the same command again"
 
 
@@ -107,10 +108,7 @@ class Running:
 
     def start_command(self) -> str:
         """`corral up` with the options that are known of this stack, which then has its dead parts again."""
-        keys = ["--keys"] if self.door.keys else []
-        return shlex.join(
-            ["corral", "up", "--detach", "--port", str(self.door.port), "--catalog", str(self.catalog), *keys]
-        )
+        return _start_command(self.door, self.catalog, "--port", str(self.door.port))
 
     def parts(self) -> list[Leader]:
         """The programs of the stack that are no engines."""
@@ -146,6 +144,17 @@ class Stopped:
     was_alive: bool  # whether llama-swap still ran
     drained: bool  # whether it ended by itself, so that every running request got its answer or 30 s
     orphans: int  # engines that had to be ended without it
+
+
+def left_engines(number: int) -> str:
+    """The *number* of engines that a dead llama-swap has left, in a sentence."""
+    return f"{number} of its engines still {'runs and holds' if number == 1 else 'run and hold'} memory."
+
+
+def start_command(state: Path) -> str:
+    """That of the stack that *state* records, alive or dead; without options where it records none."""
+    found = recorded(state)
+    return found.start_command() if found else shlex.join(_START)
 
 
 def running(state: Path) -> Running | None:
@@ -203,7 +212,7 @@ def start(
             require_same(present, configuration, door)
             return _mended(folder, present, programs, report), False
         _clear_leftovers(state, report)
-        ports.require_free(door.port)
+        ports.require_free(door.port, _start_command(door, catalog))
         _write_files(folder, configuration)
         token = secrets.token_hex(16)
         leaders: dict[str, Mark] = {}
@@ -277,6 +286,14 @@ def clear_leftovers(state: Path, *, report: Report = lambda _: None) -> None:
     """End the engines of a killed llama-swap, and raise as ``stop``; a stack that lives is left alone."""
     with StackFolder(state).exclusive_lock():
         _clear_leftovers(state, report)
+
+
+def _start_command(door: Door, catalog: Path, *port: str) -> str:
+    """`corral up` for *door* and *catalog*; the port is the caller's."""
+    words = [*_START, *port, "--catalog", str(catalog), *["--keys"] * bool(door.keys)]
+    if door.tls is not None:
+        words += ["--tls", *(str(file) for file in (door.tls.certificate, door.tls.key) if file)]
+    return shlex.join([*words, *(word for name in door.names for word in ("--name", name))])
 
 
 def _clear_leftovers(state: Path, report: Report) -> None:

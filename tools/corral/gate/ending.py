@@ -65,7 +65,7 @@ class LocalEnding:
         """As ``Ending``."""
         present = stack.running(self._state)
         if present is None:
-            raise CannotRun("No local stack is running.", next_step="corral up --detach")
+            raise CannotRun("No local stack is running.", next_step=stack.start_command(self._state))
         self._again, self._has_ended = restart.prepare(self._state, present), False
 
     def end(self, ready: Callable[[], None], begun: Callable[[], None], hurry: Callable[[], bool]) -> str:

@@ -149,7 +149,7 @@ class _Investigation:
             return absent
         leaders = self._recorded.leaders.values()
         pid, engines = self._recorded.pid, sum(one not in leaders for one in self._value("the processes", ()))
-        left = f" {engines} of its engines still run and hold memory." if engines else ""
+        left = f" {stack.left_engines(engines)}" if engines else ""
         problem = f"llama-swap (pid {pid}) has died without being stopped.{left}"
         lines = tuple(self._value("the log", "").splitlines()[-_LAST_LINES:])
         return replace(absent, state="died", pid=pid, problem=problem, last_lines=lines)

@@ -118,3 +118,5 @@ def test_a_model_is_loaded_only_where_something_runs(command, capsys):
     assert main([command, "qwen3-8b"]) == 3
     assert "No local stack is running, and nothing was applied" in (shown := capsys.readouterr().err)
     assert "corral up --detach here" in shown
+    assert main([command, "qwen3-8b", "--catalog", "mine"]) == 3
+    assert "corral up --detach --catalog mine here" in capsys.readouterr().err

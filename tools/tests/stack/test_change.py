@@ -6,8 +6,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import change, stack
+from corral.engine.door import Tls
 from corral.engine.stack_folder import StackFolder
 from tests.support.engine_process import Stream, chat, free_port, get, stop, unanswered, wait_for
 
@@ -186,6 +190,9 @@ def test_requests_that_never_pause_leave_the_stack_as_it_is(up, catalog, monkeyp
     edit(catalog)
     shown = up(code=3)
     assert "Requests never paused (one): nothing was changed." in shown
+    command = before.start_command()
+    step = f"  → Try again: {command}; or cut off what takes longer than 30 s: corral down && {command}\n"
+    assert step in shown
     assert running() == before
     os.kill(engine, signal.SIGCONT)
     stream.join()
@@ -233,6 +240,24 @@ def before_parts(present):
 
 def test_another_port_is_refused_with_the_commands_that_start_it(up, catalog):
     assert "corral down && corral up" in up("--port", str(free_port()), code=2)
+
+
+def test_a_port_in_use_is_refused_with_the_whole_command_at_another_one(catalog, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["up", "--detach", "--catalog", str(catalog), "--port", str(port), "--keys"]) == 3
+    step = f"or choose another: corral up --keys --detach --catalog {catalog} --port {port + 1}\n"
+    assert step in capsys.readouterr().err
+
+
+def test_the_start_command_has_every_option_of_the_door(up):
+    door = replace(running().door, keys=Path("/keys"), tls=Tls(Path("/a.crt"), Path("/a.key")), names=("llm.lan",))
+    command = replace(running(), door=door).start_command()
+    assert command == f"{running().start_command()} --keys --tls /a.crt /a.key --name llm.lan"
+    authority = replace(running(), door=replace(running().door, tls=Tls())).start_command()
+    assert authority == f"{running().start_command()} --tls"
 
 
 def test_a_configuration_that_was_edited_by_hand_is_not_written_over(up, catalog):

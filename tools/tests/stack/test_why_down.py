@@ -46,7 +46,7 @@ def test_a_dead_stack_is_down_and_its_evidence_names_what_it_left(why):
     verdict = why("good")
 
     assert verdict["class"] == "stack-down"
-    assert "still run" in verdict["evidence"][0]
+    assert verdict["evidence"][0].endswith(" 1 of its engines still runs and holds memory.")
     assert verdict["next"][-1].startswith("corral up --detach ")
 
 
@@ -57,6 +57,13 @@ def test_without_an_engine_a_dead_stack_cannot_be_started(why, monkeypatch):
 
     assert verdict["class"] == "engine-missing"
     assert "/nowhere/llama-server" in verdict["evidence"][0]
+
+
+@pytest.mark.parametrize("command", ["status", "open"])
+def test_the_next_step_starts_the_dead_stack_with_its_own_options(command, stack, why, capsys):
+    assert main([command]) == 1
+
+    assert stack.running.start_command() in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["load", "unload", "smoke", "golden"])

@@ -38,9 +38,11 @@ def test_a_next_step_names_nothing_that_was_not_given():
         ("corral lock --catalog /other", "corral lock --catalog /other"),
         ("corral lock --upgrade m --catalog /other", "corral lock --upgrade m --catalog /other"),
         ("corral prune", "corral prune"),
+        ("corral up --detach here, corral apply", "corral up --detach --catalog '/my catalog' here, corral apply"),
+        ("corral up --detach --port 9 --catalog /other", "corral up --detach --port 9 --catalog /other"),
     ],
 )
-def test_a_next_step_that_locks_gets_the_catalog_that_was_named(step, shown):
+def test_a_next_step_of_a_catalog_gets_the_one_that_was_named(step, shown):
     assert options.for_catalog(step, Namespace(catalog=Path("/my catalog"))) == shown
     assert options.for_catalog(step, Namespace(catalog=None)) == step
     assert options.for_catalog(step, Namespace()) == step
