@@ -61,8 +61,8 @@ def loaded_slowly(case: Case) -> Verdict | None:
         return None
     lines = [f"Its last load took {duration(history.load_s)}, and ended {case.ago(history.at)}."]
     if is_swapped:
-        others = ", ".join(rivals)
-        lines.append(f"It was loaded {len(recent)} times within {duration(_RECENT_S)}; {others} has the same group.")
+        others, have = ", ".join(rivals), "has" if len(rivals) == 1 else "have"
+        lines.append(f"It was loaded {len(recent)} times within {duration(_RECENT_S)}; {others} {have} the same group.")
     if history.cached is not None:
         share = f"{history.cached:.0%} of its {human(history.size)} were in the page cache before it"
         speed = f": {human(round(history.size / history.load_s))} a second" if history.load_s else ""

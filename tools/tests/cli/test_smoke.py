@@ -197,7 +197,7 @@ def test_without_an_endpoint_the_local_stack_is_asked(catalog, monkeypatch, caps
 def test_without_an_endpoint_and_a_local_stack_the_next_command_is_given(catalog, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
     assert main(["smoke", "--catalog", str(catalog)]) == 3
-    assert "corral up --detach here, corral apply in the cluster of" in capsys.readouterr().err
+    assert f"corral up --detach --catalog {catalog} here, corral apply in the cluster of" in capsys.readouterr().err
 
 
 def test_help_shows_for_how_long_a_loaded_model_may_be_silent(capsys):

@@ -110,6 +110,8 @@ def test_models_that_unload_each_other_are_slow_by_swaps():
     found = verdict(replace(READY, command=shared, history=swapped))
     assert (found.reason, found.culprit) == (Reason.SLOW, "swaps, 3 loads")
     assert "It was loaded 3 times within 5 min 00 s; b has the same group." in found.evidence
+    three = verdict(replace(READY, command=replace(COMMAND, rivals=("b", "c")), history=swapped))
+    assert "It was loaded 3 times within 5 min 00 s; b, c have the same group." in three.evidence
     assert verdict(replace(READY, history=swapped)).reason is Reason.HEALTHY, "alone in its group"
 
 
