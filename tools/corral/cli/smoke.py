@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     subjects = questions.subjects(intent, args.models, _dimensions(intent))
     try:
         with endpoints.opened(args, local, target, command="smoke") as place:
-            result = asyncio.run(_check(place, subjects, list(intent.models), args))
+            result = asyncio.run(_check(place, subjects, intent, args))
     except CannotRun as error:
         if junit:  # an old report left in place would be read as this run's
             report.write(junit, report.junit_of_error(error.message))
@@ -102,7 +103,7 @@ def _dimensions(intent: catalog.Catalog) -> dict[str, int]:
 
 
 async def _check(
-    place: ServedEndpoint, subjects: Sequence[questions.Subject], listed: list[str], args: argparse.Namespace
+    place: ServedEndpoint, subjects: Sequence[questions.Subject], intent: catalog.Catalog, args: argparse.Namespace
 ) -> Report:
     async with Endpoint(place.root, api_key=place.api_key, trust=place.trust) as api:
         runner = Runner(
@@ -112,11 +113,12 @@ async def _check(
             resident_only=args.resident_only,
             is_local=not (args.endpoint or place.logs),
             start=place.start,
+            relock=shlex.join(["corral", "lock", "--catalog", str(intent.directory)]),
             report=output.info,
             logs=place.logs,
             why_not_loaded=lambda model: _logged_cause(place.client, model),
         )
-        result = await runner.run(subjects, listed)
+        result = await runner.run(subjects, list(intent.models))
     if result.failed and place.why:
         output.info(f"What is behind it: {place.why}")
     return replace(result, endpoint=place.url)

@@ -24,6 +24,9 @@ COLOURS = re.compile(
     re.IGNORECASE,
 )
 
+SERVE = "corral up --detach, or in a cluster: corral apply"
+"""What serves a catalog, where it is not known which one of the two does."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -32,6 +35,8 @@ class Question:
     Attributes:
         model: its id.
         logs: the command that shows why it behaves so.
+        serve: the command that serves what the lock has.
+        relock: the command that writes the lock.
         expect: the exact answer, or None when any non-empty one will do.
         shown: the colours of two images, which the answer has to name in that order, and no other colour.
         dimension: numbers of an embedding, by the model's header; None: unknown.
@@ -44,6 +49,8 @@ class Question:
     shown: tuple[str, str] | None = None
     dimension: int | None = None
     near_at: int = 0
+    serve: str = SERVE
+    relock: str = "corral lock"
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ def judge_answer(reply: Reply, question: Question) -> Verdict:
     if question.shown and reply.status >= 400 and "image input is not supported" in _error_text(reply):
         return _failed(
             f"the server runs without a projector (HTTP {reply.status}: {_error_text(reply)}), but by the catalog "
-            f"{question.model} takes images; write the lock and start again: corral lock && corral down && corral up"
+            f"{question.model} takes images; run: {question.relock} && {question.serve}"
         )
     content = _content(reply, question)
     if isinstance(content, Verdict):
@@ -199,7 +206,7 @@ def _unusable(what: str, content: str, reasoning: Any, finish_reason: Any, quest
     if isinstance(reasoning, str) and reasoning.strip():
         return _failed(
             f"empty answer: all tokens went to thinking (finish_reason {finish_reason}); raise max_tokens where you "
-            f'ask, or set reasoning: "off" for {question.model} and run: corral lock && corral down && corral up'
+            f'ask, or set reasoning: "off" for {question.model} and run: {question.relock} && {question.serve}'
         )
     if content:
         return _failed(f"the answer is only whitespace: a wrong chat template or broken weights; see: {question.logs}")
@@ -228,8 +235,7 @@ def refusal(reply: Reply, question: Question) -> Verdict | None:
         case 401 | 403:
             reason = f"the endpoint refuses our API key ({text}); set it: CORRAL_API_KEY=… corral smoke"
         case 404:
-            start = "start it again: corral down && corral up, or in a cluster: corral apply"
-            reason = f"the endpoint does not know {question.model} ({text}); {start}"
+            reason = f"the endpoint does not know {question.model} ({text}); to have it served: {question.serve}"
         case 429:
             more = "more requests at a time than its concurrencyLimit"
             return _failed(f"HTTP 429: {more} ({text}); try again when it is quiet")

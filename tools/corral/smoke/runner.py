@@ -59,7 +59,8 @@ class Runner:
         silence_s: seconds without a byte after which a model that is loaded has failed.
         resident_only: check only models that are in memory, so that nothing is loaded and nothing evicted.
         is_local: the endpoint is the local stack, so ``corral logs`` shows its logs.
-        start: the command that starts the local stack.
+        start: the command that starts the local stack, and applies a change to it.
+        relock: the command that writes the lock.
         report: receives a line for each step.
         logs: the command that shows the logs, where the endpoint's own address is not for the operator; else empty.
         why_not_loaded: gives, in a thread, the reason in an engine's log when its model failed to load; may be empty.
@@ -71,6 +72,7 @@ class Runner:
     resident_only: bool = False
     is_local: bool = False
     start: str = "corral up --detach"
+    relock: str = "corral lock"
     report: Callable[[str], None] = lambda _line: None
     logs: str = ""
     why_not_loaded: Callable[[str], str] = lambda _model: ""
@@ -153,6 +155,8 @@ class Runner:
             IMAGE_ORDERS.get(check),
             subject.dimension,
             RANKINGS.get(check, 0),
+            relock=self.relock,
+            serve=self.start if self.is_local else "corral apply" if self.logs else checks.SERVE,
         )
         judge = _JUDGES.get(check, checks.judge_answer)
         attempt = _Attempt(question, self.limit_s)

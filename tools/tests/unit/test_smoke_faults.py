@@ -104,7 +104,7 @@ def test_a_missing_key_names_the_variable():
 def test_an_unknown_model_has_its_own_reason():
     reason = reason_of(replies(404, {"error": "no router for requested model", "src": "llama-swap"}))
     assert 'the endpoint does not know text ("no router for requested model")' in reason
-    assert "corral up" in reason
+    assert reason.endswith("; to have it served: corral up --detach")
 
 
 def test_a_load_that_never_ends_has_its_own_reason():
@@ -158,7 +158,7 @@ def test_thoughts_without_an_answer_have_their_own_reason():
     reason = reason_of(answers("", reasoning_content="hm", finish_reason="length"))
     assert reason == (
         "empty answer: all tokens went to thinking (finish_reason length); raise max_tokens where you ask, "
-        'or set reasoning: "off" for text and run: corral lock && corral down && corral up'
+        'or set reasoning: "off" for text and run: corral lock && corral up --detach'
     )
 
 
