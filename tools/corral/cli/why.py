@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 
 from corral import output, paths
 from corral.cli import options
-from corral.engine import ports, stack
+from corral.engine import stack
 from corral.errors import ExitCode, Refused
 from corral.why import local
 from corral.why.next_steps import StepOptions
@@ -128,13 +128,18 @@ def _scope(args: argparse.Namespace) -> local.Scope:
     recorded = stack.recorded(state)
     catalog = options.catalog_dir(args, recorded)
     store = options.store_dir(args)
+    shown = None if catalog == _default_catalog() else catalog
     step_options = StepOptions(
-        catalog=None if catalog == _default_catalog() else catalog,
+        catalog=shown,
         store=None if store == paths.default_store() else store,
-        port=recorded.door.port if recorded and recorded.door.port != ports.DOOR else None,
+        start=recorded.start_command() if recorded else _start(shown),
     )
     assumed = not args.catalog and recorded is None
     return local.Scope(state, catalog, store, step_options, catalog_is_assumed=assumed)
+
+
+def _start(catalog: Path | None) -> str:
+    return options.for_catalog("corral up --detach", argparse.Namespace(catalog=catalog))
 
 
 def _default_catalog() -> Path | None:

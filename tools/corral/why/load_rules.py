@@ -142,7 +142,7 @@ def _card(case: Case) -> list[str]:
 
 def _bad_argument(case: Case, evidence: list[str]) -> Verdict:
     origin = f"The arguments are from models/{case.model}.yaml, by way of lock.json."
-    steps = case.steps("validate", "lock", "restart")
+    steps = case.steps("validate", "lock", "up")
     return case.verdict(Reason.BAD_ARGUMENT, case.error.subject, [*evidence, origin], steps)
 
 

@@ -16,7 +16,7 @@ Action = Literal[
     "warm", "engine", "memory", "kills", "listeners", "unload", "card", "widen", "measure",
 ]  # fmt: skip
 
-_UP = "corral up --detach{port}{catalog}{store}"
+_UP = "{start}{store}"
 _EXEC = "{kubectl} exec deployment/{service} -- "
 _DESCRIBE = "{kubectl} describe pods -l app.kubernetes.io/name={service}"
 _FETCH_AGAIN = "{kubectl} delete job/download-models\ncorral apply"  # Terraform creates a Job that is missing
@@ -56,7 +56,7 @@ class StepOptions:
 
     catalog: Path | None = None
     store: Path | None = None
-    port: int | None = None  # of llama-swap
+    start: str = "corral up --detach"  # of the local stack, with its own options where one is recorded
     cluster: ClusterTarget | None = None  # None for the local stack
 
 
@@ -66,7 +66,7 @@ def commands(options: StepOptions, stack: StackFacts, *actions: Action, **values
     known: dict[str, object] = {
         "catalog": _option("catalog", options.catalog),
         "store": _option("store", options.store),
-        "port": _option("port", options.port),
+        "start": options.start,
         "endpoint": stack.endpoint,
         "curl": stack.curl,
         "pid": stack.pid,

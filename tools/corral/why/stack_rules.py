@@ -98,4 +98,4 @@ def not_served(case: Case) -> Verdict | None:
     if case.facts.command or case.facts.missing_evidence:
         return None
     line = f"{case.model} is in the catalog, but not in the configuration of {case.stack.endpoint}."
-    return case.verdict(Reason.NOT_IN_CATALOG, "the running stack, which is older", [line], case.steps("restart"))
+    return case.verdict(Reason.NOT_IN_CATALOG, "the running stack, which is older", [line], case.steps("up"))

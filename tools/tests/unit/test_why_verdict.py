@@ -200,11 +200,11 @@ def test_a_load_whose_process_has_ended_is_explained_by_its_log():
 
 
 def test_commands_name_the_folders_that_are_not_the_default_ones():
-    options = StepOptions(Path("/my catalog"), Path("/srv/store"), 9000)
+    options = StepOptions(Path("/my catalog"), Path("/srv/store"), "corral up --detach --catalog '/my catalog'")
 
     verdict = judge(StackFacts("absent", problem="No local stack is running."), UNLOADED, options)
 
-    assert verdict.next_steps == ("corral up --detach --port 9000 --catalog '/my catalog' --store /srv/store",)
+    assert verdict.next_steps == ("corral up --detach --catalog '/my catalog' --store /srv/store",)
 
 
 @pytest.mark.parametrize("cluster", [None, ClusterTarget(Path("/my config"), "lab", "ns", "swap")])
