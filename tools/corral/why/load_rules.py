@@ -172,9 +172,12 @@ def _killed(case: Case, evidence: list[str]) -> Verdict:
         "when this machine, or the control group of the engine, is out of memory."
     )
     check = "If so, dmesg names the process, and oom_kill in memory.events counts it."
+    is_silent = not case.error.line and case.facts.command is not None
+    program = case.facts.command.engine if case.facts.command else ""
+    other = f"It printed nothing at all: {program} ends so, too, if it is no llama-server." if is_silent else ""
     culprit = f"llama-server of {case.model}, which was killed while it was loading"
-    steps = case.steps("kills", "inspect", "smoke", "verify")
-    return case.verdict(Reason.CRASHED, culprit, [*evidence, cause, check, *case.file_details()], steps)
+    steps = [*(case.steps("engine") if is_silent else []), *case.steps("kills", "inspect", "smoke", "verify")]
+    return case.verdict(Reason.CRASHED, culprit, [*evidence, cause, check, other, *case.file_details()], steps)
 
 
 def _no_program(case: Case, program: str, evidence: list[str]) -> Verdict:

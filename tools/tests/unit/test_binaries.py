@@ -64,6 +64,16 @@ def test_a_relative_name_in_the_variable_becomes_absolute(tmp_path, monkeypatch)
 FINDERS = {"LLAMA_SERVER": binaries.llama_server, "LLAMA_SWAP": binaries.llama_swap, "CADDY": binaries.caddy}
 
 
+@pytest.mark.parametrize(("origin", "error"), [("LLAMA_SERVER", Refused), ("PATH", ProgramMissing)])
+@pytest.mark.parametrize("prints", ["", "true (GNU coreutils) 9.1"])
+def test_a_program_without_the_version_of_a_llama_server_is_refused(tmp_path, monkeypatch, origin, error, prints):
+    other = program(tmp_path / "bin" / "llama-server", prints=prints)
+    if origin == "LLAMA_SERVER":
+        monkeypatch.setenv(origin, str(other))
+    with pytest.raises(error, match=f"{other} \\(from {origin}\\) is no llama-server"):
+        binaries.llama_server()
+
+
 @pytest.mark.parametrize("variable", FINDERS)
 @pytest.mark.parametrize(
     ("make", "what"),
@@ -101,7 +111,6 @@ def test_a_broken_program_on_path_is_never_skipped(tmp_path):
         ("version: 0.6.0-dev (build 11434, commit abc)", "0.6.0-dev (build 11434, commit abc)"),
         ("version: 0.6.0-dev (build 0, commit unknown)", "unknown"),
         ("version: 0 (unknown)", "unknown"),
-        ("hello", "unknown"),
     ],
 )
 def test_a_build_is_what_the_engine_prints_or_unknown(tmp_path, printed, build):

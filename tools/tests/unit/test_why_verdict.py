@@ -332,6 +332,17 @@ def test_a_model_that_took_more_than_its_seat_is_to_be_measured_and_the_larger_s
     assert steps[:2] == ("corral measure a", "corral up --detach")
 
 
+@pytest.mark.parametrize(("line", "is_silent"), [("", True), ("init: initializing", False)])
+def test_an_engine_that_ended_without_a_word_may_be_no_llama_server(line, is_silent):
+    error = EngineError(EngineCode.NO_ERROR, line=line)
+    facts = replace(UNLOADED, history=History("failed", NOW, End.EXITED, "exited prematurely", 1), error=error)
+
+    verdict = judge(UP, facts, StepOptions())
+
+    other = "It printed nothing at all: llama-server ends so, too, if it is no llama-server."
+    assert (other in verdict.evidence, verdict.next_steps[0] == "corral engine") == (is_silent, is_silent)
+
+
 BLOB = Path("/s/a/model.gguf")
 DAMAGED = replace(
     UNLOADED,
