@@ -9,7 +9,7 @@ also those of v250, which no registry of packages has.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -27,6 +27,7 @@ _LEVEL = re.compile(r"^\d+\.\d+\.\d+\.\d+ ([A-Z]) ")  # minutes.seconds.millisec
 _START = re.compile(r"^.*\b(?:init|llama_server): initializing|^build: ", re.MULTILINE)  # embedded, and llama-server
 _SPANS_LINES = "chat template, example_format:"  # the only entry of a load whose text has line breaks
 _ABORT = re.compile(r"GGML_ASSERT|GGML_ABORT|terminate called")
+_REFUSED_KEY = re.compile(r"\bunauthorized: Invalid API Key\s*$", re.IGNORECASE)
 _ERROR_WORD = re.compile(r"error|failed", re.IGNORECASE)
 
 
@@ -97,7 +98,7 @@ def classify_engine_error(log: str) -> EngineError:
         subject = "the preflight's arguments" if refused[0].code == "usage" else refused[0].program
         sentence = preflight_line.sentence(refused)
         return EngineError(_REFUSALS[refused[0].code], subject, line=sentence, refusal=refused)
-    lines = [line for line in log.splitlines() if line.strip() and not preflight_line.parse(line)]
+    lines = [line for line in without_probes(log.splitlines()) if line.strip() and not preflight_line.parse(line)]
     texts = [_text(line) for line in lines if _level(line) not in ("D", "I")]
     for code, pattern in _ERRORS:
         for text in texts:
@@ -113,6 +114,11 @@ def classify_engine_error(log: str) -> EngineError:
         return EngineError(EngineCode.OTHER, line=_text(stated[0]))
     code = EngineCode.NO_ERROR if _ends_with_entry(lines) else EngineCode.OTHER
     return EngineError(code, line=_text(lines[-1]) if lines else "")
+
+
+def without_probes(lines: Iterable[str]) -> list[str]:
+    """Those of *lines* that are no engine's refusal of a request without its key, which explains no end of it."""
+    return [line for line in lines if not _REFUSED_KEY.search(line)]
 
 
 def _level(line: str) -> str:

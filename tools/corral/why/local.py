@@ -19,7 +19,7 @@ from corral import paths
 from corral.agent.lock_file import Lock, read_lock
 from corral.agent.store import Store
 from corral.catalog import catalog as catalogs
-from corral.engine import binaries, engine_process, ports, stack
+from corral.engine import binaries, engine_process, log_lines, ports, stack
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun
@@ -151,7 +151,7 @@ class _Investigation:
         pid, engines = self._recorded.pid, sum(one not in leaders for one in self._value("the processes", ()))
         left = f" {stack.left_engines(engines)}" if engines else ""
         problem = f"llama-swap (pid {pid}) has died without being stopped.{left}"
-        lines = tuple(self._value("the log", "").splitlines()[-_LAST_LINES:])
+        lines = tuple(log_lines.without_probes(self._value("the log", "").splitlines())[-_LAST_LINES:])
         return replace(absent, state="died", pid=pid, problem=problem, last_lines=lines)
 
     def _value(self, source: str, otherwise: Any) -> Any:

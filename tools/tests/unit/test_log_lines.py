@@ -198,3 +198,11 @@ def test_a_start_of_the_embedded_engine_and_of_llama_server_ends_what_came_befor
     log = f"{CUDA_OOM}0.00.268.284 I {starts}\n0.00.268.292 I build: 11549\n"
 
     assert log_lines.classify_engine_error(log_lines.last_start(log)).code is EngineCode.NO_ERROR
+
+
+def test_a_refused_probe_is_no_evidence_of_an_end():
+    probed = "0.02.000.000 W srv    operator(): unauthorized: Invalid API Key\n"
+    loading = "0.01.000.000 I srv    load_model: loading model '/m/a.gguf'\n"
+    assert log_lines.classify_engine_error(loading + probed) == log_lines.classify_engine_error(loading)
+    assert log_lines.classify_engine_error(probed) == EngineError(EngineCode.NO_ERROR)
+    assert log_lines.without_probes(["one", probed]) == ["one"]
