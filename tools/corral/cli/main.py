@@ -76,6 +76,13 @@ _BEFORE_A_COMMAND = "--"  # argparse would take the options after a positional f
 
 
 class _Parser(argparse.ArgumentParser):
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """As argparse's; a shell completes each MODEL (``corral.cli.completion``)."""
+        action = super().add_argument(*names, **options)
+        if action.metavar == "MODEL" and not action.option_strings:
+            action.complete = dict.fromkeys(("bash", "zsh"), "_corral_models")  # type: ignore[attr-defined]
+        return action
+
     def _print_message(self, message: str, file: Any = None) -> None:
         """As argparse's, which passes over a stdout that takes nothing."""
         if file is sys.stdout:
