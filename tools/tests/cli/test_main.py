@@ -164,7 +164,8 @@ def _commands(parser):
         if isinstance(action, argparse._SubParsersAction):
             below = [[name, *more] for name, one in action.choices.items() for more in _commands(one)]
         elif action.required:
-            words += [*action.option_strings[:1], str(next(iter(action.choices or ["x"])))]
+            value = "http://x" if action.metavar == "URL" else "x"
+            words += [*action.option_strings[:1], str(next(iter(action.choices or [value])))]
     return [[*words, *more] for more in below or [[]]]
 
 
