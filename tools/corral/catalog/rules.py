@@ -47,8 +47,12 @@ def problems(
             if named and named not in card_files:
                 known = f"there are: {', '.join(card_files)}" if card_files else "cards/ has none"
                 yield source, place, f"there is no card {named}; {known}."
+        drafts = model.draft is not None or not model.unsafe.keys().isdisjoint(_SPECULATION)
         for name, value in model.args.items():
             if problem := flags.problem_with(name, value):
+                yield source, ("args", name), problem
+            elif not drafts and flags.is_for_drafts(name):
+                problem = f"{name} is for a draft model, and there is none: add draft, or leave it out."
                 yield source, ("args", name), problem
         for name, flag in model.unsafe.items():
             if problem := flags.problem_with(name, flag.value, unsafe=True):
@@ -56,9 +60,6 @@ def problems(
         for name in model.args if model.task != "chat" else ():
             if problem := _not_of_task(model.task, name):
                 yield source, ("args", name), problem
-        drafts = model.draft is not None or not model.unsafe.keys().isdisjoint(_SPECULATION)
-        for name in () if drafts else filter(flags.is_for_drafts, model.args):
-            yield source, ("args", name), f"{name} is for a draft model, and there is none: add draft, or leave it out."
         for key, names in (("args", model.args), ("unsafe", model.unsafe)):
             for first, second in flags.repeated(names):
                 yield source, (key, second), f"{first} and {second} are the same flag: keep one."

@@ -51,7 +51,7 @@ def stack(tmp_path, tiny, monkeypatch):
 @pytest.fixture(autouse=True)
 def unseen(monkeypatch):
     monkeypatch.setattr(guard.ClusterGuard, "inspect", lambda _self, _kinds: ())
-    for method in ("give_keys", "give_monitor_keys"):
+    for method in ("give_keys", "give_monitor_keys", "give_gateway_keys"):
         monkeypatch.setattr(guard.ClusterGuard, method, lambda _self: None)
 
 

@@ -31,7 +31,7 @@ def stack(tmp_path, tiny, monkeypatch, capsys):
     folder = write_stack(tmp_path / "stack", catalog=str(tiny), kubeconfig="/kube/config", namespace="llm")
     monkeypatch.setattr(homelab, "STACK", folder)
     monkeypatch.setattr(guard.ClusterGuard, "inspect", lambda _self, _kinds: ())
-    for method in ("give_keys", "give_monitor_keys"):
+    for method in ("give_keys", "give_monitor_keys", "give_gateway_keys"):
         monkeypatch.setattr(guard.ClusterGuard, method, lambda _self: None)
     assert main(["apply", "--yes", "--no-smoke"]) == 0
     capsys.readouterr()

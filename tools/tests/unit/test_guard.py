@@ -90,7 +90,8 @@ def guard(api):
 @pytest.fixture(autouse=True)
 def without_exporters(monkeypatch):
     """Their keys are those of test_cluster_exporters.py."""
-    monkeypatch.setattr(ClusterGuard, "give_monitor_keys", lambda _self: None)
+    for method in ("give_monitor_keys", "give_gateway_keys"):
+        monkeypatch.setattr(ClusterGuard, method, lambda _self: None)
 
 
 def test_an_unfinished_download_is_called_late(api, guard):
