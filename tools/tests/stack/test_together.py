@@ -87,7 +87,8 @@ class Stack:
         assert main(["fetch", "--catalog", str(catalog), "--store", str(store)]) == 0
         preflight = without_limits(folder / "preflight")
         self._port = free_port()
-        text = local.render_local(catalog, store, ENGINE, state=state, start_port=self._port + 1, preflight=preflight)
+        first = ports.for_engines(len(SEATS), self._port)
+        text = local.render_local(catalog, store, ENGINE, state=state, start_port=first, preflight=preflight)
         config = yaml.safe_load(text)
         self.router = config["routing"]["router"]
         if as_groups:  # as before there was a matrix
