@@ -41,6 +41,10 @@ def test_nothing_but_dispatch_stands_in_a_recipe():
     assert max(recipe.count("\n") for recipe in recipes) <= 3
 
 
+OF_MAKE = {"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "ARGS"}
+"""By these, the variables of the make that runs the tests would reach another one."""
+
+
 @pytest.mark.parametrize(
     ("target", "program"),
     [
@@ -66,7 +70,7 @@ def test_a_blank_in_a_variable_is_no_end_of_a_word(target, program, from_shell, 
 
     done = subprocess.run(
         ["make", "--no-print-directory", "-C", tmp_path, target, *words],
-        env={**os.environ, **(values if from_shell else {})},
+        env={name: value for name, value in os.environ.items() if name not in OF_MAKE} | (values if from_shell else {}),
         capture_output=True,
         text=True,
         check=False,

@@ -66,6 +66,10 @@ def test_a_refusal_with_remedies_beneath_it_does_not_name_the_command_for_them(t
 
 
 def test_a_full_disk_is_named_and_nothing_is_left_in_the_repository(tmp_path, monkeypatch, capsys):
+    """Terraform leaves a file beside its configuration, for a moment, so it has its own: other tests read the stack."""
+    shutil.copytree(paths.REPOSITORY / "terraform" / "modules", tmp_path / "terraform" / "modules")
+    own = shutil.copytree(local.STACK, tmp_path / "terraform" / "stacks" / "local")
+    monkeypatch.setattr(local, "STACK", own)
     store, engine = tmp_path / "store", Path("llama-server")
     with small_disk(tmp_path / "disk", 1 << 20) as disk:
         monkeypatch.setenv("CORRAL_STATE", str(disk / "state"))
@@ -80,7 +84,7 @@ def test_a_full_disk_is_named_and_nothing_is_left_in_the_repository(tmp_path, mo
         with pytest.raises(CannotRun, match="state/terraform is full: No space left on device") as caught:
             local.render_local(DEMO, store, engine, state=disk / "state")
     assert "errored.tfstate" not in caught.value.message
-    assert not (local.STACK / "errored.tfstate").exists()
+    assert not (own / "errored.tfstate").exists()
 
 
 def test_the_configuration_of_another_machine_names_what_lies_there(capsys):
