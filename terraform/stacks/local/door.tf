@@ -14,5 +14,6 @@ module "door" {
   groups          = { for id, model in module.catalog.lock.models : id => model.intent.group }
   chosen_versions = var.door.versions
 
-  drain_seconds = 35 # llama-swap gives up on a request after 30 s, and on itself after 35 s
+  # A guard that another one replaces lets its answers end.  When the stack ends, llama-swap cuts them after 30 s.
+  drain_seconds = 3600
 }

@@ -6,9 +6,9 @@ requests finish first; a second Ctrl-C does not wait).
 
 Typed again, it applies what has changed since: the programs whose part of the configuration is another one restart, on
 the same ports.  llama-swap ends all of its engines with itself, also those of models that did not change, so it waits
-for a moment without requests, five minutes at most, and cuts no answer off; the models that were loaded are loaded
-again.  A request that comes while it restarts is refused with 502.  Where the new configuration does not start, the
-stack runs as before.  Without a change it changes nothing, but for a part of the door that has died: that is started
+until the answers under way have ended, five minutes at most, and cuts none off; new requests wait meanwhile in the
+guard.  The models that were loaded are loaded again.  Where the new configuration does not start, the stack runs as
+before.  Without a change it changes nothing, but for a part of the door that has died: that is started
 again.  Two at once: the second one waits, and applies what is different from what the first one started.
 
 The door refuses web pages of other origins and other hosts.  Where the catalog has clients, or with --keys, it also

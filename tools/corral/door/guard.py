@@ -46,7 +46,7 @@ class Connection(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no request on it yet."""
+        """Whether there is no request on it yet, or one that ends with the guard."""
 
     def end(self) -> None:
         """Close it, whatever is under way."""
@@ -93,6 +93,7 @@ class Guard:
 
     async def drain(self, limit_s: float) -> None:
         """Wait until the requests under way have their answers; after *limit_s* seconds cut them off."""
+        self.uses.resume()
         for connection in list(self._connections):
             if connection.is_idle:
                 connection.end()

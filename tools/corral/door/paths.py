@@ -85,6 +85,8 @@ ENGINE_YIELD = "/engine-yield/"
 UPSTREAM = "/upstream/"
 """Before the id of a model, and a path of its engine."""
 _OF_A_MODEL = (UPSTREAM, ENGINE_METRICS, ENGINE_PROBE, ENGINE_YIELD, "/logs/stream/", "/api/models/unload/")
+PAUSE = "/pause"
+"""The guard's own: as long as its answer is read, new requests of models wait; those under way end."""
 MODEL_CHANGES = "/model-changes"
 """The guard's own: each load and each unload, as ``changes`` describes them."""
 # The first line that matches.
@@ -99,6 +101,7 @@ ROUTES = (
     Route(("POST",), f"{ENGINE_PROBE}*", Access.MONITOR),
     Route(("POST",), f"{ENGINE_YIELD}*", Access.STEWARD),
     Route(("GET",), MODEL_CHANGES, Access.MONITOR),
+    Route(("POST",), PAUSE, Access.OPERATOR),
     Route(("GET",), "/unload", Access.OPERATOR),
     Route(("GET",), "/logs", Access.OPERATOR),
     Route(("GET",), "/logs/stream", Access.OPERATOR),

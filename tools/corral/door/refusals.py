@@ -52,9 +52,14 @@ def json_answer(status: HTTPStatus, document: object, headers: Mapping[str, str]
 
 def answer(status: HTTPStatus, kind: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
     """The answer with *body*, of the content type *kind*, after which the connection ends."""
-    fields = {"Content-Type": kind, "Content-Length": len(body), "Connection": "close", **(headers or {})}
+    return beginning(status, kind, {"Content-Length": str(len(body)), **(headers or {})}) + body
+
+
+def beginning(status: HTTPStatus, kind: str, headers: Mapping[str, str] | None = None) -> bytes:
+    """The head of an answer of the content type *kind*, which the end of the connection ends where no length does."""
+    fields = {"Content-Type": kind, "Connection": "close", **(headers or {})}
     lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in fields.items())]
-    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
 def malformed(rule: str) -> Refusal:

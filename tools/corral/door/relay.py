@@ -14,7 +14,7 @@ from typing import Any
 from . import adapters, bodies, engines, heads, llama_swap, paths, peers, streams
 from .config import Client, Peer
 from .guard import Guard
-from .refusals import Refusal, down, late, malformed, silent
+from .refusals import Refusal, beginning, down, late, malformed, silent
 from .upstream import ERROR_BYTES, Upstream
 
 _ERRORS = (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY)
@@ -85,8 +85,8 @@ class Exchange(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no request on it yet."""
-        return self._request is None
+        """Whether there is no request on it yet, or one for a pause, which ends with the guard."""
+        return self._request is None or self._path == paths.PAUSE
 
     # The request.
 
@@ -179,6 +179,10 @@ class Exchange(asyncio.Protocol):
                 listed = await llama_swap.models_of(config, client, others, self._guard.versions)
                 self._answer_whole(HTTPStatus.OK, listed)
                 return
+            if self._route.path == paths.PAUSE:
+                with self._guard.uses.paused():
+                    self._begin_answer(HTTPStatus.OK, beginning(HTTPStatus.OK, "text/plain") + b"paused\n")
+                    await self._loop.create_future()  # until the connection ends, and this task with it
             # Neither llama-swap nor an engine uses the query of an inference path.
             target = self._path if self._route.is_inference else request.target
             wanted = self._model or paths.model_in(self._path, config.models)

@@ -50,15 +50,18 @@ def _listen(where: tuple[str, int] | str) -> socket.socket:
     if not isinstance(where, str):
         return socket.create_server(where, family=socket.AF_INET6 if ":" in where[0] else socket.AF_INET)
     path = Path(where)
-    if path.is_socket():
-        path.unlink()  # of a guard that was killed
+    if path.exists() and not path.is_socket():
+        raise FileExistsError(f"{path} is no socket")
     os.chdir(path.parent)  # a socket's path may have about a hundred bytes
+    name = f"{os.getpid()}.sock"
     mask = os.umask(0o177)  # only this user may connect
     try:
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path.name)
+        listener.bind(name)
     finally:
         os.umask(mask)
+    listener.listen(_QUEUE)
+    Path(name).rename(path.name)  # another guard may listen there: at no moment does none of the two
     return listener
 
 

@@ -16,13 +16,16 @@ class Uses:
 
     def __init__(self) -> None:
         self._under_way: Counter[str] = Counter()
+        self._pauses = 0
+        self._resumed = asyncio.Event()
+        self._resumed.set()
         self._unloading: dict[str, asyncio.Event] = {}
         self._order: dict[str, None] = {}  # the model of the latest request is the last
 
     async def enter(self, model: str) -> None:
-        """Count a request for *model*, when it is not being unloaded any more."""
-        while ended := self._unloading.get(model):
-            await ended.wait()
+        """Count a request for *model*, when there is no pause and it is not being unloaded any more."""
+        while (ended := self._unloading.get(model)) or not self._resumed.is_set():
+            await (ended or self._resumed).wait()
         self._under_way[model] += 1
         self._order.pop(model, None)
         self._order[model] = None
@@ -35,6 +38,22 @@ class Uses:
         """That of *models* whose last request is the latest; the first, where none had any."""
         order = list(self._order)
         return max(models, key=lambda one: order.index(one) if one in order else -1)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A request of any model that comes during the block waits for its end, or for ``resume``."""
+        self._pauses += 1
+        self._resumed.clear()
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses:
+                self._resumed.set()
+
+    def resume(self) -> None:
+        """End the pauses under way for the requests that wait; the guard ends, and so do they."""
+        self._resumed.set()
 
     @contextmanager
     def unloading(self, model: str) -> Iterator[None]:

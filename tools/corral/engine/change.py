@@ -1,7 +1,9 @@
 """Gives a running local stack another configuration: only the programs whose own part is another one restart.
 
 llama-swap ends all of its engines whenever it ends or reads its configuration again, so a change of its part waits for
-a moment without requests (docs/architecture/decisions/0019): no answer is cut off.  The door keeps its port.
+a moment without requests (docs/architecture/decisions/0019): no answer is cut off.  Where that moment does not come,
+new requests wait in the guard until those under way have ended, and in any case while llama-swap restarts.  A guard is
+replaced: the new one takes the socket over, and the one before ends with its last answer.  The door keeps its port.
 """
 
 from __future__ import annotations
@@ -9,14 +11,17 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from corral.agent.progress import count
 from corral.engine import processes, stack
 from corral.engine.door import Door
 from corral.engine.go_build import Report
-from corral.engine.launch import LLAMA_SWAP, PARTS, Programs, launch
+from corral.engine.guard_hand_over import replace_guard
+from corral.engine.launch import GUARD, LLAMA_SWAP, PARTS, Programs, launch
 from corral.engine.llama_swap import LlamaSwap
 from corral.engine.processes import Mark
 from corral.engine.restart import Again
@@ -24,9 +29,12 @@ from corral.engine.stack import DRAIN_LIMIT_S, Configuration, Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
 from corral.files import write_atomically
+from corral.keys import LocalKeys
 
+PAUSE_AFTER_S = 20.0
+"""Without a moment without requests; from then on, new ones wait."""
 IDLE_LIMIT_S = 300.0
-"""For a moment without requests."""
+"""For the requests under way to end."""
 
 _POLL_S = 0.05
 _REPORT_S = 5.0
@@ -64,19 +72,17 @@ def change(again: Again, wanted: Wanted, *, report: Report) -> Changed:
         raise Refused(f"The stack listens on port {present.door.port}.", next_step=f"corral down && {up}")
     parts = _parts(again, wanted)
     client = present.client()
-    deadline = time.monotonic() + IDLE_LIMIT_S
-    while True:
-        _wait_until_idle(client, report, deadline, up)
-        with folder.exclusive_lock():
-            if stack.recorded(again.state) != present:
-                message = "Another corral has changed the stack meanwhile."
-                raise Refused(message, next_step="corral status, then the same command again")
-            if client.in_flight():
-                continue
-            loaded = [one.model for one in client.residents()] if LLAMA_SWAP in parts else []
-            report(f"Restarting {', '.join(PARTS[part].name for part in parts)} ...")
-            running = _restarted(folder, again, wanted, parts, loaded)
-            return Changed(running, tuple(PARTS[part].name for part in parts), tuple(loaded))
+    with ExitStack() as scope:
+        if set(parts) - {GUARD}:
+            _wait_until_idle(again, client, report, scope, up)
+        scope.enter_context(folder.exclusive_lock())
+        if stack.recorded(again.state) != present:
+            message = "Another corral has changed the stack meanwhile."
+            raise Refused(message, next_step="corral status, then the same command again")
+        loaded = [one.model for one in client.residents()] if LLAMA_SWAP in parts else []
+        report(f"Restarting {', '.join(PARTS[part].name for part in parts)} ...")
+        running = _restarted(folder, again, wanted, parts, loaded)
+        return Changed(running, tuple(PARTS[part].name for part in parts), tuple(loaded))
 
 
 def _parts(again: Again, wanted: Wanted) -> list[str]:
@@ -86,20 +92,33 @@ def _parts(again: Again, wanted: Wanted) -> list[str]:
     return [part for part in PARTS if part in changed or not processes.is_alive(again.present.leaders[part])]
 
 
-def _wait_until_idle(client: LlamaSwap, report: Report, deadline: float, up: str) -> None:
-    """Return in a moment without requests; *up* is the command that makes the change."""
+def _wait_until_idle(again: Again, client: LlamaSwap, report: Report, scope: ExitStack, up: str) -> None:
+    """Return in a moment without requests; new ones wait until *scope* ends.  *up* is the command of the change."""
+    present, begun = again.present, time.monotonic()
+    _wait_for_answers(client, report, begun + PAUSE_AFTER_S)
+    key = LocalKeys(again.state).operator_key() if present.door.keys else None
+    is_paused = scope.enter_context(present.door.paused(present.folder, key or ""))
+    if not is_paused and processes.is_alive(present.leaders[GUARD]):
+        report("The running guard knows no pause: a request that comes during the restart gets 502.")
+    if left := _wait_for_answers(client, report, begun + IDLE_LIMIT_S, ", new ones wait" if is_paused else ""):
+        raise CannotRun(
+            f"The requests under way did not end ({left}): nothing was changed.",
+            next_step=f"Try again: {up}; or cut off what takes longer than 30 s: corral down && {up}",
+        )
+
+
+def _wait_for_answers(client: LlamaSwap, report: Report, deadline: float, others: str = "") -> str:
+    """Return when no request is under way, or at *deadline*: the models of those that still are."""
     reported = time.monotonic() + _REPORT_S / 2
     while requests := client.in_flight():
         now, models = time.monotonic(), ", ".join(sorted({one.model for one in requests}))
         if now >= deadline:
-            raise CannotRun(
-                f"Requests never paused ({models}): nothing was changed.",
-                next_step=f"Try again: {up}; or cut off what takes longer than 30 s: corral down && {up}",
-            )
+            return models
         if now >= reported:
-            report(f"Waiting for {count(len(requests), 'request')} under way ({models}) ...")
+            report(f"Waiting for {count(len(requests), 'request')} under way ({models}){others} ...")
             reported = now + _REPORT_S
         time.sleep(_POLL_S)
+    return ""
 
 
 def _restarted(
@@ -137,7 +156,7 @@ def _restore(folder: StackFolder, again: Again, parts: Collection[str], error: B
     """Start *parts* as they were; *error* is why they could not be changed."""
     present = again.present
     try:
-        stack.end_members([present.leaders[part] for part in parts], present.token, grace_s=0)
+        stack.end_members([present.leaders[part] for part in parts if part != GUARD], present.token, grace_s=0)
         _started(folder, present, again.configuration, again.programs, parts)
     except CannotRun as second:
         message = f"{error}\nNor does the stack start as it was: {second.message}"
@@ -147,14 +166,18 @@ def _restore(folder: StackFolder, again: Again, parts: Collection[str], error: B
 def _started(
     folder: StackFolder, running: Running, configuration: Configuration, programs: Programs, parts: Collection[str]
 ) -> Running:
-    """*running* with *parts* started with *configuration*; the others run on."""
+    """*running* with *parts* started with *configuration*; the others run on.
+
+    The guard that was there ends as soon as the fresh one has its place, and with its last answer.
+    """
     files = (folder.config, folder.guard_config, folder.caddy_config)
     for file, text in zip(files, astuple(configuration), strict=True):
         write_atomically(file, text, mode=0o600)
     fresh: dict[str, Mark] = {}
     try:
         for part in parts:
-            fresh[part] = launch(part, folder, programs, running.door, running.token)
+            start = partial(launch, part, folder, programs, running.door, running.token)
+            fresh[part] = replace_guard(folder, running.leaders[part], start) if part == GUARD else start()
         found = replace(running, leaders={**running.leaders, **fresh})
         stack.write_record(folder, found)
         stack.wait_until_answering(folder, found)
@@ -165,8 +188,8 @@ def _started(
 
 
 def _end(leaders: Mapping[str, Mark], parts: Collection[str], token: str) -> None:
-    """End *parts*, those that face clients first: each lets the answers under way end."""
-    for part in [part for part in list(PARTS)[::-1] if part in parts]:
+    """End *parts* but the guard, the one that faces clients first: each lets the answers under way end."""
+    for part in [part for part in list(PARTS)[::-1] if part in parts and part != GUARD]:
         processes.send(leaders[part], signal.SIGTERM)
         processes.wait([leaders[part]], DRAIN_LIMIT_S)
         stack.end_members([leaders[part]], token, grace_s=stack.ENGINE_GRACE_S)

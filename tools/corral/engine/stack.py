@@ -30,7 +30,9 @@ from corral.files import write_atomically
 DRAIN_LIMIT_S = 36.0
 """llama-swap lets running requests finish for 30 s, and gives up on itself after 35 s."""
 
-_START_LIMIT_S = 30.0
+START_LIMIT_S = 30.0
+"""For a program of the stack to serve."""
+
 _SILENT_S = 1.0  # a longer wait is reported
 ENGINE_GRACE_S = 3.0  # an engine without llama-swap has no client
 _ROUNDS = 3  # a process may start another one while the first list of them is being ended
@@ -352,7 +354,7 @@ def wait_until_answering(folder: StackFolder, started: Running) -> None:
         lambda: ports.is_listening(started.pid, door.swap_port) and client.is_healthy(),
         lambda: ports.is_listening(caddy.pid, door.port) and door.answers(started.folder),
     ]
-    deadline = time.monotonic() + _START_LIMIT_S
+    deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline:
         for part, leader in started.leaders.items():
             if not processes.is_alive(leader):
@@ -366,7 +368,7 @@ def wait_until_answering(folder: StackFolder, started: Running) -> None:
     tails = "\n".join(filter(None, (folder.log_tail(10, log=log) for log in (folder.log, folder.door_log))))
     hint = "Name the host that the certificate is for: corral up --tls … --name HOST; " if door.is_certified else ""
     raise CannotRun(
-        f"{started.endpoint} did not answer within {_START_LIMIT_S:.0f} s.\n{tails}",
+        f"{started.endpoint} did not answer within {START_LIMIT_S:.0f} s.\n{tails}",
         next_step=f"{hint}corral logs, corral logs --door",
     )
 

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from corral.files import OwnFolder
 
+SOCKET = "guard.sock"
+"""The guard's, in the folder of its configuration; ``terraform/stacks/local`` names it, too."""
+
 _BUSY_LIMIT_S = 60.0
 _FOLLOW_POLL_S = 0.1
 _TAIL_BYTES = 1 << 20

@@ -9,15 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
-from corral.engine import change, stack
+from corral.engine import change, processes, stack
 from corral.engine.door import Tls
 from corral.engine.stack_folder import StackFolder
 from tests.support.engine_process import Stream, chat, free_port, get, stop, unanswered, wait_for
@@ -134,13 +136,13 @@ def test_a_stream_of_an_unchanged_model_ends_whole_before_anything_restarts(up, 
 class Up(subprocess.Popen):
     """`corral up --detach` of a process of its own; ``shown`` is what it has printed to stderr."""
 
-    def __init__(self, catalog, err, port):
+    def __init__(self, catalog, err, port, *, pause_after_s=change.PAUSE_AFTER_S):
         self._err = err
+        program = "import sys; from corral.engine import change; from corral.cli.main import main; "
+        program += f"change.PAUSE_AFTER_S = {pause_after_s}; sys.exit(main(sys.argv[1:]))"
         words = ["up", "--detach", "--catalog", str(catalog), "--port", str(port)]
         with err.open("wb") as stderr:
-            super().__init__(
-                [sys.executable, "-m", "corral.cli.main", *words], stderr=stderr, stdout=subprocess.DEVNULL
-            )
+            super().__init__([sys.executable, "-c", program, *words], stderr=stderr, stdout=subprocess.DEVNULL)
 
     @property
     def shown(self):
@@ -183,17 +185,72 @@ def test_of_two_at_once_that_change_a_stack_the_second_changes_what_the_first_le
     assert ("-c 512" in config, "-c 640" in config) == (True, True)
 
 
-def test_requests_that_never_pause_leave_the_stack_as_it_is(up, catalog, monkeypatch):
+def test_where_requests_never_pause_new_ones_wait_for_the_change_and_are_answered(up, catalog, tmp_path):
+    before = running()
+    stream, engine = unanswered(before, "one", 30)
+    edit(catalog)
+    with Up(catalog, tmp_path / "err", before.door.port, pause_after_s=0) as applied:
+        wait_for(lambda: "under way (one), new ones wait ..." in applied.shown, what="the pause")
+        with ThreadPoolExecutor() as several:
+            answers = [several.submit(chat, before.endpoint, "Hello.", model=model) for model in ("one", "two")]
+            assert [one.model for one in before.client().in_flight()] == ["one"]  # the stream
+            os.kill(engine, signal.SIGCONT)
+            assert [one.result()["message"]["content"] for one in answers] == ["OK", "OK"]
+        stream.join()
+    assert (applied.returncode, stream.is_whole) == (0, True), applied.shown
+    assert "-c 512" in StackFolder(paths.state_dir()).config.read_text()
+
+
+def test_no_request_fails_while_a_model_is_added(up, catalog):
+    """llama-swap and the guard are replaced; the requests come one after the other from three clients."""
+    before, ended = running(), Event()
+    shutil.copy(catalog / "models" / "one.yaml", catalog / "models" / "three.yaml")
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+
+    def ask(model):
+        answers = []
+        while not ended.is_set():
+            answers.append(chat(before.endpoint, "Hello.", model=model)["message"]["content"])
+        return answers
+
+    with ThreadPoolExecutor() as several:
+        asked = [several.submit(ask, model) for model in ("one", "two", "one")]
+        try:
+            assert "Applied: llama-swap, the guard restarted." in up()
+        finally:
+            ended.set()
+        assert all(set(one.result()) == {"OK"} for one in asked)
+    assert running().leaders["guard"] != before.leaders["guard"]
+    wait_for(lambda: not processes.is_alive(before.leaders["guard"]), what="the end of the guard before")
+
+
+def test_a_guard_is_replaced_at_once_and_the_one_before_ends_with_its_last_answer(up, catalog):
+    before = running()
+    stream, engine = unanswered(before, "one", 30)
+    (catalog / "clients.yaml").write_text("clients: {photos: {models: [one], requests: 2}}\n")
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+    assert "Applied: the guard restarted." in up()
+    assert get(f"{before.endpoint}/v1/models")[0] == 401
+    assert processes.is_alive(before.leaders["guard"])
+    os.kill(engine, signal.SIGCONT)
+    stream.join()
+    assert stream.is_whole
+    wait_for(lambda: not processes.is_alive(before.leaders["guard"]), what="the end of the guard before")
+
+
+def test_requests_that_do_not_end_leave_the_stack_as_it_is(up, catalog, monkeypatch):
+    monkeypatch.setattr(change, "PAUSE_AFTER_S", 0.1)
     monkeypatch.setattr(change, "IDLE_LIMIT_S", 0.3)
     before = running()
     stream, engine = unanswered(before, "one", 3)
     edit(catalog)
     shown = up(code=3)
-    assert "Requests never paused (one): nothing was changed." in shown
+    assert "The requests under way did not end (one): nothing was changed." in shown
     command = before.start_command()
     step = f"  → Try again: {command}; or cut off what takes longer than 30 s: corral down && {command}\n"
     assert step in shown
     assert running() == before
+    assert chat(before.endpoint, "Hello.", model="two")["message"]["content"] == "OK"
     os.kill(engine, signal.SIGCONT)
     stream.join()
     assert stream.is_whole
@@ -230,6 +287,23 @@ def test_a_configuration_that_does_not_start_leaves_the_one_before_running(up, c
     assert after.config_sha256 == before.config_sha256
     assert StackFolder(paths.state_dir()).config.read_text() == text
     assert chat(after.endpoint, "Hello.", model="one")["message"]["content"] == "OK"
+
+
+def test_a_guard_that_does_not_start_leaves_one_as_before_and_cuts_no_answer_off(up, catalog, monkeypatch):
+    before = running()
+    stream, engine = unanswered(before, "one", 30)
+    llama_swap = StackFolder(paths.state_dir()).config.read_text()
+    broken = stack.Configuration(llama_swap, "{", before_parts(before)[1])
+    monkeypatch.setattr("corral.terraform.local.render_stack", lambda *_, **__: broken)
+    shown = up(code=3)
+    assert "The guard ended while starting" in shown
+    assert "The stack runs as before." in shown
+    assert running().config_sha256 == before.config_sha256
+    assert running().process == before.process
+    os.kill(engine, signal.SIGCONT)
+    stream.join()
+    assert stream.is_whole
+    assert chat(before.endpoint, "Hello.", model="one")["message"]["content"] == "OK"
 
 
 def before_parts(present):

@@ -64,7 +64,7 @@ def render(folder: Path, **variables: Any) -> dict[str, Any]:
 def _rendered() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         places = {"guard": {"unix": "/run/guard.sock"}, "internal_key": {"file": "/run/llama-swap.key"}}
-        return render(Path(folder), listen="127.0.0.1:1", drain_seconds=35, **places)
+        return render(Path(folder), listen="127.0.0.1:1", drain_seconds=3600, **places)
 
 
 def configuration(state: Path, llama_swap: str, entrance: door.Door, models: Iterable[str]) -> stack.Configuration:

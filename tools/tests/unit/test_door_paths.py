@@ -68,6 +68,7 @@ ACCESS = {
     "/engine-probe/m": Access.MONITOR,
     "/engine-yield/m": Access.STEWARD,
     "/engine-yield": None,
+    "/pause": Access.OPERATOR,
     "/model-changes": Access.MONITOR,
     "/model-changes/m": None,
     "/unload": Access.OPERATOR,
@@ -119,7 +120,7 @@ def test_only_inference_and_what_an_operator_uses_take_a_body():
     posted = {route.path for route in ROUTES if "POST" in route.methods}
     inference = {route.path for route in ROUTES if route.is_inference}
 
-    assert posted - inference == {"/api/*", "/upstream/*", "/engine-probe/*", "/engine-yield/*"}
+    assert posted - inference == {"/api/*", "/upstream/*", "/engine-probe/*", "/engine-yield/*", "/pause"}
     assert {"/v1/messages", "/v1/responses", "/infill", "/v1/embeddings"} < inference
     assert all(route.access is Access.CLIENT for route in ROUTES if route.is_inference)
 

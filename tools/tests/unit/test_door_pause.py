@@ -1,0 +1,119 @@
+"""A pause: new requests of models wait in the guard as long as an operator reads its answer; llama-swap is a stub."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.engine_process import wait_for
+from tests.support.guard_process import OK, Gate, post, read_answer, request, run_guard, stub_llama_swap
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture
+def stub():
+    with stub_llama_swap() as stub:
+        yield stub
+
+
+@pytest.fixture
+def guard(stub, tmp_path):
+    with run_guard(tmp_path, stub.port) as guard:
+        yield guard
+
+
+@contextlib.contextmanager
+def paused(guard):
+    with guard.connect() as connection:
+        connection.sendall(request("POST", "/pause", key="operator-key"))
+        received = b""
+        while not received.endswith(b"\r\n\r\npaused\n"):
+            more = connection.recv(1 << 10)
+            assert more, received
+            received += more
+        assert received.startswith(b"HTTP/1.1 200 ")
+        yield
+
+
+def chats(stub):
+    return [one for one in stub.requests if one.split(b" ")[1] == CHAT.encode()]
+
+
+def test_a_request_of_any_model_waits_until_the_last_pause_ends_and_other_paths_answer(guard, stub):
+    with guard.connect() as waiting, guard.connect() as other:
+        with paused(guard):
+            with paused(guard):
+                waiting.sendall(post({"model": "tiny-text"}))
+                other.sendall(post({"model": "tiny-vision"}))
+                assert guard.get("/health").status == 200
+            assert guard.get("/running", key="operator-key").status == 200
+            assert guard.post({"model": "none"}, key="operator-key").status == 404
+            assert chats(stub) == []
+        assert [read_answer(one).status for one in (waiting, other)] == [200, 200]
+
+
+def test_an_answer_under_way_ends_during_a_pause(guard, stub):
+    gate = stub.acts[CHAT] = Gate(OK[:-2], OK[-2:])
+    with guard.connect() as connection:
+        connection.sendall(post({"model": "tiny-text"}))
+        assert connection.recv(1)
+        with paused(guard):
+            gate.open.set()
+            assert read_answer(connection).body == b""  # its first byte was read above
+            assert guard.next_record()["status"] == 200
+
+
+def test_a_client_that_leaves_while_it_waits_is_not_forwarded(guard, stub):
+    with paused(guard):
+        with guard.connect() as leaving:
+            leaving.sendall(post({"model": "tiny-text"}))
+            assert guard.get("/health").status == 200  # is read after the request before it
+        assert guard.next_record()["code"] == "client-closed"
+    assert guard.post({"model": "tiny-vision"}).status == 200
+    assert len(chats(stub)) == 1
+
+
+@pytest.mark.parametrize(("key", "status"), [("key-of-first", 403), ("", 401)])
+def test_only_an_operator_may_pause_the_others(guard, key, status):
+    assert guard.send(request("POST", "/pause", key=key)).status == status
+    assert guard.post({"model": "tiny-text"}).status == 200
+
+
+def test_a_guard_that_ends_forwards_what_waits_and_ends_the_pause(guard, stub):
+    with guard.connect() as waiting, paused(guard):
+        waiting.sendall(post({"model": "tiny-text"}))
+        wait_for(lambda: guard.get("/health").status == 200)
+        guard.process.terminate()
+        assert read_answer(waiting).status == 200
+        assert guard.process.wait(60) == 0
+
+
+def test_a_guard_takes_a_socket_over_and_the_one_before_ends_with_its_last_answer(stub, tmp_path):
+    gate = Gate(OK[:-2], OK[-2:])
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as scope:
+        listen = {"unix": str(Path(folder) / "guard.sock")}
+        guards = []
+        for name in ("before", "after"):
+            (tmp_path / name).mkdir()
+            guards.append(scope.enter_context(run_guard(tmp_path / name, stub.port, listen=listen, drain_seconds=60)))
+            if name == "before":
+                stub.acts[CHAT] = gate
+                connection = scope.enter_context(guards[0].connect())
+                connection.sendall(post({"model": "tiny-text"}))
+                assert connection.recv(1)
+                stub.answer(CHAT, OK)
+        before, after = guards
+        assert after.post({"model": "tiny-text"}).status == 200
+        assert after.next_record()["status"] == 200
+        before.process.terminate()
+        before.next_record("stopping")
+        gate.open.set()
+        read_answer(connection)
+        assert before.next_record()["status"] == 200
+        assert before.process.wait(60) == 0
+        assert after.post({"model": "tiny-text"}).status == 200
+        assert sorted(Path(folder).iterdir()) == [Path(folder) / "guard.sock"]
