@@ -93,7 +93,6 @@ class Guard:
 
     async def drain(self, limit_s: float) -> None:
         """Wait until the requests under way have their answers; after *limit_s* seconds cut them off."""
-        self.uses.resume()
         for connection in list(self._connections):
             if connection.is_idle:
                 connection.end()

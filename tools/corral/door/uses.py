@@ -41,7 +41,7 @@ class Uses:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A request of any model that comes during the block waits for its end, or for ``resume``."""
+        """A request of any model that comes during the block waits for its end."""
         self._pauses += 1
         self._resumed.clear()
         try:
@@ -50,10 +50,6 @@ class Uses:
             self._pauses -= 1
             if not self._pauses:
                 self._resumed.set()
-
-    def resume(self) -> None:
-        """End the pauses under way for the requests that wait; the guard ends, and so do they."""
-        self._resumed.set()
 
     @contextmanager
     def unloading(self, model: str) -> Iterator[None]:
