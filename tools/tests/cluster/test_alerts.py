@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cluster import watched
-from tests.support.cluster.alerting import active, notified, receiving, status_of_a_request
+from tests.support.cluster.alerting import active, notified, receiving, statuses_of_requests
 from tests.support.cluster.follower import Follower
 from tests.support.cluster.pods import eventually
 from tests.support.cluster.watched import MODEL
@@ -29,7 +29,7 @@ def receiver(lab, tmp_path_factory):
 def test_the_alert_about_a_model_without_room_names_the_tenant_that_took_it(lab, receiver):
     watched.fill_card(lab)
     watched.grow_tenant(lab)
-    assert status_of_a_request(lab) == 503
+    assert statuses_of_requests(lab, 1) == [503]
 
     model = notified(receiver, "CorralNoRoomForModel", model=MODEL)
 
@@ -60,7 +60,7 @@ def test_an_exporter_that_dies_is_an_alert_and_not_the_end_of_the_others(lab, re
 
 def test_the_runbooks_about_room_lead_to_a_model_that_answers(lab, receiver):
     watched.fill_card(lab)
-    assert status_of_a_request(lab) == 503
+    assert statuses_of_requests(lab, 1) == [503]
     model, tenant = Follower(lab, "no-room-for-model"), Follower(lab, "tenant-over-budget")
 
     printed = model.does("Diagnosis", card=1, why=1)

@@ -12,7 +12,7 @@ import pytest
 from corral.cluster.client import connect
 from corral.cluster.port_forward import forwarded
 from tests.support.cluster import watched
-from tests.support.cluster.alerting import active, notified, receiving, signal_engine, status_of_a_request
+from tests.support.cluster.alerting import active, notified, receiving, signal_engine, statuses_of_requests
 from tests.support.cluster.follower import Follower
 from tests.support.cluster.pods import eventually
 from tests.support.cluster.watched import MODEL, NAMESPACE
@@ -101,7 +101,10 @@ def with_budget(lab, seconds):
 
 
 def answer_counted(lab, receiver, count):
-    """Let the model answer *count* requests after the applied exporter has read llama-swap: it counts from then on."""
+    """Let the model answer *count* requests after the applied exporter has read llama-swap: it counts from then on.
+
+    The exporter before it counts those of the apply's own smoke.
+    """
     watched.mount_driver(lab)  # which an apply takes away
     watched.wait_for_exporter(lab)
     has_read = f"corral_llama_swap_up == 1 and timestamp(corral_llama_swap_up) > {time.time()}"
@@ -109,7 +112,7 @@ def answer_counted(lab, receiver, count):
     eventually(
         lambda: json.loads(get(f"{receiver.prometheus}/api/v1/query?{query}")[1])["data"]["result"], bool, limit_s=120
     )
-    assert [status_of_a_request(lab) for _ in range(count)] == [200] * count
+    assert statuses_of_requests(lab, count) == [200] * count
 
 
 @pytest.fixture
@@ -132,7 +135,7 @@ def test_a_budget_that_is_burnt_is_an_alert_until_its_runbook_has_another_agreed
     operator.does("More answers at a time")
     with_budget(lab, 300)
     operator.does("Another budget")
-    answer_counted(lab, receiver, 15)
+    answer_counted(lab, receiver, 120)  # of all that were counted, slow ones are less than a fifth now
 
     notified(receiver, "CorralLatencyBudgetBurnt", "resolved", model=MODEL, after=burnt, limit_s=240)
     operator.does("Verify")

@@ -68,10 +68,12 @@ def active(receiver: Receiver) -> set[str]:
     return {one["labels"]["alertname"] for one in json.loads(text)}
 
 
-def status_of_a_request(lab: Homelab) -> int:
-    """Of the answer to a request to the model."""
+def statuses_of_requests(lab: Homelab, count: int) -> list[int]:
+    """Of the answers to *count* requests to the model, one after the other."""
+    key = lab.key()
     with forwarded(connect(lab.cluster.kubeconfig, lab.cluster.context), NAMESPACE) as address:
-        return post(f"{address}/v1/chat/completions", question("Are you there?", model=MODEL), api_key=lab.key())[0]
+        hello = question("Are you there?", model=MODEL)
+        return [post(f"{address}/v1/chat/completions", hello, api_key=key)[0] for _ in range(count)]
 
 
 def signal_engine(lab: Homelab, name: str) -> None:
