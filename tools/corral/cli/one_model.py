@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -51,12 +51,17 @@ def opened(args: argparse.Namespace) -> Iterator[OneModel]:
         yield OneModel(_found(args, running.client(), running), running.client(), None)
     elif target:
         from corral.cluster import client
-        from corral.cluster.served import served
+        from corral.cluster.served import of_card, served
 
         cluster = client.connect(target.kubeconfig, target.context)
         try:
-            with served(cluster, target) as llama_swap:
-                yield OneModel(_found(args, llama_swap, target), llama_swap, target)
+            with ExitStack() as opened:
+                llama_swap = opened.enter_context(served(cluster, target))
+                model = _found(args, llama_swap, target)
+                card = next((one.card for one in llama_swap.residents() if one.model == model), "")
+                if card:  # its own llama-swap knows the requests that it has under way
+                    llama_swap = opened.enter_context(served(cluster, of_card(cluster, target, card)))
+                yield OneModel(model, llama_swap, target)
         except CannotRun as error:
             logs = cluster.kubectl("logs", f"service/{target.service}", namespace=target.namespace)
             status = shlex.join(["corral", "status", *options.target_words(replace(target, context=cluster.context))])

@@ -51,10 +51,7 @@ async def models_of(config: Config, client: Client, others: Sequence[Mapping[str
     Raises:
         FAULTS: llama-swap does not answer as it should.
     """
-    async with asyncio.timeout(_ANSWER_LIMIT_S), opened_for(config, "/v1/models", version="1.0") as (head, reader):
-        document = json.loads(await reader.read(-1))
-    if head.status != HTTPStatus.OK:
-        raise ValueError(f"status {head.status}")
+    document = await _document(config, "/v1/models")
     permitted = set(config.models.values()) if client.models is None else client.models
     found = [one for one in document["data"] if config.models.get(one["id"]) in permitted]
     parents = {one["id"]: one for one in found}
@@ -73,12 +70,16 @@ async def running(config: Config) -> list[dict[str, str]]:
 
     Their id (``model``), ``state``, the address of their engine (``proxy``) and its command line (``cmd``, if stated).
     """
-    async with asyncio.timeout(_ANSWER_LIMIT_S), opened_for(config, "/running", version="1.0") as (_, reader):
-        document = json.loads(await reader.read(-1))
     return [
         {name: str(one[name]) for name in ("model", "state", "proxy")} | {"cmd": str(one.get("cmd", ""))}
-        for one in document["running"]
+        for one in (await _document(config, "/running"))["running"]
     ]
+
+
+async def running_with(config: Config, others: Sequence[Mapping[str, Any]]) -> bytes:
+    """The answer to GET /running with the *others* that run on other cards; raises FAULTS."""
+    document = await _document(config, "/running")
+    return json_answer(HTTPStatus.OK, document | {"running": [*document["running"], *others]})
 
 
 async def unload(config: Config, model: str, agent: str) -> None:
@@ -112,6 +113,16 @@ async def failed_load(config: Config, model: str, client: Client) -> Refusal:
         fields["holders"] = [preflight_line.described(one) for one in holders if one.code in ("holder", "seat")]
     sentence = preflight_line.sentence(refused if client.is_operator else [decision])
     return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "no-room", sentence, headers=retry, fields=fields)
+
+
+async def _document(config: Config, path: str) -> dict[str, Any]:
+    """llama-swap's answer to GET *path*, an object; raises FAULTS."""
+    async with asyncio.timeout(_ANSWER_LIMIT_S), opened_for(config, path, version="1.0") as (head, reader):
+        body = await reader.read(-1)
+    if head.status != HTTPStatus.OK:
+        raise ValueError(f"status {head.status}")
+    document: dict[str, Any] = json.loads(body)
+    return document
 
 
 async def _log_of(config: Config, model: str) -> str:

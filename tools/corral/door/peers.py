@@ -23,7 +23,8 @@ from .refusals import Refusal
 PASSED = "x-corral-passed"
 """The field of a request that another door passed on; a client that sends it is not passed on."""
 _CONNECT_LIMIT_S = 3.0
-_LIST_LIMIT_S = 5.0
+_LIST_LIMIT_S = 3.0  # a card that is away must not cost the client the answer of the others
+_LISTS = {"/v1/models": ("data", "id"), "/running": ("running", "model")}  # the members of an answer, and of its models
 _KEYS = ("authorization", "x-api-key")
 # A node that dies closes nothing.  A stream that is silent meanwhile ends after 30 s.
 _PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
@@ -71,23 +72,25 @@ def unreachable(config: Config, peer: Peer, model: str) -> Refusal:
     return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "card-unreachable", rule, headers=retry, fields={"card": peer.card})
 
 
-async def listed(config: Config, request: Request) -> list[Mapping[str, Any]]:
-    """The models that the doors of the other cards list for the client of *request*.
+async def listed(config: Config, request: Request, path: str) -> list[Mapping[str, Any]]:
+    """The models that the doors of the other cards list at *path*, of ``_LISTS``, for the client of *request*.
 
     A door that does not answer lists none: what is listed can be asked for.
     """
     if PASSED in request.fields:
         return []
-    found = await asyncio.gather(*(_listed_by(config, peer, request) for peer in config.peers.values()))
+    found = await asyncio.gather(*(_listed_by(config, peer, request, path) for peer in config.peers.values()))
     return [one for models in found for one in models]
 
 
-async def _listed_by(config: Config, peer: Peer, request: Request) -> list[Mapping[str, Any]]:
+async def _listed_by(config: Config, peer: Peer, request: Request, path: str) -> list[Mapping[str, Any]]:
+    member, name = _LISTS[path]
     with contextlib.suppress(TimeoutError, *llama_swap.FAULTS):
         async with (
             asyncio.timeout(_LIST_LIMIT_S),
-            llama_swap.opened(peer.address, request_head(peer, request, "/v1/models")) as (head, reader),
+            llama_swap.opened(peer.address, request_head(peer, request, path)) as (head, reader),
         ):
             body = await (reader.readexactly(head.length) if head.length is not None else reader.read(-1))
-            return [one for one in json.loads(body)["data"] if config.model_named(one["id"]) in peer.models]
+            found = [one for one in json.loads(body)[member] if config.model_named(one[name]) in peer.models]
+            return found if path == "/v1/models" else [one | {"card": peer.card} for one in found]
     return []

@@ -175,9 +175,14 @@ class Exchange(asyncio.Protocol):
         try:
             is_own_list = config.peers or config.adapters or (client and client.models is not None)
             if self._route.path == "/v1/models" and client and is_own_list:
-                others = await peers.listed(config, request)
+                others = await peers.listed(config, request, "/v1/models")
                 listed = await llama_swap.models_of(config, client, others, self._guard.versions)
                 self._answer_whole(HTTPStatus.OK, listed)
+                return
+            # The exporter of a card, which has a monitor's key, means that card alone.
+            if self._route.path == "/running" and config.peers and client and client.is_operator:
+                others = await peers.listed(config, request, "/running")
+                self._answer_whole(HTTPStatus.OK, await llama_swap.running_with(config, others))
                 return
             if self._route.path == paths.PAUSE:
                 with self._guard.uses.paused():

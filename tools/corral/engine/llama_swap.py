@@ -41,6 +41,7 @@ class Resident:
     proxy: str  # the address of its engine
     ttl: int  # seconds without a request after which it is unloaded; 0 or less: never
     command: str = ""  # as one line for a shell
+    card: str = ""  # where its door is that of another card, which passes requests for it on
 
 
 @dataclass(frozen=True)
@@ -264,6 +265,7 @@ def residents_in(body: bytes) -> list[Resident]:
                 proxy=str(one.get("proxy", "")),
                 ttl=int(one.get("ttl", 0)),
                 command=str(one.get("cmd", "")),
+                card=str(one.get("card", "")),
             )
             for one in json.loads(body)["running"]
         ]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import socket
+from argparse import Namespace
 
 import pytest
 
 from corral.card import findings
+from corral.cli import one_model
 from corral.cli.main import main
 from corral.cluster import engine_probe
 from corral.terraform import homelab
@@ -270,3 +272,20 @@ def test_help_shows_an_example_with_a_context(capsys):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         assert "--context homelab" in capsys.readouterr().out
+
+
+def test_the_requests_under_way_of_a_model_on_another_card_are_those_of_its_own_llama_swap(fake, stub):
+    """A stub in place of each door: which of the pods a forwarded port leads to cannot be chosen on real ones."""
+    resident = {"model": "text", "state": "ready", "proxy": "http://127.0.0.1:5800", "card": "p40"}
+    stub.acts["/running"] = lambda exchange: exchange.reply_json(200, {"running": [resident]})
+    request = {"model": "text", "timestamp": "2026-01-01T00:00:00Z"}
+    event = json.dumps({"type": "inflight", "data": json.dumps({"requests": [request]})}, separators=(",", ":"))
+    named = Namespace(model="text", context="lab", namespace=None, kubeconfig=None, catalog=None)
+    with serve("text") as other:
+        other.acts["/api/events"] = lambda exchange: exchange.reply(
+            200, "text/event-stream", f"data:{event}\n\n".encode()
+        )
+        fake.card("p40", port=other.port)
+
+        with one_model.opened(named) as one:
+            assert [request.model for request in one.client.in_flight()] == ["text"]

@@ -145,6 +145,22 @@ def test_the_commands_name_the_card_of_each_model(lab):
     pods.eventually(cards, lambda found: found == [CARD, OTHER], limit_s=150.0)  # the kubelets bring the keys
 
 
+def test_the_commands_know_what_either_card_has_loaded_whichever_pod_they_reach(lab):
+    """Of two models on two cards one is on another card than the pod that answers."""
+    models = ("tiny-text", "tiny-vision")
+    assert {MODELS[model] for model in models} == {CARD, OTHER}
+    for model in models:
+        lab.corral("load", model)
+    smoke = json.loads(lab.corral("smoke", *models, "--resident-only", "--json").stdout)
+    assert {one["model"] for one in smoke["checks"] if one["status"] == "passed"} >= set(models)
+    assert [one for one in smoke["checks"] if one["status"] != "passed"] == []
+
+    lab.corral("golden", "record", *models)
+    lab.corral("golden", "check", *models)
+    assert "is unloaded" in lab.corral("unload", "tiny-text").stdout
+    assert "is unloaded" in lab.corral("unload", "tiny-vision").stdout
+
+
 def test_a_drained_door_ends_what_it_passed_on_and_the_other_cards_models_answer(lab):
     begun, text = threading.Event(), []
 

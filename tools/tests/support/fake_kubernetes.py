@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import copy
 import re
 import threading
 from collections.abc import Iterator
@@ -114,6 +115,16 @@ class FakeKubernetes:
         ]
         self.ports = {name: port}
 
+    def card(self, name: str, *, port: int) -> None:
+        """A further card beside ``pod``: a pod whose ports are *port* here, and a Service that leads to it alone."""
+        base, labels = "/api/v1/namespaces/llama-cpp", {"app.kubernetes.io/name": "llama-swap", "corral/card": name}
+        for kind in ("services", "pods"):
+            one = copy.deepcopy(self.objects[f"{base}/{kind}"][0])
+            one["metadata"] |= {"name": f"llama-swap-{name}", "labels": labels}
+            self.objects[f"{base}/{kind}"].append(one)
+        self.objects[f"{base}/services"][-1]["spec"]["selector"] = labels
+        self.ports[f"llama-swap-{name}"] = port
+
     def deployed(self, config: str, *, namespace: str = "llama-cpp") -> None:
         """All that `corral status` reads, around ``pod``: a Deployment whose ConfigMap has *config*."""
         base = f"/api/v1/namespaces/{namespace}"
@@ -150,6 +161,9 @@ class FakeKubernetes:
         found = self.objects[path]
         if isinstance(found, str):
             return web.Response(text=found)
+        if isinstance(found, list) and path.endswith("/pods"):
+            wanted = dict(one.split("=") for one in request.query.get("labelSelector", "").split(",") if one)
+            found = [one for one in found if wanted.items() <= one["metadata"].get("labels", {}).items()]
         return web.json_response({"items": found} if isinstance(found, list) else found)
 
     def _write(self, method: str, path: str, one: dict[str, Any]) -> web.Response:

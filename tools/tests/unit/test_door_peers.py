@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.engine_process import free_port
 from tests.support.guard_process import (
+    CLIENTS,
     KEYS,
     LIMIT_S,
     Gate,
@@ -23,6 +24,7 @@ from tests.support.guard_process import (
 CHAT = "/v1/chat/completions"
 HERE = {"model": "gpt-4o", "messages": []}  # tiny-text, on the card of the first guard
 THERE = {"model": "tiny-vision", "messages": []}
+EXPORTER = {"models": [], "requests": None, "role": "monitor"}
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -40,6 +42,7 @@ class Pair:
         self.there = self.start("there", peers=back, listen=address)
 
     def start(self, name, **changes):
+        changes = {"clients": {**CLIENTS, "exporter": EXPORTER}} | changes
         return self._stack.enter_context(run_guard(self.folder / name, self.stubs[name].port, **changes))
 
 
@@ -50,7 +53,17 @@ def pair(tmp_path):
 
 
 def models(*ids):
-    raw = json.dumps({"object": "list", "data": [{"id": one} for one in ids]}).encode()
+    return answer_of({"object": "list", "data": [{"id": one} for one in ids]})
+
+
+def running(**of_models):
+    """As llama-swap lists what runs, by its states."""
+    listed = [{"model": one.replace("_", "-"), "state": state, "ttl": 60} for one, state in of_models.items()]
+    return answer_of({"running": listed})
+
+
+def answer_of(document):
+    raw = json.dumps(document).encode()
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(raw), raw)
 
 
@@ -171,6 +184,52 @@ def test_the_list_has_the_models_of_all_cards_that_answer(pair):
 
     pair.there.stop()
     assert listed(pair.here, KEYS["operator"]) == ["tiny-text"]
+
+
+def states(guard, key="operator", **fields):
+    answer = guard.get("/running", KEYS.get(key, key), **fields)
+    assert answer.status == 200, answer
+    return {one["model"]: (one["state"], one.get("card"), one["ttl"]) for one in json.loads(answer.body)["running"]}
+
+
+def test_what_runs_on_all_cards_that_answer_is_listed_for_an_operator(pair):
+    pair.stubs["here"].answer("/running", running(tiny_text="ready"))
+    pair.stubs["there"].answer("/running", running(tiny_vision="starting"))
+
+    both = {"tiny-text": ("ready", None, 60), "tiny-vision": ("starting", "p40", 60)}
+    assert states(pair.here) == both
+    assert states(pair.there) == {"tiny-vision": ("starting", None, 60), "tiny-text": ("ready", "t4", 60)}
+
+    pair.there.stop()
+    assert states(pair.here) == {"tiny-text": ("ready", None, 60)}
+
+
+def test_of_what_runs_a_door_takes_from_another_one_only_what_that_has(pair):
+    """As for a moment while a model changes its card."""
+    pair.stubs["here"].answer("/running", running(tiny_text="ready"))
+    pair.stubs["there"].answer("/running", running(tiny_text="stopping"))
+
+    assert states(pair.here) == {"tiny-text": ("ready", None, 60)}
+
+
+def test_what_runs_on_its_own_card_alone_is_listed_for_an_exporter_and_for_a_request_that_was_passed_on(pair):
+    for guard in (pair.here, pair.there):
+        guard.set_keys(operator=[KEYS["operator"]], exporter=["key-of-the-exporter"])
+    pair.stubs["here"].answer("/running", running(tiny_text="ready"))
+    pair.stubs["there"].answer("/running", running(tiny_vision="ready"))
+
+    alone = {"tiny-text": ("ready", None, 60)}
+    assert states(pair.here, "key-of-the-exporter") == states(pair.here, x_corral_passed="1") == alone
+    assert pair.stubs["there"].requests == []
+
+
+def test_a_llama_swap_that_does_not_list_what_runs_is_not_covered_by_the_other_card(pair):
+    pair.stubs["here"].answer("/running", b"HTTP/1.1 500 x\r\nContent-Length: 2\r\n\r\n{}")
+    pair.stubs["there"].answer("/running", running(tiny_vision="ready"))
+
+    answer = pair.here.get("/running", KEYS["operator"])
+
+    assert (answer.status, answer.error["code"]) == (502, "llama-swap-down")
 
 
 def test_an_operators_path_of_a_model_leads_to_its_card(pair):
