@@ -194,14 +194,14 @@ def require_chats(
         tasks.require_no_other({name: entry.intent for name, entry in found.models.items()}, models, command)
 
 
-def store_dir(args: argparse.Namespace) -> Path:
-    """The store that *args* name, or the local stack's own."""
+def store_dir(args: argparse.Namespace, served: Running | None = None) -> Path:
+    """The store that *args* name, else that of *served*, else the state folder's own."""
     chosen: Path | None = args.store
-    return chosen.absolute() if chosen else paths.default_store()
+    return chosen.absolute() if chosen else (served and served.store) or paths.default_store()
 
 
 def lock_and_store(args: argparse.Namespace, served: Running | None = None) -> tuple[lock_file.Lock, Store]:
-    """The lock of ``catalog_dir``, as the agent reads it, and the store that *args* name.
+    """The lock of ``catalog_dir``, as the agent reads it, and the store of ``store_dir``.
 
     Raises:
         Refused: there is no lock, or it cannot be read.
@@ -209,7 +209,7 @@ def lock_and_store(args: argparse.Namespace, served: Running | None = None) -> t
     from corral.agent.lock_file import read_lock
     from corral.agent.store import Store
 
-    return read_lock(catalog_dir(args, served) / "lock.json"), Store(store_dir(args))
+    return read_lock(catalog_dir(args, served) / "lock.json"), Store(store_dir(args, served))
 
 
 def name(text: str) -> str:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corral import output
+from corral import output, paths
 from corral.catalog import catalog
 from corral.catalog.catalog import Catalog
 from corral.cli import image_table, latency_table, options, vram_table
 from corral.cli.plan import agreed
-from corral.errors import CorralError, ExitCode, Refused
+from corral.engine import stack
+from corral.errors import CannotRun, CorralError, ExitCode, Refused
 from corral.files import only_writer, refuse_unwritable, write_atomically
 from corral.golden import record
 from corral.lock import headers, image_room, lock
@@ -285,6 +286,14 @@ def served_steps(args: argparse.Namespace, directory: Path, locked: Lock) -> lis
     The stack of a machine serves one card.
     """
     named = f" --catalog {shlex.quote(str(directory))}" if args.catalog else ""
-    here = f"on this machine: {options.again(args, 'up', '--detach')}; "
+    here = f"on this machine: {_applied_here(args, directory)}; "
     several = len({entry.intent.card for entry in locked.models.values()}) > 1
     return [f"{'' if several else here}in the homelab: corral apply{named}"]
+
+
+def _applied_here(args: argparse.Namespace, directory: Path) -> str:
+    """`corral up` for the catalog in *directory*, with the options of the local stack where that is of it."""
+    with suppress(CannotRun):  # a damaged record
+        if (found := stack.recorded(paths.state_dir())) and found.catalog == directory.resolve():
+            return found.start_command()
+    return options.again(args, "up", "--detach")

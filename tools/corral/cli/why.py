@@ -127,19 +127,15 @@ def _scope(args: argparse.Namespace) -> local.Scope:
     state = paths.state_dir()
     recorded = stack.recorded(state)
     catalog = options.catalog_dir(args, recorded)
-    store = options.store_dir(args)
-    shown = None if catalog == _default_catalog() else catalog
-    step_options = StepOptions(
-        catalog=shown,
+    store = options.store_dir(args, recorded)
+    shown = argparse.Namespace(
+        catalog=None if catalog == _default_catalog() else catalog,
         store=None if store == paths.default_store() else store,
-        start=recorded.start_command() if recorded else _start(shown),
     )
+    start = recorded.start_command() if recorded else options.again(shown, "up", "--detach")
+    step_options = StepOptions(catalog=shown.catalog, store=shown.store, start=start)
     assumed = not args.catalog and recorded is None
     return local.Scope(state, catalog, store, step_options, catalog_is_assumed=assumed)
-
-
-def _start(catalog: Path | None) -> str:
-    return options.for_catalog("corral up --detach", argparse.Namespace(catalog=catalog))
 
 
 def _default_catalog() -> Path | None:

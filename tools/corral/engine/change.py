@@ -67,7 +67,7 @@ def change(again: Again, wanted: Wanted, *, report: Report) -> Changed:
         CannotRun: requests never paused for ``IDLE_LIMIT_S``, or a program did not start; the stack runs as before.
     """
     present, folder = again.present, StackFolder(again.state)
-    up = replace(present, door=wanted.door, catalog=wanted.catalog).start_command()
+    up = stack.command_of(wanted.door, wanted.catalog, wanted.configuration, "--port", str(wanted.door.port))
     if wanted.door.port != present.door.port:
         raise Refused(f"The stack listens on port {present.door.port}.", next_step=f"corral down && {up}")
     parts = _parts(again, wanted)

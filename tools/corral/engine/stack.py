@@ -12,11 +12,13 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from corral.engine import engine_process, ports, processes
+from corral import paths
+from corral.engine import command, engine_process, ports, processes
 from corral.engine.binaries import Program
 from corral.engine.door import Door
 from corral.engine.go_build import Report
@@ -109,8 +111,15 @@ class Running:
         return next((part for part in self.parts() if engine_process.is_stopped(part.process.pid)), None)
 
     def start_command(self) -> str:
-        """`corral up` with the options that are known of this stack, which then has its dead parts again."""
-        return _start_command(self.door, self.catalog, "--port", str(self.door.port))
+        """`corral up` with the options of this stack: it then has its dead parts again, and its catalog's changes."""
+        return _start_command(self.door, self.catalog, self.store, "--port", str(self.door.port))
+
+    @property
+    def store(self) -> Path | None:
+        """The store that its configuration names; None: it cannot be read, or no model has a file."""
+        with suppress(CannotRun):
+            return command.store_of(command.read(self.folder / "llama-swap.yaml"))
+        return None
 
     def parts(self) -> list[Leader]:
         """The programs of the stack that are no engines."""
@@ -214,7 +223,7 @@ def start(
             require_same(present, configuration, door)
             return _mended(folder, present, programs, report), False
         _clear_leftovers(state, report)
-        ports.require_free(door.port, _start_command(door, catalog))
+        ports.require_free(door.port, command_of(door, catalog, configuration))
         _write_files(folder, configuration)
         token = secrets.token_hex(16)
         leaders: dict[str, Mark] = {}
@@ -290,9 +299,18 @@ def clear_leftovers(state: Path, *, report: Report = lambda _: None) -> None:
         _clear_leftovers(state, report)
 
 
-def _start_command(door: Door, catalog: Path, *port: str) -> str:
-    """`corral up` for *door* and *catalog*; the port is the caller's."""
-    words = [*_START, *port, "--catalog", str(catalog), *["--keys"] * bool(door.keys)]
+def command_of(door: Door, catalog: Path, configuration: Configuration, *port: str) -> str:
+    """`corral up` for *door*, *catalog* and the store of *configuration*; the port is the caller's."""
+    store = None
+    with suppress(CannotRun):
+        store = command.store_of(command.parse(configuration.llama_swap, "llama-swap.yaml", next_step=""))
+    return _start_command(door, catalog, store, *port)
+
+
+def _start_command(door: Door, catalog: Path, store: Path | None, *port: str) -> str:
+    words = [*_START, *port, "--catalog", str(catalog)]
+    words += ["--store", str(store)] if store not in (None, paths.default_store()) else []
+    words += ["--keys"] * bool(door.keys)
     if door.tls is not None:
         words += ["--tls", *(str(file) for file in (door.tls.certificate, door.tls.key) if file)]
     return shlex.join([*words, *(word for name in door.names for word in ("--name", name))])

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from corral.engine import log_lines
+from corral.engine.command import Command
 from corral.engine.llama_swap import LlamaSwap
 from corral.engine.log_lines import EngineError
 from corral.errors import CannotRun, Refused
@@ -17,7 +18,6 @@ from corral.measure import engine_report
 from corral.measure.engine_report import Report
 from corral.parallel import Result, value_of
 from corral.why import history
-from corral.why.command import Command
 from corral.why.facts import ModelFacts
 from corral.why.history import History
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from corral.engine.command import Command
 from corral.engine.engine_process import Engine, Probe
 from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.engine.log_lines import EngineError
 from corral.engine.stack import Leader
 from corral.exporter.account import CardAccount, Row
 from corral.measure.engine_report import Report
-from corral.why.command import Command
 from corral.why.files import FileFact
 from corral.why.history import History
 

@@ -24,13 +24,14 @@ from corral.cluster.finding import Cause, Finding
 from corral.cluster.served import served
 from corral.cluster.snapshot import SERVER, Snapshot, is_ready, pod_spec
 from corral.cluster.target import ClusterTarget
+from corral.engine import command
+from corral.engine.command import Command
 from corral.engine.llama_swap import LlamaSwap
 from corral.errors import CannotRun, CorralError, Refused
 from corral.exporter.account import CardAccount
 from corral.parallel import Result, read_all, value_of
-from corral.why import command, evidence, history
+from corral.why import evidence, history
 from corral.why.case import Case
-from corral.why.command import Command
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.next_steps import StepOptions
 from corral.why.rules import judge

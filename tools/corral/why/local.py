@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from corral import paths
 from corral.agent.lock_file import Lock, read_lock
 from corral.agent.store import Store
 from corral.catalog import catalog as catalogs
-from corral.engine import binaries, engine_process, log_lines, ports, stack
+from corral.engine import binaries, command, engine_process, log_lines, ports, stack
+from corral.engine.command import Command
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun
@@ -28,8 +28,7 @@ from corral.exporter.errors import DriverUnknown
 from corral.keys import LocalKeys
 from corral.lock import lock as locks
 from corral.parallel import Result, read_all, value_of
-from corral.why import command, evidence, files, history
-from corral.why.command import Command
+from corral.why import evidence, files, history
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.history import History
 from corral.why.next_steps import StepOptions
@@ -55,7 +54,7 @@ class Scope:
 
     state: Path  # the state folder of the local stack
     catalog: Path  # of the running stack, as it was started
-    store: Path  # where no stack records its own
+    store: Path  # of the running stack, as it was started
     options: StepOptions
     catalog_is_assumed: bool = False  # no option names the catalog, and no stack records which one it serves
 
@@ -171,11 +170,7 @@ class _Investigation:
             {(one.name, kind): source for one in models for kind, source in self._open(one, limit_s).items()},
             limit_s=limit_s,
         )
-        # Commands name the store that the stack was started with.
-        stores = {one.store for one in commands.values() if one.store} - {paths.default_store()}
-        options = self._scope.options
-        options = replace(options, store=options.store or next(iter(stores), None))
-        return worst_first(judge(self._stack, self._completed(one, found), options) for one in models)
+        return worst_first(judge(self._stack, self._completed(one, found), self._scope.options) for one in models)
 
     def _model_facts(self, name: str, served: Mapping[str, Command], histories: Mapping[str, History]) -> ModelFacts:
         facts = evidence.model_facts(name, self._ids.get(name, ""), self._found, served, histories, self._now)

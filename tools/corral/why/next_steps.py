@@ -16,7 +16,6 @@ Action = Literal[
     "warm", "engine", "memory", "kills", "listeners", "unload", "card", "widen", "measure",
 ]  # fmt: skip
 
-_UP = "{start}{store}"
 _EXEC = "{kubectl} exec deployment/{service} -- "
 _DESCRIBE = "{kubectl} describe pods -l app.kubernetes.io/name={service}"
 _FETCH_AGAIN = "{kubectl} delete job/download-models\ncorral apply"  # Terraform creates a Job that is missing
@@ -26,8 +25,8 @@ _KILLS = (
     "cat /sys/fs/cgroup$(sed -n s/^0:://p /proc/{pid}/cgroup)/memory.events\nfree -h"
 )
 _COMMANDS: dict[Action, tuple[str, str]] = {  # a line each: in the local stack; in a cluster
-    "up": (_UP, "corral apply"),
-    "restart": (f"corral down\n{_UP}", "corral apply"),
+    "up": ("{start}", "corral apply"),
+    "restart": ("corral down\n{start}", "corral apply"),
     "inspect": ("corral logs {model} -n 50", "{kubectl} logs deployment/{service} --tail=200"),
     "smoke": ("corral smoke {model}{catalog}", "corral smoke {model}{cluster}{catalog}"),
     "why": ("corral why {model}{catalog}", "corral why {model}{cluster}{catalog}"),

@@ -37,6 +37,8 @@ def test_without_a_stack_every_model_is_down_and_the_next_command_starts_it(why)
     assert {one["class"] for one in verdict["answers"]} == {"stack-down"}
     assert [one["model"] for one in verdict["answers"]] == ["smollm2", "tiny-text", "tiny-think", "tiny-vision"]
     assert verdict["next"] == [f"corral up --detach --catalog {CATALOG}"]
+    step = f"corral up --detach --catalog {CATALOG} --store '/srv/my store'"
+    assert why("--store", "/srv/my store")[1]["next"] == [step]
 
 
 def test_an_unknown_name_has_another_class_than_an_alias(why):

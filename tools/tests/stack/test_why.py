@@ -155,7 +155,7 @@ def test_a_model_that_was_added_after_the_start_is_not_served(stack, why):
 
     assert verdict["class"] == "not-in-catalog"
     assert "running stack" in verdict["culprit"]
-    assert verdict["next"] == [f"{stack.running.start_command()} --store {stack.catalog.parent / 'store'}"]
+    assert verdict["next"] == [stack.running.start_command()]
 
 
 def test_a_missing_file_is_found_before_a_request_for_the_model(stack, why):

@@ -10,8 +10,8 @@ import pytest
 from corral.door import preflight_line
 from corral.door.preflight_line import Record
 from corral.engine import log_lines
+from corral.engine.command import Command
 from corral.why import history
-from corral.why.command import Command
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.next_steps import StepOptions
 from corral.why.rules import judge

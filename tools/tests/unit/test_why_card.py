@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from corral.cluster.target import ClusterTarget
+from corral.engine.command import Command
 from corral.engine.log_lines import End, EngineCode, EngineError, classify_engine_error
 from corral.exporter.account import CardAccount, Row
 from corral.exporter.driver import Card
-from corral.why.command import Command
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.history import History
 from corral.why.next_steps import StepOptions

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from corral.why import command
+from corral.engine import command
 
 MODELS = ("a", "b", "c", "d", "e")
 

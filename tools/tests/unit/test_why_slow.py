@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from corral.engine.command import Command
 from corral.engine.engine_process import Engine, Probe
 from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.measure.engine_report import Report
 from corral.why import history
-from corral.why.command import Command
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.history import History
 from corral.why.next_steps import StepOptions

@@ -10,11 +10,11 @@ from typing import get_args
 import pytest
 
 from corral.cluster.target import ClusterTarget
+from corral.engine.command import Command
 from corral.engine.engine_process import Engine, Probe
 from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.engine.log_lines import End, EngineCode, EngineError, classify_engine_error
 from corral.why import history
-from corral.why.command import Command
 from corral.why.facts import ModelFacts, StackFacts
 from corral.why.files import FileFact
 from corral.why.history import History
@@ -200,11 +200,11 @@ def test_a_load_whose_process_has_ended_is_explained_by_its_log():
 
 
 def test_commands_name_the_folders_that_are_not_the_default_ones():
-    options = StepOptions(Path("/my catalog"), Path("/srv/store"), "corral up --detach --catalog '/my catalog'")
+    options = StepOptions(Path("/my catalog"), Path("/srv/store"))
 
-    verdict = judge(StackFacts("absent", problem="No local stack is running."), UNLOADED, options)
+    verdict = judge(UP, replace(UNLOADED, files=(FileFact(Path("/x.gguf"), "missing", "gone"),)), options)
 
-    assert verdict.next_steps == ("corral up --detach --catalog '/my catalog' --store /srv/store",)
+    assert verdict.next_steps[0] == "corral fetch a --catalog '/my catalog' --store /srv/store"
 
 
 @pytest.mark.parametrize("cluster", [None, ClusterTarget(Path("/my config"), "lab", "ns", "swap")])

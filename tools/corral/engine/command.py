@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +39,11 @@ class Command:
     def parallel(self) -> int:
         """The requests that the engine answers at a time; the others wait in it."""
         return int(next(iter(_values(self.words, "-np", "--parallel")), 1))
+
+
+def store_of(commands: Mapping[str, Command]) -> Path | None:
+    """The store that the files of *commands* are in; None when none of them opens a file."""
+    return next((one.store for one in commands.values() if one.store), None)
 
 
 def read(config: Path) -> dict[str, Command]:
