@@ -103,8 +103,8 @@ async def _measure(
     async with Client(endpoint.root, api_key=endpoint.api_key, trust=endpoint.trust, **limits) as client:
         await measure(client, model_id, Question(speeds.ANSWER_TOKENS, 1), [], output.info, next_step=step)
         assert endpoint.client
-        again = f"corral bench --speeds {model_id}"
-        await asyncio.to_thread(require_locked_command, endpoint.client, model_id, entry.argv, again=again)
+        steps = {"again": f"corral bench --speeds {model_id}", "apply": endpoint.start}
+        await asyncio.to_thread(require_locked_command, endpoint.client, model_id, entry.argv, **steps)
         return await speeds.run(
             client,
             model_id,

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from corral.lock.lock import LockEntry
 
 FOLDER = paths.REPOSITORY / "docs" / "contracts"
-_OTHER = "Start what is locked: corral down, then: corral up --detach"
 
 
 def document_of(model: str) -> Path:
@@ -35,6 +34,7 @@ def require_served(args: argparse.Namespace, local: Running) -> LockEntry:
         Refused: it is not in the lock, takes no images, or other files than the locked run.
     """
     from corral.lock import lock as locks
+    from corral.measure.live import require_locked_files
 
     (model,) = args.models
     entry = locks.require(options.catalog_dir(args, local)).models.get(model)
@@ -42,8 +42,7 @@ def require_served(args: argparse.Namespace, local: Running) -> LockEntry:
         raise Refused(f"The lock has no model {model}.", next_step="corral status lists the models")
     if not entry.intent.vision:
         raise Refused(f"{model} takes no images: its modalities are text alone.", next_step="corral contract api")
-    if local.client().contents().get(model) != [file.sha256 for file in entry.files]:
-        raise Refused(f"What runs has other files for {model} than the lock, or none.", next_step=_OTHER)
+    require_locked_files(local.client(), model, entry, apply=local.start_command())
     return entry
 
 
@@ -130,4 +129,4 @@ def _subject(args: argparse.Namespace, local: Running, entry: LockEntry) -> tupl
 def _require_locked(local: Running, model: str, entry: LockEntry, again: str) -> None:
     from corral.measure.live import require_locked_command
 
-    require_locked_command(local.client(), model, entry.argv, again=again)
+    require_locked_command(local.client(), model, entry.argv, again=again, apply=local.start_command())

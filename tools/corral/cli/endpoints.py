@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class ServedEndpoint(NamedTuple):
-    """An endpoint: its address now and in a report, its key and certificate, llama-swap itself, and commands."""
+    """An endpoint: its address now and in a report, its key and certificate, llama-swap itself, and commands.
+
+    ``start`` is the one that starts what serves, or applies what is locked to it.
+    """
 
     root: str
     url: str
@@ -117,7 +120,7 @@ def opened(
         output.info(f"{target.url} of context {cluster.context}, through {root}")
         why = shlex.join(["corral", "why", *words])
         key = keys.operator_key(cluster, target.namespace)
-        yield ServedEndpoint(root, target.url, llama_swap, key, logs=logs, why=why)
+        yield ServedEndpoint(root, target.url, llama_swap, key, logs=logs, why=why, start="corral apply")
 
 
 def allow_connections(connections: int) -> None:

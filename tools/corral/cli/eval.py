@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         if place.client:
             for model, entry in entries.items():
                 if entry:
-                    require_locked_files(place.client, model, entry)
+                    require_locked_files(place.client, model, entry, apply=place.start)
         asked, error = _ask_all(args, place, found, entries, is_local=local is not None)
     judged = [judging.judge(found, one) for one in asked]
     if judged:
@@ -169,7 +169,7 @@ def _require_locked(args: argparse.Namespace, place: ServedEndpoint, model: str,
 
     if entry and place.client:
         again = options.again(args, "eval", str(args.set), model)
-        require_locked_command(place.client, model, entry.argv, again=again)
+        require_locked_command(place.client, model, entry.argv, again=again, apply=place.start)
 
 
 def _show(args: argparse.Namespace, found: EvalSet, judged: Sequence[Judged]) -> None:

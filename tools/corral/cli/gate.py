@@ -191,6 +191,7 @@ def _site(
                 silence_s=args.silence,
                 logs=served.logs or f"corral logs {args.model}",
                 why=shlex.join(["corral", "why", args.model, *words]),
+                apply=served.start,
                 again=shlex.join(["corral", "gate", args.model, *words]),
             ),
             place,

@@ -112,7 +112,7 @@ class _Served:
         if asked.answers:
             assert self.place.client
             again = options.again(self.args, "golden", self.args.action, model)
-            require_locked_command(self.place.client, model, entry.argv, again=again)
+            require_locked_command(self.place.client, model, entry.argv, again=again, apply=self.place.start)
         if not self.local:
             engine = ", ".join((engine, self.lock.engine_image or UNKNOWN))
         files = {_file(one.path): one.sha256 for one in entry.files}
@@ -140,7 +140,7 @@ class _Served:
         entry = self.lock.models.get(model)
         if entry is None:
             raise Refused(f"{model} is not in the lock.", next_step="corral lock")
-        require_locked_files(self.place.client, model, entry)
+        require_locked_files(self.place.client, model, entry, apply=self.place.start)
         return entry
 
     def _machine(self, entry: LockEntry) -> str:

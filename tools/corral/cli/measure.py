@@ -102,7 +102,7 @@ def _measure(args: argparse.Namespace) -> int:
     if not args.json:
         output.info(f"{path} is unchanged (--dry-run)" if args.dry_run else f"{path} and {wanted.lock_file} written")
         if (grown := _grown(locked, found)) and not args.dry_run:
-            apply = options.again(args, "apply") if target else options.again(args, "up", "--detach")
+            apply = local.start_command() if local else options.again(args, "apply")
             output.info(f"The preflight has a smaller seat of {', '.join(grown)} until that is applied: {apply}")
     return ExitCode.OK
 

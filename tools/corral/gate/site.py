@@ -44,6 +44,7 @@ class Site:
         silence_s: an answer without a byte for so long has failed.
         logs: the command that shows the logs.
         why: the command that explains a failure.
+        apply: the command that applies the lock to what runs.
         again: the command of the gate.
     """
 
@@ -61,6 +62,7 @@ class Site:
     silence_s: float
     logs: str
     why: str
+    apply: str
     again: str
 
     @property
@@ -97,9 +99,9 @@ class Site:
             Refused: what runs is not what the lock has.
             CannotRun: the model gives no answer.
         """
-        require_locked_files(self.llama_swap(), self.model, self.entry)
+        require_locked_files(self.llama_swap(), self.model, self.entry, apply=self.apply)
         document = asyncio.run(self._answer())
-        require_locked_command(self.llama_swap(), self.model, self.entry.argv, again=self.again)
+        require_locked_command(self.llama_swap(), self.model, self.entry.argv, again=self.again, apply=self.apply)
         return engine_of(document.get("system_fingerprint") if isinstance(document, dict) else None)
 
     async def _answer(self) -> Any:

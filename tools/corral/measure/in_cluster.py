@@ -23,6 +23,7 @@ from corral.measure.live import Reading, ServedModel, require_locked_command, re
 
 _LIMIT_S = 45.0  # the exporter's list of pods is up to 15 s old, and its reading may take some
 _PAUSE_S = 0.5
+_APPLY = "corral apply"
 _DEPLOY = "Write card_exporter = {} into terraform.tfvars, then run: corral apply"
 
 
@@ -180,7 +181,7 @@ class ModelInCluster:
             Failed: it could not be loaded, or gave no response.
             CannotRun: what it takes is not known; the message has the reason, and is never a number.
         """
-        require_locked_files(self._client, self._id, self._entry)
+        require_locked_files(self._client, self._id, self._entry, apply=_APPLY)
         self._driver.sample()  # before a load, which unloads other models
         if reload:
             self._client.unload(self._id)
@@ -205,7 +206,7 @@ class ModelInCluster:
         return None
 
     def _require_locked_command(self) -> None:
-        require_locked_command(self._client, self._id, self._entry.argv, again=self._served.again)
+        require_locked_command(self._client, self._id, self._entry.argv, again=self._served.again, apply=_APPLY)
 
 
 def _shown(at: float) -> str:

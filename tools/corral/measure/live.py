@@ -33,8 +33,6 @@ _UBATCH_CHARACTERS = 640  # digits, which tokenizers take one at a time or three
 _PX_PER_TOKEN_SIDE = 64  # no vision encoder makes more of an image than a token for 28 by 28 pixels
 _MOST_PX = 4096
 _MOST_IMAGES = 4  # some projectors encode several at once
-_OTHER_COMMAND = "Start what is locked: corral down, then: corral up --detach"
-_LOCKED = "Start what is locked: corral down && corral up --detach, or in a cluster: corral apply"
 
 
 class Reading(NamedTuple):
@@ -150,6 +148,7 @@ class LiveModel:
         self._id, self._model, self._entry = model_id, model, entry
         self._running, self._client = running, running.client()
         self._served = ServedModel(self._client, model_id, task=model.task, info=info)
+        self._apply = running.start_command()
 
     def read(self, source: Source | None = None, *, reload: bool = False) -> Reading:
         """What it takes, loading it first when it is not resident.
@@ -195,9 +194,9 @@ class LiveModel:
     def _require_locked_files(self) -> None:
         contents = self._client.contents()
         if self._id not in contents:
-            raise Refused(f"The running stack has no model {self._id}.", next_step=_OTHER_COMMAND)
+            raise Refused(f"The running stack has no model {self._id}.", next_step=self._apply)
         if contents[self._id] != [file.sha256 for file in self._entry.files]:
-            raise Refused(f"The running stack has other files for {self._id} than the lock.", next_step=_OTHER_COMMAND)
+            raise Refused(f"The running stack has other files for {self._id} than the lock.", next_step=self._apply)
 
     def _locked_process(self, resident: Resident) -> int:
         """The pid of the engine of *resident*, which runs the lock's command line."""
@@ -212,7 +211,7 @@ class LiveModel:
             raise CannotRun(problem, next_step="corral status") from None
         if not is_command(words, self._entry.argv, port=port):
             problem = f"{self._id} runs with another command line than the lock has: its measurement would not apply."
-            raise Refused(problem, next_step=_OTHER_COMMAND)
+            raise Refused(problem, next_step=self._apply)
         return pid
 
 
@@ -231,12 +230,12 @@ def largest_request(model_id: str, model: Model) -> dict[str, Any]:
     return {"model": model_id, "messages": [{"role": "user", "content": content}], "max_tokens": 4}
 
 
-def require_locked_command(client: LlamaSwap, model_id: str, argv: Sequence[str], *, again: str) -> None:
+def require_locked_command(client: LlamaSwap, model_id: str, argv: Sequence[str], *, again: str, apply: str) -> None:
     """Refuse to measure *model_id* where llama-swap runs it with another command line than the locked *argv*.
 
     Raises:
         CannotRun: it is not loaded; *again* is the command to repeat.
-        Refused: it runs with another one.
+        Refused: it runs with another one; *apply* is the command that applies the lock to it.
     """
     resident = next((one for one in client.residents() if one.model == model_id), None)
     if resident is None:
@@ -247,18 +246,18 @@ def require_locked_command(client: LlamaSwap, model_id: str, argv: Sequence[str]
     except ValueError:  # no shell's line
         words = []
     if not is_command(words, argv, port=urlsplit(resident.proxy).port):
-        raise Refused(f"{model_id} runs with another command line than the lock has.", next_step=_LOCKED)
+        raise Refused(f"{model_id} runs with another command line than the lock has.", next_step=apply)
 
 
-def require_locked_files(client: LlamaSwap, model_id: str, entry: LockEntry) -> None:
+def require_locked_files(client: LlamaSwap, model_id: str, entry: LockEntry, *, apply: str) -> None:
     """Refuse to measure *model_id* where llama-swap has other files for it than the locked *entry*.
 
     Raises:
         CannotRun: llama-swap gives no answer.
-        Refused: it has other files, or does not have the model.
+        Refused: it has other files, or does not have the model; *apply* is the command that applies the lock to it.
     """
     if client.contents().get(model_id) != [file.sha256 for file in entry.files]:
-        raise Refused(f"What runs has other files for {model_id} than the lock, or none.", next_step=_LOCKED)
+        raise Refused(f"What runs has other files for {model_id} than the lock, or none.", next_step=apply)
 
 
 def is_command(words: Sequence[str], argv: Sequence[str], *, port: int | None) -> bool:

@@ -326,6 +326,24 @@ def test_a_port_in_use_is_refused_with_the_whole_command_at_another_one(catalog,
     assert step in capsys.readouterr().err
 
 
+def test_the_next_commands_name_the_store_of_the_running_stack_and_only_apply_the_change(up, catalog, tmp_path, capsys):
+    store = tmp_path / "elsewhere"
+    port, _ = running().door.port, up("--store", str(store))
+    command = f"corral up --detach --port {port} --catalog {catalog} --store {store}"
+    assert (running().start_command(), running().store) == (command, store)
+
+    edit(catalog, "one")
+    for words in (["measure", "one"], ["golden", "record", "one"]):
+        assert main(words) == 2
+        assert f"\n  → {command}\n" in capsys.readouterr().err
+    assert main(["remove", "two", "--yes", "--catalog", str(catalog)]) == 0
+    assert f"on this machine: {command}; " in "".join(capsys.readouterr())
+
+    assert main(command.split()[1:]) == 0
+    assert "Applied: llama-swap, the guard restarted." in capsys.readouterr().err
+    assert (running().store, running().client().models()) == (store, ["one"])
+
+
 def test_the_start_command_has_every_option_of_the_door(up):
     door = replace(running().door, keys=Path("/keys"), tls=Tls(Path("/a.crt"), Path("/a.key")), names=("llm.lan",))
     command = replace(running(), door=door).start_command()

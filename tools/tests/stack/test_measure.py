@@ -139,7 +139,8 @@ def test_a_model_that_took_more_than_its_seat_has_the_command_that_applies_the_l
     for used, grown in ((seat.mib - 1, False), (5000, True), (5000, False)):  # the third is in the lock already
         nvidia_says("tiny-text", used)
         assert main(["measure", "tiny-text", "--source", "nvidia-smi"]) == 0
-        step = "The preflight has a smaller seat of tiny-text until that is applied: corral up --detach\n"
+        start = stack.start_command(paths.state_dir())
+        step = f"The preflight has a smaller seat of tiny-text until that is applied: {start}\n"
         assert (step in capsys.readouterr().err) is grown
 
 
@@ -174,7 +175,7 @@ def test_another_command_line_than_the_locked_one_is_not_measured(catalog, capsy
         assert main(["measure", "tiny-text"]) == 2
         errors = capsys.readouterr().err
         assert "another command line" in errors
-        assert "corral down" in errors
+        assert f"\n  → {stack.start_command(paths.state_dir())}\n" in errors
     finally:
         intent.write_text(before[0])
         (catalog / "lock.json").write_text(before[1])
