@@ -2,7 +2,8 @@
 
 Of the local stack: each model's state, its process, its memory and its seat in MiB, the time and the tokens a second of
 its last request, and why the last load failed if it did.  The memory is what the driver reports, without one what the
-engine's log has of its buffers.  --json has the last five requests of each model.  Of a service that the
+engine's log has of its buffers.  --json has the last five requests of each model.  What the catalog's lock has and the
+running stack does not, after a change that was not applied, is named with the command.  Of a service that the
 Ansible role llama_server has installed here: whether it runs, how many layers the GPU takes, and why.  Of a cluster:
 the store, the download, the pod, the models, the card, and for everything that is wrong a sentence, the event in
 Kubernetes, and the next command.  Without options it is the first of the three that there is; the cluster is the one
@@ -24,7 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -35,7 +36,8 @@ from urllib.parse import urlsplit
 from corral import output, paths, versions
 from corral.agent.progress import duration
 from corral.cli import on_cpu, options
-from corral.engine import engine_process, host_services, log_lines, recent, stack
+from corral.engine import command, engine_process, host_services, log_lines, recent, stack
+from corral.engine.command import Command, Sets
 from corral.engine.engine_process import FAILED
 from corral.engine.host_services import HostService
 from corral.engine.llama_swap import Exchange, LlamaSwap, Resident
@@ -48,8 +50,7 @@ from corral.lock import lock as locks
 from corral.lock import together
 from corral.measure import engine_report, nvidia_smi
 from corral.parallel import Result, read_all
-from corral.seating import chart as charts
-from corral.seating.chart import Chart
+from corral.seating import unapplied
 from corral.versions import LocalVersions
 from corral.vram.prediction import mib
 
@@ -74,7 +75,7 @@ class ModelStatus:
     reason: str = ""
     gpu_bytes: int | None = None  # that it has on the card now; None: unknown, or it is not loaded
     host_bytes: int | None = None  # the engine's own buffers in the host's memory
-    seat_mib: int | None = None  # by the lock of the stack's catalog; None: there is none
+    seat_mib: int | None = None  # for which its preflight checks; None: unknown
     requests: tuple[Exchange, ...] | None = None  # the last ones, the newest first; None: unknown
 
     def row(self, now: float) -> tuple[str, ...]:
@@ -105,8 +106,7 @@ def run(args: argparse.Namespace) -> int:
 def _local_stack(args: argparse.Namespace, state: Path) -> int:
     try:
         running = _require_running(state)
-        chart = _chart(running)
-        models = _models(running, state, chart)
+        models = _models(running, state)
         without_card = running.client().on_cpu()
     except Failed as error:
         if not args.json:
@@ -117,6 +117,7 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
     code = ExitCode.FAILED if problem or any(one.state in FAILED for one in models) else ExitCode.OK
     certificate = running.door.certificate(running.folder)
     engine, uptime, serving = running.engine, time.time() - running.started_at, _adapters(state)
+    sets, changes = _sets(state), _unapplied(running, state)
     document = {
         "running": True,
         "endpoint": running.endpoint,
@@ -132,8 +133,8 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
         "on_cpu": without_card,
         "models": [asdict(one) for one in models],
         "adapters": serving,
-        "together": chart
-        and {name: {group: found.sets for group, found in card.groups.items()} for name, card in chart.cards.items()},
+        "together": sets,
+        "not_applied": changes,
     }
     if not args.json:
         output.info(f"{running.endpoint}  up {duration(uptime)}  {', '.join(map(str, running.parts()))}")
@@ -144,14 +145,16 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
         on_cpu.show(without_card)
     rows = [one.row(time.time()) for one in models]
     output.result(document, _COLUMNS, rows, as_json=args.json)
-    if chart and not args.json:
-        for card in chart.cards.values():
-            for name, group in card.groups.items():
-                if together.several(group.sets):
-                    output.info(f"group {name} runs together: {together.words(group.sets)}")
+    if not args.json:
+        for name, group in (sets or {}).items():
+            if together.several(group):
+                output.info(f"group {name} runs together: {together.words(group)}")
     if serving and not args.json:
         shown = (f"{name} ({version or 'unknown version: corral adapters list'})" for name, version in serving.items())
         output.info(f"adapters: {', '.join(shown)}")
+    if changes and not args.json:
+        what = f"What runs is another configuration than the lock of {running.catalog} has: {', '.join(changes)}"
+        output.info(f"{what}\n  → {running.start_command()}")
     if problem and not args.json:
         output.info(f"{problem}\n  → {step}")
     elif code and not args.json:
@@ -242,7 +245,7 @@ def _require_running(state: Path) -> Running:
     return recorded
 
 
-def _models(running: Running, state: Path, chart: Chart | None) -> list[ModelStatus]:
+def _models(running: Running, state: Path) -> list[ModelStatus]:
     client = running.client()
     try:
         residents = {one.model: one for one in client.residents()}
@@ -260,16 +263,32 @@ def _models(running: Running, state: Path, chart: Chart | None) -> list[ModelSta
         for one in ids
     ]
     requests = recent.read(client)
-    seats = chart.models if chart else {}
-    found = [replace(one, seat_mib=seats[one.model].mib if one.model in seats else None) for one in found]
+    commands = _commands(state)
+    found = [replace(one, seat_mib=commands[one.model].seat_mib if one.model in commands else None) for one in found]
     return found if requests is None else [replace(one, requests=requests.get(one.model, ())) for one in found]
 
 
-def _chart(running: Running) -> Chart | None:
-    """The seating chart by the lock of the stack's catalog; None where it cannot be read."""
-    with suppress(Refused):
-        return charts.of(locks.require(running.catalog))
+def _commands(state: Path) -> Mapping[str, Command]:
+    """How each model is served; none where the configuration of the running stack cannot be read."""
+    with suppress(CannotRun):
+        return command.read(StackFolder(state).config)
+    return {}
+
+
+def _sets(state: Path) -> Sets | None:
+    """The models that run together; None where the configuration of the running stack cannot be read."""
+    with suppress(CannotRun):
+        return command.read_sets(StackFolder(state).config)
     return None
+
+
+def _unapplied(running: Running, state: Path) -> list[str]:
+    """What of the lock of the stack's catalog does not run; nothing where that or the configuration cannot be read."""
+    with suppress(Refused):
+        lock = locks.require(running.catalog)
+        if sets := _sets(state):
+            return unapplied.changes(lock, _commands(state), sets)
+    return []
 
 
 def _resident(one: Resident, members: Sequence[Mark], client: LlamaSwap) -> ModelStatus:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
 from corral.errors import CannotRun
+
+Sets: TypeAlias = Mapping[str, Sequence[Sequence[str]]]
+"""The models that run together, in sets of ids, by group."""
 
 _DEFAULT_LIMIT = 10  # llama-swap's own
 _DEFAULT_LOAD_LIMIT_S = 120
@@ -36,6 +40,17 @@ class Command:
         return self.files[0].parent.parent if self.files else None
 
     @property
+    def argv(self) -> tuple[str, ...]:
+        """The engine's own part of the words."""
+        return self.words[self.words.index("--") + 1 :] if "--" in self.words else self.words
+
+    @property
+    def seat_mib(self) -> int | None:
+        """What the preflight compares with the free memory of the card; None: there is no preflight."""
+        preflight = self.words[: len(self.words) - len(self.argv)]
+        return next((int(value) for value in _values(preflight, "--need-mib")), None)
+
+    @property
     def parallel(self) -> int:
         """The requests that the engine answers at a time; the others wait in it."""
         return int(next(iter(_values(self.words, "-np", "--parallel")), 1))
@@ -52,11 +67,29 @@ def read(config: Path) -> dict[str, Command]:
     Raises:
         CannotRun: it is missing, or is not what corral renders.
     """
+    return parse(_text(config), str(config), next_step="corral down")
+
+
+def read_sets(config: Path) -> Sets:
+    """The models that run together by the llama-swap configuration *config*; raises as ``read``."""
+    with _rendered(str(config), "corral down"):
+        document = yaml.load(_text(config), Loader=yaml.CSafeLoader)
+        return _sets(document["routing"]["router"]["settings"])
+
+
+def _text(config: Path) -> str:
     try:
-        text = config.read_text(encoding="utf-8")
+        return config.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise CannotRun(f"{config} is not what corral renders: {error}.", next_step="corral down") from None
-    return parse(text, str(config), next_step="corral down")
+
+
+@contextmanager
+def _rendered(where: str, next_step: str) -> Iterator[None]:
+    try:
+        yield
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CannotRun(f"{where} is not what corral renders: {error}.", next_step=next_step) from None
 
 
 def parse(text: str, where: str, *, next_step: str) -> dict[str, Command]:
@@ -65,17 +98,15 @@ def parse(text: str, where: str, *, next_step: str) -> dict[str, Command]:
     Raises:
         CannotRun: it is not what corral renders.
     """
-    try:
+    with _rendered(where, next_step):
         document = yaml.load(text, Loader=yaml.CSafeLoader)
         return {model: _command(document, model) for model in sorted(document["models"])}
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CannotRun(f"{where} is not what corral renders: {error}.", next_step=next_step) from None
 
 
 def _command(document: dict[str, Any], model: str) -> Command:
     entry = document["models"][model]
     words = shlex.split(entry["cmd"])
-    engine = words[words.index("--") + 1 :] if "--" in words else words
+    engine = words[words.index("--") + 1 :] if "--" in words else words  # as ``argv``
     return Command(
         words=tuple(words),
         engine=engine[0],
@@ -88,22 +119,26 @@ def _command(document: dict[str, Any], model: str) -> Command:
     )
 
 
-def _rivals(settings: dict[str, Any], model: str) -> list[str]:
+def _sets(settings: Mapping[str, Any]) -> dict[str, list[list[str]]]:
     """By the groups, of which one model runs, or by the sets of the matrix (``router.tf`` of llama-swap-config)."""
     matrix = settings.get("matrix") or {"vars": {}, "sets": {}}
-    groups = [[{one} for one in group["members"]] for group in settings.get("groups", {}).values()] + [
-        [{matrix["vars"][name] for name in names.split(" & ")} for names in sets.split(" | ")]
-        for sets in matrix["sets"].values()
+    alone = {name: [[one] for one in group["members"]] for name, group in settings.get("groups", {}).items()}
+    return alone | {
+        group: [[matrix["vars"][name] for name in names.split(" & ")] for names in sets.split(" | ")]
+        for group, sets in matrix["sets"].items()
         if "+" not in sets
-    ]
+    }
+
+
+def _rivals(settings: Mapping[str, Any], model: str) -> list[str]:
     return sorted(
         {
             other
-            for sets in groups
+            for sets in _sets(settings).values()
             for before in sets
             for after in sets
             if model in after and model not in before
-            for other in before - after
+            for other in set(before) - set(after)
         }
     )
 

@@ -69,8 +69,35 @@ def test_the_models_that_run_together_are_those_of_the_seating_chart(status, dem
 
     assert main(["status", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["together"] == {
-        "laptop": {"text": [["tiny-text", "tiny-think"]], "vision": [["tiny-vision"]]}
+        "text": [["tiny-text", "tiny-think"]],
+        "vision": [["tiny-vision"]],
     }
+
+
+def test_a_change_that_was_not_applied_is_named_and_the_figures_stay_those_of_what_runs(status, demo, capsys):
+    catalog = demo[0]
+    kept = {file: file.read_text() for file in (catalog / "models" / "tiny-think.yaml", catalog / "lock.json")}
+    before = {name: one["seat_mib"] for name, one in status().items()}
+    assert main(["status"]) == 0
+    assert "What runs is" not in capsys.readouterr().err
+    try:
+        think = catalog / "models" / "tiny-think.yaml"
+        think.write_text(f'{think.read_text()}vram: {{declared_mib: 400, why: "a test"}}\n')
+        assert main(["lock", "--catalog", str(catalog)]) == 0
+
+        assert {name: one["seat_mib"] for name, one in status().items()} == before
+        assert main(["status"]) == 0
+        shown = capsys.readouterr().err
+        assert main(["status", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+    finally:
+        for file, text in kept.items():
+            file.write_text(text)
+    command = stack.start_command(demo[1])
+    what = f"What runs is another configuration than the lock of {catalog} has: tiny-think (seat 400 MiB in the lock)"
+    assert f"{what}\n  → {command}\n" in shown
+    assert "group text runs together: tiny-text + tiny-think" in shown
+    assert document["not_applied"] == ["tiny-think (seat 400 MiB in the lock)"]
 
 
 def test_on_a_card_the_memory_is_what_its_driver_reports(status, tmp_path, monkeypatch, capsys):
