@@ -1,7 +1,7 @@
-"""What the guard asks an engine that is ready: its metrics, a short answer, its end.
+"""What the guard asks an engine that is ready: its metrics, a short answer, its end; and an error that it explains.
 
-No question passes llama-swap, which would load the model, or keep it loaded.  All raise FAULTS where llama-swap does
-not list what runs.
+No question passes llama-swap, which would load the model, or keep it loaded.  All questions raise FAULTS where
+llama-swap does not list what runs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _BYTES = 1 << 20
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:([0-9]{1,5})")
 _REQUESTS = re.compile(rb"^llamacpp:requests_(?:processing|deferred) ([0-9]+)", re.MULTILINE)
 _COUNTS = 2
+# llama.cpp's tools/server/server-context.cpp, of a text that is computed at once; a chat gets 400 from the engine.
+_TOO_LONG = re.compile(r"input \(([0-9]+) tokens\) is too large to process\..*\(current batch size: ([0-9]+)\)")
 _CHAT = {"messages": [{"role": "user", "content": "Reply with one word."}], "max_tokens": 4, "temperature": 0}
 _QUESTIONS: dict[str, tuple[str, dict[str, object], str]] = {
     "--embedding": ("/v1/embeddings", {"input": "One word."}, "prompt_tokens"),
@@ -104,6 +106,27 @@ async def _unload_idle(config: Config, uses: Uses, models: Sequence[str]) -> boo
             await unload(config, uses, model, llama_swap.MAKES_ROOM)
             made = True
     return made
+
+
+def too_long(body: bytes) -> Refusal | None:
+    """The answer in place of the error *body* of an engine, a bare 500, where a text has more tokens than it takes.
+
+    The command line of an embedding model or a reranker has the context as its micro-batch, which is that limit.
+    None: it is another error.
+    """
+    try:
+        found = _TOO_LONG.fullmatch(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if found is None:
+        return None
+    tokens, most = map(int, found.groups())
+    rule = (
+        f"A text of the request has {tokens} tokens, and this model takes {most} in one text (of a ranking, the query "
+        "and a document are one). Send shorter texts, or give the model a larger context in the catalog."
+    )
+    fields = {"n_prompt_tokens": tokens, "n_ctx": most}  # as the engine names them in the 400 for a chat
+    return Refusal(HTTPStatus.BAD_REQUEST, "text-too-long", rule, fields=fields)
 
 
 async def is_alive(config: Config, name: str) -> bool:

@@ -269,6 +269,8 @@ class Exchange(asyncio.Protocol):
             self._task = self._loop.create_task(self._try_again())
         elif response.status == HTTPStatus.INTERNAL_SERVER_ERROR and _is_of_llama_swap(body):
             self._task = self._loop.create_task(self._explain())
+        elif response.status == HTTPStatus.INTERNAL_SERVER_ERROR and (refusal := engines.too_long(body)):
+            self._refuse(refusal)
         else:  # the engine's own
             self._answer_whole(response.status, response.relayed() + body)
 

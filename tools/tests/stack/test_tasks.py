@@ -117,6 +117,22 @@ def test_a_text_of_the_whole_context_is_taken(present):
         assert json.loads(body)["usage"]["prompt_tokens"] >= CONTEXT - 2
 
 
+def test_a_text_beyond_the_context_is_refused_with_the_limit_and_the_remedy(present):
+    found, _ = present
+    text = "a " * (CONTEXT + 8)
+    for model in ("embedding", "encoder"):
+        status, answer = post(f"{found.endpoint}/v1/embeddings", {"model": model, "input": ["a", text]})
+        error = json.loads(answer)["error"]
+        assert (status, error["type"], error["code"]) == (400, "invalid_request_error", "text-too-long"), answer
+        assert (error["n_prompt_tokens"] > CONTEXT, error["n_ctx"]) == (True, CONTEXT)
+        assert f"this model takes {CONTEXT} in one text" in error["message"]
+        assert "Send shorter texts, or give the model a larger context in the catalog." in error["message"]
+    # This one pools its last token, and the engine's own answer has the limit.
+    status, answer = post(f"{found.endpoint}/v1/rerank", {"model": "reranker", "query": "a", "documents": ["a", text]})
+    error = json.loads(answer)["error"]
+    assert (status, error["type"], error["n_ctx"]) == (400, "exceed_context_size_error", CONTEXT)
+
+
 def test_models_of_each_task_take_what_was_predicted_within_the_limit(present, capsys):
     _, catalog = present
     assert main(["measure", "--json", "--catalog", str(catalog)]) == 0

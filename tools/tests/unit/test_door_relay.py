@@ -310,8 +310,20 @@ def test_a_log_that_cannot_be_read_is_no_other_answer(guard, stub, broken):
     assert guard.post(QUESTION).error["code"] == "load-failed"
 
 
-def test_an_error_of_the_engine_stays_as_it_is(guard, stub):
-    error = {"error": {"message": "image input is not supported", "type": "server_error", "code": 500}}
+TOO_LONG = "input (9 tokens) is too large to process. increase the physical batch size (current batch size: 8)"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "image input is not supported", "type": "server_error", "code": 500},
+        {"message": f"cannot parse: {TOO_LONG}", "type": "server_error", "code": 500},
+        {"message": ["input"], "type": "server_error", "code": 500},
+        TOO_LONG,
+    ],
+)
+def test_an_error_of_the_engine_stays_as_it_is(guard, stub, error):
+    error = {"error": error}
     stub.fail(500, error)
 
     answer = guard.post(QUESTION)
