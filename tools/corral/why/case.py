@@ -34,6 +34,11 @@ class Case:
         return self.facts.resident is not None and self.facts.resident.state == "ready"
 
     @property
+    def is_unloaded(self) -> bool:
+        """Whether it has no process, and its last one did not fail."""
+        return self.facts.resident is None and self.facts.history.state in ("never", "ready")
+
+    @property
     def card_row(self) -> Row | None:
         """The model's line in the account of its card; None without an account."""
         return next((row for card in self.stack.cards if (row := self.facts.row(card))), None)

@@ -34,7 +34,7 @@ class History:
     begun_at: float = 0.0  # when the last load began, in seconds since 1970; 0 when the log does not show it
     load_s: float = 0.0  # of the last load that ended ready, by dates in whole seconds; 0 when that is not known
     loads: tuple[float, ...] = ()  # when the last loads ended ready, the newest last
-    cached: float | None = None  # the share of the files in the page cache before the last load; None: unknown
+    cached: float | None = None  # the share of the files in the page cache before that load; None: unknown
     size: int = 0  # bytes of these files
 
     @property
@@ -84,7 +84,14 @@ def _ready(before: History, event: Event, load: str) -> History:
 
 def _ended(before: History, event: Event) -> History:
     earlier = before.earlier_failure, before.earlier_failure_at
-    kept = History(earlier_failure=earlier[0], earlier_failure_at=earlier[1], loads=before.loads)
+    kept = History(
+        earlier_failure=earlier[0],
+        earlier_failure_at=earlier[1],
+        loads=before.loads,
+        load_s=before.load_s,
+        cached=before.cached,
+        size=before.size,
+    )
     if event.end is End.REQUESTED:
         return replace(before, state="failed") if before.failures else kept
     return replace(

@@ -1,4 +1,4 @@
-"""Rules for a model that answers, and slowly: each names one cause, with the figures that show it."""
+"""Rules for a model that answers slowly, or did until it was unloaded: each names one cause, with its figures."""
 
 from __future__ import annotations
 
@@ -52,14 +52,17 @@ def queued(case: Case) -> Verdict | None:
 
 
 def loaded_slowly(case: Case) -> Verdict | None:
-    """Its last load took long, or it was loaded again and again: requests waited for that."""
-    history, now = case.facts.history, case.facts.now
-    recent = [at for at in history.loads if now - at < _RECENT_S]
-    rivals = case.facts.command.rivals if case.facts.command else ()
-    is_swapped = len(recent) >= _SWAPS and bool(rivals)
-    if not case.is_ready or not recent or (history.load_s < _LOAD_S and not is_swapped):
+    """Its last load took long, or it was loaded again and again: requests waited for that, and the next ones will."""
+    facts, history = case.facts, case.facts.history
+    recent = [at for at in history.loads if facts.now - at < _RECENT_S]
+    rivals = facts.command.rivals if facts.command else ()
+    in_its_place = [one for one, _ in facts.other_models if one in rivals and not facts.resident]
+    is_swapped = len(recent) >= _SWAPS and bool(rivals if case.is_ready else in_its_place)
+    if not (case.is_ready or case.is_unloaded) or not recent or (history.load_s < _LOAD_S and not is_swapped):
         return None
-    lines = [f"Its last load took {duration(history.load_s)}, and ended {case.ago(history.at)}."]
+    lines = [f"Its last load took {duration(history.load_s)}, and ended {case.ago(recent[-1])}."]
+    if in_its_place:
+        lines.append(f"It is not loaded now: {', '.join(in_its_place)} took its place.")
     if is_swapped:
         others, have = ", ".join(rivals), "has" if len(rivals) == 1 else "have"
         lines.append(f"It was loaded {len(recent)} times within {duration(_RECENT_S)}; {others} {have} the same group.")

@@ -97,6 +97,9 @@ def test_models_of_a_group_that_unload_each_other_are_slow_by_swaps(demo, why, c
     assert verdict["class"] == "slow"
     assert verdict["culprit"].startswith("swaps, ")
     assert any("tiny-think has the same group." in line for line in verdict["evidence"])
+    victim = why("tiny-think")
+    assert (victim["class"], victim["culprit"]) == ("slow", verdict["culprit"])
+    assert "It is not loaded now: tiny-text took its place." in victim["evidence"]
     capsys.readouterr()
     assert main(["why", "tiny-text"]) == 1
     assert capsys.readouterr().out.startswith("tiny-text: it is slow (swaps, ")

@@ -115,6 +115,37 @@ def test_models_that_unload_each_other_are_slow_by_swaps():
     assert verdict(replace(READY, history=swapped)).reason is Reason.HEALTHY, "alone in its group"
 
 
+def unloaded(**facts):
+    return replace(READY, resident=None, engine=None, probe=None, memory=None, **facts)
+
+
+@pytest.mark.parametrize("state", ["never", "ready"])  # the log may have no line of the end
+def test_a_model_that_another_one_has_taken_the_place_of_has_its_swaps_too(state):
+    swapped = History(state, load_s=5.0, loads=(NOW - 200, NOW - 100, NOW - 10), cached=0.5, size=1000)
+    victim = unloaded(command=replace(COMMAND, rivals=("b",)), history=swapped, other_models=(("b", 1), ("c", 0)))
+    found = verdict(victim)
+    assert (found.reason, found.culprit) == (Reason.SLOW, "swaps, 3 loads")
+    assert found.evidence[:3] == (
+        "Its last load took 5.0 s, and ended 10 s ago.",
+        "It is not loaded now: b took its place.",
+        "It was loaded 3 times within 5 min 00 s; b has the same group.",
+    )
+    assert verdict(replace(victim, other_models=(("c", 0),))).reason is Reason.HEALTHY, "nothing took its place"
+
+
+def test_a_model_that_was_unloaded_keeps_the_figures_of_its_long_load():
+    load = History("never", load_s=50.0, loads=(NOW - 30,), cached=0.02, size=5_000_000_000)
+    found = verdict(unloaded(history=load))
+    assert (found.reason, found.culprit, found.next_steps[0]) == (Reason.SLOW, "a cold page cache", "corral warm a")
+
+
+def test_a_load_that_has_begun_or_failed_is_not_slow():
+    load = History("loading", NOW - 5, load_s=50.0, loads=(NOW - 30,))
+    starting = replace(READY, resident=replace(READY.resident, state="starting"), probe=None, history=load)
+    assert verdict(starting).reason is not Reason.SLOW
+    assert verdict(unloaded(history=replace(load, state="failed", failures=1))).reason is not Reason.SLOW
+
+
 def test_another_program_that_computes_on_the_card_is_named_while_the_stack_is_idle():
     busy = replace(UP, card_busy=97, card_users=("python3 (pid 77)",))
     found = verdict(READY, busy)
@@ -154,3 +185,6 @@ def test_the_history_has_the_seconds_of_the_last_load_its_share_of_the_page_cach
     found = history.read(log)["a"]
     assert (found.state, found.load_s, found.cached, found.size) == ("ready", 15.0, 0.25, 1000)
     assert found.loads[1] - found.loads[0] == 180.0
+    ended = "2026-01-01T00:05:00Z [WARN] group: running a exited: model unloaded\n"
+    after = history.read(log + ended)["a"]
+    assert (after.state, after.load_s, after.cached, after.loads) == ("never", 15.0, 0.25, found.loads)
