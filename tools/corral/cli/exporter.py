@@ -13,8 +13,9 @@ A sample every 15 s is recorded, 64 MiB at most, which is more than seven days: 
 The page at / shows the account of the cards live, the last hour of each holder, models and failed requests.
 
 It listens on this machine alone, unless --listen names another address.  Page, account and records then need the
-operator's key, which is made; so they do on this machine where the local stack has keys when the exporter starts.  A
-browser sends it as the password of any user name, in plain HTTP: --listen is for a network that you trust.  Prometheus
+operator's key, which is made.  On this machine they need it where the local stack requires keys when the exporter
+starts; by default it requires none.  While no stack runs, keys that were made for one are reason enough.  A browser
+sends the key as the password of any user name, in plain HTTP: --listen is for a network that you trust.  Prometheus
 needs none.
 
 examples:
@@ -47,6 +48,7 @@ from corral.door.config import Misconfigured, read_config
 from corral.door.follower import Follower
 from corral.door.llama_swap import FAULTS
 from corral.engine import stack
+from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, ExitCode
 from corral.exporter import replay
@@ -83,9 +85,10 @@ def run(args: argparse.Namespace) -> int:
     from corral.exporter.yields import Yields
 
     state = paths.state_dir()
-    catalog = options.catalog_dir(args, stack.recorded(state))
+    recorded = stack.recorded(state)
+    catalog = options.catalog_dir(args, recorded)
     lock = locks.require(catalog)
-    locked, store = read_lock(catalog / "lock.json"), Store(options.store_dir(args))
+    locked, store = read_lock(catalog / "lock.json"), Store(options.store_dir(args, recorded))
 
     excesses = replay.continued(paths.records_dir(), time.time())
 
@@ -128,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     )
     place = f"[{args.listen}]:{args.port}" if ":" in args.listen else f"{args.listen}:{args.port}"
     root = f"http://{place}"
-    operator_keys = _operator_keys(args.listen, LocalKeys(state))
+    operator_keys = _operator_keys(args.listen, LocalKeys(state), recorded if recorded and recorded.is_alive else None)
     address = f"{root}/metrics for Prometheus, {root}/ for a browser   Stop it: Ctrl-C"
     if operator_keys:
         address += f"\nIts page needs the operator's key: {_PRINT_KEY}"
@@ -158,13 +161,14 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _operator_keys(listen: str, store: LocalKeys) -> OperatorKeys | None:
-    """Whose key the page at *listen* needs; None: only this machine reaches it, and the stack has no keys.
+def _operator_keys(listen: str, store: LocalKeys, running: Running | None) -> OperatorKeys | None:
+    """Whose key the page at *listen* needs; None: only this machine reaches it, and the stack requires no key.
 
     Raises:
         Refused: the keys cannot be read.
     """
-    return None if not store.read().of and _is_loopback(listen) else OperatorKeys(store.file, _PRINT_KEY)
+    is_required = bool(running.door.keys if running else store.read().of)
+    return OperatorKeys(store.file, _PRINT_KEY) if is_required or not _is_loopback(listen) else None
 
 
 @contextmanager

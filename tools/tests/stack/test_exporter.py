@@ -10,7 +10,7 @@ import signal
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from corral import paths
+from corral import keys, paths
 from corral.agent import store_metrics
 from corral.card import local
 from corral.cli import exporter as command
@@ -22,6 +22,7 @@ from corral.exporter.llama_swap import LlamaSwap
 from corral.exporter.metric_table import METRICS
 from corral.exporter.probes import Probes
 from corral.exporter.yields import Yields
+from corral.keys import LocalKeys
 from corral.lock import lock as locks
 from tests.support.demo_stack import demo_stack, exporter_beside, pid_of
 from tests.support.engine_process import chat, get, stop, wait_for
@@ -57,6 +58,18 @@ def exporter(running, monkeypatch):
     monkeypatch.setenv("CORRAL_STATE", str(running[1]))
     with exporter_beside() as address:
         yield f"{address}/metrics"
+
+
+def test_its_page_is_open_while_the_stack_requires_no_key_whatever_keys_there_are(running, monkeypatch):
+    monkeypatch.setenv("CORRAL_STATE", str(running[1]))
+    store = LocalKeys(running[1])
+    keys.add(store, "photos")  # for a stack with keys, before or after
+    try:
+        with exporter_beside() as address:
+            assert get(f"{address}/")[0] == 200
+            assert "the operator's key" not in get(f"{address}/card.json")[1]
+    finally:
+        store.file.unlink()
 
 
 def scrape(address):
