@@ -147,9 +147,18 @@ def _gate(args: argparse.Namespace) -> Gate:
         raise Refused(f"{args.model} is not in the lock.", next_step=f"It has: {', '.join(sorted(lock.models))}")
     tasks.require_chat(args.model, lock.models[args.model].intent, "gate")
     endpoints.allow_connections(4 * max(args.users))
+    target = target and _of_its_card(target, lock.models[args.model].intent.card)
     with _site(args, wanted, lock, local, target) as (site, place, words):
         store = store_of(target if local is None else None)
         return _judged(args, site, store, place, _engine(site.require_locked(), lock, local), words)
+
+
+def _of_its_card(target: ClusterTarget, card: str) -> ClusterTarget:
+    """*target* with the Service of *card*: its llama-swap knows the model's requests, and its pod is what ends."""
+    from corral.cluster.client import connect
+    from corral.cluster.served import of_card
+
+    return of_card(connect(target.kubeconfig, target.context), target, card)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from corral.bench.exchange import described
 from corral.bench.prompts import Prompts, body
 from corral.cluster import exporters, port_forward
 from corral.cluster.client import Cluster
+from corral.cluster.snapshot import at
 from corral.cluster.target import ClusterTarget
 from corral.errors import CannotRun
 from corral.exporter.metric_table import METRICS
@@ -119,15 +120,17 @@ async def _series(exporter: Endpoint) -> Series:
 
 @contextmanager
 def in_cluster(cluster: Cluster, target: ClusterTarget) -> Iterator[str]:
-    """The address of the exporter for the engines of *target*, through a forwarded port.
+    """The address of the exporter on the node of the pod of *target*, through a forwarded port.
 
     Raises:
-        CannotRun: there is none, or it is not ready.
+        CannotRun: there is none, or it or the pod is not ready.
         Refused: the user may not list namespaces, or not forward a port.
     """
     places = exporters.find(cluster, of=target.namespace)
     if not places:
         message = f"No exporter of the cluster knows the engines in {target.namespace}."
         raise CannotRun(message, next_step="Write card_exporter = {} into terraform.tfvars, then run: corral apply")
-    with port_forward.forwarded(cluster, places[0], exporters.SERVICE, port="metrics") as root:
+    pod = port_forward.ready_pod(cluster, target.namespace, target.service)
+    node = str(at(pod, "spec", "nodeName") or "")
+    with port_forward.forwarded(cluster, places[0], exporters.SERVICE, port="metrics", node=node) as root:
         yield root

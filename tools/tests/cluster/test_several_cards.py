@@ -161,6 +161,23 @@ def test_the_commands_know_what_either_card_has_loaded_whichever_pod_they_reach(
     assert "is unloaded" in lab.corral("unload", "tiny-vision").stdout
 
 
+@pytest.mark.parametrize("model", ["tiny-text", "tiny-vision"])
+def test_the_gate_ends_the_pod_of_the_models_card_and_asks_the_exporter_of_its_node(lab, model):
+    def state(box, *words):
+        done = lab.corral("gate", model, "--only", box, *words, "--json", code=None)
+        (found,) = [one for one in json.loads(done.stdout)["boxes"] if one["box"] == box]
+        return found["state"], str(found["lines"])
+
+    def is_passed(found):
+        return found[0] == "passed"
+
+    uids = {card: pod_of(lab, card).metadata.uid for card in SERVICES}
+    assert is_passed(found := state("shutdown", "--may-end")), found
+    assert [card for card in SERVICES if pod_of(lab, card).metadata.uid != uids[card]] == [MODELS[model]]
+    # The exporter reads the new pod once it has its name, and the monitor's key once the kubelet brings it.
+    pods.eventually(lambda: state("monitoring"), is_passed, limit_s=180.0)
+
+
 def test_a_drained_door_ends_what_it_passed_on_and_the_other_cards_models_answer(lab):
     begun, text = threading.Event(), []
 
