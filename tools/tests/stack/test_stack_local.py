@@ -344,7 +344,7 @@ def test_a_supervisor_that_never_listens_is_ended(up, monkeypatch, tmp_path):
     deaf = tmp_path / "llama-swap"
     deaf.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
     deaf.chmod(0o755)
-    monkeypatch.setattr(stack, "_START_LIMIT_S", 0.5)
+    monkeypatch.setattr(stack, "START_LIMIT_S", 0.5)
     with pytest.raises(CannotRun, match="did not answer"):
         up("text", llama_swap=deaf)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
