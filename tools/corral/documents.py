@@ -14,7 +14,7 @@ from corral import paths, templates
 from corral.catalog import flags
 from corral.catalog.catalog import Catalog, load
 from corral.catalog.flag_classes import ACCEPTED, GROUPS, REFUSED
-from corral.catalog.intent import Adapter, DeclaredVram, LatencyBudget, Model, Smoke, Source, UnsafeFlag
+from corral.catalog.intent import Adapter, DeclaredVram, LatencyBudget, Model, Smoke, Source, UnsafeFlag, Vllm
 from corral.lock import image_room
 from corral.lock.lock import Lock, LockEntry, require_fresh
 from corral.seating import chart, svg
@@ -72,6 +72,7 @@ def models_page(catalog: Catalog, lock: Lock | None, root: Path) -> str:
             *_keys("smoke.", Smoke.model_fields),
             *_keys("latency[].", LatencyBudget.model_fields),
             *_keys("adapters[].", Adapter.model_fields),
+            *_keys("vllm.", Vllm.model_fields),
         ],
         accepted=ACCEPTED,
         refused={name: why for name, why in REFUSED.items() if name != "unclassified"},
@@ -108,12 +109,12 @@ def clients_page(endpoint: str = "http://127.0.0.1:8080", model: str = "tiny-tex
 
 def _rows(catalog: Catalog, lock: Lock | None) -> Iterator[dict[str, str]]:
     for model_id, model in catalog.models.items():
-        source, entry = model.source, _entry(catalog, lock, model_id)
+        source, entry = model.weights, _entry(catalog, lock, model_id)
         yield {
             "id": model_id,
             "task": model.task,
             "repo": source.repo or f"on disk: {source.path}",
-            "quant": source.quant or source.file or "as on disk",
+            "quant": source.quant or source.file or (f"vLLM, {model.on_vllm.dtype}" if model.on_vllm else "as on disk"),
             "context": f"{model.context:,}",
             "projector": _projector(model, entry),
             "size": f"{sum(file.size for file in entry.files) / _MIB:,.1f} MiB" if entry else "not locked",
@@ -144,7 +145,7 @@ def _entry(catalog: Catalog, lock: Lock | None, model_id: str) -> LockEntry | No
 
 def _keys(prefix: str, fields: dict[str, FieldInfo]) -> Iterator[dict[str, str]]:
     for name, field in fields.items():
-        if name in ("source", "unsafe", "vram", "smoke", "latency"):
+        if name in ("source", "unsafe", "vram", "smoke", "latency", "vllm"):
             continue
         default: Any = field.get_default(call_default_factory=True)
         shown = (

@@ -15,10 +15,14 @@ locals {
     var.preflight, "--model", id, "--need-mib", try(tostring(var.seats[id]), ""), "--",
   ] }
 
+  # The lock's argv begins with the name of its engine.
+  _on_vllm           = [for id, model in var.models : id if model.argv[0] == "vllm"]
+  vllm_is_where_used = var.vllm != null || length(local._on_vllm) == 0
+
   # argv[0] is quoted like any word, and the program may be a path with spaces.
   _words = { for id, model in var.models : id => concat(
     local._preflight[id],
-    [var.engine],
+    [contains(local._on_vllm, id) ? coalesce(var.vllm, "vllm") : var.engine],
     [for word in slice(model.argv, 1, length(model.argv)) : replace(word, "$${STORE}", trimsuffix(var.store, "/"))],
   ) }
   _quoted = { for id, words in local._words : id => [

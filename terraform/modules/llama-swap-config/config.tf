@@ -9,6 +9,11 @@ locals {
   environments = { for id in keys(var.models) : id => concat(
     [for name in var.api_key_env[*] : "${name}="], # the key is llama-swap's alone
     length(local.on_cpu[id]) > 0 ? ["LLAMA_ARG_DEVICE=none", "LLAMA_ARG_MMPROJ_OFFLOAD=0"] : [],
+    contains(local._on_vllm, id) ? concat(
+      # Nothing is fetched and nothing is reported: https://docs.vllm.ai/en/stable/usage/usage_stats.html
+      ["HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_HOST_IP=127.0.0.1"],
+      [for name in var.api_key_env[*] : "VLLM_API_KEY=$${env.${name}}"], # llama-server gets it by LLAMA_API_KEY
+    ) : [],
   ) }
 
   config = merge({

@@ -32,4 +32,11 @@ output "yaml" {
       "For a model in no set llama-swap would unload all others. Run: corral lock",
     ])
   }
+  precondition {
+    condition = local.vllm_is_where_used
+    error_message = join(" ", [
+      "There is no program vllm here for ${join(", ", local._on_vllm)}.",
+      "Install vLLM, and put it on PATH or name it: export VLLM=/path/to/vllm; or write engine: llama.cpp",
+    ])
+  }
 }

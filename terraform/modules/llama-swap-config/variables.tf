@@ -52,7 +52,7 @@ variable "health_check_timeout" {
 }
 
 variable "models" {
-  description = "The models of the lock, by id. argv begins with llama-server; its placeholders are STORE and PORT."
+  description = "The models of the lock, by id. argv begins with llama-server or vllm; its placeholders are STORE and PORT."
   type = map(object({
     argv     = list(string)
     files    = list(object({ sha256 = string }))
@@ -134,4 +134,15 @@ variable "together" {
   type        = map(list(list(string)))
   default     = {}
   nullable    = false
+}
+
+variable "vllm" {
+  description = "The program that replaces `vllm` in the lock's argv: a name on PATH or an absolute path. Null: there is none, and no model may need it."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.vllm == null ? true : trimspace(var.vllm) != "" && !strcontains(var.vllm, "$${")
+    error_message = "The program of vLLM is ${jsonencode(var.vllm)}; it must name a program, and must not hold \"$${\", which llama-swap would expand."
+  }
 }

@@ -8,6 +8,7 @@ module "llama_swap_config" {
   seats      = module.seating.seats
   together   = local.together
   on_cpu     = var.on_cpu
+  vllm       = var.vllm
   start_port = var.start_port
 
   api_key_env = var.door == null ? null : "CORRAL_SWAP_KEY"

@@ -55,3 +55,9 @@ variable "store" {
     error_message = "The store is \"${var.store}\"; it must be an absolute path, e.g. /srv/models."
   }
 }
+
+variable "vllm" {
+  description = "The program vllm, a name on PATH or an absolute path. Null: there is none, and a model with engine: vllm is refused."
+  type        = string
+  default     = null
+}

@@ -29,7 +29,8 @@ VERSION = 2
 MOST_BYTES = 4 << 20
 """Of a lock or a ledger: those of a thousand models."""
 
-Role = Literal["model", "draft", "adapter", "projector"]
+Role = Literal["model", "draft", "adapter", "projector", "part"]
+"""A part is a file of a folder of safetensors, which is linked under its own name."""
 _ROLES: tuple[Role, ...] = get_args(Role)
 
 _MODEL_ID = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
@@ -101,6 +102,7 @@ class LockedModel:
         adapters = [file for file in self.files if file.role == "adapter"]
         names.update((f"adapter-{number}.gguf", file) for number, file in enumerate(adapters, start=1))
         names.update(("mmproj.gguf", file) for file in self.files if file.role == "projector")
+        names.update((file.name, file) for file in self.files if file.role == "part")
         return names
 
     def origin(self, file: LockedFile) -> tuple[str | None, str | None]:
@@ -370,12 +372,15 @@ class _Reader:
         files = tuple(
             self._file(file, f"{where}.files[{index}]", on_disk=repo is None) for index, file in enumerate(listed)
         )
-        if not any(file.role == "model" for file in files):
+        roles = {file.role for file in files}
+        if "model" not in roles and "part" not in roles:
             self.refuse(f"{where}.files names no file with the role model")
+        if "part" in roles and (len(roles) > 1 or repo is None):
+            self.refuse(f"{where}.files has parts of a folder; a repository on the hub has them, and no other role")
         model = LockedModel(id=name, repo=repo, revision=revision, files=files)
         if len(model.links) != len(files):
             self.refuse(
-                f"{where}.files names more than one projector or draft; a set has one mmproj.gguf, one draft.gguf"
+                f"{where}.files names more than one projector or draft, or a part twice; a set has one file of a name"
             )
         return model
 
@@ -397,6 +402,8 @@ class _Reader:
             self.refuse(f"{where}.path is {path!r}; it must be the path of a file")
         if not on_disk and not is_repo_path(path):
             self.refuse(f"{where}.path is {path!r}; it must stay inside the repo: no leading '/', no '..', no '\\'")
+        if role == "part" and ("/" in path or path.startswith(".")):
+            self.refuse(f"{where}.path is {path!r}; a part of a folder has a plain name, which its link gets")
         known: Role | None = next((one for one in _ROLES if one == role), None)
         if known is None:
             self.refuse(f"{where}.role is {role!r}; it must be one of {', '.join(_ROLES)}")

@@ -163,7 +163,7 @@ class _Reading:
                 self.problems.append(self.documents[f"models/{model_id}.yaml"].problem(("args", name), problem))
             else:
                 args[takes_text] = text
-        return model.model_copy(update={"args": args})
+        return model.model_copy(update={"args": args}).as_served(model_id)
 
     def text(self, path: str) -> tuple[str, str | None]:
         """The text of the file at *path* in the catalog's folder, as Terraform would read it, and what is wrong."""

@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from corral.catalog.forms import ALIAS_PATTERN, QUANT_PATTERN, REPO_PATTERN, REVISION_PATTERN, STRICT, Id, Text
+from corral.catalog.forms import (
+    ALIAS_PATTERN,
+    ID_PATTERN,
+    QUANT_PATTERN,
+    REPO_PATTERN,
+    REVISION_PATTERN,
+    STRICT,
+    Id,
+    Text,
+)
 
 DEFAULT_IMAGE_TOKENS = 1024
 DEFAULT_VERSION = "v1"
@@ -21,6 +30,8 @@ _Alias = Annotated[str, StringConstraints(pattern=ALIAS_PATTERN, max_length=100)
 _Modality = Literal["text", "image"]
 _Reasoning = Literal["on", "off", "auto"]
 Task = Literal["chat", "embedding", "rerank"]
+Engine = Literal["llama.cpp", "vllm"]
+_ONE_FILE = "must have exactly one of quant (e.g. Q4_K_M) and file (an exact path in the repository)."
 
 
 class Source(BaseModel):
@@ -61,9 +72,14 @@ class Source(BaseModel):
                 raise ValueError(f"path names the file itself: leave out {', '.join(extra)}.")
         elif self.revision is None:
             raise ValueError("revision must be a branch, a tag or a commit, not nothing.")
-        elif (self.quant is None) == (self.file is None):
-            raise ValueError("must have exactly one of quant (e.g. Q4_K_M) and file (an exact path in the repository).")
+        elif self.quant is not None and self.file is not None:
+            raise ValueError(_ONE_FILE)
         return self
+
+    @property
+    def names_a_file(self) -> bool:
+        """Whether it means one GGUF; otherwise it means the safetensors of a whole repository, which vLLM serves."""
+        return self.path is not None or self.quant is not None or self.file is not None
 
     @field_validator("file", "path", "mmproj")
     @classmethod
@@ -212,11 +228,39 @@ class LatencyBudget(BaseModel):
     )
 
 
+class Vllm(BaseModel):
+    """How vLLM serves a model; it counts when ``engine`` is vllm, so that this one key moves a model there and back."""
+
+    model_config = STRICT
+
+    source: Source | None = Field(None, description="the repository with its safetensors, where source has its GGUF")
+    dtype: Literal["float16", "bfloat16", "float32"] = Field(
+        "float16", description="of weights that are not quantised, activations and KV cache; bfloat16 needs 8.0"
+    )
+    kv_cache_dtype: Literal["auto", "fp8"] = Field("auto", description="of the KV cache; auto: dtype; fp8 needs 8.9")
+    max_batched_tokens: int = Field(
+        2048, ge=16, le=131_072, description="tokens that one step computes; longer prompts take several steps"
+    )
+    cuda_graphs: bool = Field(True, description="false: --enforce-eager, less memory and slower answers")
+    prefix_caching: bool = Field(True, description="reuse the KV pages of equal beginnings of prompts")
+    tool_parser: Annotated[str, StringConstraints(pattern=ID_PATTERN)] | None = Field(
+        None, description="vLLM's parser of tool calls for this model, e.g. hermes; without one it has no tools"
+    )
+    reasoning_parser: Annotated[str, StringConstraints(pattern=ID_PATTERN)] | None = Field(
+        None, description="vLLM's parser of the thoughts of this model, e.g. qwen3"
+    )
+
+
 class Model(BaseModel):
     """One model of the catalog."""
 
     model_config = STRICT
 
+    engine: Engine = Field(
+        "llama.cpp",
+        exclude_if=lambda value: value == "llama.cpp",  # a lock without such a model has no such key
+        description="what serves it: llama.cpp, loaded for a request; or vllm, which stays loaded",
+    )
     source: Source
     card: Id = Field("", description="the card it runs on: the name of a file in cards/")
     cards: tuple[Id, ...] = Field(
@@ -224,6 +268,9 @@ class Model(BaseModel):
         strict=False,
         exclude_if=lambda value: not value,  # a lock without such a model has no such key
         description="in place of card: those it may run on, the preferred one first; `corral lock` places it",
+    )
+    vllm: Vllm | None = Field(
+        None, exclude_if=lambda value: value is None, description="how vLLM serves it, with engine: vllm"
     )
     task: Task = Field("chat", description="what requests it serves: chat, /v1/embeddings, or /v1/rerank")
     context: int = Field(gt=0, le=16_777_216, description="tokens per request slot")
@@ -265,6 +312,10 @@ class Model(BaseModel):
     smoke: Smoke | None = None
     latency: tuple[LatencyBudget, ...] = Field((), strict=False, description="how fast it must answer, by consumer")
 
+    def as_served(self, model_id: str) -> Model:
+        """The intent as it takes effect: what vLLM serves stays loaded, so no other model shares its group."""
+        return self.model_copy(update={"group": model_id, "ttl": 0}) if self.engine == "vllm" else self
+
     @property
     def vision(self) -> bool:
         """Whether requests may hold images, so that a projector is needed."""
@@ -288,6 +339,53 @@ class Model(BaseModel):
         """Whether *locked*, of a lock, is this intent, on one of the cards that it may run on."""
         placed = {"card": locked.card} if locked.card in self.cards else {}
         return locked == self.normalised().model_copy(update=placed)
+
+    @property
+    def weights(self) -> Source:
+        """Where the files of its engine come from."""
+        return (self.vllm.source if self.engine == "vllm" and self.vllm else None) or self.source
+
+    @property
+    def on_vllm(self) -> Vllm | None:
+        """How vLLM serves it; None: llama.cpp does."""
+        return (self.vllm or Vllm.model_validate({})) if self.engine == "vllm" else None
+
+    @field_validator("source")
+    @classmethod
+    def _source_is_of_one_engine(cls, value: Source, info: ValidationInfo) -> Source:
+        if info.data.get("engine") != "vllm" and not value.names_a_file:
+            raise ValueError(_ONE_FILE)
+        return value
+
+    @model_validator(mode="after")
+    def _engine_can_serve(self) -> Self:
+        """What llama-server has and vLLM does not, or corral does not configure there."""
+        if self.vllm and self.vllm.source and (self.vllm.source.repo is None or self.vllm.source.names_a_file):
+            raise ValueError(
+                "vllm.source names a repository on the hub, whose safetensors are served: no quant, no file."
+            )
+        if self.engine == "llama.cpp":
+            return self
+        if self.weights.repo is None or self.weights.names_a_file:
+            raise ValueError(
+                "engine is vllm, which serves the safetensors of a repository: leave quant and file out of source, or "
+                "keep them for llama.cpp and add vllm: {source: {repo: org/name}}."
+            )
+        # The keys of llama-server may stay in a file that has a source for each engine.
+        alone = self.weights is self.source
+        for present, reason in (
+            (self.task != "chat", f"corral runs chats on it, and no task: {self.task}"),
+            (self.vision, "corral cannot count what its images take: write modalities: [text]"),
+            (self.adapters, "corral locks no adapters for it yet: leave adapters out"),
+            (self.cards, "its share of the memory is computed for one card: name it with card"),
+            (alone and (self.args or self.unsafe), "args and unsafe are flags of llama-server: leave them out"),
+            (alone and self.draft, "draft is for llama-server: leave it out"),
+        ):
+            if present:
+                raise ValueError(f"engine is vllm, and {reason}.")
+        if self.vllm and self.vllm.max_batched_tokens < self.parallel:
+            raise ValueError(f"vllm.max_batched_tokens must be at least parallel, {self.parallel}.")
+        return self
 
     @field_validator("cards")
     @classmethod
@@ -361,7 +459,9 @@ class Model(BaseModel):
 
     @property
     def extras(self) -> tuple[tuple[Literal["draft", "adapter"], Source], ...]:
-        """The files beside the model's own: draft model and adapters, with their sources."""
+        """The files beside the model's own: draft model and adapters, with their sources; vLLM has none."""
+        if self.engine == "vllm":
+            return ()
         draft = (("draft", self.draft.source),) if self.draft else ()
         return (*draft, *(("adapter", one.source) for one in self.adapters))
 
@@ -373,6 +473,8 @@ class Model(BaseModel):
                 raise ValueError(f"the source of its {role} must be {where}, as the model's own is.")
             if source.mmproj != "auto":
                 raise ValueError(f"the source of its {role} has no projector: leave mmproj out.")
+            if not source.names_a_file:
+                raise ValueError(f"the source of its {role} {_ONE_FILE}")
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from corral.catalog import flags
+from corral.catalog import flags, vllm_rules
 from corral.catalog.card import Card, Tenant
 from corral.catalog.clients import Client
 from corral.catalog.intent import LatencyBudget, Model, Task
@@ -75,6 +75,14 @@ def problems(
             owners.setdefault(alias, model_id)
         if problem := _no_fallback(model_id, models, model_files):
             yield source, ("fallback",), problem
+        if model.card in cards:
+            yield from ((source, place, problem) for place, problem in vllm_rules.problems(model, cards[model.card]))
+        others = (one for one, its in models.items() if one != model_id and its.group == model_id)
+        for other in others if model.engine == "vllm" else ():
+            problem = (
+                f"{model_id} is a model that vLLM keeps loaded, alone in the group of its name: name another group."
+            )
+            yield f"models/{other}.yaml", ("group",), problem
         for index, budget in enumerate(model.latency):
             if problem := _no_consumer(model_id, budget, clients):
                 yield source, ("latency", index), problem

@@ -45,8 +45,12 @@ class StoredFile:
 
     @property
     def oid(self) -> str:
-        """40 hexadecimal digits, as of a file in git; another content has others."""
-        return _sha1(self.sha256)
+        """40 hexadecimal digits: of a small file git's own hash; of a large one, whose pointer git has, any."""
+        if self.large:
+            return _sha1(self.sha256)
+        with open_content(self.content) as stream:
+            content = stream.read()
+        return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324 - as git has it
 
     def tree_entry(self) -> dict[str, Any]:
         """Its entry in the tree listing."""

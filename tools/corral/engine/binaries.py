@@ -68,6 +68,16 @@ def find_llama_server() -> tuple[Path, str]:
     return path, "embedded"
 
 
+def find_vllm() -> Path | None:
+    """The vllm of this machine: ``VLLM=``, then PATH; None without one: corral installs none.
+
+    Raises:
+        Refused: ``VLLM`` does not name a program.
+    """
+    own = _own("VLLM", "vllm")
+    return own[0] if own else None
+
+
 def llama_swap(report: Report = lambda _: None) -> Path:
     """The llama-swap of this machine: ``LLAMA_SWAP=``, then PATH, then the user's cache; built there when missing.
 

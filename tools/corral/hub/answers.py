@@ -5,6 +5,8 @@ All other fields are left out, and need not even be sound.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
@@ -27,6 +29,39 @@ _MOST_NODES = 100_000
 """Lists and objects in one answer: each takes hundreds of bytes of memory, and two in the answer."""
 
 _T = TypeVar("_T")
+_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
+CONFIG = "config.json"
+_PARTS = frozenset(
+    {
+        CONFIG,
+        "added_tokens.json",
+        "chat_template.jinja",
+        "chat_template.json",
+        "generation_config.json",
+        "merges.txt",
+        "model.safetensors.index.json",
+        "quant_config.json",
+        "quantize_config.json",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "vocab.json",
+    }
+)
+
+
+def is_weights(path: str) -> bool:
+    """Whether *path* in a repository names safetensors of the model itself, whole or one of several files."""
+    return _WEIGHTS.fullmatch(path) is not None
+
+
+def is_part(path: str) -> bool:
+    """Whether vLLM may get the file at *path* of a repository: weights without code, configuration, tokenizer.
+
+    Programs (``*.py``) and pickled weights (``*.bin``), which run code when they are read, are none.
+    """
+    return path in _PARTS or is_weights(path)
 
 
 def _printable(text: str) -> str:
@@ -92,7 +127,16 @@ class Folder(_Answer):
 
 def _only_gguf(entries: list[File | Folder]) -> list[File]:
     """The files that a model can have: what the others are called does not matter."""
-    files = [entry for entry in entries if isinstance(entry, File) and entry.path.lower().endswith(".gguf")]
+    return _proper(entry for entry in entries if isinstance(entry, File) and entry.path.lower().endswith(".gguf"))
+
+
+def _only_parts(entries: list[File | Folder]) -> list[File]:
+    """The files that a folder of safetensors can have."""
+    return _proper(entry for entry in entries if isinstance(entry, File) and is_part(entry.path))
+
+
+def _proper(found: Iterable[File]) -> list[File]:
+    files = list(found)
     for file in files:
         if not is_repo_path(file.path):
             raise ValueError(f"{printable(file.path)!r} is no path that a file of a repository may have")
@@ -149,6 +193,8 @@ class Tags(_Answer):
 REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 PAGE: TypeAdapter[list[File | Folder]] = TypeAdapter(Annotated[list[_Entry], FailFast(), AfterValidator(_only_gguf)])
 """A page of a listing: its GGUF files."""
+PARTS: TypeAdapter[list[File | Folder]] = TypeAdapter(Annotated[list[_Entry], FailFast(), AfterValidator(_only_parts)])
+"""A page of a listing: its files that a model on vLLM can have."""
 TOKEN: TypeAdapter[Token] = TypeAdapter(Token)
 IMAGE_MANIFEST: TypeAdapter[ImageManifest] = TypeAdapter(ImageManifest)
 IMAGE_CONFIG: TypeAdapter[ImageConfig] = TypeAdapter(ImageConfig)

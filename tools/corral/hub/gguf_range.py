@@ -62,7 +62,7 @@ def read_headers(
         name = f"{model_id}: {file.name}"
         say(f"{name}: reading the header")
         source = hub.file(file.repo or resolved.repo, file.revision or resolved.revision, file.path)
-        front = _Front(
+        front = Front(
             hub.endpoint, source, file, name, say, RetryBudget(settings or TransferSettings(), hub.budgets.least_rate)
         )
         try:
@@ -109,8 +109,8 @@ def _read(up_to: Callable[[int], Iterator[bytes]], file: LockedFile, name: str) 
 
 
 @dataclass
-class _Front:
-    """The front of a file of the hub, piece by piece."""
+class Front:
+    """The front of a file of the hub, piece by piece; each byte is requested once."""
 
     endpoint: str
     source: HubFile

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from corral.agent.hub_policy import HubPolicy, shown
 from corral.errors import HubUnavailable, HubUnreachable
-from corral.hub.answers import PAGE, REPORT, parse
+from corral.hub.answers import PAGE, PARTS, REPORT, parse
 from corral.hub.guarded_http import REDIRECTS, Answer, GuardedClient, NoAnswer
 
 # Else the library sends one more request, for a list of programs of which its User-Agent would name the running one.
@@ -51,11 +51,11 @@ class HubApi:
         with self._expecting(REPORT):
             return self._api.model_info(repo, revision=revision)
 
-    def files(self, repo: str, commit: str) -> dict[str, RepoFile]:
-        """The GGUF files of *repo* at *commit* by path."""
+    def files(self, repo: str, commit: str, *, of_vllm: bool = False) -> dict[str, RepoFile]:
+        """The GGUF files of *repo* at *commit* by path; *of_vllm*: those that a model on vLLM can have."""
         found: dict[str, RepoFile] = {}
-        with self._expecting(PAGE):
-            for file in self._api.list_repo_tree(repo, recursive=True, revision=commit):
+        with self._expecting(PARTS if of_vllm else PAGE):
+            for file in self._api.list_repo_tree(repo, recursive=not of_vllm, revision=commit):
                 assert isinstance(file, RepoFile)
                 if file.path in found:
                     raise HubUnavailable(f"The hub lists {file.path} of {repo} twice.", next_step=CHECK_HUB)

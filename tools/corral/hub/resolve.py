@@ -17,7 +17,7 @@ from corral.agent.hub_policy import HubPolicy
 from corral.agent.lock_file import LockedFile, Role
 from corral.catalog.intent import Model, Source
 from corral.errors import HubUnavailable, Refused, RevisionMissing
-from corral.hub import select
+from corral.hub import folder, select
 from corral.hub.answers import MOST_FILE_BYTES
 from corral.hub.hub_api import CHECK_HUB, HubApi
 from corral.hub.resolved import Resolved
@@ -39,14 +39,17 @@ def resolve(model: Model, catalog_dir: Path, *, revision: str | None = None) -> 
         HubUnreachable: there is no connection to the hub.
         HubUnavailable: the hub did not answer as a hub does.
     """
-    source = model.source
+    source = model.weights
     if source.path is not None:
         return _on_disk(model, source.path, catalog_dir)
     assert source.repo is not None
     policy = HubPolicy.from_environment()
     hub = HubApi(policy)
-    info, listing = _listing(hub, policy, source, revision)
+    info, listing = _listing(hub, policy, source, revision, of_vllm=model.engine == "vllm")
     assert info.sha
+    if model.engine == "vllm":
+        parts = folder.files(source.repo, info.sha, listing)
+        return Resolved(repo=source.repo, revision=info.sha, licence=_licence(info), files=parts)
     try:
         chosen = _choose(model, listing)
     except Refused as error:
@@ -67,13 +70,13 @@ def sizes(source: Source) -> dict[str, int]:
 
 
 def _listing(
-    hub: HubApi, policy: HubPolicy, source: Source, revision: str | None
+    hub: HubApi, policy: HubPolicy, source: Source, revision: str | None, *, of_vllm: bool = False
 ) -> tuple[ModelInfo, dict[str, RepoFile]]:
     assert source.repo is not None
     with _hub_errors(source, policy):
         info = hub.report(source.repo, revision or source.revision or "main")
         assert info.sha
-        return info, hub.files(source.repo, info.sha)
+        return info, hub.files(source.repo, info.sha, of_vllm=of_vllm)
 
 
 def _choose(model: Model, listing: Collection[str]) -> list[tuple[str, Role]]:

@@ -1,4 +1,4 @@
-"""The folder ``headers/`` beside the lock: the beginnings of the locked files, without tokenizers.
+"""The folder ``headers/`` beside the lock: the beginnings of the locked files, without tokenizers; the facts for vLLM.
 
 With them every later prediction of memory is offline.  A header's name is the sha256 of its content
 (uncompressed), so it never changes; `corral lock` writes what a new lock needs before the lock flips, and removes
@@ -20,6 +20,7 @@ from corral.vram import predict
 from corral.vram.gguf_header import MOST_KEPT, parse_fixture
 
 _SUFFIX = ".gguf.gz"
+_FACTS_SUFFIX = ".json.gz"  # what is kept of a model for vLLM (corral.vram.vllm_facts)
 
 
 def folder(catalog: Path) -> Path:
@@ -34,9 +35,10 @@ def sha256_of(header: bytes) -> str:
 
 def read(catalog: Path, sha256: str) -> bytes | None:
     """The header named *sha256*; None when it is not there, or its content has another digest."""
-    path = folder(catalog) / f"{sha256}{_SUFFIX}"
+    found = (folder(catalog) / f"{sha256}{suffix}" for suffix in (_SUFFIX, _FACTS_SUFFIX))
     try:
-        if not path.is_file():
+        path = next((one for one in found if one.is_file()), None)
+        if path is None:
             return None
         with path.open("rb") as file:
             packed = file.read(2 * MOST_KEPT)
@@ -74,7 +76,8 @@ def write(catalog: Path, new: Mapping[str, bytes]) -> None:
     target = folder(catalog)
     for sha256, header in new.items():
         target.mkdir(exist_ok=True)
-        write_atomically(target / f"{sha256}{_SUFFIX}", gzip.compress(header, mtime=0))
+        suffix = _FACTS_SUFFIX if header.startswith(b"{") else _SUFFIX
+        write_atomically(target / f"{sha256}{suffix}", gzip.compress(header, mtime=0))
 
 
 def remove(catalog: Path, names: Iterable[str]) -> None:
@@ -85,7 +88,8 @@ def remove(catalog: Path, names: Iterable[str]) -> None:
     """
     target = folder(catalog)
     for sha256 in names:
-        (target / f"{sha256}{_SUFFIX}").unlink(missing_ok=True)
+        for suffix in (_SUFFIX, _FACTS_SUFFIX):
+            (target / f"{sha256}{suffix}").unlink(missing_ok=True)
     with suppress(OSError):  # it is missing, or has others
         target.rmdir()
 
@@ -97,6 +101,7 @@ def prune(catalog: Path, lock: Lock) -> None:
         OSError: the folder is not writable.
     """
     keep = {sha256 for entry in lock.models.values() for sha256 in entry.predicted.headers}
-    for file in folder(catalog).glob("[0-9a-f]" * 64 + _SUFFIX):
-        if file.name.removesuffix(_SUFFIX) not in keep:
-            file.unlink()
+    for suffix in (_SUFFIX, _FACTS_SUFFIX):
+        for file in folder(catalog).glob("[0-9a-f]" * 64 + suffix):
+            if file.name.removesuffix(suffix) not in keep:
+                file.unlink()

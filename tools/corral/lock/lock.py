@@ -18,19 +18,19 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from corral.agent import lock_file
 from corral.agent.lock_file import LockedFile, sealed
 from corral.catalog import invalid_values
-from corral.catalog.argv import llama_server_argv
 from corral.catalog.card import Card
 from corral.catalog.catalog import Catalog
 from corral.catalog.clients import Client
 from corral.catalog.image_reference import PINNED_PATTERN
 from corral.catalog.intent import Model
 from corral.catalog.ledger import OnCard
-from corral.engine.embedded import ENGINE, LLAMA_CPP_BUILD
+from corral.engine.embedded import LLAMA_CPP_BUILD
 from corral.errors import LockStale
 from corral.files import write_atomically
+from corral.lock.engines import argv_of, predictor_of
 from corral.lock.image_build import EngineBuilds, engine_image
 from corral.vram.prediction import Prediction, mib
-from corral.vram.rules import ENGINE_DRIFT, RULES_VERSION, drift_of, expected_drift
+from corral.vram.rules import ENGINE_DRIFT, drift_of, expected_drift
 
 VERSION: Literal[2] = 2
 
@@ -76,11 +76,12 @@ class LockEntry(BaseModel):
     licence: str | None = Field(description="as the repository names it; null when it names none")
     files: tuple[LockedFile, ...] = Field(
         min_length=1,
-        description="shards in order, draft model, adapters, the projector last; sizes in bytes; repo and revision "
-        "where they are not the model's",
+        description="shards in order, draft model, adapters, the projector last; for vLLM the parts of a folder; sizes "
+        "in bytes; repo and revision where they are not the model's",
     )
     argv: tuple[str, ...] = Field(
-        min_length=1, description="the exact llama-server command; ${STORE} and ${PORT} are filled when it is rendered"
+        min_length=1,
+        description="the exact command of llama-server or vLLM; ${STORE} and ${PORT} are filled when it is rendered",
     )
     predicted: Prediction = Field(description="what it takes, as the engine predicts it for this argv")
     measured: OnCard | None = Field(
@@ -285,16 +286,17 @@ def _outdated(catalog: Catalog, lock: Lock) -> Iterator[Stale]:
         entry = lock.models[model_id]
         engine, rules = entry.predicted.engine, entry.predicted.rules_version
         code: _ModelCode
-        argv = llama_server_argv(model_id, model, entry.files)
+        argv = argv_of(model_id, model, entry.files, entry.predicted, catalog.cards)
+        its_engine, its_rules = predictor_of(model)
         if not model.is_locked_as(entry.intent) or list(entry.argv) != argv:
             code, why = "derived", "was locked by another corral, which made other facts of its file"
             if added := [word for word in entry.argv if word not in argv]:
                 why = f"{why}: its command line has {shlex.join(added)}"
-        elif engine != ENGINE:
-            code, why = "engine", f"was predicted by {engine}, and this corral has {ENGINE}"
-        elif rules != RULES_VERSION:
-            code, why = "rules", f"was predicted by rules of version {rules}, and this corral has {RULES_VERSION}"
-        elif drift_of(entry.predicted) != expected_drift(entry.predicted, runs):
+        elif engine != its_engine:
+            code, why = "engine", f"was predicted by {engine}, and this corral has {its_engine}"
+        elif rules != its_rules:
+            code, why = "rules", f"was predicted by rules of version {rules}, and this corral has {its_rules}"
+        elif model.engine == "llama.cpp" and drift_of(entry.predicted) != expected_drift(entry.predicted, runs):
             code, why = "rules", f"has another row {ENGINE_DRIFT} than this corral computes for {runs or 'no image'}"
         elif changed := _changed_on_disk(catalog, entry):
             code, why = "disk", f"is not on disk as it was locked: {changed}"

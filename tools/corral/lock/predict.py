@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from corral.agent.lock_file import LockedFile
+from corral.catalog import vllm_rules
 from corral.catalog.catalog import Catalog
 from corral.catalog.intent import Model
 from corral.engine import embedded
@@ -14,12 +15,13 @@ from corral.errors import EngineCannotPredict, ProgramMissing, Refused, Unreadab
 from corral.hub.resolved import Resolved
 from corral.lock import headers
 from corral.lock.task_fit import require_extras, require_model, require_task
-from corral.vram import rules
+from corral.vram import rules, vllm_seat
 from corral.vram.gguf_header import GgufHeader, parse_fixture
 from corral.vram.oracle import DECLARE
 from corral.vram.predict import predict_model, trained_context
 from corral.vram.prediction import Prediction, mib
 from corral.vram.rules import RULES_VERSION
+from corral.vram.vllm_facts import Facts, require_countable
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,54 @@ class Predictor:
                 "lock on such a machine and commit lock.json and headers/",
             ) from None
         return Predicted(found, dict(zip(names, packed, strict=True)))
+
+    def predict_vllm(self, model_id: str, model: Model, resolved: Resolved, known: Sequence[str] = ()) -> Predicted:
+        """The prediction for a model that vLLM serves, by the rules; of the card only its capability counts.
+
+        Args:
+            model_id: the catalog's name of the model.
+            model: its intent, with ``engine: vllm``.
+            resolved: its files.
+            known: the sha256 under which the facts of exactly these files are kept, where they are.
+
+        Raises:
+            UnreadableHeader: a header cannot be read.
+            EngineCannotPredict: the rules do not count such a model, and nothing is declared.
+            Refused: the card cannot run its weights, or the context is above the trained one.
+            HubUnavailable: the header could not be fetched.
+        """
+        kept = next((one for name in known if (one := headers.read(self._catalog.directory, name))), None)
+        try:
+            facts = Facts.parse(kept) if kept is not None else self._read_facts(model_id, resolved)
+            digest = headers.sha256_of(facts.kept())
+            card = self._catalog.cards[model.card]
+            if facts.quantisation and (why := vllm_rules.no_quantisation(facts.quantisation, model.card, card)):
+                raise Refused(f"{why}.", next_step="Choose a repository with other weights, or another card")
+            if model.context > facts.trained:
+                raise Refused(
+                    f"its context is {model.context:,}, and it was trained for {facts.trained:,} tokens: vLLM does not "
+                    f"start ({self._catalog.place(model_id, 'context')}).",
+                    next_step=f"Set context to {facts.trained} or less in {model_id}.yaml",
+                )
+            require_countable(model_id, facts)
+            found = vllm_seat.predict(facts, model, digest)
+        except EngineCannotPredict as error:
+            if model.vram is None:
+                raise
+            return Predicted(
+                Prediction(
+                    engine=vllm_seat.ENGINE,
+                    rules_version=vllm_seat.RULES_VERSION,
+                    headers=(),
+                    unmeasured=error.message,
+                )
+            )
+        return Predicted(found, {} if kept is not None else {digest: facts.kept()})
+
+    def _read_facts(self, model_id: str, resolved: Resolved) -> Facts:
+        from corral.hub.folder import read_facts
+
+        return read_facts(model_id, resolved, say=self._info)
 
     def _read(self, model_id: str, resolved: Resolved) -> list[bytes]:
         if resolved.files in self._ready:

@@ -19,6 +19,7 @@ from corral.files import refuse_unwritable
 from corral.hub.resolved import Resolved
 from corral.lock import image_build, placement
 from corral.lock.compare import Change, compare
+from corral.lock.engines import argv_of
 from corral.lock.image_build import EngineBuilds
 from corral.lock.lock import Lock, LockEntry, relock_command, require_fresh, write
 from corral.lock.pins import Pin
@@ -192,9 +193,13 @@ class _Relocking:
     def entry(self, model_id: str, model: Model, old: LockEntry | None) -> tuple[LockEntry, Mapping[str, bytes]]:
         """The entry of a model whose present one is *old*, and the headers that were made for it."""
         resolved = self._resolved(model_id, model, old)
-        argv = tuple(llama_server_argv(model_id, model, resolved.files))
-        image_build.require_known_flags(self.runs, model_id, argv)
-        predicted = self._predicted(model_id, model, resolved, argv, old)
+        if model.engine == "vllm":
+            predicted = self._predicted(model_id, model, resolved, None, old)
+            argv = tuple(argv_of(model_id, model, resolved.files, predicted.prediction, self.catalog.cards))
+        else:
+            argv = tuple(llama_server_argv(model_id, model, resolved.files))
+            image_build.require_known_flags(self.runs, model_id, argv)
+            predicted = self._predicted(model_id, model, resolved, argv, old)
         require_declared(self.catalog, model_id, model, predicted.prediction)
         entry = LockEntry(
             intent=model.normalised(),
@@ -209,10 +214,10 @@ class _Relocking:
         return entry, predicted.headers
 
     def _resolved(self, model_id: str, model: Model, old: LockEntry | None) -> Resolved:
-        if model_id in self.upgrade or (old and old.intent.source != model.source):
+        if model_id in self.upgrade or (old and old.intent.weights != model.weights):
             return self._resolve_anew(model_id, model, None, {})
         if old is None:
-            own = (pin.commit for pin in self.pins.get(model_id, ()) if pin.belongs_to(model.source))
+            own = (pin.commit for pin in self.pins.get(model_id, ()) if pin.belongs_to(model.weights))
             return self._resolve_anew(model_id, model, next(own, None), {})
         # What is on disk may have changed under its name; a commit of the hub cannot.
         if old.has_projector == model.vision and old.repo is not None and old.intent.extras == model.extras:
@@ -257,7 +262,7 @@ class _Relocking:
         return replace(found.files[0], role=role, repo=found.repo, revision=found.revision)
 
     def _resolve_one(self, model_id: str, model: Model, pinned: str | None) -> Resolved:
-        source = model.source
+        source = model.weights
         self.info(f"{model_id}: {source.path or f'{source.repo}@{pinned or source.revision}'}")
         try:
             return self.resolver(model, self.catalog.directory, pinned)
@@ -270,8 +275,11 @@ class _Relocking:
             ) from None
 
     def _predicted(
-        self, model_id: str, model: Model, resolved: Resolved, argv: tuple[str, ...], old: LockEntry | None
+        self, model_id: str, model: Model, resolved: Resolved, argv: tuple[str, ...] | None, old: LockEntry | None
     ) -> Predicted:
+        if argv is None:
+            known = old.predicted.headers if old and old.files == resolved.files else ()
+            return self.predictor.predict_vllm(model_id, model, resolved, known)
         if old is None or old.files != resolved.files:
             return self.predictor.predict(model_id, model, resolved, argv, runs=self.runs)
         usable = old.predicted.gpu_bytes is not None or model.vram is not None

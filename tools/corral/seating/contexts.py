@@ -20,7 +20,9 @@ from corral.errors import CannotRun, EngineCannotPredict, UnreadableHeader
 from corral.lock import headers
 from corral.lock.lock import Lock, LockEntry
 from corral.seating.chart import Chart
+from corral.vram import vllm_seat
 from corral.vram.prediction import MIB
+from corral.vram.vllm_facts import Facts
 
 STEP = 256
 """Tokens between the contexts that are offered; llama.cpp pads the KV cache to as many."""
@@ -178,6 +180,9 @@ def _predict(
     from corral.vram.gguf_header import parse_fixture
 
     kept = [headers.read(catalog, sha256) for sha256 in entry.predicted.headers]
+    if model.engine == "vllm" and kept and kept[0] is not None:
+        facts = Facts.parse(kept[0])
+        return {context: vllm_seat.seat_bytes(facts, model, context) for context in contexts}
     parsed = [parse_fixture(header) for header in kept if header is not None]
     if not parsed or len(parsed) < len(kept):
         raise UnreadableHeader(f"{model_id}: its headers are not beside the lock.", next_step="corral lock")

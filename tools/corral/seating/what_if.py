@@ -96,10 +96,12 @@ def applied(changes: Sequence[Change], catalog: Catalog, lock: Lock) -> tuple[Ca
 
 def _as_locked(catalog: Catalog, lock: Lock) -> Resolver:
     """Resolves without the hub: the files of a model are those in the lock."""
-    entries = {model.source: lock.models[model_id] for model_id, model in catalog.models.items()}
+    entries = {model.weights: lock.models[model_id] for model_id, model in catalog.models.items()}
 
     def resolve(model: Model, catalog_dir: Path, commit: str | None) -> Resolved:  # noqa: ARG001
-        entry = entries[model.source]
+        entry = entries.get(model.weights)
+        if entry is None:
+            raise Refused("another engine has other files, and only the hub knows them.", next_step=_EDIT_AND_LOCK)
         if entry.has_projector != model.vision:
             raise Refused(
                 "with other modalities it has other files, and only the hub knows them.", next_step=_EDIT_AND_LOCK
@@ -116,7 +118,7 @@ def _change(text: str, target: str | None, catalog: Catalog) -> Change:
     value = _value(text, given)
     path = _path(key, value)
     _require_known(key, path, given)
-    if path[0] in ("source", "draft", "adapters"):
+    if path[0] in ("source", "draft", "adapters") or path[:2] == ("vllm", "source"):
         raise Refused(f"{key} decides which files a model has, and only the hub knows them.", next_step=_EDIT_AND_LOCK)
     source = _source(path, target, catalog)
     was = catalog.documents[source].value

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from corral.engine.binaries import find_vllm
 from corral.engine.door import Door
 from corral.engine.stack import Configuration
 from corral.engine.stack_folder import StackFolder
@@ -80,7 +81,8 @@ def _applied(catalog: Path, store: Path, engine: Path, state: Path, more: Mappin
 
 
 def _inputs(store: Path, engine: Path, more: Mapping[str, Any]) -> dict[str, Any]:
-    return {"store": str(store.absolute()), "engine": str(engine), **more}
+    vllm = find_vllm()
+    return {"store": str(store.absolute()), "engine": str(engine), **({"vllm": str(vllm)} if vllm else {}), **more}
 
 
 def plan_local(

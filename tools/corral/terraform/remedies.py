@@ -22,6 +22,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "every_model_has_a_seat": _LOCK,
     "every_model_is_in_a_set_of_its_group": _LOCK,
     "models_come_from_a_hub": _LOCK,
+    "vllm_is_where_used": (),
     "private_hub_has_its_addresses": (),
     "clients_name_known_models": _LOCK,
     "clients_have_keys": (),

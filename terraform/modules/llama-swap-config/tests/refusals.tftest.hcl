@@ -117,3 +117,36 @@ run "a_reason_that_llama_swap_would_expand_is_refused" {
 
   expect_failures = [var.on_cpu]
 }
+
+run "a_model_on_vllm_without_its_program_is_refused" {
+  command = plan
+
+  variables {
+    models = {
+      large = {
+        argv  = ["vllm", "serve", "$${STORE}/large", "--port", "$${PORT}"]
+        files = []
+        intent = {
+          aliases = [], context = 4096, group = "large", modalities = ["text"], parallel = 4, reasoning = "auto", ttl = 0
+        }
+      }
+    }
+  }
+
+  assert {
+    condition     = !local.vllm_is_where_used
+    error_message = "Without a program vLLM serves nothing."
+  }
+
+  expect_failures = [output.yaml]
+}
+
+run "a_program_of_vllm_that_llama_swap_would_expand_is_refused" {
+  command = plan
+
+  variables {
+    vllm = "/opt/$${PORT}/vllm"
+  }
+
+  expect_failures = [var.vllm]
+}

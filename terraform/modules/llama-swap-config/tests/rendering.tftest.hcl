@@ -422,3 +422,33 @@ run "an_adapter_has_a_name_of_its_own_and_the_model_is_without_it" {
     error_message = "A gateway gets the names of adapters, without their versions."
   }
 }
+
+run "a_model_on_vllm_runs_offline_with_the_program_that_is_named" {
+  command = plan
+
+  variables {
+    vllm        = "/opt/vllm/bin/vllm"
+    api_key_env = "SWAP_KEY"
+    models = {
+      large = {
+        argv  = ["vllm", "serve", "$${STORE}/large", "--port", "$${PORT}"]
+        files = []
+        intent = {
+          aliases = [], context = 4096, group = "large", modalities = ["text"], parallel = 4, reasoning = "auto", ttl = 0
+        }
+      }
+    }
+  }
+
+  assert {
+    condition     = yamldecode(output.yaml).models.large.cmd == "/opt/vllm/bin/vllm serve /models/large\n--port $${PORT}"
+    error_message = "The program must be vLLM's, with the lock's words after it."
+  }
+
+  assert {
+    condition = alltrue([for one in ["HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "SWAP_KEY=", "VLLM_API_KEY=$${env.SWAP_KEY}"] :
+      contains(yamldecode(output.yaml).models.large.env, one)
+    ])
+    error_message = "It must fetch nothing, report nothing, and take only requests with the key."
+  }
+}
