@@ -89,8 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--may-end", action="store_true", help=may_end)
     may_swap = "have another version of each adapter serve for a moment, and roll that back"
     parser.add_argument("--may-swap", action="store_true", help=may_swap)
-    even = "users from which on vLLM serves more than llama.cpp, as you measured it"
-    parser.add_argument("--break-even", type=options.whole_number(1, 100_000), metavar="USERS", help=even)
+    even = "users from which on vLLM serves more than llama.cpp: the file of corral compare-stacks --save, or a number"
+    parser.add_argument("--break-even", type=_break_even, metavar="FILE|USERS", help=even)
     exporter = f"the exporter of the local stack (default: {_EXPORTER})"
     parser.add_argument(
         "--exporter", type=partial(root_of, option="--exporter"), default=_EXPORTER, metavar="URL", help=exporter
@@ -264,10 +264,11 @@ def _engine(reported: str, lock: Lock, local: Running | None) -> str:
 def _measures(args: argparse.Namespace, site: Site, store: VersionStore) -> dict[str, Callable[[], tuple[Line, ...]]]:
     """What measures each box."""
     at_once, source = stack.most_at_once(site.entry)
+    break_even = stack.given_break_even(args.break_even, site.model) if args.break_even else {}
 
     def of_stack() -> tuple[Line, ...]:
         card = stack.has_card(site.llama_swap(), site.model, site.entry)
-        return stack.judge(site.entry, Inputs(at_once, source, card, args.break_even), model=site.model)
+        return stack.judge(site.entry, Inputs(at_once, source, card, **break_even), model=site.model)
 
     return {
         "stack": of_stack,
@@ -306,6 +307,12 @@ def _local_llama_swap() -> LlamaSwap:
 
 def _at(address: str) -> AbstractContextManager[str]:
     return nullcontext(address)
+
+
+def _break_even(text: str) -> str:
+    if text.lstrip("-").isdecimal():
+        options.whole_number(1, 100_000)(text)
+    return text
 
 
 def _boxes(text: str) -> tuple[str, ...]:

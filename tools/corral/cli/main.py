@@ -56,6 +56,7 @@ COMMANDS = {
     "adapters": "which version of an adapter serves, and another one in its place",
     "gateway": "bring the models of a LiteLLM that is there already to the catalog",
     "bench": "how fast a model answers, and for how many at a time",
+    "compare-stacks": "measure a model on llama.cpp, vLLM and others, and find the break-even",
     "gate": "nine boxes that a model must have ticked before it serves, each by evidence",
     "contract": "what a client of the served API can rely on, and whether that changed",
     "logprobs": "how probable each token of an answer was, and what else could stand there",

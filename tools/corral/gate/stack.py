@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
 
+from pydantic import BaseModel, Field, ValidationError
+
+from corral.agent.lock_file import content_of
 from corral.engine.llama_swap import LlamaSwap
-from corral.errors import CannotRun
+from corral.errors import CannotRun, Refused
 from corral.gate import box
 from corral.gate.box import Line, State
 from corral.lock.lock import LockEntry
@@ -19,7 +24,29 @@ RULE = (
     f"at most {FEW} requests at once: {LLAMA_CPP}; {MANY} or more on a card: {VLLM}; between: by the measured "
     f"break-even; without a card: {LLAMA_CPP}"
 )
-_SERVERS = {"llama-server": LLAMA_CPP}
+_SERVERS = {"llama-server": LLAMA_CPP, "vllm": VLLM}
+
+
+_MOST_USERS = 100_000
+
+
+class _Conditions(BaseModel):
+    model: str
+
+
+class _BreakEven(BaseModel):
+    users: Annotated[float, Field(gt=0)] | None
+    low: Annotated[float, Field(gt=0)] | None
+    high: Annotated[float, Field(gt=0)] | None
+    most: Annotated[int, Field(gt=0)]
+
+
+class _Comparison(BaseModel):
+    """What `corral compare-stacks` saved, as far as the rule reads it."""
+
+    version: Literal[1]
+    conditions: _Conditions
+    break_even: _BreakEven | None
 
 
 @dataclass(frozen=True)
@@ -31,16 +58,30 @@ class Inputs:
         source: where that number is from.
         has_card: whether the engine computes on a card; None: unknown.
         break_even: users from which on vLLM serves more than llama.cpp, as measured; None: not measured.
+        low, high: the interval of it, of a comparison by `corral compare-stacks`; within it the rule cannot decide.
     """
 
     at_once: int
     source: str
     has_card: bool | None
-    break_even: int | None = None
+    break_even: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The users between which the two stacks cross; None: that was not measured."""
+        if self.low is not None and self.high is not None:
+            return self.low, self.high
+        return None if self.break_even is None else (self.break_even, self.break_even)
 
     def __str__(self) -> str:
         card = {True: "on a card", False: "without a card", None: "whether on a card is unknown"}[self.has_card]
-        even = "not measured" if self.break_even is None else f"{self.break_even} users"
+        even = "not measured" if self.break_even is None else f"{self.break_even:g} users"
+        if self.low is not None and self.high is not None:
+            even = (
+                f"from {self.low:g} to {self.high:g} users" if math.isfinite(self.high) else f"above {self.low:g} users"
+            )
         return f"{self.at_once} at once ({self.source}), {card}, break-even {even}"
 
 
@@ -52,9 +93,33 @@ def decide(given: Inputs) -> str | None:
         return None
     if given.at_once >= MANY:
         return VLLM
-    if given.break_even is None:
+    if given.interval is None:
         return None
-    return LLAMA_CPP if given.at_once < given.break_even else VLLM
+    low, high = given.interval
+    return LLAMA_CPP if given.at_once < low else VLLM if given.at_once >= high else None
+
+
+def given_break_even(text: str, model: str) -> dict[str, float]:
+    """The fields of ``Inputs`` of a number of users, or of the file that `corral compare-stacks --save` wrote.
+
+    Raises:
+        Refused: *text* is neither, or the file is of another model, or has no break-even.
+    """
+    if text.isdecimal() and 1 <= int(text) <= _MOST_USERS:
+        return {"break_even": int(text)}
+    again = f"corral compare-stacks {model} --save FILE"
+    try:
+        found = _Comparison.model_validate_json(content_of(Path(text)), strict=True)
+    except (OSError, ValidationError):
+        message = f"{text} is neither a number of users from 1 to {_MOST_USERS:,} nor a comparison that corral saved."
+        raise Refused(message, next_step=again) from None
+    if found.conditions.model != model:
+        raise Refused(f"{text} compares stacks for {found.conditions.model}, not for {model}.", next_step=again)
+    if (even := found.break_even) is None:
+        raise Refused(f"{text} has no break-even: the stacks have no two levels that count.", next_step=again)
+    low = float(even.most) if even.low is None else even.low
+    high = math.inf if even.high is None else even.high
+    return {"low": low, "high": high} | ({} if even.users is None else {"break_even": even.users})
 
 
 def most_at_once(entry: LockEntry) -> tuple[int, str]:
@@ -83,7 +148,9 @@ def judge(entry: LockEntry, given: Inputs, *, model: str) -> tuple[Line, ...]:
         if given.has_card is None:
             step = f"Load it anew, so that its log has its buffers: corral measure {model} --reload --dry-run"
         else:
-            step = f"Measure both stacks, then: corral gate {model} --only stack --break-even USERS"
+            step = (
+                f"corral compare-stacks {model} --save FILE, then: corral gate {model} --only stack --break-even FILE"
+            )
         return box.line(State.UNKNOWN, f"{given}: the rule cannot decide ({RULE})", step)
     text = f"{given}: {decided}, and {serves} serves ({RULE})"
     if decided == serves:
