@@ -46,5 +46,11 @@ locals {
       { for name in length(local.environments[id]) > 0 ? ["env"] : [] : name => local.environments[id] },
       { for name in contains(keys(local.filters), id) ? ["filters"] : [] : name => local.filters[id] },
     ) }
-  }, { for name in var.api_key_env[*] : "apiKeys" => ["$${env.${name}}"] })
+    }, { for name in var.api_key_env[*] : "apiKeys" => ["$${env.${name}}"] }, {
+    # What another program of the cluster serves.  It gets llama-swap's own key; an answer may begin after a long wait in its queue.
+    for name in length(var.peers) > 0 ? ["peers"] : [] : name => { for peer, one in var.peers : peer => merge(
+      { proxy = one.proxy, models = one.models, timeouts = { responseHeader = 3600 } },
+      { for key in var.api_key_env[*] : "apiKey" => "$${env.${key}}" },
+    ) }
+  })
 }

@@ -85,6 +85,18 @@ variable "on_cpu" {
   }
 }
 
+variable "peers" {
+  description = "Programs beside llama-swap that serve models of their own, by name: their address, and the ids and aliases of the models."
+  type        = map(object({ proxy = string, models = list(string) }))
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for one in values(var.peers) : can(regex("^http://[a-z0-9.-]+:[0-9]+$", one.proxy)) && length(one.models) > 0])
+    error_message = "The peers are ${jsonencode(var.peers)}; each needs an address like http://name:8000, and a model."
+  }
+}
+
 variable "preflight" {
   description = "The absolute path of this module's preflight.sh on the engine's machine: it refuses a load without room. Null: no preflight."
   type        = string

@@ -14,7 +14,10 @@ locals {
   nodes = { for name in local._cards : name => try(module.catalog.lock.cards[name].node, null) }
   node  = try(local.nodes[local.cards.first], null)
 
-  models_of = { for key, name in local.cards : key => { for id in try(local._models_on[name], []) : id => module.catalog.lock.models[id] } }
+  # What llama-swap of the card runs, and what runs beside it.
+  models_of = { for key, name in local.cards : key => { for id in try(local._models_on[name], []) : id => module.catalog.lock.models[id] if !contains(keys(local.on_vllm), id) } }
+  vllm_of   = { for key, name in local.cards : key => [for id, model in local.on_vllm : id if model.intent.card == name] }
+  on_vllm   = { for id, model in module.catalog.lock.models : id => model if try(model.intent.engine, "llama.cpp") == "vllm" }
 
   _service_of = { for key in keys(local.cards) : key => "llama-swap-${contains(local._unusable, key) ? "refused" : key}" } # leads to the pod of this card alone
   peers_of = { for key in keys(local.cards) : key => {
@@ -34,7 +37,10 @@ locals {
 
   _one_mounts = var.store.storage_class != null && coalesce(var.store.access_mode, "ReadWriteOnce") == "ReadWriteOnce"
 
+  _only_vllm = [for key, name in local.cards : name if length(local.vllm_of[key]) > 0 && length(local.models_of[key]) == 0]
+
   # The rules, in the order in which they are mended: one that cannot be decided yet holds.
+  card_has_a_model_of_llama_swap = length(local._only_vllm) == 0
   cards_can_name_objects         = length(local._unusable) == 0
   card_names_its_node            = length(local._nowhere) == 0
   card_has_a_node_of_its_own     = length(local._nowhere) > 0 || length(local._shared) == 0

@@ -1,5 +1,10 @@
 locals {
   _api_key_env = "CORRAL_SWAP_KEY"
+
+  # Without a lock there is no card.  A model on vLLM is alone in the group of its name, and llama-swap does not run it.
+  _together_of = { for key, name in local.cards : key => {
+    for group, sets in try(module.seating.together[name], {}) : group => sets if !contains(keys(local.on_vllm), group)
+  } }
 }
 
 module "llama_swap_config" {
@@ -11,9 +16,13 @@ module "llama_swap_config" {
   engine      = "llama-server"
   preflight   = "${module.llama_swap["first"].folder}/preflight.sh"
   seats       = module.seating.seats
-  together    = try(module.seating.together[each.value], {}) # without a lock there is no card
+  together    = local._together_of[each.key]
   api_key_env = local._api_key_env
   concurrency = var.concurrency
+  peers = { for id in local.vllm_of[each.key] : "vllm-${id}" => {
+    proxy  = module.vllm[id].address
+    models = concat([id], local.on_vllm[id].intent.aliases)
+  } }
 
   health_check_timeout = var.timeouts.load_seconds
 }
@@ -48,7 +57,7 @@ module "llama_swap" {
   node               = local.nodes[each.value]
   preflight          = file("${path.module}/../../modules/llama-swap-config/preflight.sh")
   runtime_class      = var.runtime_class
-  together           = try(module.seating.together[each.value], {}) # without a lock there is no card
+  together           = local._together_of[each.key]
   concurrency        = var.concurrency
   cpu                = var.cpu
   drain_seconds      = var.timeouts.drain_seconds

@@ -78,6 +78,14 @@ output "node" {
   value       = local.node
 
   precondition {
+    condition = local.card_has_a_model_of_llama_swap
+    error_message = join(" ", [
+      "Card ${join(", ", local._only_vllm)} has models on vLLM alone, and requests reach them through its llama-swap.",
+      "Give the card a model with engine: llama.cpp, or write it for one of these, then run: corral lock",
+    ])
+  }
+
+  precondition {
     condition = local.cards_can_name_objects
     error_message = join(" ", [
       "The cards ${join(", ", local._unusable)} cannot be part of names of objects in a cluster: where there are several cards, a name has",

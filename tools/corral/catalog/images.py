@@ -41,6 +41,9 @@ class Images(BaseModel):
         None,
         description="Caddy, the front door, e.g. caddy:2.11-alpine; only a catalog without a cluster may leave it out",
     )
+    vllm: _Image | None = Field(
+        None, description="vLLM, for models with engine: vllm in a cluster, e.g. vllm/vllm-openai:v0.32.0"
+    )
     fetch: _Image = Field(
         description="Python 3.11 or newer for the download Job and the guard of the door, e.g. python:3.13-slim"
     )

@@ -8,8 +8,9 @@ from typing import Final
 
 from corral.catalog.intent import Model
 
-BLOCK_TOKENS: Final = 16
-"""Tokens of a KV page: ``CacheConfig.DEFAULT_BLOCK_SIZE`` in vllm/config/cache.py."""
+BLOCK_TOKENS: Final = 32
+"""Tokens of a KV page.  The kernels of a card take multiples of 16, those of the processor multiples of 32: 0.32.0
+does not start there with 16, which is its default for a card (``DEFAULT_BLOCK_SIZE`` in vllm/config/cache.py)."""
 DRAIN_SECONDS: Final = 30
 """How long requests under way may take after SIGTERM; vLLM's default is 0, which ends them at once."""
 

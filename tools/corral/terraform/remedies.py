@@ -21,6 +21,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "every_model_has_a_figure": _LOCK,
     "every_model_has_a_seat": _LOCK,
     "every_model_is_in_a_set_of_its_group": _LOCK,
+    "argv_is_of_vllm": _LOCK,
     "models_come_from_a_hub": _LOCK,
     "vllm_is_where_used": (),
     "private_hub_has_its_addresses": (),
@@ -28,6 +29,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "clients_have_keys": (),
     "images_are_named": (),
     "one_image_has_the_engine": (),
+    "card_has_a_model_of_llama_swap": (),
     "cards_can_name_objects": (),
     "models_are_on_this_machine": (),
     "card_names_its_node": ("kubectl", "get", "nodes"),
@@ -46,6 +48,7 @@ RESOURCES: dict[str, str] = {
     "kubernetes_job_v1.download_models": "corral status, docs/runbooks/download-job-failed.md",
     "kubernetes_deployment_v1.llama_swap": "corral status, docs/runbooks/pod-not-ready.md",
     "kubernetes_deployment_v1.gateway": "corral status, docs/runbooks/pod-not-ready.md",
+    "kubernetes_deployment_v1.vllm": "corral status, docs/vllm.md",
     "kubernetes_deployment_v1.store_exporter": "corral status, docs/runbooks/store-silent.md",
 }
 """The next steps for a workload that was not ready in time, by its address."""

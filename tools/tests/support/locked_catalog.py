@@ -18,8 +18,10 @@ from corral.catalog.ledger import Ledger, Measurement
 from corral.engine.embedded import ENGINE, LLAMA_CPP_BUILD
 from corral.lock import image_build
 from corral.lock import lock as locks
+from corral.lock.engines import argv_of
 from corral.lock.lock import Lock, LockEntry
 from corral.lock.relock import with_measurements
+from corral.vram import vllm_seat
 from corral.vram.prediction import MIB, Bytes, Prediction, Rule, Rung
 from corral.vram.rules import RULES_VERSION
 
@@ -88,10 +90,13 @@ def lock_of(
         argv: the command of every model, whatever its intent; by default the one that corral makes.
     """
     words = {} if argv is None else {"argv": tuple(argv)}
-    made = {
-        model_id: entry(model_id, model, prediction((needs or {}).get(model_id, 100) * MIB), **words)
-        for model_id, model in catalog.models.items()
-    }
+    made = {}
+    for model_id, model in catalog.models.items():
+        need = (needs or {}).get(model_id, 100) * MIB
+        if model.engine == "vllm":
+            made[model_id] = _on_vllm(catalog, model_id, model, need)
+        else:
+            made[model_id] = entry(model_id, model, prediction(need), **words)
     images = {key: image.at(image.digest or f"sha256:{_sha256(key)}") for key, image in catalog.images.items()}
     labels = {image_build.LABEL: LLAMA_CPP_BUILD}
     engine = image_build.find(images, declared=catalog.llama_cpp_build, labels=lambda _: labels)
@@ -104,6 +109,14 @@ def lock_of(
         models=made,
     )
     return with_measurements(lock, catalog)
+
+
+def _on_vllm(catalog: Catalog, model_id: str, model: Model, need: int) -> LockEntry:
+    predicted = prediction(need, engine=vllm_seat.ENGINE, rules_version=vllm_seat.RULES_VERSION)
+    names = ("model.safetensors", "config.json")
+    files = tuple(LockedFile(name, "part", 1 << 20, _sha256(f"{model_id} {name}")) for name in names)
+    argv = tuple(argv_of(model_id, model, files, predicted, catalog.cards))
+    return entry(model_id, model, predicted, files=files, argv=argv, repo=model.weights.repo)
 
 
 def write_sources(

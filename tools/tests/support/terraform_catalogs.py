@@ -63,6 +63,7 @@ LOCKS: dict[str, Callable[[Path], str]] = {
     "stacks/homelab/tests/catalogs/one-node": good,
     "stacks/homelab/tests/catalogs/together": good,
     "stacks/homelab/tests/catalogs/two-cards": good,
+    "stacks/homelab/tests/catalogs/vllm": good,
     "stacks/homelab/tests/catalogs/yields": good,
     "stacks/local/tests/catalogs/good": good,
     "stacks/local/tests/catalogs/two-cards": good,

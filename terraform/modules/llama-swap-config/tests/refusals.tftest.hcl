@@ -150,3 +150,13 @@ run "a_program_of_vllm_that_llama_swap_would_expand_is_refused" {
 
   expect_failures = [var.vllm]
 }
+
+run "a_peer_that_is_elsewhere_is_refused" {
+  command = plan
+
+  variables {
+    peers = { other = { proxy = "https://example.org/v1", models = ["large"] } }
+  }
+
+  expect_failures = [var.peers]
+}

@@ -452,3 +452,38 @@ run "a_model_on_vllm_runs_offline_with_the_program_that_is_named" {
     error_message = "It must fetch nothing, report nothing, and take only requests with the key."
   }
 }
+
+run "a_peer_gets_the_requests_for_its_models_with_the_key" {
+  command = plan
+
+  variables {
+    api_key_env = "SWAP_KEY"
+    peers       = { vllm-large = { proxy = "http://vllm-large.models.svc:8000", models = ["large", "big"] } }
+  }
+
+  assert {
+    condition = yamldecode(output.yaml).peers == {
+      vllm-large = {
+        proxy = "http://vllm-large.models.svc:8000", models = ["large", "big"], apiKey = "$${env.SWAP_KEY}", timeouts = { responseHeader = 3600 }
+      }
+    }
+    error_message = "llama-swap must pass these requests on."
+  }
+
+  assert {
+    condition = alltrue([for path, found in {
+      "peers.*"          = keys(yamldecode(output.yaml).peers.vllm-large)
+      "peers.*.timeouts" = keys(yamldecode(output.yaml).peers.vllm-large.timeouts)
+    } : length(setsubtract(found, jsondecode(file("tests/known-keys.json")).keys[path])) == 0])
+    error_message = "llama-swap would ignore a key that is not in known-keys.json."
+  }
+}
+
+run "without_peers_there_are_none" {
+  command = plan
+
+  assert {
+    condition     = !contains(keys(yamldecode(output.yaml)), "peers")
+    error_message = "A configuration without peers must stay what it was."
+  }
+}

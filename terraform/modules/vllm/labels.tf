@@ -1,0 +1,20 @@
+locals {
+  app    = "vllm"
+  name   = "vllm-${replace(var.model, ".", "-")}" # a Service's name has no dot
+  port   = 8000
+  store  = "/models"
+  keys   = "/run/corral"
+  secret = "corral-keys" # tools/corral/cluster/keys.py writes it
+  user   = 10001         # of the store's files; the image's own is root
+
+  selector = { "app.kubernetes.io/name" = local.app, "app.kubernetes.io/instance" = local.name }
+
+  # A key of this module comes last, and stays.
+  labels = merge(var.conventions.labels, local.selector, {
+    "app.kubernetes.io/component"  = "server"
+    "app.kubernetes.io/part-of"    = "corral"
+    "app.kubernetes.io/managed-by" = "terraform"
+  })
+
+  annotations = length(var.conventions.annotations) == 0 ? null : var.conventions.annotations
+}

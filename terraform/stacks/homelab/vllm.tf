@@ -1,0 +1,22 @@
+# Models with engine: vllm run in pods of their own, on the node of their card.  llama-swap of that card passes their requests on, so that
+# clients, keys and limits stay what they are.
+
+module "vllm" {
+  source   = "../../modules/vllm"
+  for_each = local.on_vllm
+
+  model           = each.key
+  argv            = each.value.argv
+  files           = each.value.files
+  namespace       = local.namespace
+  after           = module.model_fetch.job
+  claim           = module.model_store.claim
+  conventions     = local.conventions
+  from            = merge({ "app.kubernetes.io/name" = "llama-swap" }, { for card in [each.value.intent.card] : "corral/card" => card if local._several })
+  image           = coalesce(local.images.vllm, local._no_image) # refused: images_are_named
+  load_seconds    = max(60, var.timeouts.load_seconds)
+  node            = try(module.catalog.lock.cards[each.value.intent.card].node, null)
+  priority_class  = var.priority_class
+  rollout_minutes = var.timeouts.rollout_minutes
+  runtime_class   = var.runtime_class
+}
