@@ -59,6 +59,9 @@ test-cluster: ## The deployment on a real throwaway Kubernetes (root; INSTALL=1;
 test-gateway: ## LiteLLM's real proxy in front of a real stack, and the clients of docs/clients.md (640 MB in the cache; ARGS="-k stream" for some)
 	@tools/dev/test_gateway.sh $(ARGS)
 
+test-vllm: setup ## A real model on llama.cpp and on vLLM, both on the processor (6 GB in the cache, once; Python 3.11; not in CI)
+	@tools/dev/test_vllm.sh $(ARGS)
+
 ##@ Development
 
 check: setup ## Format, lint, types, schemas, generated files; writes nothing

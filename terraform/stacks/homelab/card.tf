@@ -15,9 +15,11 @@ locals {
   node  = try(local.nodes[local.cards.first], null)
 
   # What llama-swap of the card runs, and what runs beside it.
-  models_of = { for key, name in local.cards : key => { for id in try(local._models_on[name], []) : id => module.catalog.lock.models[id] if !contains(keys(local.on_vllm), id) } }
-  vllm_of   = { for key, name in local.cards : key => [for id, model in local.on_vllm : id if model.intent.card == name] }
-  on_vllm   = { for id, model in module.catalog.lock.models : id => model if try(model.intent.engine, "llama.cpp") == "vllm" }
+  models_of = { for key, name in local.cards : key => {
+    for id in try(local._models_on[name], []) : id => module.catalog.lock.models[id] if !contains(keys(local.on_vllm), id)
+  } }
+  vllm_of = { for key, name in local.cards : key => [for id, model in local.on_vllm : id if model.intent.card == name] }
+  on_vllm = { for id, model in module.catalog.lock.models : id => model if try(model.intent.engine, "llama.cpp") == "vllm" }
 
   _service_of = { for key in keys(local.cards) : key => "llama-swap-${contains(local._unusable, key) ? "refused" : key}" } # leads to the pod of this card alone
   peers_of = { for key in keys(local.cards) : key => {
