@@ -113,7 +113,11 @@ def _model(args: argparse.Namespace, locked: Lock) -> str:
         names = ", ".join(locked.models)
         raise Refused(f"The catalog has no model {args.model}; it has {names}.", next_step="corral engine run MODEL")
     model = ids[args.model]
-    task = locked.models[model].intent.task
+    intent = locked.models[model].intent
+    if intent.engine != "llama.cpp":
+        why = f"{model} has engine: {intent.engine}, and this runs llama.cpp's programs."
+        raise Refused(why, next_step=options.again(args, "up"))
+    task = intent.task
     if args.cli and task != "chat":
         step = f"Its server, by hand: corral engine run {model}"
         raise Refused(f"{model} has the task {task}, and llama-cli only chats.", next_step=step)

@@ -44,6 +44,26 @@ run "its_seat_counts_beside_the_others" {
   }
 }
 
+run "litellm_has_its_names_and_asks_the_same_door" {
+  command = plan
+
+  variables {
+    gateway = {}
+  }
+
+  assert {
+    condition     = yamldecode(module.gateway_config[0].yaml).model_list[*].model_name == ["chat", "triage", "look.1"]
+    error_message = "A gateway must have what vLLM serves, by its id and its aliases."
+  }
+
+  assert {
+    condition = alltrue([for one in module.gateway_config[0].model_list :
+      one.litellm_params.api_base == "${module.llama_swap["first"].endpoint}/v1" if contains(["chat", "triage"], one.model_name)
+    ]) && module.gateway_config[0].model_list[1].litellm_params.model == "openai/chat"
+    error_message = "Its requests must pass the door, and ask for the id."
+  }
+}
+
 run "without_such_a_model_there_is_no_pod" {
   command = plan
 
