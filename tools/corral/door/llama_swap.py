@@ -21,6 +21,8 @@ YIELDS = "corral-yield"
 """The agent of an unload for a neighbour; no request of a client has it, because the guard forwards none."""
 MAKES_ROOM = "corral-room"
 """That of an unload for another model of the group."""
+NO_POD = b"peer proxy error"
+"""The beginning of its error for a model that a pod beside it serves: ErrorHandler in internal/router/peer.go."""
 _ANSWER_LIMIT_S = 10.0
 _UNLOAD_LIMIT_S = 30.0  # llama-swap gives an engine 10 s, then kills it
 _LOG_LIMIT_S = 3.0  # of a model that wrote nothing there is no answer
@@ -46,6 +48,7 @@ def request_head(
 async def models_of(config: Config, client: Client, others: Sequence[Mapping[str, Any]], versions: Versions) -> bytes:
     """The answer to GET /v1/models with the models that *client* may use, *others* of other cards among them.
 
+    llama-swap lists the aliases of what it passes on to vLLM as models of their own; they are left out.
     An adapter follows its model: ``parent`` names that, ``version`` is the one that serves, null where none is known.
 
     Raises:
@@ -53,7 +56,7 @@ async def models_of(config: Config, client: Client, others: Sequence[Mapping[str
     """
     document = await _document(config, "/v1/models")
     permitted = set(config.models.values()) if client.models is None else client.models
-    found = [one for one in document["data"] if config.models.get(one["id"]) in permitted]
+    found = [one for one in document["data"] if one["id"] in permitted]
     parents = {one["id"]: one for one in found}
     found += [
         parents[one.model]

@@ -173,8 +173,7 @@ class Exchange(asyncio.Protocol):
         assert self._route is not None
         config, request, client = self._guard.config, self._request, self._client
         try:
-            is_own_list = config.peers or config.adapters or (client and client.models is not None)
-            if self._route.path == "/v1/models" and client and is_own_list:
+            if self._route.path == "/v1/models" and client:
                 others = await peers.listed(config, request, "/v1/models")
                 listed = await llama_swap.models_of(config, client, others, self._guard.versions)
                 self._answer_whole(HTTPStatus.OK, listed)
@@ -271,6 +270,10 @@ class Exchange(asyncio.Protocol):
             self._task = self._loop.create_task(self._explain())
         elif response.status == HTTPStatus.INTERNAL_SERVER_ERROR and (refusal := engines.too_long(body)):
             self._refuse(refusal)
+        elif response.status == HTTPStatus.BAD_GATEWAY and body.startswith(llama_swap.NO_POD):
+            rule = f"The pod of the model {self._model} does not answer. See: corral why {self._model}"
+            retry = {"Retry-After": str(self._guard.config.retry_after_s)}
+            self._refuse(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "pod-unreachable", rule, headers=retry))
         else:  # the engine's own
             self._answer_whole(response.status, response.relayed() + body)
 

@@ -519,15 +519,27 @@ def test_a_llama_swap_that_does_not_answer_at_once_is_a_504_where_it_should(star
         assert read_answer(loading).status == 200
 
 
+def test_a_pod_that_does_not_answer_is_a_503_without_its_address(guard, stub):
+    error = b"peer proxy error: dial tcp 10.0.0.7:8000: connect: connection refused\n"
+    head = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(error)
+    stub.answer(CHAT, head + error)
+
+    answer = guard.post(QUESTION)
+
+    assert (answer.status, answer.error["code"]) == (503, "pod-unreachable")
+    assert (answer.fields["retry-after"], b"10.0.0.7" in answer.body) == ("30", False)
+
+
 @pytest.mark.parametrize("framing", ["Content-Length: %d\r\n\r\n", "Transfer-Encoding: x\r\n\r\n"])
 def test_a_client_sees_the_models_that_it_may_use(guard, stub, framing):
-    models = json.dumps({"object": "list", "data": [{"id": "tiny-text"}, {"id": "tiny-vision"}, {"id": "secret"}]})
+    names = ("gpt-4o", "tiny-text", "tiny-vision", "secret")  # an alias is listed of what vLLM serves
+    models = json.dumps({"object": "list", "data": [{"id": name} for name in names]})
     stub.answer("/v1/models", f"HTTP/1.1 200 OK\r\n{framing.replace('%d', str(len(models)))}{models}".encode())
 
     second, first = guard.get("/v1/models", "key-of-second"), guard.get("/v1/models", "key-of-first")
 
     assert json.loads(second.body) == {"object": "list", "data": [{"id": "tiny-text"}]}
-    assert len(json.loads(first.body)["data"]) == 3
+    assert json.loads(first.body) == {"object": "list", "data": [{"id": "tiny-text"}, {"id": "tiny-vision"}]}
     assert b"HTTP/1.0\r\n" in stub.requests[0]
 
 
@@ -588,6 +600,7 @@ def test_only_a_probe_that_fails_has_a_record(guard, stub):
 
 def test_keys_that_are_replaced_hold_without_a_restart_and_break_no_stream(guard, stub):
     stub.acts[CHAT] = gate = Gate(STREAM + FIRST, LAST)
+    stub.fail(200, {"data": []}, path="/v1/models")
     with guard.connect() as connection:
         connection.sendall(post(QUESTION))
         receive(connection, FIRST)
