@@ -14,6 +14,7 @@ locals {
     "app.kubernetes.io/component"  = "server"
     "app.kubernetes.io/part-of"    = "corral"
     "app.kubernetes.io/managed-by" = "terraform"
+    "corral/model"                 = var.model # by it the exporter of the card and corral status know whose the pod is
   })
 
   annotations = length(var.conventions.annotations) == 0 ? null : var.conventions.annotations

@@ -16,6 +16,8 @@ from .holders import Kind, Owner
 from .pods import Pod, Selector, tenants_of
 
 PROC = Path("/proc")
+MODEL = "corral/model"
+"""The label of a pod that serves one model alone (terraform/modules/vllm): vLLM renames its processes."""
 
 
 class Attribution(Protocol):
@@ -87,7 +89,7 @@ class OnNode:
         pods: of the node by uid; None: unknown, and every pod has its uid for a name.
         tenants: the pods of each; None: the catalog names none.
         engines: the pods whose processes are llama-servers of the catalog's models.
-        models: their ids: the ``--alias`` of a command line.
+        models: their ids: the ``--alias`` of a command line, or the label of a pod beside those of ``engines``.
         list_problem: why the list of pods is old or unknown; empty otherwise.
         proc: where the processes are.
     """
@@ -125,9 +127,13 @@ class OnNode:
                 self._doubts.unlisted[container.pod_uid] = None
             return Owner(Kind.POD, f"pod {container.pod_uid}")
         name = f"{pod.namespace}/{pod.name}"
-        if self.engines.selects(pod):
-            model = _alias(process.pid, self.proc)
-            return Owner(Kind.MODEL, model, name) if model in self.models else Owner(Kind.POD, name, name)
+        has_engines = self.engines.selects(pod)
+        is_beside = pod.namespace == self.engines.namespace
+        model = _alias(process.pid, self.proc) if has_engines else pod.labels.get(MODEL, "") if is_beside else ""
+        if model in self.models:
+            return Owner(Kind.MODEL, model, name)
+        if has_engines:
+            return Owner(Kind.POD, name, name)
         tenants = tenants_of(pod, self.tenants)
         return Owner(Kind.TENANT, tenants[0], name) if len(tenants) == 1 else Owner(Kind.POD, name, name, tenants)
 

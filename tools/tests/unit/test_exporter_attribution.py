@@ -57,6 +57,20 @@ def test_only_a_pod_of_llama_swap_has_engines(proc):
 
 
 @pytest.mark.parametrize(
+    ("namespace", "model", "expected"),
+    [
+        ("llama-cpp", "qwen3-8b", Owner(Kind.MODEL, "qwen3-8b", "llama-cpp/vllm-0")),
+        ("llama-cpp", "another", Owner(Kind.POD, "llama-cpp/vllm-0", "llama-cpp/vllm-0")),
+        ("jobs", "qwen3-8b", Owner(Kind.POD, "jobs/vllm-0", "jobs/vllm-0")),
+    ],
+)
+def test_a_pod_that_serves_one_model_is_it_by_its_label_beside_llama_swap_alone(proc, namespace, model, expected):
+    start(proc, 1, "e", "VLLM::EngineCore")
+    pods = PODS | {UIDS["e"]: Pod(UIDS["e"], namespace, "vllm-0", {"corral/model": model})}
+    assert owner(proc, 1, pods=pods) == expected
+
+
+@pytest.mark.parametrize(
     "words", [("llama-server",), ("llama-server", "--alias"), ("llama-server", "--alias", "other")]
 )
 def test_another_process_of_that_pod_is_the_pods(proc, words):

@@ -76,6 +76,15 @@ run "llama_swap_alone_reaches_it" {
   }
 }
 
+run "its_pod_names_the_model" {
+  command = plan
+
+  assert {
+    condition     = kubernetes_deployment_v1.vllm.spec[0].template[0].metadata[0].labels["corral/model"] == "qwen3-8b"
+    error_message = "Without the label the exporter of the card counts a stranger."
+  }
+}
+
 run "it_is_restricted" {
   command = plan
 
