@@ -63,7 +63,7 @@ def collect(cluster: Cluster, namespace: str) -> Snapshot:
 def _with_logs_and_neighbours(cluster: Cluster, snapshot: Snapshot) -> Snapshot:
     sources: dict[Any, Callable[[], Any]] = {
         (name_of(pod), container["name"]): _log(cluster, snapshot.namespace, pod, container)
-        for pod in (*snapshot.server_pods, *snapshot.job_pods[:2])
+        for pod in (*snapshot.server_pods, *snapshot.model_pods.values(), *snapshot.job_pods[:2])
         for container in containers(pod)
         if last_end(container) or (pod in snapshot.job_pods and at(container, "state", "running"))
     }

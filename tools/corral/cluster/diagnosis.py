@@ -75,6 +75,7 @@ def _all(snapshot: Snapshot) -> Iterator[Finding | None]:
     yield from _job(snapshot)
     for card in snapshot.cards:
         yield from _server(snapshot.of_card(card))
+    yield from _beside(snapshot)
     yield from (_node(snapshot, node) for node in snapshot.our_nodes)
 
 
@@ -127,6 +128,20 @@ def _server(snapshot: Snapshot) -> Iterator[Finding | None]:
         what = f"has no pod, {duration(age)} after it was made, and no object or event shows why."
         event, step = message_of(condition(deployment, "Progressing")), snapshot.kubectl("describe", subject)
         yield Finding(subject, what, event, step, is_stuck=False, cause=Cause.UNKNOWN)
+
+
+def _beside(snapshot: Snapshot) -> Iterator[Finding | None]:
+    """About the models with a pod of their own, which llama-swap passes requests on to."""
+    for model, one in snapshot.model_deployments.items():
+        subject, failure = f"deployment/{name_of(one)}", condition(one, "ReplicaFailure")
+        if one["spec"].get("replicas", 1) == 0:
+            step = snapshot.kubectl("scale", subject, "--replicas=1")
+            what = f"is scaled to 0: {model} is not served."
+            yield Finding(subject, what, "", step, is_stuck=True, cause=Cause.ABSENT)
+        elif pod := snapshot.model_pods.get(model):
+            yield container_rules.ended(snapshot, pod, runs_again=True) if is_ready(pod) else _pod(snapshot, pod)
+        elif failure.get("status") == "True":
+            yield job_rules.refused(snapshot, subject, message_of(failure))
 
 
 def _unguarded(snapshot: Snapshot) -> Finding | None:

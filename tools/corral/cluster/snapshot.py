@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.cluster.client import Object, kubectl
+from corral.exporter.attribution import MODEL
 
 NAME = "app.kubernetes.io/name"
 CARD = "corral/card"  # of the server's objects, where there are several cards
@@ -115,6 +116,17 @@ class Snapshot:
     def server_pods(self) -> tuple[Object, ...]:
         """The pods of llama-swap, the newest first."""
         return _newest_first(pod for pod in self.pods if _is_called(pod, SERVER))
+
+    @property
+    def model_deployments(self) -> dict[str, Object]:
+        """The Deployment of each model that has a pod of its own (vLLM), by the model's id."""
+        return {labels(one)[MODEL]: one for one in self.deployments if MODEL in labels(one)}
+
+    @property
+    def model_pods(self) -> dict[str, Object]:
+        """The newest pod of each of them, by the model's id."""
+        oldest_first = reversed(_newest_first(pod for pod in self.pods if MODEL in labels(pod)))
+        return {labels(pod)[MODEL]: pod for pod in oldest_first}
 
     @property
     def job_pods(self) -> tuple[Object, ...]:

@@ -14,6 +14,7 @@ from corral.cluster.finding import Finding
 from corral.cluster.served import served
 from corral.cluster.snapshot import (
     CARD,
+    NAME,
     SERVER,
     Snapshot,
     at,
@@ -52,7 +53,7 @@ class Summary:
         now: when it was read, in seconds since 1970.
         stores: the claims, with the place of their bytes.
         download: the Job, with the last line of its log; None when there is none.
-        pods: of llama-swap, the newest first.
+        pods: of llama-swap, the newest first, and of the models that have one of their own.
         models: ``ready``, ``starting``, ``stopping``, ``unloaded``, ``silent`` where the engine does not respond,
             ``unreachable`` where only other cards' llama-swap responds, or ``failed`` with its reason; with what
             it holds by an exporter (``with_held``), its seat and its last requests, the newest first.  None when
@@ -118,7 +119,7 @@ def summary(cluster: Cluster, target: ClusterTarget) -> Summary:
         snapshot.now,
         [_store(snapshot, claim) for claim in snapshot.our_claims],
         _download(snapshot, snapshot.job) if snapshot.job else None,
-        [_pod(snapshot, pod) for pod in snapshot.server_pods if at(pod, "status", "phase") != "Succeeded"],
+        [_pod(snapshot, pod) for pod in _pods(snapshot) if at(pod, "status", "phase") != "Succeeded"],
         *_models(cluster, target, snapshot),
         target.chart.get("cards"),
         diagnosis.findings(snapshot),
@@ -169,8 +170,12 @@ def _last_line(snapshot: Snapshot) -> str:
     return ""
 
 
+def _pods(snapshot: Snapshot) -> tuple[Object, ...]:
+    return (*snapshot.server_pods, *snapshot.model_pods.values())
+
+
 def _pod(snapshot: Snapshot, pod: Object) -> Row:
-    server = next((one for one in containers(pod) if one["name"] == SERVER), {})
+    server = next((one for one in containers(pod) if one["name"] == labels(pod).get(NAME)), {})
     return {
         "name": name_of(pod),
         "state": state(snapshot, pod),
@@ -229,13 +234,22 @@ def _of_card(cluster: Cluster, target: ClusterTarget, snapshot: Snapshot, card: 
     states = _states(cluster, target, residents)
     path = f"/api/v1/namespaces/{target.namespace}/pods/{name_of(pod)}/log"
     failures = log_lines.failures(cluster.text(path, container=SERVER, tailLines=_LOG_LINES))
-    states = {model: ("failed", reason) for model, reason in failures.items()} | states
+    states = {model: ("failed", reason) for model, reason in failures.items()} | states | _beside(snapshot)
     seats = target.chart.get("models", {})
 
     def of(model: str) -> Sequence[Exchange] | None:
         return None if requests is None else requests.get(model, ())
 
     return [_row(model, seats, card, *states.get(model, ("unloaded", "")), requests=of(model)) for model in ids]
+
+
+def _beside(snapshot: Snapshot) -> dict[str, tuple[str, str]]:
+    """The states of the models that have a pod of their own: such a one is ready, or on its way."""
+    pods = snapshot.model_pods
+    states = {one: state(snapshot, pods[one]) if one in pods else "there is none" for one in snapshot.model_deployments}
+    return {
+        model: ("ready", "") if one == "ready" else ("starting", f"its pod: {one}") for model, one in states.items()
+    }
 
 
 def _row(

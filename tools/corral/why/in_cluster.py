@@ -22,7 +22,7 @@ from corral.cluster.collect import collect
 from corral.cluster.container_rules import missing_file
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.served import served
-from corral.cluster.snapshot import SERVER, Snapshot, is_ready, pod_spec
+from corral.cluster.snapshot import SERVER, Snapshot, is_ready, name_of, pod_spec
 from corral.cluster.target import ClusterTarget
 from corral.engine import command
 from corral.engine.command import Command
@@ -100,6 +100,26 @@ class _Investigation:
 
     def verdicts(self, names: Sequence[str]) -> list[Verdict]:
         """The verdict on each of *names*, ids or aliases."""
+        if not any(map(is_ready, self._snapshot.server_pods)):
+            return self._of_llama_swap(names)
+        beside = [name for name in names if self._ids.get(name) in self._snapshot.model_deployments]
+        others = [name for name in names if name not in beside]
+        return worst_first([*map(self._beside, beside), *(self._of_llama_swap(others) if others else ())])
+
+    def _beside(self, name: str) -> Verdict:
+        """Of a model with a pod of its own, to which llama-swap passes requests on: what Kubernetes reports of it."""
+        case, model = self._case(name), self._ids[name]
+        owner, pod = self._snapshot.model_deployments[model], self._snapshot.model_pods.get(model)
+        subjects = {f"deployment/{name_of(owner)}", f"pod/{name_of(pod)}" if pod else ""}
+        lines, steps = _reported([one for one in self._findings if one.subject in subjects])
+        if pod and is_ready(pod):
+            steps.append(self._snapshot.kubectl("logs", f"pod/{name_of(pod)}"))
+            return case.verdict(Reason.HEALTHY, "", [f"Its pod {name_of(pod)} is ready.", *lines], steps)
+        state = f"Its pod {name_of(pod)}: {summary.state(self._snapshot, pod)}." if pod else "It has no pod."
+        steps += [] if steps else [self._snapshot.kubectl("describe", f"deployment/{name_of(owner)}")]
+        return case.verdict(Reason.STACK_DOWN, f"vLLM, in deployment/{name_of(owner)}", [state, *lines], steps)
+
+    def _of_llama_swap(self, names: Sequence[str]) -> list[Verdict]:
         pod = next(filter(is_ready, self._snapshot.server_pods), None)
         if pod is None:
             return [self._no_pod(one) for one in names]
