@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from corral.cluster.target import ClusterTarget
     from corral.engine.llama_swap import LlamaSwap
     from corral.engine.stack import Running
-    from corral.lock.lock import Lock
+    from corral.lock.lock import Lock, LockEntry
 
 _USERS = (10, 50, 100)
 _EXPORTER = f"http://127.0.0.1:{PORT}"
@@ -150,7 +150,7 @@ def _gate(args: argparse.Namespace) -> Gate:
     target = target and _of_its_card(target, lock.models[args.model].intent.card)
     with _site(args, wanted, lock, local, target) as (site, place, words):
         store = store_of(target if local is None else None)
-        return _judged(args, site, store, place, _engine(site.require_locked(), lock, local), words)
+        return _judged(args, site, store, place, _engine(site.require_locked(), site.entry, lock, local), words)
 
 
 def _of_its_card(target: ClusterTarget, card: str) -> ClusterTarget:
@@ -246,8 +246,10 @@ def _judged(
     return Gate(site.model, place, site.lock.seal, engine, evidence.now(), boxes)
 
 
-def _engine(reported: str, lock: Lock, local: Running | None) -> str:
+def _engine(reported: str, entry: LockEntry, lock: Lock, local: Running | None) -> str:
     """The engine that runs: its build, as it reported it, with its image or, where it has no build, its program."""
+    if entry.intent.engine == "vllm":
+        return f"vLLM, {lock.images.get('vllm', UNKNOWN) if local is None else reported}"
     if local is None:
         return f"{reported}, {lock.engine_image or UNKNOWN}"
     build = next((one for one in (local.engine.build, reported) if one != UNKNOWN), None)
@@ -311,7 +313,7 @@ def _at(address: str) -> AbstractContextManager[str]:
 
 def _break_even(text: str) -> str:
     if text.lstrip("-").isdecimal():
-        options.whole_number(1, 100_000)(text)
+        options.whole_number(1, stack.MOST_USERS)(text)
     return text
 
 

@@ -106,7 +106,8 @@ class _Served:
         entry = self._entry(model)
         output.info(f"{model}: asking its questions …")
         asked = asyncio.run(self._ask(model))
-        engine = self.local.engine.build if self.local else asked.engine
+        runs_llama_cpp = entry is None or entry.intent.engine == "llama.cpp"
+        engine = self.local.engine.build if self.local and runs_llama_cpp else asked.engine
         if entry is None or self.lock is None:
             return asked, Serving(engine=engine, machine=UNKNOWN, argv_sha256=None, files=None)
         if asked.answers:

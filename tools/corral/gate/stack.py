@@ -25,9 +25,8 @@ RULE = (
     f"break-even; without a card: {LLAMA_CPP}"
 )
 _SERVERS = {"llama-server": LLAMA_CPP, "vllm": VLLM}
-
-
-_MOST_USERS = 100_000
+MOST_USERS = 100_000
+"""Of a break-even that an operator gives."""
 
 
 class _Conditions(BaseModel):
@@ -105,13 +104,13 @@ def given_break_even(text: str, model: str) -> dict[str, float]:
     Raises:
         Refused: *text* is neither, or the file is of another model, or has no break-even.
     """
-    if text.isdecimal() and 1 <= int(text) <= _MOST_USERS:
+    if text.isdecimal() and 1 <= int(text) <= MOST_USERS:
         return {"break_even": int(text)}
     again = f"corral compare-stacks {model} --save FILE"
     try:
         found = _Comparison.model_validate_json(content_of(Path(text)), strict=True)
     except (OSError, ValidationError):
-        message = f"{text} is neither a number of users from 1 to {_MOST_USERS:,} nor a comparison that corral saved."
+        message = f"{text} is neither a number of users from 1 to {MOST_USERS:,} nor a comparison that corral saved."
         raise Refused(message, next_step=again) from None
     if found.conditions.model != model:
         raise Refused(f"{text} compares stacks for {found.conditions.model}, not for {model}.", next_step=again)
