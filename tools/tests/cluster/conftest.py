@@ -25,7 +25,15 @@ GROUPS = (
     {"test_card_exporter", "test_runbooks"},
     {"test_adopt", "test_alerts", "test_deployment_options", "test_prune"},
     {"test_alerts_about_serving", "test_destroy", "test_gateway", "test_permissions", "test_several_cards"},
-    {"test_alert_rules", "test_dashboards", "test_dra", "test_manifests", "test_store_exporter", "test_yields"},
+    {
+        "test_alert_rules",
+        "test_dashboards",
+        "test_dra",
+        "test_manifests",
+        "test_store_exporter",
+        "test_vllm",
+        "test_yields",
+    },
 )
 
 

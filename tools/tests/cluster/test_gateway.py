@@ -29,7 +29,7 @@ NAMESPACE = "gateway"
 def lab(cluster, tmp_path_factory):
     """Applied, with LiteLLM."""
     registry = cluster.images[images.DOOR].partition("/")[0]
-    image = images.push_gateway(registry)
+    image = images.push(images.gateway(), registry)
     with homelab(cluster, tmp_path_factory.mktemp("gateway"), NAMESPACE, gateway={}) as lab:
         named = json.loads((lab.catalog / "images.yaml").read_text())
         (lab.catalog / "images.yaml").write_text(json.dumps(named | {"gateway": image.partition("@")[0]}))

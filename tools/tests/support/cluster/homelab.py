@@ -27,6 +27,7 @@ from corral.demo.tour import write_tiny_repositories
 from corral.errors import CorralError
 from corral.lock import lock as locks
 from corral.terraform.program import find_terraform
+from tests.support import safetensors
 from tests.support.cluster import images, pods
 from tests.support.cluster.cluster import COLLECT_LATE, Cluster
 from tests.support.faulty_hub import FaultyHub
@@ -206,12 +207,14 @@ class Watch(threading.Thread):
 
 
 def tiny_repositories(folder: Path) -> dict[str, RepoContent]:
-    """The demo's tiny models as repositories of a hub, and two more texts: one to add, one that answers slowly."""
+    """The demo's tiny models as repositories of a hub, two more texts (one to add, one that answers slowly), and one
+    of safetensors for the stand-in for vLLM."""
     repositories = {repo: RepoContent(files) for repo, files in write_tiny_repositories(folder).items()}
     for name, size in {"more": tiny_gguf.DEFAULT_FF, "slow": 30_000}.items():
         file = folder / f"tiny-{name}-F16.gguf"
         tiny_gguf.write_text(file, n_ff=size)
         repositories[f"corral/tiny-{name}-GGUF"] = RepoContent({file.name: file})
+    repositories["corral/tiny-safetensors"] = RepoContent(safetensors.repository())
     return repositories
 
 

@@ -9,6 +9,8 @@
 * ``door`` stands in for caddy:2.11-alpine: the real Caddy, at that image's path and with its file capability.
 * ``gateway`` stands in for ghcr.io/berriai/litellm-non_root: LiteLLM's real proxy, on Debian's Python 3.13.  It is
   large, and pushed where a test needs it.
+* ``vllm`` stands in for vllm/vllm-openai, and has a stand-in for vLLM (``vllm_stand_in``): vLLM's image needs a card.
+  It is pushed where a test needs it, too.
 * ``pause`` holds a pod's name spaces.
 """
 
@@ -121,9 +123,16 @@ def gateway() -> Image:
     return Image("litellm-non_root", "1.106.2", (base(), _litellm()), settings)
 
 
-def push_gateway(registry: str, *, timeout_s: float = _PUSH_LIMIT_S) -> str:
-    """Push LiteLLM's image to *registry*, as ``push_all`` does; its reference."""
-    image = gateway()
+def vllm() -> Image:
+    """The stand-in for vLLM, as the command ``vllm``; as in vLLM's image, the user is root."""
+    program = b"#!/usr/bin/python3 -B\n" + Path(__file__).with_name("vllm_stand_in.py").read_bytes()
+    entries = [File("/usr/local/bin/vllm", program, 0o755)]
+    layer = Layer("vllm", repr(entries), written(entries))
+    return Image("vllm-openai", "v0.32.0", (base(), layer), {"Env": [f"PATH={_PATH}"], "Entrypoint": ["vllm", "serve"]})
+
+
+def push(image: Image, registry: str, *, timeout_s: float = _PUSH_LIMIT_S) -> str:
+    """Push *image* to *registry*, as ``push_all`` does; its reference."""
     for layer in image.layers:
         layer.make()
     with OwnFolder(paths.cache_dir(), "XDG_CACHE_HOME").exclusive_lock(store(), timeout_s=timeout_s):
