@@ -255,7 +255,7 @@ def image_key(container: str, beside: Collection[str]) -> str:
     """
     if container == SERVER:
         return "llama-server" if COPY in beside else "llama-swap"
-    return {COPY: "llama-swap", DOOR: "door"}.get(container, "fetch")
+    return {COPY: "llama-swap", DOOR: "door", "vllm": "vllm"}.get(container, "fetch")
 
 
 def has_started(pod: Object) -> bool:

@@ -15,6 +15,7 @@ from corral.cluster import diagnosis
 from corral.cluster.finding import Cause, Finding
 from corral.cluster.job_rules import ENDED_FOR
 from corral.cluster.keys import SECRET
+from corral.exporter.attribution import MODEL
 from tests.support.cluster_faults import FAULTS, RECORDED, loaded, saved
 
 
@@ -357,6 +358,40 @@ def test_a_claim_whose_volume_is_gone_is_lost():
         "lost its volume: the PersistentVolume old"
         in only(replace(found, claims=tuple(changed(c, lose) for c in found.claims))).what
     )
+
+
+def beside(found):
+    """The server of *found* as the one of a model on vLLM."""
+
+    def rename(one):
+        one["metadata"]["labels"] |= {"app.kubernetes.io/name": "vllm", MODEL: "chat"}
+
+    return replace(
+        found,
+        deployments=tuple(changed(one, rename) for one in found.deployments),
+        pods=tuple(changed(one, rename) for one in found.pods),
+    )
+
+
+@pytest.mark.parametrize("name", ["crash", "image-name-invalid", "no-such-node", "pod-security", "probe-fails"])
+def test_the_pod_of_a_model_on_vllm_has_the_findings_of_a_server(name):
+    server = only(snapshot(name))
+    found = findings(beside(snapshot(name)))
+    assert [one.what for one in found if "Deployment llama-swap" not in one.what] == [server.what]
+
+
+def test_the_image_of_a_model_on_vllm_is_corrected_under_its_own_key():
+    def rename(pod):
+        for one in (*pod["spec"]["containers"], *pod["status"]["containerStatuses"]):
+            one["name"] = "vllm"
+
+    found = findings(with_pods(beside(snapshot("image-unknown")), rename))
+    assert "corral lock --upgrade vllm" in [one.next_step for one in found]
+
+
+def test_a_model_on_vllm_that_is_scaled_to_nothing_is_named():
+    (found,) = (one for one in findings(beside(snapshot("scaled-to-nothing"))) if one.subject.startswith("deployment/"))
+    assert (found.what, found.is_stuck) == ("is scaled to 0: chat is not served.", True)
 
 
 # -- images and containers ------------------------------------------------------------------------------------
