@@ -208,8 +208,9 @@ def _write(
         for name, levels in measured.items()
     ]
     drawn = plot.draw(f"{args.model}: output tokens a second", lines, ticks, x="users", y="tokens/s")
-    words = [word for one in args.endpoint for word in ("--endpoint", str(one))]
-    words += ["--users", ",".join(map(str, args.users)), "--seconds", f"{args.seconds:g}"]
+    words = ["--users", ",".join(map(str, args.users)), "--seconds", f"{args.seconds:g}"]
+    words += ["--prompt-tokens", str(args.prompt_tokens), "--answer-tokens", str(args.answer_tokens)]
+    words += ["--may-end"] if args.may_end else []
     text = templates.render(
         "compare_stacks.md.j2",
         title=markdown.cell(args.report),

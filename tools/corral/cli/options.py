@@ -220,5 +220,6 @@ def name(text: str) -> str:
 
 
 def _words(source: object, *names: str) -> list[str]:
-    values = ((f"--{name}", getattr(source, name, None)) for name in names)
+    found = ((f"--{name}", getattr(source, name, None)) for name in names)
+    values = ((option, one) for option, value in found for one in (value if isinstance(value, list) else [value]))
     return [word for option, value in values if value for word in (option, str(value))]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 
 import pytest
 
@@ -11,7 +13,8 @@ from corral.bench.exchange import Outcome, Sample
 from corral.bench.load import Level, Run
 from corral.bench.measuring import Measured
 from corral.bench.stacks import LLAMA_CPP, VLLM, Stack
-from corral.cli.main import main
+from corral.cli import bench_report
+from corral.cli.main import build_parser, main
 from corral.errors import Refused
 from corral.gate import stack as gate_stack
 from corral.gate.stack import Inputs
@@ -109,11 +112,12 @@ def test_a_file_that_is_no_comparison_of_the_model_is_refused(tmp_path, content,
 
 def test_the_command_measures_each_endpoint_and_saves_what_the_gate_reads(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CORRAL_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(bench_report, "FOLDER", tmp_path / "benchmarks")
     file = tmp_path / "even.json"
     with serving(Pace(first_s=0.001, token_s=0.001, tokens=8)) as slow, serving(Pace(0.001, 0.0, 8)) as fast:
         words = ["--endpoint", f"llama.cpp={slow}#chat", "--endpoint", f"vllm={fast}#chat"]
         words += ["--endpoint", "tgi=http://127.0.0.1:1", "--users", "1,2", "--seconds", "0.5", "--answer-tokens", "8"]
-        code = main(["compare-stacks", "m", *words, "--save", str(file)])
+        code = main(["compare-stacks", "m", *words, "--save", str(file), "--report", "even"])
     printed = capsys.readouterr()
     found = json.loads(file.read_text())
     assert found["conditions"]["model"] == "m"
@@ -125,6 +129,11 @@ def test_the_command_measures_each_endpoint_and_saves_what_the_gate_reads(tmp_pa
     assert "not measured" in printed.out
     assert "Break-even of llama.cpp and vLLM" in printed.err
     assert code == (0 if found["break_even"] else 1)
+    (document,) = (tmp_path / "benchmarks").glob("*-even.md")
+    (command,) = re.findall(r"^\$ (corral compare-stacks m .*)$", document.read_text(), re.MULTILINE)
+    again = build_parser(only="*").parse_args(shlex.split(command)[1:])
+    assert [str(one) for one in again.endpoint] == [word for word in words if "=" in word]
+    assert (again.users, again.answer_tokens, again.report) == ((1, 2), 8, "even")
 
 
 @pytest.mark.parametrize("words", [["vllm"], ["vllm=ftp://x"], ["=http://x"]])
