@@ -14,7 +14,9 @@ from corral import paths, templates
 from corral.catalog import flags
 from corral.catalog.catalog import Catalog, load
 from corral.catalog.flag_classes import ACCEPTED, GROUPS, REFUSED
-from corral.catalog.intent import Adapter, DeclaredVram, LatencyBudget, Model, Smoke, Source, UnsafeFlag, Vllm
+from corral.catalog.intent import Adapter, DeclaredVram, LatencyBudget, Model, Smoke, UnsafeFlag
+from corral.catalog.source import Source
+from corral.catalog.vllm_settings import Vllm
 from corral.lock import image_room
 from corral.lock.lock import Lock, LockEntry, require_fresh
 from corral.seating import chart, svg

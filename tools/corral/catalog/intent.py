@@ -1,8 +1,8 @@
 """What the operator wants of one model.
 
-These classes, and those of ``card``, ``clients`` and ``images``, are the only definition of the catalog's keys and of
-their defaults: ``corral.lock.schemas`` generates the editors' JSON schemas from them, and the lock holds every key,
-defaults filled.
+These classes, and those of ``source``, ``vllm_settings``, ``card``, ``clients`` and ``images``, are the only definition
+of the catalog's keys and of their defaults: ``corral.lock.schemas`` generates the editors' JSON schemas from them, and
+the lock holds every key, defaults filled.
 """
 
 from __future__ import annotations
@@ -11,16 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from corral.catalog.forms import (
-    ALIAS_PATTERN,
-    ID_PATTERN,
-    QUANT_PATTERN,
-    REPO_PATTERN,
-    REVISION_PATTERN,
-    STRICT,
-    Id,
-    Text,
-)
+from corral.catalog.forms import ALIAS_PATTERN, STRICT, Id, Text
+from corral.catalog.source import ONE_FILE, Source
+from corral.catalog.vllm_settings import Vllm
 
 DEFAULT_IMAGE_TOKENS = 1024
 DEFAULT_VERSION = "v1"
@@ -31,69 +24,6 @@ _Modality = Literal["text", "image"]
 _Reasoning = Literal["on", "off", "auto"]
 Task = Literal["chat", "embedding", "rerank"]
 Engine = Literal["llama.cpp", "vllm"]
-_ONE_FILE = "must have exactly one of quant (e.g. Q4_K_M) and file (an exact path in the repository)."
-
-
-class Source(BaseModel):
-    """Where the files come from: a repository of the hub, or a file that is already on disk."""
-
-    model_config = STRICT
-
-    repo: Annotated[str, StringConstraints(pattern=REPO_PATTERN)] | None = Field(
-        None, description="repository on the hub, e.g. Qwen/Qwen3-8B-GGUF"
-    )
-    revision: Annotated[str, StringConstraints(pattern=REVISION_PATTERN)] | None = Field(
-        "main", description="branch, tag or commit; the lock pins the commit it meant"
-    )
-    quant: Annotated[str, StringConstraints(pattern=QUANT_PATTERN)] | None = Field(
-        None, description="quantisation, e.g. Q4_K_M; exactly that: UD-Q4_K_XL or i1-Q4_K_M only when named so"
-    )
-    file: Text | None = Field(
-        None, description="exact path of the GGUF in the repository (its first shard), instead of quant"
-    )
-    path: Text | None = Field(
-        None, description="a GGUF that is already on disk: absolute, or relative to the catalog folder"
-    )
-    mmproj: Text = Field("auto", description="projector: auto (when the model takes images), none, or an exact file")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_revision_on_disk(cls, value: Any) -> Any:
-        """The default revision is for the hub: what is on disk has none."""
-        return {"revision": None, **value} if isinstance(value, dict) and value.get("path") is not None else value
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.repo is None) == (self.path is None):
-            raise ValueError("must have exactly one of repo (on the hub) and path (on disk).")
-        if self.path is not None:
-            extra = [key for key in ("revision", "quant", "file") if getattr(self, key) is not None]
-            if extra:
-                raise ValueError(f"path names the file itself: leave out {', '.join(extra)}.")
-        elif self.revision is None:
-            raise ValueError("revision must be a branch, a tag or a commit, not nothing.")
-        elif self.quant is not None and self.file is not None:
-            raise ValueError(_ONE_FILE)
-        return self
-
-    @property
-    def names_a_file(self) -> bool:
-        """Whether it means one GGUF; otherwise it means the safetensors of a whole repository, which vLLM serves."""
-        return self.path is not None or self.quant is not None or self.file is not None
-
-    @field_validator("file", "path", "mmproj")
-    @classmethod
-    def _names_a_gguf(cls, value: str | None) -> str | None:
-        if value is not None and value not in ("auto", "none") and not value.endswith(".gguf"):
-            raise ValueError(f"must name a .gguf file, not {value!r}.")
-        return value
-
-    @field_validator("file")
-    @classmethod
-    def _inside_the_repository(cls, value: str | None) -> str | None:
-        if value is not None and (value.startswith("/") or ".." in value.split("/")):
-            raise ValueError(f"must be a path inside the repository, not {value!r}.")
-        return value
 
 
 class Smoke(BaseModel):
@@ -228,29 +158,6 @@ class LatencyBudget(BaseModel):
     )
 
 
-class Vllm(BaseModel):
-    """How vLLM serves a model; it counts when ``engine`` is vllm, so that this one key moves a model there and back."""
-
-    model_config = STRICT
-
-    source: Source | None = Field(None, description="the repository with its safetensors, where source has its GGUF")
-    dtype: Literal["float16", "bfloat16", "float32"] = Field(
-        "float16", description="of weights that are not quantised, activations and KV cache; bfloat16 needs 8.0"
-    )
-    kv_cache_dtype: Literal["auto", "fp8"] = Field("auto", description="of the KV cache; auto: dtype; fp8 needs 8.9")
-    max_batched_tokens: int = Field(
-        2048, ge=16, le=131_072, description="tokens that one step computes; longer prompts take several steps"
-    )
-    cuda_graphs: bool = Field(True, description="false: --enforce-eager, less memory and slower answers")
-    prefix_caching: bool = Field(True, description="reuse the KV pages of equal beginnings of prompts")
-    tool_parser: Annotated[str, StringConstraints(pattern=ID_PATTERN)] | None = Field(
-        None, description="vLLM's parser of tool calls for this model, e.g. hermes; without one it has no tools"
-    )
-    reasoning_parser: Annotated[str, StringConstraints(pattern=ID_PATTERN)] | None = Field(
-        None, description="vLLM's parser of the thoughts of this model, e.g. qwen3"
-    )
-
-
 class Model(BaseModel):
     """One model of the catalog."""
 
@@ -354,7 +261,7 @@ class Model(BaseModel):
     @classmethod
     def _source_is_of_one_engine(cls, value: Source, info: ValidationInfo) -> Source:
         if info.data.get("engine") != "vllm" and not value.names_a_file:
-            raise ValueError(_ONE_FILE)
+            raise ValueError(ONE_FILE)
         return value
 
     @model_validator(mode="after")
@@ -474,7 +381,7 @@ class Model(BaseModel):
             if source.mmproj != "auto":
                 raise ValueError(f"the source of its {role} has no projector: leave mmproj out.")
             if not source.names_a_file:
-                raise ValueError(f"the source of its {role} {_ONE_FILE}")
+                raise ValueError(f"the source of its {role} {ONE_FILE}")
         return self
 
     @model_validator(mode="after")

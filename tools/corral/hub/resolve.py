@@ -15,7 +15,8 @@ from huggingface_hub.hf_api import ModelInfo, RepoFile
 
 from corral.agent.hub_policy import HubPolicy
 from corral.agent.lock_file import LockedFile, Role
-from corral.catalog.intent import Model, Source
+from corral.catalog.intent import Model
+from corral.catalog.source import Source
 from corral.errors import HubUnavailable, Refused, RevisionMissing
 from corral.hub import folder, select
 from corral.hub.answers import MOST_FILE_BYTES

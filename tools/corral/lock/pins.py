@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from corral.agent import lock_file, merge_markers
-from corral.catalog.intent import Source
+from corral.catalog.source import Source
 from corral.errors import Refused
 from corral.lock.lock import COMMIT_PATTERN, rewrite_step
 

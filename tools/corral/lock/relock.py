@@ -12,8 +12,9 @@ from corral.catalog import ledger
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog, load
 from corral.catalog.image_reference import ImageReference
-from corral.catalog.intent import Model, Source
+from corral.catalog.intent import Model
 from corral.catalog.ledger import Ledger
+from corral.catalog.source import Source
 from corral.errors import CannotRun, CorralError, HubUnreachable, LockStale, Refused, RevisionMissing
 from corral.files import refuse_unwritable
 from corral.hub.resolved import Resolved

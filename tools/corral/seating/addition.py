@@ -15,8 +15,9 @@ from corral.catalog import catalog as catalogs
 from corral.catalog import yaml_reader
 from corral.catalog.catalog import Catalog
 from corral.catalog.forms import FORMS, ID_PATTERN, LONGEST_ID, RESERVED_IDS, is_id
-from corral.catalog.intent import Model, Source, Task
+from corral.catalog.intent import Model, Task
 from corral.catalog.invalid_values import first_problem
+from corral.catalog.source import Source
 from corral.errors import CatalogInvalid, NoModel, Refused
 from corral.hub.resolved import Resolved
 from corral.hub.select import Offer

@@ -15,6 +15,7 @@ from corral.catalog import intent
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.card import Card, Tenant
 from corral.catalog.clients import Client
+from corral.catalog.source import Source
 from corral.lock.lock import Lock, LockEntry
 from corral.vram.prediction import Bytes, Prediction
 
@@ -122,7 +123,7 @@ def _entry(name: str, model: Model) -> LockEntry:
         for first, size in model.files
     )
     wanted = intent.Model(
-        source=intent.Source(repo=f"org/{name}", quant="Q4_K_M"),
+        source=Source(repo=f"org/{name}", quant="Q4_K_M"),
         card="t4",
         context=model.context,
         modalities=("text",),

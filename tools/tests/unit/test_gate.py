@@ -16,7 +16,8 @@ from corral.bench import figures
 from corral.bench.exchange import Sample
 from corral.bench.load import Level, Run
 from corral.bench.verdict import Goal
-from corral.catalog.intent import Adapter, LatencyBudget, Source
+from corral.catalog.intent import Adapter, LatencyBudget
+from corral.catalog.source import Source
 from corral.cli.main import main
 from corral.contract.check import Finding
 from corral.contract.check import State as Promise

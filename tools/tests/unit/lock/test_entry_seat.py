@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from corral.catalog.intent import DeclaredVram, Model, Source
+from corral.catalog.intent import DeclaredVram, Model
 from corral.catalog.ledger import OnCard
+from corral.catalog.source import Source
 from corral.vram.prediction import MIB
 from tests.support import locked_catalog
 from tests.support.locked_catalog import prediction

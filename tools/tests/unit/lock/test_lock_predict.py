@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from corral.agent.lock_file import LockedFile
 from corral.catalog.argv import llama_server_argv
 from corral.catalog.catalog import Catalog
-from corral.catalog.intent import DeclaredVram, Model, Source
+from corral.catalog.intent import DeclaredVram, Model
+from corral.catalog.source import Source
 from corral.engine import embedded
 from corral.engine.embedded import ENGINE
 from corral.errors import EngineCannotPredict, ProgramMissing, Refused, UnreadableHeader
