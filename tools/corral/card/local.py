@@ -85,4 +85,5 @@ def _models(state: Path) -> dict[int, str]:
     """The models of the local stack by the pids of their engines."""
     found = stack.recorded(state)
     seats = {one.pid: engine_process.seated_model(one.pid) for one in found.engines()} if found else {}
-    return {pid: model for pid, model in seats.items() if model}
+    # vLLM computes in a child, whose new name may have overwritten its environment.
+    return {each: model for pid, model in seats.items() if model for each in engine_process.family(pid)}
