@@ -366,9 +366,13 @@ def beside(found):
     def rename(one):
         one["metadata"]["labels"] |= {"app.kubernetes.io/name": "vllm", MODEL: "chat"}
 
+    def rename_all(one):
+        rename(one)
+        one["metadata"]["name"] = "vllm-chat"
+
     return replace(
         found,
-        deployments=tuple(changed(one, rename) for one in found.deployments),
+        deployments=tuple(changed(one, rename_all) for one in found.deployments),
         pods=tuple(changed(one, rename) for one in found.pods),
     )
 
