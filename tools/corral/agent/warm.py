@@ -24,6 +24,7 @@ from .store import Store, disk_error
 
 ENOUGH = 0.99  # the part of a file that must be in memory for it to count as warm
 
+_WEIGHTS = (".gguf", ".safetensors")
 _MIB = 1 << 20
 _READ_BYTES = 4 * _MIB
 _SAMPLE_READS = 32
@@ -88,7 +89,8 @@ def files_of(store: Store, model: LockedModel) -> list[Path]:
         Refused: they are not there.
     """
     link = store.root / model.id
-    files = sorted(link.glob("*.gguf")) if store.linked_set(model.id) and link.is_dir() else []
+    found = sorted(link.iterdir()) if store.linked_set(model.id) and link.is_dir() else []
+    files = [path for path in found if path.suffix in _WEIGHTS]
     gone = [path for path in files if not path.is_file()]
     if not files or gone:
         raise Refused(

@@ -11,6 +11,7 @@ import pytest
 from corral.agent.fetch import fetch
 from corral.agent.lock_file import lock_in, read_lock
 from corral.agent.store import Store
+from corral.agent.warm import warm
 from corral.catalog import catalog
 from corral.demo.hub import Hub, RepoContent
 from corral.errors import CatalogInvalid, CorralError
@@ -68,7 +69,7 @@ def test_the_lock_has_every_part_of_the_folder_with_its_sha256_and_no_program(lo
     assert list(read_lock(tmp_path / "catalog" / "lock.json").models["tiny"].links) == names
 
 
-def test_the_agent_publishes_the_folder_with_exactly_its_parts(locked, tmp_path, monkeypatch):
+def test_the_agent_publishes_the_folder_with_exactly_its_parts_and_warms_its_weights(locked, tmp_path, monkeypatch):
     locked()
     store, content = Store(tmp_path / "store"), safetensors.repository()
     with Hub({REPO: RepoContent(files=content)}) as hub:
@@ -77,6 +78,7 @@ def test_the_agent_publishes_the_folder_with_exactly_its_parts(locked, tmp_path,
     published = {one.name: one.read_bytes() for one in (store.root / "tiny").iterdir()}
     names = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
     assert published == {name: content[name] for name in names}
+    assert [one.file for one in warm(read_lock(tmp_path / "catalog" / "lock.json"), store)] == ["model.safetensors"]
 
 
 @pytest.mark.parametrize("path", ["sub/config.json", ".config.json"])
