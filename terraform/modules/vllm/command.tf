@@ -1,7 +1,7 @@
 # The lock's words, which are what was seated, with the places of this pod: the store, the port, and an address that other pods reach.
 
 locals {
-  _places = { "$${PORT}" = tostring(local.port), "127.0.0.1" = "0.0.0.0" }
+  _places = { "$${PORT}" = tostring(var.port), "127.0.0.1" = "0.0.0.0" }
 
   _words = [for word in var.argv : lookup(local._places, word, replace(word, "$${STORE}", local.store))]
 

@@ -12,7 +12,7 @@ locals {
 
 resource "kubernetes_deployment_v1" "vllm" { # failed? corral status, docs/vllm.md
   metadata {
-    name        = local.name
+    name        = var.name
     namespace   = var.namespace
     labels      = local.labels
     annotations = local.annotations
@@ -131,7 +131,7 @@ resource "kubernetes_deployment_v1" "vllm" { # failed? corral status, docs/vllm.
 
           port {
             name           = "http"
-            container_port = local.port
+            container_port = var.port
             protocol       = "TCP"
           }
 

@@ -1,13 +1,11 @@
 locals {
   app    = "vllm"
-  name   = "vllm-${replace(var.model, ".", "-")}" # a Service's name has no dot
-  port   = 8000
   store  = "/models"
   keys   = "/run/corral"
   secret = "corral-keys" # tools/corral/cluster/keys.py writes it
   user   = 10001         # of the store's files; the image's own is root
 
-  selector = { "app.kubernetes.io/name" = local.app, "app.kubernetes.io/instance" = local.name }
+  selector = { "app.kubernetes.io/name" = local.app, "app.kubernetes.io/instance" = var.name }
 
   # A key of this module comes last, and stays.
   labels = merge(var.conventions.labels, local.selector, {

@@ -1,7 +1,7 @@
 # In: from llama-swap alone, behind the front door.  Out: nothing, not even DNS; a request may name the address of an image.
 resource "kubernetes_network_policy_v1" "vllm" {
   metadata {
-    name        = local.name
+    name        = var.name
     namespace   = var.namespace
     labels      = local.labels
     annotations = local.annotations
@@ -16,7 +16,7 @@ resource "kubernetes_network_policy_v1" "vllm" {
 
     ingress {
       ports {
-        port     = tostring(local.port)
+        port     = tostring(var.port)
         protocol = "TCP"
       }
 
@@ -32,7 +32,7 @@ resource "kubernetes_network_policy_v1" "vllm" {
 # llama-swap's own policy permits no way out; policies add up.
 resource "kubernetes_network_policy_v1" "to_vllm" {
   metadata {
-    name        = "${local.name}-from-llama-swap"
+    name        = "${var.name}-from-llama-swap"
     namespace   = var.namespace
     labels      = local.labels
     annotations = local.annotations
@@ -47,7 +47,7 @@ resource "kubernetes_network_policy_v1" "to_vllm" {
 
     egress {
       ports {
-        port     = tostring(local.port)
+        port     = tostring(var.port)
         protocol = "TCP"
       }
 

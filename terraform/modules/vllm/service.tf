@@ -1,6 +1,6 @@
 resource "kubernetes_service_v1" "vllm" {
   metadata {
-    name        = local.name
+    name        = var.name
     namespace   = var.namespace
     labels      = local.labels
     annotations = local.annotations
@@ -12,8 +12,8 @@ resource "kubernetes_service_v1" "vllm" {
 
     port {
       name        = "http"
-      port        = local.port
-      target_port = tostring(local.port)
+      port        = var.port
+      target_port = tostring(var.port)
       protocol    = "TCP"
     }
   }

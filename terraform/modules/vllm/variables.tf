@@ -87,10 +87,16 @@ variable "model" {
   description = "The id of the model in the catalog."
   type        = string
   nullable    = false
+}
+
+variable "name" {
+  description = "The name of its objects, and of the Service in its address, e.g. vllm-qwen3-8b."
+  type        = string
+  nullable    = false
 
   validation {
-    condition     = can(regex("^[a-z0-9]([a-z0-9.-]{0,40}[a-z0-9])?$", var.model))
-    error_message = "The model is \"${var.model}\"; its id is part of the names of objects, and has at most 42 of a-z, 0-9, dot and dash. Rename models/ID.yaml"
+    condition     = can(regex("^[a-z]([a-z0-9-]{0,45}[a-z0-9])?$", var.name)) # a Service's name has no dot, and that of a pod 63 characters
+    error_message = "The name is \"${var.name}\"; it is made of the model's id, and has at most 47 of a-z, 0-9 and dash. Rename models/ID.yaml"
   }
 }
 
@@ -104,6 +110,13 @@ variable "node" {
   description = "The node of the model's card. Null: any node."
   type        = string
   default     = null
+}
+
+variable "port" {
+  description = "The port of the server and of its Service."
+  type        = number
+  default     = 8000
+  nullable    = false
 }
 
 variable "priority_class" {

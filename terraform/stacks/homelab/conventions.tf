@@ -18,7 +18,7 @@ locals {
   reserved_annotations = "corral|((kubectl|deployment|batch|pv|volume|volume\\.beta|storage)\\.)?kubernetes\\.io"
   reserved_labels = join("|", [
     "app\\.kubernetes\\.io/(name|instance|component|part-of|managed-by)", "((pod-security|batch)\\.)?kubernetes\\.io/.*",
-    "corral/card", "pod-template-hash", "pod-template-generation", "controller-revision-hash", "controller-uid", "job-name",
+    "corral/(card|model)", "pod-template-hash", "pod-template-generation", "controller-revision-hash", "controller-uid", "job-name",
   ])
 
   # Of the objects of the stack itself.

@@ -20,7 +20,7 @@ module "llama_swap_config" {
   api_key_env = local._api_key_env
   concurrency = var.concurrency
   peers = { for id in local.vllm_of[each.key] : "vllm-${id}" => {
-    proxy  = module.vllm[id].address
+    proxy  = local.vllm_addresses[id]
     models = concat([id], local.on_vllm[id].intent.aliases)
   } }
 

@@ -4,6 +4,7 @@ mock_provider "kubernetes" {}
 
 variables {
   model     = "qwen3-8b"
+  name      = "vllm-qwen3-8b"
   namespace = "llama-cpp"
   claim     = "models-1a2b3c4d"
   image     = "vllm/vllm-openai:v0.32.0@sha256:2222222222222222222222222222222222222222222222222222222222222222"
@@ -21,14 +22,24 @@ run "an_image_without_a_digest_is_refused" {
   expect_failures = [var.image]
 }
 
-run "an_id_that_is_too_long_for_a_name_is_refused" {
+run "a_name_that_is_too_long_for_a_pod_is_refused" {
   command = plan
 
   variables {
-    model = "a-model-with-a-name-that-is-longer-than-what-fits"
+    name = "vllm-a-model-with-a-name-that-is-longer-than-what-fits"
   }
 
-  expect_failures = [var.model]
+  expect_failures = [var.name]
+}
+
+run "a_name_that_no_service_may_have_is_refused" {
+  command = plan
+
+  variables {
+    name = "vllm-qwen2.5-7b"
+  }
+
+  expect_failures = [var.name]
 }
 
 run "a_load_of_no_time_is_refused" {

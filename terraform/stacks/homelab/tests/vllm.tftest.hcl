@@ -11,7 +11,7 @@ run "it_has_a_pod_of_its_own_and_llama_swap_does_not_run_it" {
   command = plan
 
   assert {
-    condition     = keys(module.vllm) == ["chat"] && module.vllm["chat"].address == "http://vllm-chat.llama-cpp.svc:8000"
+    condition     = keys(module.vllm) == ["chat"] && local.vllm_names == { chat = "vllm-chat" }
     error_message = "The model with engine: vllm must have a pod."
   }
 
@@ -27,6 +27,11 @@ run "its_names_lead_to_it_through_the_same_door" {
   assert {
     condition     = toset(yamldecode(module.llama_swap_config["first"].yaml).peers["vllm-chat"].models) == toset(["chat", "triage"])
     error_message = "The id and each alias must be passed on."
+  }
+
+  assert {
+    condition     = yamldecode(module.llama_swap_config["first"].yaml).peers["vllm-chat"].proxy == "http://vllm-chat.llama-cpp.svc:8000"
+    error_message = "Requests must go to the Service of the pod."
   }
 
   assert {
