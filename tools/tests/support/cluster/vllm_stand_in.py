@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import takewhile
@@ -56,6 +57,7 @@ def main() -> None:
     folder = Path(sys.argv[2])
     for name in ("config.json", "model.safetensors"):
         (folder / name).read_bytes()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # process 1 of a pod ends by no signal that it does not handle
     Handler.names = frozenset(values("--served-model-name"))
     (host,), (port,) = values("--host"), values("--port")
     ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
