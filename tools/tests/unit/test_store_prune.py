@@ -15,6 +15,7 @@ JOBS = "/apis/batch/v1/namespaces/llm/jobs"
 CLAIMS = "/api/v1/namespaces/llm/persistentvolumeclaims"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/llm/deployments"
 PODS = "/api/v1/namespaces/llm/pods"
+SERVER = {"app.kubernetes.io/name": "llama-swap"}
 IMAGE = f"python:3.13-slim@sha256:{'1' * 64}"
 
 
@@ -93,7 +94,7 @@ def test_a_download_job_that_corral_did_not_make_is_refused(fake):
 
 def test_a_configuration_of_the_server_that_names_no_models_prunes_nothing(fake):
     volume = {"name": "config", "configMap": {"name": "llama-swap-1"}}
-    fake.objects[PODS] = [{"metadata": {"name": "llama-swap-0"}, "spec": {"volumes": [volume]}}]
+    fake.objects[PODS] = [{"metadata": {"name": "llama-swap-0", "labels": SERVER}, "spec": {"volumes": [volume]}}]
     for text in ("a: [", "- models", "models: 1"):
         fake.objects["/api/v1/namespaces/llm/configmaps/llama-swap-1"] = {"data": {"config.yaml": text}}
         is_refused(fake, "configmap/llama-swap-1 of namespace llm has no models", CannotRun)
@@ -103,7 +104,9 @@ def test_a_model_in_the_configuration_of_any_pod_of_the_server_or_of_its_next_on
     def mounting(name):
         return {"volumes": [{"name": "config", "configMap": {"name": name}}]}
 
-    fake.objects[PODS] = [{"metadata": {"name": name}, "spec": mounting(name)} for name in ("old", "waits")]
+    fake.objects[PODS] = [
+        {"metadata": {"name": name, "labels": SERVER}, "spec": mounting(name)} for name in ("old", "waits")
+    ]
     fake.objects[DEPLOYMENTS] = [{"metadata": {"name": "llama-swap"}, "spec": {"template": {"spec": mounting("new")}}}]
     for name in ("old", "new"):
         text = f"models:\n  in-{name}: {{}}\n  in-both: {{}}\n"
