@@ -22,7 +22,9 @@ from .refusals import Refusal
 
 PASSED = "x-corral-passed"
 """The field of a request that another door passed on; a client that sends it is not passed on."""
-_CONNECT_LIMIT_S = 3.0
+_CONNECT_LIMIT_S = 5.0
+# The name of a Service and its way reach the resolver and the nodes a moment after its pod is ready.
+_AGAIN_S = 0.1
 _LIST_LIMIT_S = 3.0  # a card that is away must not cost the client the answer of the others
 _LISTS = {"/v1/models": ("data", "id"), "/running": ("running", "model")}  # the members of an answer, and of its models
 _KEYS = ("authorization", "x-api-key")
@@ -55,14 +57,25 @@ def request_head(peer: Peer, request: Request, target: str) -> bytes:
 
 
 async def connect(peer: Peer, protocol: Any) -> None:
-    """Connect *protocol*, which a call of it makes, to *peer*; raises FAULTS, a timeout among them."""
+    """Connect *protocol*, which a call of it makes, to *peer*; raises TimeoutError when it cannot be reached."""
     async with asyncio.timeout(_CONNECT_LIMIT_S):
-        transport, _ = await asyncio.get_running_loop().create_connection(protocol, *peer.address)
+        transport = await _connected(peer, protocol)
+        while transport is None:
+            await asyncio.sleep(_AGAIN_S)
+            transport = await _connected(peer, protocol)
     connection = transport.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _PROBES.items():
         if option := getattr(socket, name, None):  # not every kernel has each
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+async def _connected(peer: Peer, protocol: Any) -> asyncio.Transport | None:
+    """The connection; None: there is no such name, or no program listens there, now."""
+    with contextlib.suppress(OSError):
+        transport, _ = await asyncio.get_running_loop().create_connection(protocol, *peer.address)
+        return transport
+    return None
 
 
 def unreachable(config: Config, peer: Peer, model: str) -> Refusal:

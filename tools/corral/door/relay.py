@@ -195,7 +195,7 @@ class Exchange(asyncio.Protocol):
                 head = peers.request_head(peer, request, target)
                 try:
                     await peers.connect(peer, lambda: Upstream(self, head, self._received))
-                except (TimeoutError, *llama_swap.FAULTS):
+                except TimeoutError:
                     raise peers.unreachable(config, peer, wanted) from None
                 return
             for prefix, ask in ((paths.ENGINE_METRICS, engines.metrics), (paths.ENGINE_PROBE, engines.probe)):

@@ -286,7 +286,7 @@ def test_what_if_takes_budgets_groups_and_flags_together(seat):
         (["context", "qwen3-8b"], "'context' must be KEY=VALUE"),
         (
             ["contxt=5", "qwen3-8b"],
-            "Models have: engine, card, cards, vllm, task, context, modalities, parallel, reasoning, ttl, group, aliases",
+            "Models have: engine, card, cards, vllm, task, context, modalities, parallel, reasoning, ttl, group",
         ),
         (["contxt=5", "qwen3-8b"], "Cards have: vram_mib, reserve_mib, compute_capability, node, tenants, yield."),
         (["contxt=5", "qwen3-8b"], "Did you mean context?"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.guard_process import (
     CLIENTS,
     KEYS,
     LIMIT_S,
+    OK,
     Gate,
     post,
     read_answer,
@@ -101,6 +103,21 @@ def test_a_stream_comes_as_it_is_made(pair):
         gate.open.set()
         while b"last" not in received:
             received += connection.recv(1 << 16)
+
+
+def test_a_request_is_passed_on_when_the_other_door_listens_a_moment_later(tmp_path):
+    """As behind a Service whose pod has just become ready."""
+    address = {"host": "127.0.0.1", "port": free_port()}
+    peers = {"p40": address | {"models": ["tiny-vision"]}}
+    with stub_llama_swap() as stub, run_guard(tmp_path, stub.port, peers=peers) as guard, guard.connect() as connection:
+        connection.sendall(post(THERE))
+        assert guard.get("/health").status == 200
+        with socket.create_server((address["host"], address["port"])) as listener:
+            other, _ = listener.accept()
+            with other:
+                assert other.recv(1 << 16)
+                other.sendall(OK)
+        assert read_answer(connection).status == 200
 
 
 def test_a_client_that_leaves_ends_the_request_on_the_other_card(pair):
