@@ -55,12 +55,12 @@ def opened(args: argparse.Namespace) -> Iterator[OneModel]:
 
         cluster = client.connect(target.kubeconfig, target.context)
         try:
-            with ExitStack() as opened:
-                llama_swap = opened.enter_context(served(cluster, target))
+            with ExitStack() as forwards:
+                llama_swap = forwards.enter_context(served(cluster, target))
                 model = _found(args, llama_swap, target)
                 card = next((one.card for one in llama_swap.residents() if one.model == model), "")
                 if card:  # its own llama-swap knows the requests that it has under way
-                    llama_swap = opened.enter_context(served(cluster, of_card(cluster, target, card)))
+                    llama_swap = forwards.enter_context(served(cluster, of_card(cluster, target, card)))
                 yield OneModel(model, llama_swap, target)
         except CannotRun as error:
             logs = cluster.kubectl("logs", f"service/{target.service}", namespace=target.namespace)
