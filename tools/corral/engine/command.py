@@ -36,7 +36,9 @@ class Command:
 
     @property
     def store(self) -> Path | None:
-        """The store that its files are in; None when it opens no file."""
+        """The store that its files are in; None when it opens none of one."""
+        if self.argv[1:2] == ("serve",):  # vLLM gets the folder of the model
+            return Path(self.argv[2]).parent
         return self.files[0].parent.parent if self.files else None
 
     @property

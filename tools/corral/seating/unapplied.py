@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from corral.engine.command import Command, Sets
 from corral.lock.lock import Lock, LockEntry
@@ -30,13 +31,19 @@ def _changes(entry: LockEntry | None, command: Command | None) -> Iterator[str]:
     elif command is None:
         yield "not served"
     else:
-        argv = [word.replace("${STORE}", str(command.store)) for word in entry.argv[1:]]
         if command.seat_mib not in (None, entry.seat.mib):
             yield f"seat {entry.seat.mib:,} MiB in the lock"
         if command.sha256 != tuple(file.sha256 for file in entry.files):
             yield "other files"
-        if argv != list(command.argv[1:]):
+        if not _is_run(command.argv[1:], entry.argv[1:]):
             yield "another command line"
+
+
+def _is_run(words: Sequence[str], locked: Sequence[str]) -> bool:
+    """Whether *words* are the *locked* ones; ``${STORE}`` stands for any folder."""
+    forms = [re.escape(word).replace(re.escape("${STORE}"), ".*") for word in locked]
+    same = len(words) == len(forms)
+    return same and all(re.fullmatch(form, word, re.DOTALL) for form, word in zip(forms, words, strict=True))
 
 
 def _unordered(sets: Sets) -> dict[str, set[frozenset[str]]]:
