@@ -22,7 +22,7 @@ from .refusals import Refusal
 
 PASSED = "x-corral-passed"
 """The field of a request that another door passed on; a client that sends it is not passed on."""
-_CONNECT_LIMIT_S = 5.0
+_CONNECT_LIMIT_S = 10.0  # a resolver asks again 5 s after a packet that was lost, a kernel 1, 3 and 7 s after one
 # The name of a Service and its way reach the resolver and the nodes a moment after its pod is ready.
 _AGAIN_S = 0.1
 _LIST_LIMIT_S = 3.0  # a card that is away must not cost the client the answer of the others
