@@ -117,7 +117,7 @@ def _brought(args: argparse.Namespace, state: Path) -> tuple[Running, int, bool]
             if (stopped := present.stopped()) and stopped.process != present.process:  # llama-swap is started anew
                 message = f"{stopped} of the running stack is stopped (SIGSTOP): no request reaches llama-swap."
                 raise CannotRun(message, next_step=f"kill -CONT {stopped.process.pid}")
-            if present.config_sha256 != configuration.sha256:
+            if present.config_sha256 != configuration.sha256 or restart.was_interrupted(state, present):
                 again = restart.prepare(state, present)
         if door.keys:
             keys.ensure_operator(LocalKeys(state))

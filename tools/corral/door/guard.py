@@ -32,6 +32,7 @@ class Limits:
         quick_answer: of llama-swap, where it answers at once.
         stall: of a client that takes nothing of its answer.
         linger: of a client that still sends when its answer is complete.
+        pause: of all models, whoever keeps it open.
     """
 
     head: float = 10
@@ -39,6 +40,7 @@ class Limits:
     quick_answer: float = 10
     stall: float = 120
     linger: float = 5
+    pause: float = 600
 
 
 class Connection(Protocol):

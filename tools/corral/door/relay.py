@@ -184,9 +184,8 @@ class Exchange(asyncio.Protocol):
                 self._answer_whole(HTTPStatus.OK, await llama_swap.running_with(config, others))
                 return
             if self._route.path == paths.PAUSE:
-                with self._guard.uses.paused():
-                    self._begin_answer(HTTPStatus.OK, beginning(HTTPStatus.OK, "text/plain") + b"paused\n")
-                    await self._loop.create_future()  # until the connection ends, and this task with it
+                await self._pause()
+                return
             # Neither llama-swap nor an engine uses the query of an inference path.
             target = self._path if self._route.is_inference else request.target
             wanted = self._model or paths.model_in(self._path, config.models)
@@ -222,6 +221,15 @@ class Exchange(asyncio.Protocol):
             self._refuse(silent())
         except llama_swap.FAULTS:
             self._refuse(down())
+
+    async def _pause(self) -> None:
+        """Have the requests of models wait until the connection ends, and this task with it, or the limit is over."""
+        with self._guard.uses.paused():
+            self._begin_answer(HTTPStatus.OK, beginning(HTTPStatus.OK, "text/plain") + b"paused\n")
+            await asyncio.sleep(self._guard.limits.pause)
+        self._code = "pause-over"
+        self._finish()
+        self._transport.close()
 
     def forwarding(self, upstream: Upstream) -> None:
         """There is a connection to llama-swap."""

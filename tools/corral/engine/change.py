@@ -8,11 +8,12 @@ replaced: the new one takes the socket over, and the one before ends with its la
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -81,7 +82,13 @@ def change(again: Again, wanted: Wanted, *, report: Report) -> Changed:
             raise Refused(message, next_step="corral status, then the same command again")
         loaded = [one.model for one in client.residents()] if LLAMA_SWAP in parts else []
         report(f"Restarting {', '.join(PARTS[part].name for part in parts)} ...")
-        running = _restarted(folder, again, wanted, parts, loaded)
+        write_atomically(folder.before, json.dumps(asdict(again.configuration)), mode=0o600)
+        try:
+            running = _restarted(folder, again, wanted, parts, loaded)
+        finally:
+            folder.before.unlink()
+        for one in running.strays():
+            processes.send(one, signal.SIGTERM)
         return Changed(running, tuple(PARTS[part].name for part in parts), tuple(loaded))
 
 
@@ -89,6 +96,8 @@ def _parts(again: Again, wanted: Wanted) -> list[str]:
     """The parts whose configuration is another one, or that have died, in the order of their start."""
     before, after = astuple(again.configuration), astuple(wanted.configuration)
     changed = {part for part, old, new in zip(PARTS, before, after, strict=True) if old != new}
+    if again.was_interrupted:  # a guard that is not recorded may have the place of the one that is
+        changed.add(GUARD)
     return [part for part in PARTS if part in changed or not processes.is_alive(again.present.leaders[part])]
 
 

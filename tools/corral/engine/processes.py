@@ -54,9 +54,24 @@ def of_session(leader: Mark, marker: Mapping[str, str]) -> list[Mark]:
             session == leader.pid
             and process.boot == leader.boot
             and process.birth >= leader.birth
-            and _has(pid, marker)
+            and _has(pid, marker, _BEGINNING_S)
         ):
             found.append(process)
+    return found
+
+
+def carrying(marker: Mapping[str, str], *, since: Mark | None = None) -> list[Mark]:
+    """The living processes, of any session, that have *marker* in their environment, which children inherit.
+
+    A process that was born after *since* may be about to begin its program: for its environment there is a second.
+    """
+    found = []
+    for pid in psutil.pids():
+        process, session = _inspect(pid) or (None, 0)
+        if process and session:  # a kernel's threads have none
+            may_begin = since is not None and process.boot == since.boot and process.birth >= since.birth
+            if _has(pid, marker, _BEGINNING_S if may_begin else 0.0):
+                found.append(process)
     return found
 
 
@@ -115,9 +130,9 @@ def signals_to_stop() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _has(pid: int, marker: Mapping[str, str]) -> bool:
+def _has(pid: int, marker: Mapping[str, str], limit_s: float) -> bool:
     """Whether the environment of *pid* has *marker*; while its program begins, the kernel has none of it yet."""
-    deadline = time.monotonic() + _BEGINNING_S
+    deadline = time.monotonic() + limit_s
     try:
         while not (found := psutil.Process(pid).environ()) and time.monotonic() < deadline:
             time.sleep(_POLL_S)

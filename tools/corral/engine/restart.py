@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,8 @@ class Again:
     present: Running
     configuration: Configuration
     programs: Programs
+    was_interrupted: bool = False
+    """Whether a change of it has begun, and ended neither well nor badly: a `corral up` was killed meanwhile."""
 
     def start(self, report: Report) -> Running:
         """Start it.
@@ -44,6 +48,12 @@ class Again:
         return started
 
 
+def was_interrupted(state: Path, present: Running) -> bool:
+    """Whether a `corral up` that changed *present*, the running stack of *state*, was killed meanwhile."""
+    folder = StackFolder(state)
+    return _read(folder).sha256 != present.config_sha256 and _before(folder, present) is not None
+
+
 def prepare(state: Path, present: Running) -> Again:
     """What starts *present*, the running stack of *state*, again.
 
@@ -52,18 +62,35 @@ def prepare(state: Path, present: Running) -> Again:
         CannotRun: its programs cannot be read.
     """
     folder = StackFolder(state)
-    step = f"corral down && {present.start_command()}"
-    try:
-        texts = [file.read_text(encoding="utf-8") for file in (folder.config, folder.guard_config, folder.caddy_config)]
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"The configuration of the running stack cannot be read: {error}.", next_step=step) from None
-    configuration = Configuration(*texts)
+    configuration, is_interrupted = _read(folder), False
+    if configuration.sha256 != present.config_sha256 and (before := _before(folder, present)):
+        configuration, is_interrupted = before, True
     if configuration.sha256 != present.config_sha256:
+        step = f"corral down && {present.start_command()}"
         message = f"The configuration in {folder.run} is not the one that the stack was started with."
         raise Refused(message, next_step=step)
     variables, llama_swap = _of(present.leaders[LLAMA_SWAP], before="-config")
     programs = Programs(present.engine, llama_swap, _of(present.leaders[CADDY], before="run")[1], variables)
-    return Again(state, present, configuration, programs)
+    return Again(state, present, configuration, programs, is_interrupted)
+
+
+def _read(folder: StackFolder) -> Configuration:
+    """What is on the disk; a file that cannot be read is empty, and so another one than any that ran."""
+    texts = []
+    for file in (folder.config, folder.guard_config, folder.caddy_config):
+        try:
+            texts.append(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError):
+            texts.append("")
+    return Configuration(*texts)
+
+
+def _before(folder: StackFolder, present: Running) -> Configuration | None:
+    """The configuration of *present*, where a change of it was begun; None: none was, or it cannot be read."""
+    with suppress(OSError, ValueError, TypeError):
+        found = Configuration(**json.loads(folder.before.read_text(encoding="utf-8")))
+        return found if found.sha256 == present.config_sha256 else None
+    return None
 
 
 def _of(process: Mark, *, before: str) -> tuple[Mapping[str, str], Path]:

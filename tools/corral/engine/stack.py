@@ -1,7 +1,8 @@
 """The local stack: Caddy, the guard, one llama-swap and the engines it starts, as processes of this user.
 
 Each of the three leads a session of its own.  llama-swap gives each engine its own process group, but they stay in its
-session: what a killed llama-swap leaves behind is found there, and no other process is ever touched.
+session.  All carry the token of the stack in their environment: by it is found what a killed llama-swap, or a killed
+`corral up`, leaves behind, and no other process is ever touched.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -126,12 +128,21 @@ class Running:
         return [Leader(PARTS[part].name, process) for part, process in self.leaders.items()]
 
     def members(self) -> list[Mark]:
-        """The living processes of the stack: its leaders, the engines, and what these started."""
-        return _members(self.leaders.values(), self.token)
+        """The living processes of the stack: its leaders, the engines, what these started, and ``strays``."""
+        return _carriers(self.token, self.leaders.values())
 
     def engines(self) -> list[Mark]:
         """The living processes that llama-swap has started."""
-        return [one for one in self.members() if one not in self.leaders.values()]
+        return [one for one in _members([self.process], self.token) if one != self.process]
+
+    def strays(self) -> list[Mark]:
+        """Its living processes beside those that it records and what these started.
+
+        A guard that another one has replaced is there until its last answer; others are of a `corral up` that was
+        killed before it could record them.
+        """
+        known = _members(self.leaders.values(), self.token)
+        return [one for one in self.members() if one not in known]
 
     def client(self, *, limit_s: float = ANSWER_LIMIT_S) -> LlamaSwap:
         """llama-swap itself, behind the door, as only corral reaches it.
@@ -225,7 +236,7 @@ def start(
         _clear_leftovers(state, report)
         ports.require_free(door.port, command_of(door, catalog, configuration))
         _write_files(folder, configuration)
-        token = secrets.token_hex(16)
+        token = _token(folder)
         leaders: dict[str, Mark] = {}
         try:
             for part in PARTS:
@@ -285,6 +296,8 @@ def stop(
     folder = StackFolder(state)
     with folder.exclusive_lock():
         present = recorded(state)
+        if present is None and only is None:
+            _clear_leftovers(state, report)
         if present is None or (only and present.token != only.token):
             return None
         before()
@@ -318,12 +331,30 @@ def _start_command(door: Door, catalog: Path, store: Path | None, *port: str) ->
 
 def _clear_leftovers(state: Path, report: Report) -> None:
     present = recorded(state)
-    if present is None or present.is_alive:
+    if present is None:
+        _end_unrecorded(StackFolder(state), report)
+        return
+    if present.is_alive:
         return
     stopped = _end(present, drain_s=0)
     if stopped.orphans:
         report(f"Ended {stopped.orphans} engine(s) that a killed llama-swap (pid {present.pid}) had left behind.")
     StackFolder(state).record.unlink()
+
+
+def _end_unrecorded(folder: StackFolder, report: Report) -> None:
+    """End what a `corral up` has started that was killed before it could record it."""
+    if not folder.key.exists():
+        return
+    find = partial(_carriers, _token(folder))
+    if left := find():
+        report(f"Ending {len(left)} processes of a corral up that was killed while it started them.")
+        _end_found(find, ENGINE_GRACE_S)
+
+
+def _token(folder: StackFolder) -> str:
+    """By which the processes of the last start are known; it is on the disk before the first of them."""
+    return sha256(folder.key.read_bytes()).hexdigest()[:32]
 
 
 def _write_files(folder: StackFolder, configuration: Configuration) -> None:
@@ -402,9 +433,9 @@ def _end(
             report(f"Waiting for running requests to finish, up to {drain_s:.0f} s ...")
             processes.wait(left, drain_s - _SILENT_S, hurry=hurry)
     drained = was_alive and not present.is_alive
-    left = present.members()
-    orphans = sum(one not in leaders for one in left)
-    end_members(leaders, present.token, grace_s=0.0 if hurry() else ENGINE_GRACE_S)
+    orphans = len(present.engines())
+    _end_found(present.members, 0.0 if hurry() else ENGINE_GRACE_S)
+    reap(leaders)
     return Stopped(present, was_alive=was_alive, drained=drained, orphans=orphans)
 
 
@@ -414,14 +445,22 @@ def end_members(leaders: Collection[Mark], token: str, *, grace_s: float) -> Non
     Raises:
         CannotRun: a process runs on after SIGKILL.
     """
+    _end_found(lambda: _members(leaders, token), grace_s)
+    reap(leaders)
+
+
+def _end_found(find: Callable[[], list[Mark]], grace_s: float) -> None:
     for _ in range(_ROUNDS + 1):
-        left = _members(leaders, token)
+        left = find()
         if not left:
-            reap(leaders)
             return
         processes.end(left, grace_s=grace_s)
     pids = " ".join(str(one.pid) for one in left)
     raise CannotRun(f"These processes run on after SIGKILL: pid {pids}.", next_step=f"ps -fp {pids}")
+
+
+def _carriers(token: str, leaders: Collection[Mark] = ()) -> list[Mark]:
+    return processes.carrying({MARKER: token}, since=min(leaders, key=lambda one: one.birth, default=None))
 
 
 def _members(leaders: Collection[Mark], token: str) -> list[Mark]:

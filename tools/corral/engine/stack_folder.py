@@ -34,6 +34,7 @@ class StackFolder:
         self.guard_config = self.run / "guard.json"
         self.caddy_config = self.run / "caddy.json"
         self.key = self.run / "llama-swap.key"  # of llama-swap, since the last start
+        self.before = self.run / "before.json"  # while the stack is changed: the configuration that it had
         self.versions = versions_beside(self.run)
         self.record = self.run / "stack.json"  # of corral.engine.stack.Running
         self.log = state / "logs" / "llama-swap.log"  # the output of llama-swap and its engines since the last start

@@ -21,6 +21,7 @@ from corral.cli.main import main
 from corral.demo import tiny_gguf
 from corral.engine import change, processes, stack
 from corral.engine.door import Tls
+from corral.engine.launch import MARKER
 from corral.engine.stack_folder import StackFolder
 from tests.support.engine_process import Stream, chat, free_port, get, stop, unanswered, wait_for
 
@@ -136,10 +137,10 @@ def test_a_stream_of_an_unchanged_model_ends_whole_before_anything_restarts(up, 
 class Up(subprocess.Popen):
     """`corral up --detach` of a process of its own; ``shown`` is what it has printed to stderr."""
 
-    def __init__(self, catalog, err, port, *, pause_after_s=change.PAUSE_AFTER_S):
+    def __init__(self, catalog, err, port, *, before=""):
         self._err = err
-        program = "import sys; from corral.engine import change; from corral.cli.main import main; "
-        program += f"change.PAUSE_AFTER_S = {pause_after_s}; sys.exit(main(sys.argv[1:]))"
+        program = "import os, signal, sys; from corral.engine import change, stack; from corral.cli.main import main\n"
+        program += f"{before}\nsys.exit(main(sys.argv[1:]))"
         words = ["up", "--detach", "--catalog", str(catalog), "--port", str(port)]
         with err.open("wb") as stderr:
             super().__init__([sys.executable, "-c", program, *words], stderr=stderr, stdout=subprocess.DEVNULL)
@@ -189,7 +190,7 @@ def test_where_requests_never_pause_new_ones_wait_for_the_change_and_are_answere
     before = running()
     stream, engine = unanswered(before, "one", 30)
     edit(catalog)
-    with Up(catalog, tmp_path / "err", before.door.port, pause_after_s=0) as applied:
+    with Up(catalog, tmp_path / "err", before.door.port, before="change.PAUSE_AFTER_S = 0") as applied:
         wait_for(lambda: "under way (one), new ones wait ..." in applied.shown, what="the pause")
         with ThreadPoolExecutor() as several:
             answers = [several.submit(chat, before.endpoint, "Hello.", model=model) for model in ("one", "two")]
@@ -236,6 +237,81 @@ def test_a_guard_is_replaced_at_once_and_the_one_before_ends_with_its_last_answe
     stream.join()
     assert stream.is_whole
     wait_for(lambda: not processes.is_alive(before.leaders["guard"]), what="the end of the guard before")
+
+
+BEFORE_THE_RECORD = "stack.write_record"
+"""`corral up` is killed there when the programs have started and nothing has recorded them yet."""
+BEFORE_THE_SIGNAL = "change.processes.send"
+"""There, a fresh guard has the place of the one before, which serves on what it has."""
+
+
+def killed(catalog, folder, port, *, at=BEFORE_THE_RECORD):
+    with Up(catalog, folder / "killed", port, before=f"{at} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)") as dies:
+        pass
+    assert dies.returncode == -signal.SIGKILL, dies.shown
+
+
+def marked(token):
+    return processes.carrying({MARKER: token})
+
+
+def with_clients(catalog, requests):
+    (catalog / "clients.yaml").write_text(f"clients: {{photos: {{models: [one], requests: {requests}}}}}\n")
+    assert main(["lock", "--catalog", str(catalog)]) == 0
+
+
+@pytest.mark.parametrize("requests", [3, 2], ids=["completed", "taken back"])
+@pytest.mark.parametrize("at", [BEFORE_THE_RECORD, BEFORE_THE_SIGNAL])
+def test_the_next_up_ends_a_change_of_the_guard_that_was_killed(up, catalog, tmp_path, requests, at):
+    with_clients(catalog, 2)
+    up()
+    before = running()
+    with_clients(catalog, 3)
+    killed(catalog, tmp_path, before.door.port, at=at)
+    assert running() == before
+    assert [one for one in before.strays() if one != before.leaders["guard"]]
+
+    with_clients(catalog, requests)
+    assert "Applied: the guard restarted." in up()
+    after = running()
+    wait_for(lambda: not after.strays(), what="the end of the guards before")
+    assert (after.process, after.leaders["caddy"]) == (before.process, before.leaders["caddy"])
+    assert main(["smoke", "one"]) == 0
+    assert (
+        json.loads(StackFolder(paths.state_dir()).guard_config.read_text())["clients"]["photos"]["requests"] == requests
+    )
+    assert "already running" in up()
+
+
+def test_a_stop_ends_what_a_killed_change_has_started(up, catalog, tmp_path):
+    before = running()
+    with_clients(catalog, 2)
+    killed(catalog, tmp_path, before.door.port)
+    assert before.strays()
+    assert stack.stop(paths.state_dir()).was_alive
+    assert marked(before.token) == []
+
+
+def test_the_next_up_ends_a_llama_swap_that_a_killed_change_has_started(up, catalog, tmp_path):
+    before = running()
+    edit(catalog)
+    killed(catalog, tmp_path, before.door.port)
+    assert not before.is_alive
+    assert before.strays()
+    up()
+    assert marked(before.token) == []
+    assert chat(running().endpoint, "Hello.", model="two")["message"]["content"] == "OK"
+
+
+def test_a_start_that_was_killed_leaves_nothing_that_a_stop_does_not_end(catalog, tmp_path):
+    killed(catalog, tmp_path, free_port())
+    assert stack.recorded(paths.state_dir()) is None
+    reported = []
+    assert stack.stop(paths.state_dir(), report=reported.append) is None
+    assert reported == ["Ending 3 processes of a corral up that was killed while it started them."]
+    reported.clear()
+    assert stack.stop(paths.state_dir(), report=reported.append) is None
+    assert reported == []
 
 
 def test_requests_that_do_not_end_leave_the_stack_as_it_is(up, catalog, monkeypatch):

@@ -77,6 +77,14 @@ def test_a_client_that_leaves_while_it_waits_is_not_forwarded(guard, stub):
     assert len(chats(stub)) == 1
 
 
+def test_a_pause_that_its_client_never_ends_has_a_limit(stub, tmp_path):
+    with run_guard(tmp_path, stub.port, limits={"pause": 0.2}) as guard, guard.connect() as connection:
+        connection.sendall(request("POST", "/pause", key="operator-key"))
+        assert read_answer(connection).status == 200  # to the end of the connection
+        assert guard.next_record()["code"] == "pause-over"
+        assert guard.post({"model": "tiny-text"}).status == 200
+
+
 @pytest.mark.parametrize(("key", "status"), [("key-of-first", 403), ("", 401)])
 def test_only_an_operator_may_pause_the_others(guard, key, status):
     assert guard.send(request("POST", "/pause", key=key)).status == status

@@ -82,6 +82,14 @@ def test_a_session_is_found_by_session_and_marker(spawn):
     assert processes.mark(stranger.pid) not in processes.of_session(mark, MARKER)
 
 
+def test_carriers_of_a_marker_are_found_in_any_session(spawn):
+    carriers = [spawn("print(flush=True); input()") for _ in range(2)]
+    other = spawn("print(flush=True); input()", marker={"CORRAL_TEST": "another"})
+    for one in (*carriers, other):
+        one.stdout.readline()
+    assert {one.pid for one in processes.carrying(MARKER)} == {one.pid for one in carriers}
+
+
 def test_a_session_survives_its_leader(spawn):
     code = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'input()']).pid, flush=True); input()"
     leader = spawn(code)
