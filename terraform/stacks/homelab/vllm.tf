@@ -2,7 +2,7 @@
 # clients, keys and limits stay what they are.
 
 locals {
-  vllm_names = { for id in keys(local.on_vllm) : id => "vllm-${replace(id, ".", "-")}" } # a Service's name has no dot
+  vllm_names = { for id in keys(local.on_vllm) : id => "vllm-${replace(id, ".", "-")}" } # a Service's name has no dot; the catalog's rules see that they differ
   vllm_port  = 8000
 
   # No output of the module: `module.vllm[id]` stands for all of the module, its wait for the download included, and the ConfigMap with

@@ -77,6 +77,8 @@ def problems(
             yield source, ("fallback",), problem
         if model.card in cards:
             yield from ((source, place, problem) for place, problem in vllm_rules.problems(model, cards[model.card]))
+        if model.engine == "vllm" and (problem := vllm_rules.no_service(model_id, models)):
+            yield source, ("engine",), problem
         others = (one for one, its in models.items() if one != model_id and its.group == model_id)
         for other in others if model.engine == "vllm" else ():
             problem = (

@@ -15,6 +15,8 @@ from corral.catalog.yaml_reader import KeyPath
 VERSION: Final = "0.32.0"
 """The vLLM whose flags, rules and defaults these are."""
 
+_LONGEST_SERVICE: Final = 63
+
 _LEAST: Final = (7, 5)
 _LEAST_SOURCE: Final = "docs/getting_started/installation/gpu.cuda.inc.md"
 _BFLOAT16: Final = (8, 0)
@@ -67,6 +69,24 @@ def problems(model: Model, card: Card) -> Iterator[tuple[KeyPath, str]]:
     if settings.kv_cache_dtype == "fp8" and has < _FP8_CACHE:
         needs = f"needs {_shown(_FP8_CACHE)}, and {this} (vLLM {VERSION}: {_FP8_CACHE_SOURCE})"
         yield ("vllm", "kv_cache_dtype"), f"is fp8, which {needs}: leave kv_cache_dtype out."
+
+
+def no_service(model_id: str, models: Mapping[str, Model]) -> str:
+    """Why the pod of *model_id*, of *models*, can have no Service in a cluster; empty: it can.
+
+    ``terraform/stacks/homelab/vllm.tf`` names it; the name of a Service is a label of DNS, RFC 1035.
+    """
+    name = _service(model_id)
+    if len(name) > _LONGEST_SERVICE:
+        return f"is vllm, and {name}, its pod's Service, has more than {_LONGEST_SERVICE} characters: rename the file."
+    for other, model in models.items():
+        if other != model_id and model.engine == "vllm" and _service(other) == name:
+            return f"is vllm, and {name} would be the Service of {other}, too: rename one of the two files."
+    return ""
+
+
+def _service(model_id: str) -> str:
+    return f"vllm-{model_id.replace('.', '-')}"
 
 
 def no_quantisation(method: str, card_name: str, card: Card) -> str:

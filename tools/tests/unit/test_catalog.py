@@ -43,6 +43,31 @@ def place(fixture: Path, folder: Path) -> Path:
     return target
 
 
+ON_VLLM = "engine: vllm\nsource: {repo: org/m}\ncard: t4\ncontext: 4096\nmodalities: [text]\n"
+
+
+@pytest.mark.parametrize(
+    ("ids", "problems"),
+    [
+        (["look.1", "look-1"], ["vllm-look-1 would be the Service of look-1", "would be the Service of look.1"]),
+        (["m" * 59], ["its pod's Service, has more than 63 characters: rename the file."]),
+        (["m" * 58, "look.1", "look-2"], []),
+    ],
+)
+def test_each_model_on_vllm_has_a_service_of_its_own(folder, ids, problems):
+    (folder / "cards" / "t4.yaml").write_text(f'{CARD}compute_capability: "7.5"\n')
+    for one in ids:
+        (folder / "models" / f"{one}.yaml").write_text(ON_VLLM)
+    if not problems:
+        assert set(ids) < set(catalog.load(folder).models)
+        return
+    with pytest.raises(CatalogInvalid) as caught:
+        catalog.load(folder)
+    found = sorted(str(one) for one in caught.value.problems)
+    assert len(found) == len(problems)
+    assert all(any(problem in one for one in found) for problem in problems), found
+
+
 def test_there_are_at_least_25_ways_to_be_wrong():
     assert len(INVALID) >= 25
     assert len(VALID) >= 5
