@@ -32,7 +32,7 @@ class Limits:
         quick_answer: of llama-swap, where it answers at once.
         stall: of a client that takes nothing of its answer.
         linger: of a client that still sends when its answer is complete.
-        pause: of all models, whoever keeps it open.
+        pause: of all models, also where its client stays.
     """
 
     head: float = 10
