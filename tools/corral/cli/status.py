@@ -36,7 +36,7 @@ from urllib.parse import urlsplit
 from corral import output, paths, versions
 from corral.agent.progress import duration
 from corral.cli import on_cpu, options
-from corral.engine import command, engine_process, host_services, log_lines, recent, stack
+from corral.engine import command, engine_process, host_services, log_lines, pause, recent, stack
 from corral.engine.command import Command, Sets
 from corral.engine.engine_process import FAILED
 from corral.engine.host_services import HostService
@@ -118,6 +118,7 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
     certificate = running.door.certificate(running.folder)
     engine, uptime, serving = running.engine, time.time() - running.started_at, _adapters(state)
     sets, changes = _sets(state), _unapplied(running, state)
+    paused = None if problem else pause.read(running, state)
     document = {
         "running": True,
         "endpoint": running.endpoint,
@@ -135,6 +136,7 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
         "adapters": serving,
         "together": sets,
         "not_applied": changes,
+        "pause": paused and asdict(paused),
     }
     if not args.json:
         output.info(f"{running.endpoint}  up {duration(uptime)}  {', '.join(map(str, running.parts()))}")
@@ -155,6 +157,8 @@ def _local_stack(args: argparse.Namespace, state: Path) -> int:
     if changes and not args.json:
         what = f"What runs is another configuration than the lock of {running.catalog} has: {', '.join(changes)}"
         output.info(f"{what}\n  → {running.start_command()}")
+    if paused and not args.json:
+        output.info(str(paused))
     if problem and not args.json:
         output.info(f"{problem}\n  → {step}")
     elif code and not args.json:
@@ -239,7 +243,7 @@ def _require_running(state: Path) -> Running:
         holding = f" {stack.left_engines(left)}" if left else ""
         raise Failed(
             f"llama-swap (pid {recorded.pid}) has died without being stopped.{holding}",
-            next_step=f"corral logs shows its last lines; {recorded.start_command()} starts anew, "
+            next_step=f"corral logs shows its last lines; {recorded.start_command()} starts it again, "
             "corral down only cleans up",
         )
     return recorded

@@ -77,6 +77,7 @@ class Guard:
         self._is_empty = asyncio.Event()
         self._under_way = dict.fromkeys(config.clients, 0)
         self._held = self._kept = 0
+        self.is_ending = False  # it accepts no connection any more
 
     def _warn_of_versions(self, reason: str) -> None:
         self.log({"event": "versions-kept", "reason": reason})
@@ -95,6 +96,7 @@ class Guard:
 
     async def drain(self, limit_s: float) -> None:
         """Wait until the requests under way have their answers; after *limit_s* seconds cut them off."""
+        self.is_ending = True
         for connection in list(self._connections):
             if connection.is_idle:
                 connection.end()

@@ -86,7 +86,8 @@ UPSTREAM = "/upstream/"
 """Before the id of a model, and a path of its engine."""
 _OF_A_MODEL = (UPSTREAM, ENGINE_METRICS, ENGINE_PROBE, ENGINE_YIELD, "/logs/stream/", "/api/models/unload/")
 PAUSE = "/pause"
-"""The guard's own: as long as its answer is read, new requests of models wait; those under way end."""
+"""The guard's own: as long as the answer of a POST is read, new requests of models wait; those under way end.
+A GET has whether there is such a pause."""
 MODEL_CHANGES = "/model-changes"
 """The guard's own: each load and each unload, as ``changes`` describes them."""
 # The first line that matches.
@@ -101,7 +102,7 @@ ROUTES = (
     Route(("POST",), f"{ENGINE_PROBE}*", Access.MONITOR),
     Route(("POST",), f"{ENGINE_YIELD}*", Access.STEWARD),
     Route(("GET",), MODEL_CHANGES, Access.MONITOR),
-    Route(("POST",), PAUSE, Access.OPERATOR),
+    Route(("GET", "POST"), PAUSE, Access.OPERATOR),
     Route(("GET",), "/unload", Access.OPERATOR),
     Route(("GET",), "/logs", Access.OPERATOR),
     Route(("GET",), "/logs/stream", Access.OPERATOR),

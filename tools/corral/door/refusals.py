@@ -80,3 +80,10 @@ def silent() -> Refusal:
 def down() -> Refusal:
     """llama-swap cannot be reached."""
     return Refusal(HTTPStatus.BAD_GATEWAY, "llama-swap-down", "llama-swap cannot be reached. See: corral status")
+
+
+def stopping(retry_after_s: int) -> Refusal:
+    """llama-swap cannot be reached, because it is being stopped together with the guard."""
+    rule = "This server is being stopped, and no model has answered the request."
+    headers = {"Retry-After": str(retry_after_s)}
+    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", rule, headers=headers)

@@ -14,7 +14,7 @@ from typing import Any
 from . import adapters, bodies, engines, heads, llama_swap, paths, peers, streams
 from .config import Client, Peer
 from .guard import Guard
-from .refusals import Refusal, beginning, down, late, malformed, silent
+from .refusals import Refusal, beginning, down, json_answer, late, malformed, silent, stopping
 from .upstream import ERROR_BYTES, Upstream
 
 _ERRORS = (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY)
@@ -184,7 +184,10 @@ class Exchange(asyncio.Protocol):
                 self._answer_whole(HTTPStatus.OK, await llama_swap.running_with(config, others))
                 return
             if self._route.path == paths.PAUSE:
-                await self._pause()
+                if request.method == "POST":
+                    await self._pause()
+                else:
+                    self._answer_whole(HTTPStatus.OK, json_answer(HTTPStatus.OK, self._guard.uses.pause()))
                 return
             # Neither llama-swap nor an engine uses the query of an inference path.
             target = self._path if self._route.is_inference else request.target
@@ -220,7 +223,7 @@ class Exchange(asyncio.Protocol):
         except TimeoutError:
             self._refuse(silent())
         except llama_swap.FAULTS:
-            self._refuse(down())
+            self._refuse(self._no_llama_swap())
 
     async def _pause(self) -> None:
         """Have the requests of models wait until the connection ends, and this task with it, or the limit is over."""
@@ -338,13 +341,16 @@ class Exchange(asyncio.Protocol):
             return
         if self._first_byte is None:
             lost = self._peer and peers.unreachable(self._guard.config, self._peer, self._model or self._path)
-            self._refuse(lost or down())
+            self._refuse(lost or self._no_llama_swap())
         else:
             if self._end and self._end.is_cut:
                 self._code = "engine-ended"
             self._finish()
             self._transport.close()
             self._limit(self._guard.limits.stall, self._transport.abort)
+
+    def _no_llama_swap(self) -> Refusal:
+        return stopping(self._guard.config.retry_after_s) if self._guard.is_ending else down()
 
     def _refusing(self, act: Callable[[Any], None], argument: Any) -> None:
         if self._is_over:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ class Uses:
 
     def __init__(self) -> None:
         self._under_way: Counter[str] = Counter()
-        self._pauses = 0
+        self._pauses = self._waiting = 0
+        self._paused_at = 0.0
         self._resumed = asyncio.Event()
         self._resumed.set()
         self._unloading: dict[str, asyncio.Event] = {}
@@ -24,8 +26,12 @@ class Uses:
 
     async def enter(self, model: str) -> None:
         """Count a request for *model*, when there is no pause and it is not being unloaded any more."""
-        while (ended := self._unloading.get(model)) or not self._resumed.is_set():
-            await (ended or self._resumed).wait()
+        self._waiting += 1
+        try:
+            while (ended := self._unloading.get(model)) or not self._resumed.is_set():
+                await (ended or self._resumed).wait()
+        finally:
+            self._waiting -= 1
         self._under_way[model] += 1
         self._order.pop(model, None)
         self._order[model] = None
@@ -42,6 +48,8 @@ class Uses:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """A request of any model that comes during the block waits for its end."""
+        if not self._pauses:
+            self._paused_at = time.monotonic()
         self._pauses += 1
         self._resumed.clear()
         try:
@@ -50,6 +58,11 @@ class Uses:
             self._pauses -= 1
             if not self._pauses:
                 self._resumed.set()
+
+    def pause(self) -> dict[str, float | int | None]:
+        """Since when there is a pause, in seconds, None: there is none; and the number of requests that wait."""
+        seconds = round(time.monotonic() - self._paused_at, 1) if self._pauses else None
+        return {"seconds": seconds, "waiting": self._waiting}
 
     @contextmanager
     def unloading(self, model: str) -> Iterator[None]:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from corral.agent.progress import count
-from corral.engine import processes, stack
+from corral.engine import pause, processes, stack
 from corral.engine.door import Door
 from corral.engine.go_build import Report
 from corral.engine.guard_hand_over import replace_guard
@@ -30,7 +30,6 @@ from corral.engine.stack import DRAIN_LIMIT_S, Configuration, Running
 from corral.engine.stack_folder import StackFolder
 from corral.errors import CannotRun, Refused
 from corral.files import write_atomically
-from corral.keys import LocalKeys
 
 PAUSE_AFTER_S = 20.0
 """Without a moment without requests; from then on, new ones wait."""
@@ -105,8 +104,7 @@ def _wait_until_idle(again: Again, client: LlamaSwap, report: Report, scope: Exi
     """Return in a moment without requests; new ones wait until *scope* ends.  *up* is the command of the change."""
     present, begun = again.present, time.monotonic()
     _wait_for_answers(client, report, begun + PAUSE_AFTER_S)
-    key = LocalKeys(again.state).operator_key() if present.door.keys else None
-    is_paused = scope.enter_context(present.door.paused(present.folder, key or ""))
+    is_paused = scope.enter_context(pause.held(present, again.state))
     if not is_paused and processes.is_alive(present.leaders[GUARD]):
         report("The running guard knows no pause: a request that comes during the restart gets 502.")
     if left := _wait_for_answers(client, report, begun + IDLE_LIMIT_S, ", new ones wait" if is_paused else ""):

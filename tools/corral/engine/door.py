@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import ssl
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
-from corral.door.paths import PAUSE
 from corral.engine import environment, ports
 from corral.engine.stack_folder import versions_beside
 
@@ -21,7 +19,6 @@ SWAP_KEY = "CORRAL_SWAP_KEY"
 
 _LOOPBACK = (ports.HOST, "localhost", "::1")
 _ANSWER_LIMIT_S = 2.0
-_PAUSE_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -98,31 +95,18 @@ class Door:
     def answers(self, folder: Path) -> bool:
         """Whether a request gets through Caddy and the guard to llama-swap, and its answer back."""
         try:
-            with contextlib.closing(self._connection(folder)) as connection:
+            with contextlib.closing(self.connection(folder)) as connection:
                 connection.request("GET", "/health")
                 return connection.getresponse().status == HTTPStatus.OK
         except (OSError, HTTPException):
             return False
 
-    @contextlib.contextmanager
-    def paused(self, folder: Path, key: str) -> Iterator[bool]:
-        """New requests of models wait in the guard until the block ends; those under way go on.
+    def connection(self, folder: Path, limit_s: float = _ANSWER_LIMIT_S) -> HTTPConnection:
+        """A connection that is opened by its first request; *folder* is Caddy's own.
 
-        *key* is the operator's; empty where the door requires none.  Yields False where the guard knows no pause, as
-        one of an older corral, or does not answer.
+        Raises:
+            OSError: the certificate cannot be read, or does not exist yet.
         """
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        with contextlib.ExitStack() as scope:
-            try:
-                connection = scope.enter_context(contextlib.closing(self._connection(folder, _PAUSE_LIMIT_S)))
-                connection.request("POST", PAUSE, headers=headers)
-                answer = scope.enter_context(contextlib.closing(connection.getresponse()))
-                is_paused = answer.status == HTTPStatus.OK and bool(answer.readline())
-            except (OSError, HTTPException):
-                is_paused = False
-            yield is_paused
-
-    def _connection(self, folder: Path, limit_s: float = _ANSWER_LIMIT_S) -> HTTPConnection:
         trust = self.trust(folder)
         if trust is None:
             return HTTPConnection(ports.HOST, self.port, timeout=limit_s)

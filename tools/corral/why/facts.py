@@ -10,6 +10,7 @@ from corral.engine.command import Command
 from corral.engine.engine_process import Engine, Probe
 from corral.engine.llama_swap import Exchange, InFlight, Resident
 from corral.engine.log_lines import EngineError
+from corral.engine.pause import Pause
 from corral.engine.stack import Leader
 from corral.exporter.account import CardAccount, Row
 from corral.measure.engine_report import Report
@@ -30,6 +31,7 @@ class StackFacts:
     used_cpu: bool = False  # llama-swap used processor time while the evidence was collected
     lost_part: str = ""  # a part of its door that has died, in words
     stopped_part: Leader | None = None  # a part that was stopped (SIGSTOP)
+    pause: Pause | None = None  # of all models, in which new requests wait
     curl: str = "curl"  # the beginning of a command that sends the endpoint a request
     overload: str = ""  # the machine has more work than it can do, in a sentence: a timeout is no proof then
     cards: tuple[CardAccount, ...] = ()  # as the exporter of their node reports them

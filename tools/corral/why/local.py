@@ -12,13 +12,14 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from corral.agent.lock_file import Lock, read_lock
 from corral.agent.store import Store
 from corral.catalog import catalog as catalogs
-from corral.engine import binaries, command, engine_process, log_lines, ports, stack
+from corral.engine import binaries, command, engine_process, log_lines, pause, ports, stack
 from corral.engine.command import Command
 from corral.engine.stack import Running
 from corral.engine.stack_folder import StackFolder
@@ -44,7 +45,7 @@ _MOST_SLOWDOWN = 8.0
 _LOG_BYTES = 8 << 20
 _VRAM_SOURCE = "CORRAL_VRAM_SOURCE"  # a command that the preflight runs instead of nvidia-smi
 _LAST_LINES = 5
-_BUFFERS, _CARD = "the engine's buffers", "the card"
+_BUFFERS, _CARD, _PAUSE = "the engine's buffers", "the card", "the pause"
 _CARD_S = 0.4  # for each of two questions to the driver
 
 
@@ -96,6 +97,7 @@ class _Investigation:
         if not self._alive:
             sources["the stale parts"] = lambda: tuple(locks.stale(catalogs.load(self._scope.catalog)))
             return {**sources, "the engine": binaries.find_llama_server}
+        sources[_PAUSE] = partial(pause.read, self._alive, self._scope.state)
         client = self._alive.client(limit_s=_FIRST_ROUND_S * self._slowdown)
         if driver.is_installed():
             sources[_CARD] = _card
@@ -106,7 +108,9 @@ class _Investigation:
         if not self._alive:
             return replace(self._absent_stack(), catalog=catalog, catalog_ids=ids)
         pid, problem = self._alive.pid, self._found["/running"].problem
-        busy, users = value_of({_CARD: self._found.pop(_CARD, Result())}, _CARD, (None, {}))  # no account is no fault
+        # Without an answer about these nothing is wrong.
+        busy, users = value_of({_CARD: self._found.pop(_CARD, Result())}, _CARD, (None, {}))
+        held = value_of({_PAUSE: self._found.pop(_PAUSE, Result())}, _PAUSE, None)
         ours = {one.pid for one in self._value("the processes", ())}
         return StackFacts(
             "unresponsive" if problem else "running",
@@ -118,6 +122,7 @@ class _Investigation:
             overload=_overload(),
             lost_part=self._alive.lost(),
             stopped_part=self._alive.stopped(),
+            pause=held,
             has_card=driver.is_installed(),
             card_busy=busy,
             card_users=tuple(f"{name} (pid {one})" for one, name in users.items() if one not in ours),

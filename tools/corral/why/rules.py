@@ -35,6 +35,7 @@ _RULES: tuple[Callable[[Case], Verdict | None], ...] = (
     run_rules.waiting_for_rival,
     run_rules.load_without_end,
     stack_rules.lock_unusable,
+    slow_rules.paused,
     slow_rules.on_processor,
     slow_rules.queued,
     slow_rules.loaded_slowly,

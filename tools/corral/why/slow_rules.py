@@ -16,6 +16,16 @@ _SWAPS = 3  # loads within ``_RECENT_S``
 _COMPUTES = 50  # per cent of the time
 
 
+def paused(case: Case) -> Verdict | None:
+    """New requests of all models wait in the guard."""
+    pause = case.stack.pause
+    if pause is None:
+        return None
+    return case.verdict(
+        Reason.SLOW, "a pause of all models", [str(pause), at_work(case) if case.is_ready else ""], case.steps("status")
+    )
+
+
 def on_processor(case: Case) -> Verdict | None:
     """The processor computes it, on a machine with a card."""
     memory = case.facts.memory

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.engine_process import wait_for
+from tests.support.engine_process import free_port, wait_for
 from tests.support.guard_process import OK, Gate, post, read_answer, request, run_guard, stub_llama_swap
 
 CHAT = "/v1/chat/completions"
@@ -37,6 +38,10 @@ def paused(guard):
             received += more
         assert received.startswith(b"HTTP/1.1 200 ")
         yield
+
+
+def pause_of(guard):
+    return json.loads(guard.get("/pause", key="operator-key").body)
 
 
 def chats(stub):
@@ -85,6 +90,18 @@ def test_a_pause_that_its_client_never_ends_has_a_limit(stub, tmp_path):
         assert guard.post({"model": "tiny-text"}).status == 200
 
 
+def test_an_operator_can_read_how_long_a_pause_has_lasted_and_how_many_wait(guard):
+    assert pause_of(guard) == {"seconds": None, "waiting": 0}
+    with paused(guard), guard.connect() as waiting:
+        waiting.sendall(post({"model": "tiny-text"}))
+        wait_for(lambda: pause_of(guard)["waiting"], what="the request")
+        found = pause_of(guard)
+        assert found["waiting"] == 1
+        assert found["seconds"] >= 0
+        assert guard.get("/pause", key="key-of-first").status == 403
+    wait_for(lambda: pause_of(guard) == {"seconds": None, "waiting": 0}, what="the end of the pause")
+
+
 @pytest.mark.parametrize(("key", "status"), [("key-of-first", 403), ("", 401)])
 def test_only_an_operator_may_pause_the_others(guard, key, status):
     assert guard.send(request("POST", "/pause", key=key)).status == status
@@ -97,6 +114,17 @@ def test_a_guard_that_ends_forwards_what_waits_and_ends_the_pause(guard, stub):
         wait_for(lambda: guard.get("/health").status == 200)
         guard.process.terminate()
         assert read_answer(waiting).status == 200
+        assert guard.process.wait(60) == 0
+
+
+def test_what_waits_in_a_pause_when_the_stack_is_stopped_is_refused_with_that_reason(tmp_path):
+    with run_guard(tmp_path, free_port()) as guard, guard.connect() as waiting, paused(guard):
+        waiting.sendall(post({"model": "tiny-text"}))
+        wait_for(lambda: pause_of(guard)["waiting"], what="the request")
+        guard.process.terminate()
+        answer = read_answer(waiting)
+        assert (answer.status, answer.error["code"]) == (503, "stopping")
+        assert answer.fields["retry-after"]
         assert guard.process.wait(60) == 0
 
 
