@@ -8,8 +8,8 @@ Typed again, it applies what has changed since: the programs whose part of the c
 the same ports.  llama-swap ends all of its engines with itself, also those of models that did not change, so it waits
 until the answers under way have ended, five minutes at most, and cuts none off; new requests wait meanwhile in the
 guard.  The models that were loaded are loaded again.  Where the new configuration does not start, the stack runs as
-before.  Without a change it changes nothing, but for a part of the door that has died: that is started
-again.  Two at once: the second one waits, and applies what is different from what the first one started.
+before.  Without a change it changes nothing, but for a part that has died: that is started again, and llama-swap's
+engines end with it.  Two at once: the second one waits, and applies what is different from what the first one started.
 
 The door refuses web pages of other origins and other hosts.  Where the catalog has clients, or with --keys, it also
 requires a key (`corral keys`); without, every program of this machine has the operator's rights.  With --tls it speaks
@@ -90,7 +90,7 @@ def _brought(args: argparse.Namespace, state: Path) -> tuple[Running, int, bool]
     programs = Programs(engine, binaries.llama_swap(output.info), binaries.caddy().path)
     stack.clear_leftovers(state, report=output.info)
     again_as = _again(args, port=args.port)
-    if present := stack.running(state):
+    if present := stack.recorded(state):
         _require_catalog(present, wanted.directory, again=again_as)
     with ExitStack() as reservation:
         door, first_engine_port = local_door.wanted(
@@ -118,7 +118,7 @@ def _brought(args: argparse.Namespace, state: Path) -> tuple[Running, int, bool]
                 message = f"{stopped} of the running stack is stopped (SIGSTOP): no request reaches llama-swap."
                 raise CannotRun(message, next_step=f"kill -CONT {stopped.process.pid}")
             if present.config_sha256 != configuration.sha256 or restart.was_interrupted(state, present):
-                again = restart.prepare(state, present)
+                again = restart.prepare(state, present, otherwise=programs)
         if door.keys:
             keys.ensure_operator(LocalKeys(state))
             has_key = LocalKeys(state).read().of
@@ -150,6 +150,7 @@ def _changed(again: Again, wanted: Wanted) -> Running:
     client = changed.running.client()
     output.info(f"Applied: {', '.join(changed.restarted)} restarted.")
     for model in set(changed.unloaded).intersection(client.models()):
+        output.info(f"{model}: loading again ...")
         problem = client.load(model)
         output.info(f"{model}: loaded again." if not problem else f"{model} was not loaded again: {problem}")
     return changed.running

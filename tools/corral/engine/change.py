@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
@@ -22,8 +22,7 @@ from corral.engine import pause, processes, stack
 from corral.engine.door import Door
 from corral.engine.go_build import Report
 from corral.engine.guard_hand_over import replace_guard
-from corral.engine.launch import GUARD, LLAMA_SWAP, PARTS, Programs, launch
-from corral.engine.llama_swap import LlamaSwap
+from corral.engine.launch import CADDY, GUARD, LLAMA_SWAP, PARTS, Programs, launch
 from corral.engine.processes import Mark
 from corral.engine.restart import Again
 from corral.engine.stack import DRAIN_LIMIT_S, Configuration, Running
@@ -71,15 +70,15 @@ def change(again: Again, wanted: Wanted, *, report: Report) -> Changed:
     if wanted.door.port != present.door.port:
         raise Refused(f"The stack listens on port {present.door.port}.", next_step=f"corral down && {up}")
     parts = _parts(again, wanted)
-    client = present.client()
     with ExitStack() as scope:
         if set(parts) - {GUARD}:
-            _wait_until_idle(again, client, report, scope, up)
+            _wait_until_idle(again, report, scope, up)
         scope.enter_context(folder.exclusive_lock())
         if stack.recorded(again.state) != present:
             message = "Another corral has changed the stack meanwhile."
             raise Refused(message, next_step="corral status, then the same command again")
-        loaded = [one.model for one in client.residents()] if LLAMA_SWAP in parts else []
+        is_asked = LLAMA_SWAP in parts and present.is_alive
+        loaded = [one.model for one in present.client().residents()] if is_asked else []
         report(f"Restarting {', '.join(PARTS[part].name for part in parts)} ...")
         write_atomically(folder.before, json.dumps(asdict(again.configuration)), mode=0o600)
         try:
@@ -100,24 +99,24 @@ def _parts(again: Again, wanted: Wanted) -> list[str]:
     return [part for part in PARTS if part in changed or not processes.is_alive(again.present.leaders[part])]
 
 
-def _wait_until_idle(again: Again, client: LlamaSwap, report: Report, scope: ExitStack, up: str) -> None:
+def _wait_until_idle(again: Again, report: Report, scope: ExitStack, up: str) -> None:
     """Return in a moment without requests; new ones wait until *scope* ends.  *up* is the command of the change."""
     present, begun = again.present, time.monotonic()
-    _wait_for_answers(client, report, begun + PAUSE_AFTER_S)
+    _wait_for_answers(present, report, begun + PAUSE_AFTER_S)
     is_paused = scope.enter_context(pause.held(present, again.state))
-    if not is_paused and processes.is_alive(present.leaders[GUARD]):
+    if not is_paused and all(processes.is_alive(present.leaders[part]) for part in (GUARD, CADDY)):
         report("The running guard knows no pause: a request that comes during the restart gets 502.")
-    if left := _wait_for_answers(client, report, begun + IDLE_LIMIT_S, ", new ones wait" if is_paused else ""):
+    if left := _wait_for_answers(present, report, begun + IDLE_LIMIT_S, ", new ones wait" if is_paused else ""):
         raise CannotRun(
             f"The requests under way did not end ({left}): nothing was changed.",
             next_step=f"Try again: {up}; or cut off what takes longer than 30 s: corral down && {up}",
         )
 
 
-def _wait_for_answers(client: LlamaSwap, report: Report, deadline: float, others: str = "") -> str:
+def _wait_for_answers(present: Running, report: Report, deadline: float, others: str = "") -> str:
     """Return when no request is under way, or at *deadline*: the models of those that still are."""
-    reported = time.monotonic() + _REPORT_S / 2
-    while requests := client.in_flight():
+    client, reported = present.client(), time.monotonic() + _REPORT_S / 2
+    while present.is_alive and (requests := client.in_flight()):
         now, models = time.monotonic(), ", ".join(sorted({one.model for one in requests}))
         if now >= deadline:
             return models
@@ -133,7 +132,7 @@ def _restarted(
 ) -> Running:
     present = again.present
     try:
-        _end(present.leaders, parts, present.token)
+        _end(present, parts)
         running = _started(
             folder,
             replace(
@@ -194,12 +193,14 @@ def _started(
     return found
 
 
-def _end(leaders: Mapping[str, Mark], parts: Collection[str], token: str) -> None:
+def _end(present: Running, parts: Collection[str]) -> None:
     """End *parts* but the guard, the one that faces clients first: each lets the answers under way end."""
     for part in [part for part in list(PARTS)[::-1] if part in parts and part != GUARD]:
-        processes.send(leaders[part], signal.SIGTERM)
-        processes.wait([leaders[part]], DRAIN_LIMIT_S)
-        stack.end_members([leaders[part]], token, grace_s=stack.ENGINE_GRACE_S)
+        leader = present.leaders[part]
+        processes.send(leader, signal.SIGTERM)
+        processes.wait([leader], DRAIN_LIMIT_S)
+        others = present.llama_swaps() if part == LLAMA_SWAP else []
+        stack.end_members([leader, *others], present.token, grace_s=stack.ENGINE_GRACE_S)
 
 
 def successor(state: Path, running: Running) -> Running | None:

@@ -54,12 +54,14 @@ def was_interrupted(state: Path, present: Running) -> bool:
     return _read(folder).sha256 != present.config_sha256 and _before(folder, present) is not None
 
 
-def prepare(state: Path, present: Running) -> Again:
+def prepare(state: Path, present: Running, *, otherwise: Programs | None = None) -> Again:
     """What starts *present*, the running stack of *state*, again.
+
+    Where llama-swap or Caddy has died, that is with the programs *otherwise*.
 
     Raises:
         Refused: its configuration was changed or removed since it was started.
-        CannotRun: its programs cannot be read.
+        CannotRun: its programs cannot be read, and there are no others.
     """
     folder = StackFolder(state)
     configuration, is_interrupted = _read(folder), False
@@ -69,9 +71,17 @@ def prepare(state: Path, present: Running) -> Again:
         step = f"corral down && {present.start_command()}"
         message = f"The configuration in {folder.run} is not the one that the stack was started with."
         raise Refused(message, next_step=step)
-    variables, llama_swap = _of(present.leaders[LLAMA_SWAP], before="-config")
-    programs = Programs(present.engine, llama_swap, _of(present.leaders[CADDY], before="run")[1], variables)
-    return Again(state, present, configuration, programs, is_interrupted)
+    return Again(state, present, configuration, _programs(present, otherwise), is_interrupted)
+
+
+def _programs(present: Running, otherwise: Programs | None) -> Programs:
+    try:
+        variables, llama_swap = _of(present.leaders[LLAMA_SWAP], before="-config")
+        return Programs(present.engine, llama_swap, _of(present.leaders[CADDY], before="run")[1], variables)
+    except CannotRun:
+        if otherwise is None:
+            raise
+        return otherwise
 
 
 def _read(folder: StackFolder) -> Configuration:

@@ -22,7 +22,7 @@ from pathlib import Path
 from corral import paths
 from corral.engine import command, engine_process, ports, processes
 from corral.engine.binaries import Program
-from corral.engine.door import Door
+from corral.engine.door import SWAP_KEY, Door
 from corral.engine.go_build import Report
 from corral.engine.launch import CADDY, LLAMA_SWAP, MARKER, PARTS, Programs, ended, launch, reap
 from corral.engine.llama_swap import ANSWER_LIMIT_S, LlamaSwap
@@ -104,6 +104,11 @@ class Running:
         """Whether llama-swap still runs."""
         return processes.is_alive(self.process)
 
+    @property
+    def is_up(self) -> bool:
+        """Whether llama-swap runs, or Caddy, which has the port: `corral up` starts what has died of it."""
+        return self.is_alive or processes.is_alive(self.leaders[CADDY])
+
     def lost(self) -> str:
         """The first part that has died, in words; empty when all of them run."""
         return next((str(part) for part in self.parts() if not processes.is_alive(part.process)), "")
@@ -135,6 +140,10 @@ class Running:
         """The living processes that llama-swap has started."""
         return [one for one in _members([self.process], self.token) if one != self.process]
 
+    def llama_swaps(self) -> list[Mark]:
+        """The living processes that have the key of llama-swap in their environment: it, an unrecorded one, engines."""
+        return processes.carrying({MARKER: self.token, SWAP_KEY: self._key()}, since=self.process)
+
     def strays(self) -> list[Mark]:
         """Its living processes beside those that it records and what these started.
 
@@ -150,12 +159,14 @@ class Running:
         Raises:
             CannotRun: its key cannot be read.
         """
+        return LlamaSwap(f"http://{ports.HOST}:{self.door.swap_port}", api_key=self._key(), limit_s=limit_s)
+
+    def _key(self) -> str:
         try:
-            key = (self.folder / "llama-swap.key").read_text(encoding="ascii")
+            return (self.folder / "llama-swap.key").read_text(encoding="ascii")
         except (OSError, ValueError) as error:
             message = f"The key of llama-swap cannot be read: {error}."
             raise CannotRun(message, next_step=f"corral down && {self.start_command()}") from None
-        return LlamaSwap(f"http://{ports.HOST}:{self.door.swap_port}", api_key=key, limit_s=limit_s)
 
 
 @dataclass(frozen=True)
@@ -220,8 +231,8 @@ def start(
 ) -> tuple[Running, bool]:
     """Start the stack and return when it answers through its door: the stack, and whether this call has started it.
 
-    One that runs already with the same *configuration* and *door* stays as it is, but for a part of its door that has
-    died: that is started again, and no model is unloaded.  Engines of a killed predecessor are ended.
+    One that is up already with the same *configuration* and *door* stays as it is, but for a part that has died: that
+    is started again.  Engines of a llama-swap that has died are ended.
 
     Raises:
         Refused: another configuration, or another port, is running; or ``environment.of_engine`` refuses.
@@ -229,8 +240,7 @@ def start(
     """
     folder = StackFolder(state)
     with folder.exclusive_lock():
-        present = running(state)
-        if present:
+        if (present := recorded(state)) and present.is_up:
             require_same(present, configuration, door)
             return _mended(folder, present, programs, report), False
         _clear_leftovers(state, report)
@@ -307,7 +317,7 @@ def stop(
 
 
 def clear_leftovers(state: Path, *, report: Report = lambda _: None) -> None:
-    """End the engines of a killed llama-swap, and raise as ``stop``; a stack that lives is left alone."""
+    """End what is left of a stack that has died, and raise as ``stop``; one that is up is left alone."""
     with StackFolder(state).exclusive_lock():
         _clear_leftovers(state, report)
 
@@ -334,12 +344,16 @@ def _clear_leftovers(state: Path, report: Report) -> None:
     if present is None:
         _end_unrecorded(StackFolder(state), report)
         return
-    if present.is_alive:
+    if present.is_up:
         return
     stopped = _end(present, drain_s=0)
-    if stopped.orphans:
-        report(f"Ended {stopped.orphans} engine(s) that a killed llama-swap (pid {present.pid}) had left behind.")
+    _report_orphans(present, stopped.orphans, report)
     StackFolder(state).record.unlink()
+
+
+def _report_orphans(present: Running, number: int, report: Report) -> None:
+    if number:
+        report(f"Ended {number} engine(s) that a killed llama-swap (pid {present.pid}) had left behind.")
 
 
 def _end_unrecorded(folder: StackFolder, report: Report) -> None:
@@ -372,17 +386,21 @@ def _write_files(folder: StackFolder, configuration: Configuration) -> None:
 
 
 def _mended(folder: StackFolder, present: Running, programs: Programs, report: Report) -> Running:
-    """*present*, with the parts of its door that have died started again."""
-    if not (lost := present.lost()):
-        return present
-    report(f"Starting {lost} again, which has died; no model is unloaded.")
+    """*present*, with the parts that have died started again."""
     dead = {part: one for part, one in present.leaders.items() if not processes.is_alive(one)}
-    reap(dead.values())
+    if not dead:
+        return present
+    names = " and ".join(str(Leader(PARTS[part].name, one)) for part, one in dead.items())
+    kept = "" if LLAMA_SWAP in dead else "; no model is unloaded"
+    report(f"Starting {names} again, which died{kept}.")
+    _report_orphans(present, len(present.engines()) if LLAMA_SWAP in dead else 0, report)
+    end_members(dead.values(), present.token, grace_s=ENGINE_GRACE_S)
     fresh: dict[str, Mark] = {}
     try:
         for part in dead:
             fresh[part] = launch(part, folder, programs, present.door, present.token)
-        mended = replace(present, leaders={**present.leaders, **fresh})
+        started_at = time.time() if LLAMA_SWAP in dead else present.started_at
+        mended = replace(present, leaders={**present.leaders, **fresh}, started_at=started_at)
         write_record(folder, mended)
         wait_until_answering(folder, mended)
     except BaseException:

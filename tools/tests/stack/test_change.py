@@ -19,7 +19,7 @@ import pytest
 from corral import paths
 from corral.cli.main import main
 from corral.demo import tiny_gguf
-from corral.engine import change, processes, stack
+from corral.engine import change, pause, processes, stack
 from corral.engine.door import Tls
 from corral.engine.launch import MARKER
 from corral.engine.stack_folder import StackFolder
@@ -241,6 +241,8 @@ def test_a_guard_is_replaced_at_once_and_the_one_before_ends_with_its_last_answe
 
 BEFORE_THE_RECORD = "stack.write_record"
 """`corral up` is killed there when the programs have started and nothing has recorded them yet."""
+BEFORE_THE_START = "change._started"
+"""There, llama-swap has ended, and the next one is not started."""
 BEFORE_THE_SIGNAL = "change.processes.send"
 """There, a fresh guard has the place of the one before, which serves on what it has."""
 
@@ -292,15 +294,58 @@ def test_a_stop_ends_what_a_killed_change_has_started(up, catalog, tmp_path):
     assert marked(before.token) == []
 
 
-def test_the_next_up_ends_a_llama_swap_that_a_killed_change_has_started(up, catalog, tmp_path):
-    before = running()
-    edit(catalog)
-    killed(catalog, tmp_path, before.door.port)
-    assert not before.is_alive
-    assert before.strays()
+@pytest.mark.parametrize("context", [256, 512], ids=["completed", "taken back"])
+@pytest.mark.parametrize("at", [BEFORE_THE_RECORD, BEFORE_THE_START])
+def test_the_next_up_ends_a_change_of_llama_swap_that_was_killed_and_the_port_stays(up, catalog, tmp_path, context, at):
+    edit(catalog, context=512)
     up()
-    assert marked(before.token) == []
-    assert chat(running().endpoint, "Hello.", model="two")["message"]["content"] == "OK"
+    before = running()
+    edit(catalog, context=256)
+    killed(catalog, tmp_path, before.door.port, at=at)
+    assert not before.is_alive
+
+    edit(catalog, context=context)
+    up()
+    after = running()
+    assert (after.leaders["caddy"], after.endpoint) == (before.leaders["caddy"], before.endpoint)
+    wait_for(lambda: not after.strays(), what="the end of the guard before")
+    assert f"-c {context}" in StackFolder(paths.state_dir()).config.read_text()
+    assert chat(after.endpoint, "Hello.", model="two")["message"]["content"] == "OK"
+    assert "already running" in up()
+
+
+def test_a_request_waits_while_a_llama_swap_that_has_died_gets_another_configuration(up, catalog, monkeypatch, capsys):
+    before, restarted = running(), change._restarted
+    edit(catalog)
+    os.kill(before.pid, signal.SIGKILL)
+    wait_for(lambda: not before.is_alive, what="the death of llama-swap")
+    with ThreadPoolExecutor() as several:
+        asked = []
+
+        def asked_meanwhile(*args):
+            asked.append(several.submit(chat, before.endpoint, "Hello.", model="one"))
+            wait_for(lambda: pause.read(before, paths.state_dir()).waiting, what="the request")
+            return restarted(*args)
+
+        monkeypatch.setattr(change, "_restarted", asked_meanwhile)
+        assert "Applied: llama-swap restarted." in up()
+        assert asked[0].result()["message"]["content"] == "OK"
+
+
+def test_a_pause_is_named_by_status_and_why(up, capsys):
+    with pause.held(running(), paths.state_dir()) as is_paused:
+        assert is_paused
+        assert main(["status"]) == 0
+        assert (
+            "New requests wait in the guard, 0 so far: a pause of all models began 0 s ago." in capsys.readouterr().err
+        )
+        assert main(["status", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["pause"]["waiting"] == 0
+        assert main(["why", "one", "--json"]) == 1
+        found = json.loads(capsys.readouterr().out)
+        assert (found["class"], found["culprit"]) == ("slow", "a pause of all models")
+    wait_for(lambda: pause.read(running(), paths.state_dir()) is None, what="the end of the pause")
+    assert main(["why", "one", "--json"]) == 0
 
 
 def test_a_start_that_was_killed_leaves_nothing_that_a_stop_does_not_end(catalog, tmp_path):

@@ -185,7 +185,7 @@ def test_a_part_of_the_door_that_died_is_started_again_and_no_model_is_unloaded(
     again = up("text", report=reported.append)
 
     assert (not up.fresh, again.lost(), engine_of(again)) == (True, "", engine)
-    assert "which has died; no model is unloaded" in reported[0]
+    assert "again, which died; no model is unloaded." in reported[0]
     assert chat(again.endpoint, "Hello.", model="text")["message"]["content"] == "OK"
     assert stack.running(up.state) == again
     assert [name for name in PARTS if again.leaders[name] != running.leaders[name]] == [part]
@@ -287,6 +287,7 @@ def test_killed_llama_swap_leaves_an_engine_that_the_next_start_ends(up):
     again = up("text", report=reported.append)
     assert not processes.is_alive(orphan)
     assert any("left behind" in line for line in reported), reported
+    assert (again.leaders["caddy"], again.endpoint) == (running.leaders["caddy"], running.endpoint)
     assert chat(again.endpoint, "Hello.", model="text")["message"]["content"] == "OK"
 
 
