@@ -33,6 +33,7 @@ class Limits:
         stall: of a client that takes nothing of its answer.
         linger: of a client that still sends when its answer is complete.
         pause: of all models, also where its client stays.
+        last_request: of a client that has a connection and no request when the guard ends.
     """
 
     head: float = 10
@@ -41,6 +42,7 @@ class Limits:
     stall: float = 120
     linger: float = 5
     pause: float = 600
+    last_request: float = 2
 
 
 class Connection(Protocol):
@@ -48,7 +50,11 @@ class Connection(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no request on it yet, or one that ends with the guard."""
+        """Whether there is no request on it yet."""
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether its request is a pause, which ends with the guard."""
 
     def end(self) -> None:
         """Close it, whatever is under way."""
@@ -98,14 +104,21 @@ class Guard:
         """Wait until the requests under way have their answers; after *limit_s* seconds cut them off."""
         self.is_ending = True
         for connection in list(self._connections):
-            if connection.is_idle:
+            if connection.is_pause:
                 connection.end()
+        # Caddy connects for each request: what has none yet is about to have one.
+        asyncio.get_running_loop().call_later(self.limits.last_request, self._end_idle)
         self._is_empty.clear()
         if self._connections:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._is_empty.wait(), limit_s)
         for connection in list(self._connections):
             connection.end()
+
+    def _end_idle(self) -> None:
+        for connection in list(self._connections):
+            if connection.is_idle:
+                connection.end()
 
     def enter(self, client: Client) -> None:
         """Count a request of *client*; raise a Refusal when it has as many as it may."""

@@ -85,8 +85,13 @@ class Exchange(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no request on it yet, or one for a pause, which ends with the guard."""
-        return self._request is None or self._path == paths.PAUSE
+        """Whether there is no request on it yet."""
+        return self._request is None
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether its request is a pause, which ends with the guard."""
+        return self._path == paths.PAUSE
 
     # The request.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import select
 import signal
 import socket
 import traceback
@@ -42,8 +43,21 @@ async def serve(config: Config, log: Log, *, limits: Limits | None = None) -> No
     log({"event": "listening", "at": config.listen if isinstance(config.listen, str) else listener.getsockname()})
     await stop.wait()
     log({"event": "stopping"})
+    await _accept_queued(listener)
     server.close()
     await guard.drain(config.drain_s)
+
+
+async def _accept_queued(listener: socket.socket) -> None:
+    """Let the loop accept the connections that wait at *listener*: closing it would reset them."""
+    waiting = select.poll()
+    waiting.register(listener, select.POLLIN)
+    for _ in range(_QUEUE):
+        if not waiting.poll(0):
+            break
+        await asyncio.sleep(0)
+    for _ in range(3):  # until the last one is counted: its task, its transport, its protocol
+        await asyncio.sleep(0)
 
 
 def _listen(where: tuple[str, int] | str) -> socket.socket:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import signal
+import socket
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from corral.door import server
 from tests.support.engine_process import free_port, wait_for
 from tests.support.guard_process import OK, Gate, post, read_answer, request, run_guard, stub_llama_swap
 
@@ -153,3 +157,50 @@ def test_a_guard_takes_a_socket_over_and_the_one_before_ends_with_its_last_answe
         assert before.process.wait(60) == 0
         assert after.post({"model": "tiny-text"}).status == 200
         assert sorted(Path(folder).iterdir()) == [Path(folder) / "guard.sock"]
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["beside others", "alone"])
+def test_what_has_connected_to_a_guard_that_is_replaced_is_answered_by_it(stub, tmp_path, others):
+    """A request waits to be accepted; others: one is unread, and one is sent when the guard ends already."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as scope:
+        listen = {"unix": str(Path(folder) / "guard.sock")}
+        guards = []
+        for name in ("before", "after"):
+            (tmp_path / name).mkdir()
+            guards.append(scope.enter_context(run_guard(tmp_path / name, stub.port, listen=listen, drain_seconds=60)))
+            if name == "before":
+                unread = [scope.enter_context(guards[0].connect())] * others
+                assert guards[0].get("/health").status == 200  # is accepted after it
+                guards[0].process.send_signal(signal.SIGSTOP)
+                queued, *late = [scope.enter_context(guards[0].connect()) for _ in range(1 + others)]
+                for connection in (*unread, queued):
+                    connection.sendall(post({"model": "tiny-text"}))
+        before, _ = guards
+        before.process.terminate()
+        before.process.send_signal(signal.SIGCONT)
+        before.next_record("stopping")
+        for connection in late:
+            connection.sendall(post({"model": "tiny-text"}, key="operator-key"))
+        answers = [read_answer(one).status for one in (*unread, queued, *late)]
+        assert answers == [200] * (3 if others else 1)
+        assert before.process.wait(60) == 0
+
+
+def test_a_connection_that_nothing_has_accepted_is_accepted_before_the_socket_is_closed():
+    async def made_by_the_end():
+        made = []
+
+        class Protocol(asyncio.Protocol):
+            def connection_made(self, transport):
+                made.append(transport)
+
+        listener = socket.create_server(("127.0.0.1", 0))
+        ending = await asyncio.get_running_loop().create_server(Protocol, sock=listener)
+        with socket.create_connection(listener.getsockname()):
+            await server._accept_queued(listener)
+            ending.close()
+            for transport in made:
+                transport.abort()
+        return len(made)
+
+    assert asyncio.run(made_by_the_end()) == 1
