@@ -194,7 +194,7 @@ def _take_over(args: argparse.Namespace) -> str:
     served, catalog_words = _served(args), shlex.join(["--catalog", str(_catalog(args))])
     steps = [f"corral lock {catalog_words}"]
     if isinstance(served, Running):
-        steps += ["corral down", served.start_command()]
+        steps.append(served.start_command())
     elif served:
         steps.append(f"corral apply {catalog_words}")
     return " && ".join(steps)

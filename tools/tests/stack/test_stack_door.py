@@ -164,7 +164,7 @@ def test_a_client_that_is_to_be_added_reaches_the_running_stack_by_the_named_com
 
     catalog = running.catalog
     rest = capsys.readouterr().err.rpartition("→ ")[2]
-    commands = f"corral lock --catalog {catalog} && corral down && {running.start_command()}"
+    commands = f"corral lock --catalog {catalog} && {running.start_command()}"
     assert rest == f"Add it to {catalog}/clients.yaml, then: {commands}\n"
 
 
