@@ -104,7 +104,8 @@ def test_the_pod_is_ready_by_probes_that_load_nothing(lab):
 
     def is_another_one_ready():
         found = api.list_namespaced_pod(NAMESPACE, label_selector=label).items
-        names = [one.metadata.name for one in found if all(each.ready for each in one.status.container_statuses or ())]
+        statuses = {one.metadata.name: one.status.container_statuses for one in found}  # None: nothing has started
+        names = [name for name, containers in statuses.items() if containers and all(one.ready for one in containers)]
         return [name for name in names if name != pod.metadata.name]
 
     pods.eventually(is_another_one_ready, bool, limit_s=300)
