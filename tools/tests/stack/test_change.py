@@ -336,9 +336,7 @@ def test_a_pause_is_named_by_status_and_why(up, capsys):
     with pause.held(running(), paths.state_dir()) as is_paused:
         assert is_paused
         assert main(["status"]) == 0
-        assert (
-            "New requests wait in the guard, 0 so far: a pause of all models began 0 s ago." in capsys.readouterr().err
-        )
+        assert "New requests wait in the guard, 0 so far: a pause of all models began " in capsys.readouterr().err
         assert main(["status", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["pause"]["waiting"] == 0
         assert main(["why", "one", "--json"]) == 1
