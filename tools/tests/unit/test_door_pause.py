@@ -48,6 +48,13 @@ def pause_of(guard):
     return json.loads(guard.get("/pause", key="operator-key").body)
 
 
+def at_socket(scope, stub, folder, tmp_path, name):
+    """A guard at the socket of *folder*, which it takes over where another one listens there."""
+    (tmp_path / name).mkdir()
+    listen = {"unix": str(Path(folder) / "guard.sock")}
+    return scope.enter_context(run_guard(tmp_path / name, stub.port, listen=listen, drain_seconds=60))
+
+
 def chats(stub):
     return [one for one in stub.requests if one.split(b" ")[1] == CHAT.encode()]
 
@@ -135,18 +142,13 @@ def test_what_waits_in_a_pause_when_the_stack_is_stopped_is_refused_with_that_re
 def test_a_guard_takes_a_socket_over_and_the_one_before_ends_with_its_last_answer(stub, tmp_path):
     gate = Gate(OK[:-2], OK[-2:])
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as scope:
-        listen = {"unix": str(Path(folder) / "guard.sock")}
-        guards = []
-        for name in ("before", "after"):
-            (tmp_path / name).mkdir()
-            guards.append(scope.enter_context(run_guard(tmp_path / name, stub.port, listen=listen, drain_seconds=60)))
-            if name == "before":
-                stub.acts[CHAT] = gate
-                connection = scope.enter_context(guards[0].connect())
-                connection.sendall(post({"model": "tiny-text"}))
-                assert connection.recv(1)
-                stub.answer(CHAT, OK)
-        before, after = guards
+        before = at_socket(scope, stub, folder, tmp_path, "before")
+        stub.acts[CHAT] = gate
+        connection = scope.enter_context(before.connect())
+        connection.sendall(post({"model": "tiny-text"}))
+        assert connection.recv(1)
+        stub.answer(CHAT, OK)
+        after = at_socket(scope, stub, folder, tmp_path, "after")
         assert after.post({"model": "tiny-text"}).status == 200
         assert after.next_record()["status"] == 200
         before.process.terminate()
@@ -163,19 +165,14 @@ def test_a_guard_takes_a_socket_over_and_the_one_before_ends_with_its_last_answe
 def test_what_has_connected_to_a_guard_that_is_replaced_is_answered_by_it(stub, tmp_path, others):
     """A request waits to be accepted; others: one is unread, and one is sent when the guard ends already."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as scope:
-        listen = {"unix": str(Path(folder) / "guard.sock")}
-        guards = []
-        for name in ("before", "after"):
-            (tmp_path / name).mkdir()
-            guards.append(scope.enter_context(run_guard(tmp_path / name, stub.port, listen=listen, drain_seconds=60)))
-            if name == "before":
-                unread = [scope.enter_context(guards[0].connect())] * others
-                assert guards[0].get("/health").status == 200  # is accepted after it
-                guards[0].process.send_signal(signal.SIGSTOP)
-                queued, *late = [scope.enter_context(guards[0].connect()) for _ in range(1 + others)]
-                for connection in (*unread, queued):
-                    connection.sendall(post({"model": "tiny-text"}))
-        before, _ = guards
+        before = at_socket(scope, stub, folder, tmp_path, "before")
+        unread = [scope.enter_context(before.connect())] * others
+        assert before.get("/health").status == 200  # is accepted after it
+        before.process.send_signal(signal.SIGSTOP)
+        queued, *late = [scope.enter_context(before.connect()) for _ in range(1 + others)]
+        for connection in (*unread, queued):
+            connection.sendall(post({"model": "tiny-text"}))
+        at_socket(scope, stub, folder, tmp_path, "after")
         before.process.terminate()
         before.process.send_signal(signal.SIGCONT)
         before.next_record("stopping")
