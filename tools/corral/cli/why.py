@@ -9,9 +9,9 @@ out-of-memory port-in-use load-timeout crashed hung over-concurrency slow unknow
 evidence explains a failure, or some evidence is missing.  What is true now comes first.  A model whose engine died and
 was loaded again, or whose file was damaged and is whole again, is "healthy": the evidence states what failed, and when.
 
-"slow" is a model that answers, for a cause that figures show: requests that wait in the engine's queue, models of a
-group that unload each other, a long load, a cold page cache, or, on this machine, the processor in place of the card,
-or another program that computes on the card while the stack does not.
+"slow" is a model that answers, for a cause that figures show: a pause of all models, requests that wait in the engine's
+queue, models of a group that unload each other, a long load, a cold page cache, or, on this machine, the processor in
+place of the card, or another program that computes on the card while the stack does not.
 
 With --json: {"model", "class", "culprit", "evidence": [...], "next": [...]}; without MODEL the worst of them, and all
 under "answers".  "next" holds commands that can be typed as they are.
